@@ -1,0 +1,47 @@
+# Two commands: `make run` and `make test`. Both make .venv from the lock in envs/ when it is missing or older.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= 1
+# pytest's and snakemake's own options: make test ARGS="-k gpu", make run ARGS="--config batch=20"
+ARGS ?=
+
+.PHONY: run test unit lint clean help
+
+help:
+	@echo "make run    the whole study: snakemake --cores 1 all"
+	@echo "make test   all tests (make unit: without those that run Snakemake)"
+	@echo "make lint   ruff, snakefmt, snakemake --lint"
+	@echo "make clean  remove results, logs and Snakemake's notes (keeps .venv)"
+
+run: $(VENV)/run.stamp
+	$(BIN)/snakemake --cores $(CORES) all $(ARGS)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest $(ARGS)
+
+unit: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -m "not workflow" $(ARGS)
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint
+
+clean:
+	rm -rf results logs .snakemake
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12 run" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/requirements.lock
+	@touch $@
+
+$(VENV)/dev.stamp: envs/dev.lock $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/dev.lock
+	@touch $@

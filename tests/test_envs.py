@@ -1,0 +1,95 @@
+"""The three lists of packages (pyproject.toml, the locks, the conda environment) say the same."""
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+LOCKS = ("requirements.lock", "dev.lock")
+# conda splits Snakemake: this is the part that PyPI's package is
+CONDA_NAMES = {"snakemake-minimal": "snakemake"}
+# needed where pip needs none, or has none
+CONDA_ONLY = {"python", "pip", "cxx-compiler"}
+
+
+def locked(path) -> list[Requirement]:
+    """The pins of a lock file; hashes, comments and line continuations left out."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[A-Za-z0-9]", line)]
+
+
+def pin(lock, name, python):
+    """The version that `lock` gives `name` on a Python, None if it gives none."""
+    environment = {"python_version": python, "python_full_version": f"{python}.0"}
+    for requirement in lock:
+        applies = requirement.marker is None or requirement.marker.evaluate(environment)
+        if canonicalize_name(requirement.name) == name and applies:
+            (specifier,) = requirement.specifier
+            return specifier.version
+    return None
+
+
+@pytest.fixture(scope="module")
+def project(root):
+    return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture(scope="module")
+def conda(root):
+    """(the environment file, name as on PyPI -> pinned version or None)"""
+    content = yaml.safe_load((root / "envs/pipeline.yaml").read_text(encoding="utf-8"))
+    versions = {}
+    for entry in content["dependencies"]:
+        for text in entry["pip"] if isinstance(entry, dict) else [entry]:
+            name, _, version = text.split("::")[-1].partition("=")
+            versions[CONDA_NAMES.get(name, name)] = version.lstrip("=") or None
+    return content, versions
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_pins_every_package_by_version_and_hash_and_names_no_index(root, name):
+    path = root / "envs" / name
+    content = path.read_text(encoding="utf-8")
+    assert not re.search(r"https?://|--(extra-)?index-url|--find-links", content)
+    for requirement in locked(path):
+        assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
+    blocks = re.split(r"^(?=[A-Za-z0-9])", content, flags=re.MULTILINE)[1:]
+    assert all("--hash=sha256:" in block for block in blocks)
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_the_lock_holds_every_direct_dependency_within_its_range(root, project, python):
+    lock = locked(root / "envs/requirements.lock")
+    for dependency in map(Requirement, project["dependencies"]):
+        version = pin(lock, canonicalize_name(dependency.name), python)
+        assert version and dependency.specifier.contains(version), dependency
+
+
+def test_the_developers_lock_holds_the_same_versions_and_the_developers_tools(root, project):
+    lock = {str(requirement) for requirement in locked(root / "envs/requirements.lock")}
+    dev = locked(root / "envs/dev.lock")
+    assert lock <= {str(requirement) for requirement in dev}
+    for dependency in map(Requirement, project["optional-dependencies"]["dev"]):
+        version = pin(dev, canonicalize_name(dependency.name), "3.12")
+        assert version and dependency.specifier.contains(version), dependency
+
+
+def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_versions(root, project, conda):
+    content, versions = conda
+    lock = locked(root / "envs/requirements.lock")
+    names = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    assert set(versions) - CONDA_ONLY == names
+    for name in sorted(names):
+        assert versions[name] == pin(lock, name, versions["python"]), name
+    assert Requirement(f"python{project['requires-python']}").specifier.contains(versions["python"])
+    assert content["name"] == project["name"]
+
+
+def test_the_conda_environment_brings_a_compiler_and_open_channels_only(conda):
+    content, versions = conda
+    assert "cxx-compiler" in versions
+    assert content["channels"][:2] == ["conda-forge", "bioconda"]
+    assert "defaults" not in content["channels"]

@@ -1,0 +1,73 @@
+"""The GPT-3 model shapes, in one table; knows nothing of batch, parallelism or kernels.
+
+Source: Brown et al., "Language Models are Few-Shot Learners" (arXiv 2005.14165), Table 2.1, with the
+corrections noted below. Every model here has GPT-2's vocabulary of 50257, padded to a multiple of 128,
+and sequences of 1024 tokens: the length of the DVFS study reproduced here, not the 2048 of the GPT-3 paper.
+"""
+
+from collections import namedtuple
+
+from kernel_dvfs.errors import InputError
+
+
+class Model(namedtuple("Model", "name layers channels heads vocab padded_vocab sequence")):
+    """Shape of a GPT-3-like model.
+
+    layers L; channels C (width of the residual stream); heads NH (each C/NH wide); vocab V and
+    padded_vocab Vp in tokens; sequence T in tokens.
+    """
+
+    __slots__ = ()
+
+
+def _gpt3(name, layers, channels, heads):
+    return Model(name, layers, channels, heads, vocab=50257, padded_vocab=50304, sequence=1024)
+
+
+MODELS = {
+    shape.name: shape
+    for shape in (
+        _gpt3("gpt3-125m", 12, 768, 12),
+        _gpt3("gpt3-350m", 24, 1024, 16),
+        _gpt3("gpt3-760m", 24, 1536, 16),
+        # the GPT-3 paper prints 24 heads of 128, which make 3072 channels, not 2048: 16 heads, as llm.c
+        _gpt3("gpt3-xl", 24, 2048, 16),
+        _gpt3("gpt3-2.7b", 32, 2560, 32),
+        _gpt3("gpt3-6.7b", 32, 4096, 32),
+        # the GPT-3 paper prints 5140 channels, which 40 heads do not divide: 40 heads of 128 make 5120
+        _gpt3("gpt3-13b", 40, 5120, 40),
+        _gpt3("gpt3-175b", 96, 12288, 96),
+    )
+}
+
+
+def model(name):
+    """The Model called `name`; a Model is passed through if its heads divide its channels.
+
+    Raises InputError naming the known models.
+    """
+    if isinstance(name, Model):
+        if name.channels % name.heads:
+            raise InputError(
+                f"model {name.name!r}: {name.heads} heads do not divide {name.channels} channels"
+            )
+        return name
+    if not isinstance(name, str) or name not in MODELS:
+        raise InputError(f"model {name!r} is unknown: known are {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+def parameter_count(model):
+    """Parameters of `model`: tied token embedding (padded), T positions, L layers, last layernorm."""
+    C = model.channels
+    layer = 12 * C * C + 13 * C  # weights 3C·C, C·C, 4C·C, C·4C; biases 9C; two layernorms of 2C
+    return model.padded_vocab * C + model.sequence * C + model.layers * layer + 2 * C
+
+
+def tensor_parallel_degrees(model):
+    """Degrees that split `model` evenly, ascending: they divide its heads and (sequence parallel) T."""
+    return [
+        degree
+        for degree in range(1, model.heads + 1)
+        if model.heads % degree == 0 and model.sequence % degree == 0
+    ]

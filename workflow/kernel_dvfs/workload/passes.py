@@ -1,0 +1,42 @@
+"""The passes of an iteration: which rows share one clock pair when clocks change per pass, not per kernel.
+
+The paper sets one (memory, core) pair per pass without saying where embedding and loss belong, so the
+boundary is an option. Knows nothing of clocks.
+"""
+
+from kernel_dvfs.workload.checks import one_of
+
+# where the rows of the loss calculation go
+BOUNDARIES = {
+    # llm.c: its forward function ends with the logits, its backward starts with the classifier
+    "llmc": {"loss_logits_gemm": "forward", "rest": "backward"},
+    # the classifier makes the loss, so it joins forward
+    "loss_forward": {"loss_logits_gemm": "forward", "loss_softmax": "forward", "rest": "backward"},
+    # logits, loss and their gradients in a pass of their own
+    "loss_separate": {"rest": "loss"},
+}
+
+_PASS_OF_SECTION = {
+    "Embedding": "forward",
+    "Forward": "forward",
+    "Backward": "backward",
+    "Embedding backward": "backward",
+}
+
+
+def passes(rows, boundary="llmc"):
+    """Passes of the iteration that `rows` (from kernel_rows) make up: {name: [(row id, repeat), ...]}.
+
+    Names in order of execution: forward, backward; forward, loss, backward for "loss_separate".
+    A pass runs its rows back to back on one stream under one clock pair. `repeat` = launches in the pass.
+    Neighbours with the same repeat belong together: a run of rows with repeat L is one layer, and the whole
+    layer is cycled L times on one layer's buffers (not row by row). Without that repetition the logits GEMM
+    would be most of the forward pass and pull its clocks.
+    Raises InputError on an unknown boundary.
+    """
+    loss = BOUNDARIES[one_of("boundary", boundary, BOUNDARIES)]
+    result = {}
+    for row in rows:
+        name = _PASS_OF_SECTION.get(row.section) or loss.get(row.id, loss["rest"])
+        result.setdefault(name, []).append((row.id, row.multiplicity))
+    return result

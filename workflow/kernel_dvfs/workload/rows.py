@@ -1,0 +1,130 @@
+"""The kernels of one training iteration on one rank, with their work: the table filled in with sizes.
+
+Knows no clock and no GPU beyond the two numbers that llm.c's split of the bias gradients depends on.
+"""
+
+from collections import namedtuple
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.workload import formulas, models
+from kernel_dvfs.workload.bias_split import BIAS_SPLITS, llmc_split
+from kernel_dvfs.workload.checks import one_of, whole_number
+from kernel_dvfs.workload.shapes import rank_shape
+from kernel_dvfs.workload.table1 import PER_LAYER, TABLE1, UNSPLIT
+
+
+class Row(
+    namedtuple(
+        "Row",
+        "number id section name kind family multiplicity replicate_group tp_rule gemm bias_split "
+        "flop read_byte write_byte resident_byte tensor_flop fp32_flop sfu_op",
+    )
+):
+    """One kernel of an iteration; work is per launch, on one rank.
+
+    number: 1..46 as in Table 1 of the paper, None for the launches that only bias_split "llmc" adds;
+    id: unique name; section, name: as printed in Table 1 (names repeat);
+    kind: "gemm" | "elementwise_or_reduction";
+    family: gemm | attention_gemm | softmax | layernorm | residual | gelu | permute | bias | bias_reduce |
+    embedding; multiplicity: launches per iteration;
+    replicate_group: name shared by rows that are the same launch, or None;
+    tp_rule: "hidden_or_heads" | "sequence" | "unsplit", what tensor parallelism divides;
+    gemm: formulas.Gemm or None; bias_split: partial sums per column (Bias and Bias reduce) or None;
+    flop: operations; read_byte, write_byte: B of compulsory DRAM traffic; resident_byte: B of buffers of a
+    drift-free launch; tensor_flop, fp32_flop: `flop` by the unit that does them; sfu_op: special-function
+    operations (ex2, rcp, tanh class). All ints, except that the traffic of the two kernels that look up
+    tokens (rows 1 and 46) is an expected value, a float.
+    """
+
+    __slots__ = ()
+
+
+def kernel_rows(
+    model="gpt3-xl",
+    batch=40,
+    tensor_parallel=1,
+    bias_split="table1",
+    row_parallel_bias="sequence",
+    sm_count=None,
+    threads_per_sm=None,
+    zipf_exponent=None,
+):
+    """Rows of one training iteration (one micro-step, one rank, no communication), in order of execution.
+
+    model: name in MODELS, or a Model; batch: sequences; tensor_parallel: degree, dividing the heads.
+    bias_split: "table1", the 46 rows of the paper on every GPU; "llmc", as llm.c launches them on a GPU of
+    `sm_count` multiprocessors holding `threads_per_sm` threads each (both ignored by "table1"): a Bias
+    reduce exists exactly where the split is above 1, so the number of rows depends on the GPU.
+    row_parallel_bias: bias gradients of row-parallel layers over this rank's tokens ("sequence") or all
+    ("gathered"). zipf_exponent: None for uniform token ids, else Zipf's exponent.
+
+    Returns a list of Row. Raises InputError, one line, on an unknown model or mode, batch < 1, a degree that
+    does not split the model, "llmc" without its two numbers.
+    """
+    model = models.model(model)
+    shape = rank_shape(model, batch, tensor_parallel, row_parallel_bias, zipf_exponent)
+    split_of = _split_rule(bias_split, shape, sm_count, threads_per_sm)
+    rows = []
+    for section, entries in TABLE1.items():
+        multiplicity = model.layers if section in PER_LAYER else 1
+        for entry in entries:
+            split = split_of(entry.bias) if entry.bias else None
+            if entry.formula is formulas.bias_reduce and split == 1:
+                continue  # nothing to add up: the gradient was finished by the Bias kernel
+            rows.append(_row(entry, section, multiplicity, shape, split))
+    return rows
+
+
+def _split_rule(bias_split, shape, sm_count, threads_per_sm):
+    one_of("bias_split", bias_split, BIAS_SPLITS)
+    if bias_split == "table1":
+        return lambda bias: bias.table1_split
+    if sm_count is None or threads_per_sm is None:
+        raise InputError(
+            "bias_split llmc depends on the GPU: give sm_count and threads_per_sm, or use bias_split table1"
+        )
+    whole_number("sm_count", sm_count)
+    whole_number("threads_per_sm", threads_per_sm)
+    return lambda bias: llmc_split(getattr(shape, bias.columns), sm_count, threads_per_sm)
+
+
+def _row(entry, section, multiplicity, shape, split):
+    gemm = _sized(entry.gemm, shape) if entry.gemm else None
+    tp_rule = entry.tp_rule
+    if gemm:
+        work = entry.formula(gemm)
+    elif entry.bias:
+        rows, columns = getattr(shape, entry.bias.rows), getattr(shape, entry.bias.columns)
+        work = entry.formula(rows, columns, split)
+        if entry.bias.rows == "Mb" and shape.Mb == shape.M != shape.Ms:
+            tp_rule = UNSPLIT  # gathered: every rank sums over all tokens
+    else:
+        work = entry.formula(shape)
+    return Row(
+        number=entry.number,
+        id=entry.id,
+        section=section,
+        name=entry.name,
+        kind="gemm" if gemm else "elementwise_or_reduction",
+        family=entry.family,
+        multiplicity=multiplicity,
+        replicate_group=entry.replicate_group,
+        tp_rule=tp_rule,
+        gemm=gemm,
+        bias_split=split,
+        flop=work.flop,
+        read_byte=work.read_byte,
+        write_byte=work.write_byte,
+        resident_byte=work.resident_byte,
+        tensor_flop=work.flop if gemm else 0,
+        fp32_flop=0 if gemm else work.flop,
+        sfu_op=work.sfu_op,
+    )
+
+
+def _sized(gemm, shape):
+    """`gemm` with the names of sizes replaced by the sizes."""
+    count = 1 if gemm.count == 1 else getattr(shape, gemm.count)
+    return gemm._replace(
+        count=count, m=getattr(shape, gemm.m), n=getattr(shape, gemm.n), k=getattr(shape, gemm.k)
+    )
