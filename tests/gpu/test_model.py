@@ -1,0 +1,138 @@
+"""The physics of the simulated GPU, from gpu-model: time, power, voltage, governor, temperature."""
+
+import math
+
+import pytest
+
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.gpu.governor import settle
+from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.power import relative_voltage, static_w
+from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.gpu.thermal import advance_c
+from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
+
+TI = resolve("rtx_3080_ti")
+GEMM = parameters(TI, Work("gemm", 1.37e12, 0, 0, 8.7e8))
+STREAM = parameters(TI, Work("residual", 0, 7.5e8, 0, 6.7e8))
+WARM_C = TI["thermal"]["reference_c"]
+
+
+def at(kernel, core, mem, spec=TI):
+    return settle(spec, [(kernel, 1)], Pair(core, mem), WARM_C, 1950)
+
+
+def test_core_work_scales_with_the_core_clock_and_latency_does_not():
+    kernel = Kernel(1e-3, 0.0, 5e-6, 3, 0.0, 0.0)
+    assert launch_time_s(kernel, 1.0, 1.0) == pytest.approx(1.005e-3)
+    assert launch_time_s(kernel, 2.0, 1.0) == pytest.approx(0.505e-3)
+
+
+def test_equal_core_and_memory_work_overlap_by_the_third_root_of_two():
+    kernel = Kernel(1e-3, 1e-3, 0.0, 3, 0.0, 0.0)
+    assert launch_time_s(kernel, 1.0, 1.0) == pytest.approx(1e-3 * 2 ** (1 / 3))
+
+
+def test_a_large_overlap_exponent_is_the_roofline_and_does_not_underflow():
+    kernel = Kernel(1e-6, 3e-6, 0.0, 16, 0.0, 0.0)
+    assert launch_time_s(kernel, 1.0, 1.0) == pytest.approx(3e-6, rel=1e-6)
+
+
+def test_the_highest_memory_clock_of_the_3080_ti_gives_no_more_bandwidth():
+    bandwidth = {mhz: relative_bandwidth(TI["memory"], mhz) for mhz in (405, 810, 5001, 9251, 9501)}
+    assert bandwidth[405] == pytest.approx(0.032, abs=0.001)
+    assert bandwidth[810] == pytest.approx(0.076, abs=0.001)
+    assert bandwidth[5001] == pytest.approx(0.550, abs=0.001)
+    assert bandwidth[9501] == pytest.approx(1.0065, abs=0.001)
+
+
+def test_voltage_is_flat_below_linear_between_and_steep_above():
+    core = TI["core"]
+    assert relative_voltage(core, 210) == relative_voltage(core, 1050) == 1
+    assert relative_voltage(core, 1260) == pytest.approx(1.0205)
+    assert relative_voltage(core, 1965) == 1.755
+    assert relative_voltage(core, 1980) > 1.755
+
+
+def test_an_idle_3080_ti_draws_the_measured_floor_of_each_memory_clock():
+    for mhz, watts in ((405, 30.3), (810, 31.1), (5001, 64.6), (9251, 89.1), (9501, 89.8)):
+        assert static_w(TI, mhz, WARM_C) == pytest.approx(watts)
+    assert static_w(TI, 9251, WARM_C + 10) == pytest.approx(89.1 * 1.04)
+
+
+def test_a_dense_gemm_hits_the_cap_and_its_clock_falls_below_the_request():
+    state = at(GEMM, 1890, 9251)
+    assert state.capped and 1500 < state.core_mhz < 1750
+    assert state.power_w <= TI["governor"]["cap_w"]
+    assert at(GEMM, int(state.core_mhz) + 15, 9251).core_mhz == state.core_mhz, "it is the highest clock under the cap"
+
+
+def test_below_the_cap_the_request_is_what_runs():
+    state = at(GEMM, 1470, 9251)
+    assert (state.core_mhz, state.capped) == (1470, False)
+
+
+def test_a_streaming_kernel_saves_power_and_loses_no_time_at_a_lower_core_clock():
+    fast, slow = at(STREAM, 1890, 9251), at(STREAM, 1470, 9251)
+    assert slow.time_s < 1.02 * fast.time_s
+    assert slow.power_w < 0.8 * fast.power_w
+
+
+def test_a_gemm_saves_power_and_loses_no_time_at_a_lower_memory_clock():
+    high, low = at(GEMM, 1470, 9251), at(GEMM, 1470, 5001)
+    assert low.time_s < 1.02 * high.time_s
+    assert low.power_w < high.power_w - 20
+
+
+def test_auto_is_the_top_under_the_governor():
+    assert settle(TI, [(STREAM, 1)], BASELINE, WARM_C, 1950).core_mhz <= 1950
+    tiny = Kernel(1e-9, 1e-9, 5e-6, 3, 0.0, 0.0)
+    assert settle(TI, [(tiny, 1)], BASELINE, WARM_C, 1950).core_mhz == 1950
+    assert settle(TI, [(tiny, 1)], Pair(AUTO, 810), WARM_C, 1950).mem_mhz == 810
+
+
+def test_the_light_load_and_extra_power_effects_of_auto_can_be_switched_on():
+    tiny = Kernel(1e-9, 1e-9, 5e-6, 3, 0.0, 0.0)
+    spec = resolve("rtx_3080_ti", {"governor": {"auto_light_load_core_mhz": 1650, "auto_extra_power": 0.05}})
+    plain, odd = settle(TI, [(tiny, 1)], BASELINE, WARM_C, 1950), settle(spec, [(tiny, 1)], BASELINE, WARM_C, 1950)
+    assert odd.core_mhz == 1650
+    locked = settle(spec, [(tiny, 1)], Pair(1650, 9251), WARM_C, 1950)
+    assert odd.power_w == pytest.approx(1.05 * locked.power_w)
+    assert odd.power_w < plain.power_w
+
+
+def test_cool_kernels_lend_power_to_a_capped_one():
+    cool = Kernel(0.0, 1e-2, 0.0, 3, 0.0, 0.0)
+    together = settle(TI, [(GEMM, 1), (cool, 1)], BASELINE, WARM_C, 1950)
+    assert together.core_mhz > at(GEMM, AUTO, AUTO).core_mhz
+
+
+def test_temperature_rises_towards_its_steady_state_and_no_further():
+    thermal = TI["thermal"]
+    hot = advance_c(thermal, thermal["ambient_c"], 300, 0.0, 1e6)
+    assert hot == pytest.approx(thermal["ambient_c"] + 0.097 * 300)
+    one_tau = advance_c(thermal, thermal["ambient_c"], 300, 0.0, thermal["tau_s"])
+    assert one_tau == pytest.approx(thermal["ambient_c"] + 0.097 * 300 * (1 - math.exp(-1)))
+    assert advance_c(thermal, hot, 300, 0.0, 100) == pytest.approx(hot)
+
+
+def test_leakage_feeds_back_into_temperature():
+    thermal = TI["thermal"]
+    plain = advance_c(thermal, 35, 300, 0.0, 1e6)
+    assert advance_c(thermal, 35, 300, 0.36, 1e6) > plain + 1
+
+
+@pytest.mark.parametrize(
+    ("work", "measured_us", "measured_w"),
+    [
+        # our runs of PyTorch kernels on an H200 at default clocks, mean of two
+        (Work("gemm", 1.0307921510e12, 0, 0, 6.963e8), 1546, 684),
+        (Work("residual", 0, 7.55e8, 0, 6.7142e8), 156, 652),
+        (Work("permute", 0, 0, 0, 1.00663e9), 730.6, 554),
+    ],
+)
+def test_the_h200_spec_is_near_the_runs_it_was_made_from(work, measured_us, measured_w):
+    h200 = resolve("h200_sxm")
+    state = settle(h200, [(parameters(h200, work), 1)], BASELINE, h200["thermal"]["reference_c"], 1980)
+    assert state.time_s * 1e6 == pytest.approx(measured_us, rel=0.12)
+    assert state.power_w == pytest.approx(measured_w, rel=0.12)

@@ -1,0 +1,92 @@
+"""Draws, noise, the energy counter and switching latency: seeded, keyed, and of the size the spec says."""
+
+import statistics
+
+from kernel_dvfs.gpu import draws
+from kernel_dvfs.gpu.noise import Key, factors
+from kernel_dvfs.gpu.sensor import read_window
+from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.gpu.switching import latency_s
+
+TI = resolve("rtx_3080_ti")
+PAIR = (1470, 9251)
+
+
+def test_a_draw_depends_on_its_key_alone():
+    assert draws.uniform(1, "a") == draws.uniform(1, "a")
+    assert draws.uniform(1, "a") != draws.uniform(2, "a") != draws.uniform(2, "b")
+
+
+def test_draws_are_uniform_and_normal():
+    uniform = [draws.uniform("u", i) for i in range(4000)]
+    assert abs(statistics.mean(uniform) - 0.5) < 0.02 and abs(statistics.pstdev(uniform) - 0.2887) < 0.01
+    normal = [draws.normal("n", i) for i in range(4000)]
+    assert abs(statistics.mean(normal)) < 0.05 and abs(statistics.pstdev(normal) - 1) < 0.04
+    neighbours = statistics.correlation(normal[:-1], normal[1:])
+    assert abs(neighbours) < 0.05
+
+
+def test_weighted_draws_follow_their_weights():
+    got = [draws.weighted({"a": 0.25, "b": 0.75}, i) for i in range(2000)]
+    assert abs(got.count("a") / 2000 - 0.25) < 0.04
+
+
+def scatter(launch_s, field):
+    noise = TI["noise"] | {"offset_sd": 0.0}
+    got = [factors(noise, 1, Key("sweep", "w", "kernel/k", 0), PAIR, number, launch_s)[field] for number in range(1500)]
+    return statistics.pstdev(got)
+
+
+def test_time_scatters_as_measured_for_each_length_of_launch():
+    for launch_s, sd in ((10e-6, 0.018), (50e-6, 0.005), (5e-4, 0.0013), (5e-3, 0.001)):
+        assert abs(scatter(launch_s, 0) / sd - 1) < 0.1
+
+
+def test_energy_scatters_as_measured():
+    # power carries what time does not
+    for launch_s, time_sd, energy_sd in ((50e-6, 0.005, 0.009), (5e-3, 0.001, 0.0055)):
+        expected = (energy_sd**2 - time_sd**2) ** 0.5
+        assert abs(scatter(launch_s, 1) / expected - 1) < 0.1
+
+
+def test_an_offset_stays_through_a_campaign_and_changes_with_the_next():
+    noise = {"window": [{"below_s": None, "time_sd": 0.0, "energy_sd": 0.0}], "offset_sd": 0.003}
+
+    def offset(campaign, repeat, pair=PAIR):
+        return factors(noise, 1, Key(campaign, "w", "kernel/k", repeat), pair, 0, 1e-3)[0]
+
+    assert offset("sweep", 0) == offset("sweep", 7)
+    assert offset("sweep", 0) != offset("fresh-0", 0) != offset("fresh-1", 0)
+    assert offset("sweep", 0) != offset("sweep", 0, (1470, 5001))
+    spread = statistics.pstdev(offset(f"fresh-{i}", 0) for i in range(1500))
+    assert abs(spread / 0.003 - 1) < 0.1
+
+
+def test_an_aligned_window_reads_power_to_a_read_time():
+    errors = []
+    for number in range(300):
+        reading = read_window(TI["sensor"], 300.0, 5.0, ("key", number))
+        assert reading.duration_s >= 5.0 - TI["sensor"]["read_s"]
+        assert reading.energy_mj == int(reading.energy_mj)
+        errors.append(reading.energy_mj / 1000 / reading.duration_s / 300.0 - 1)
+    assert max(map(abs, errors)) <= 1.01 * TI["sensor"]["read_s"] / 5.0
+    assert statistics.pstdev(errors) > 0
+
+
+def test_switching_takes_a_distribution_of_times_and_nothing_when_nothing_changes():
+    switching = TI["switching"]
+    assert latency_s(switching, 1, PAIR, PAIR) == 0
+    core = [latency_s(switching, seed, (1050, 9251), PAIR, seed) for seed in range(2000)]
+    assert abs(statistics.median(core) / 0.015 - 1) < 0.15
+    assert abs(statistics.quantiles(core, n=100)[98] / 0.1 - 1) < 0.4
+    assert statistics.median(latency_s(switching, s, (1050, 810), PAIR, s) for s in range(500)) > statistics.median(core)
+
+
+def test_a_target_clock_has_its_own_latency():
+    switching = TI["switching"]
+
+    def typical(target):
+        return statistics.median(latency_s(switching, 1, (1050, 9251), (target, 9251), i) for i in range(200))
+
+    times = [typical(target) for target in range(1065, 1965, 15)]
+    assert max(times) > 2 * min(times)

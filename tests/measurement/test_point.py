@@ -1,0 +1,123 @@
+"""A measured point: what the protocol promises of it, whatever the GPU."""
+
+import statistics
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement import target
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.target import Target
+
+GEMM = Target("kernel", "forward_fc_gemm")
+RESIDUAL = Target("kernel", "forward_attention_residual")
+
+
+@pytest.fixture(scope="module")
+def setup(setup_of):
+    return setup_of()
+
+
+def test_measuring_again_gives_the_same_numbers(setup):
+    assert Bench(setup, GEMM).point(Pair(1470, 9251)) == Bench(setup, GEMM).point(Pair(1470, 9251))
+
+
+def test_another_repeat_campaign_or_seed_gives_others(setup, setup_of):
+    bench = Bench(setup, GEMM)
+    seeded = Bench(setup_of(seed=2), GEMM)
+    times = {
+        bench.point(BASELINE).get("summary")["time_us"],
+        bench.point(BASELINE, repeat=1)["summary"]["time_us"],
+        bench.point(BASELINE, campaign="fresh-0")["summary"]["time_us"],
+        seeded.point(BASELINE)["summary"]["time_us"],
+    }
+    assert len(times) == 4
+
+
+def test_measurements_scatter_around_the_truth(setup):
+    truth = Bench(setup, RESIDUAL, exact=True).point(BASELINE)["summary"]
+    bench = Bench(setup, RESIDUAL)
+    measured = [bench.point(BASELINE, campaign=f"fresh-{i}")["summary"] for i in range(60)]
+    for field in ("time_us", "energy_mj"):
+        values = [each[field] / truth[field] - 1 for each in measured]
+        assert abs(statistics.mean(values)) < 4 * statistics.stdev(values) / 60**0.5
+        assert 0.001 < statistics.stdev(values) < 0.01
+
+
+def test_every_point_starts_from_the_same_hot_board(setup):
+    bench = Bench(setup, GEMM)
+    first = bench.point(Pair(1470, 9251))
+    bench.point(Pair(210, 405))
+    assert bench.point(Pair(1470, 9251)) == first
+    assert first["windows"][0]["temp_c"][0] > 50
+
+
+def test_auto_under_the_cap_is_ok_and_says_so(setup):
+    point = Bench(setup, GEMM).point(BASELINE)
+    assert point["verdict"] == "ok" and point["reasons"] == ["power cap active"]
+    assert point["request"]["policy"] == AUTO
+    assert all(window["cap_ns"] > 0 for window in point["windows"])
+
+
+def test_a_locked_clock_that_the_cap_takes_away_is_throttled_and_kept(setup):
+    point = Bench(setup, GEMM).point(Pair(1890, 9251))
+    assert point["verdict"] == "throttled"
+    assert point["reached"]["core_mhz"] < 1800
+    assert "asked 1890 MHz" in point["reasons"][0]
+
+
+def test_a_folded_memory_clock_is_flagged_with_the_pair_that_it_is(setup):
+    point = Bench(setup, RESIDUAL).point(Pair(1050, 405))
+    assert point["verdict"] == "not_reached"
+    assert point["reached"]["alias_of"] == "1050-810"
+    same = Bench(setup, RESIDUAL, exact=True)
+    assert same.point(Pair(1050, 405))["summary"] == same.point(Pair(1050, 810))["summary"]
+
+
+def test_energy_is_power_times_time_of_the_same_windows(setup):
+    point = Bench(setup, RESIDUAL).point(Pair(1470, 9251))
+    energies = [w["energy_mj"] / w["duration_s"] * w["time_us"] * 1e-6 for w in point["windows"]]
+    assert point["summary"]["energy_mj"] == pytest.approx(statistics.mean(energies))
+    assert point["summary"]["energy_sd_mj"] == pytest.approx(statistics.stdev(energies))
+    assert point["summary"]["n"] == len(point["windows"]) == 3
+
+
+def test_windows_are_as_long_as_asked_and_count_their_launches(setup):
+    for window in Bench(setup, GEMM).point(BASELINE)["windows"]:
+        assert 5.0 - 0.005 <= window["duration_s"] < 5.2
+        assert window["launches"] == pytest.approx(window["duration_s"] / (window["time_us"] * 1e-6), abs=1)
+
+
+def test_a_pass_is_about_the_sum_of_its_rows(setup):
+    """Not exactly: the cap acts on the mean power of the pass, so its capped rows may run a little faster."""
+    pair = Pair(1260, 9251)
+    whole = Bench(setup, Target("pass", "forward"), exact=True).point(pair)["summary"]
+    rows = 0.0
+    for name, repeat in setup.targets["pass"]["forward"]:
+        rows += repeat * Bench(setup, Target("kernel", name), exact=True).point(pair)["summary"]["time_us"]
+    assert whole["time_us"] == pytest.approx(rows, rel=1e-9)
+
+
+def test_clocks_are_released_even_if_the_window_fails(setup):
+    bench = Bench(setup, GEMM)
+    gpu = bench._hot
+    with pytest.raises(RuntimeError), gpu.locked(Pair(1470, 9251), ("key",)):
+        assert gpu.pair == Pair(1470, 9251)
+        raise RuntimeError
+    assert gpu.pair == BASELINE
+
+
+def test_a_comparison_is_auto_chosen_chosen_auto(setup):
+    comparison = Bench(setup, GEMM).compare(Pair(1470, 9251), 3)
+    policies = [point["request"]["policy"] for point in comparison["points"]]
+    assert policies == [AUTO, "lock", "lock", AUTO]
+    assert comparison["repeat"] == 3
+    times = [point["summary"]["time_us"] for point in comparison["points"]]
+    assert len(set(times)) == 4, "each is a measurement of its own"
+
+
+def test_an_unknown_target_is_refused_with_those_that_exist(setup):
+    with pytest.raises(InputError, match="forward_gelu"):
+        target.parse(setup, "kernel/forward_gelo")
+    assert target.parse(setup, "forward_gelu") == Target("kernel", "forward_gelu")

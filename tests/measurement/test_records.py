@@ -1,0 +1,119 @@
+"""Records: complete or absent; truncated and foreign ones are refused by name."""
+
+import json
+
+import pytest
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.target import Target
+
+TARGET = Target("kernel", "forward_gelu")
+PAIR = Pair(1470, 9251)
+
+
+@pytest.fixture(scope="module")
+def setup(setup_of):
+    return setup_of()
+
+
+@pytest.fixture
+def path(setup, tmp_path):
+    path = tmp_path / "measurements/kernel/forward_gelu/1470-9251/r0.json"
+    bench = Bench(setup, TARGET)
+    record.write_point(str(path), setup, bench.device, TARGET, "sweep", 0, bench.point(PAIR))
+    return path
+
+
+def test_a_record_reads_back_and_is_plain_json(setup, path):
+    content = record.read_point(str(path), setup, TARGET, PAIR)
+    assert content == json.loads(path.read_text())
+    assert content["device"]["name"] == "RTX 3080 Ti" and content["device"]["kind"] == "simulated"
+    assert list(path.parent.iterdir()) == [path], "no temporary file is left"
+
+
+def test_a_truncated_record_is_refused_by_name_with_the_remedy(setup, path):
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(InputError, match="delete") as refused:
+        record.read_point(str(path), setup, TARGET, PAIR)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [(("run", "setup"), "0" * 12), (("kernel", "name"), "forward_fc_gemm"), (("request", "core_mhz"), 1260)],
+)
+def test_a_foreign_record_is_refused_by_name(setup, path, field, value):
+    content = json.loads(path.read_text())
+    content[field[0]][field[1]] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="foreign") as refused:
+        record.read_point(str(path), setup, TARGET, PAIR)
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "other"}', "null", '{"a": 1} {"b": 2}'])
+def test_what_is_no_record_is_refused(setup, path, text):
+    path.write_text(text)
+    with pytest.raises(InputError, match="r0.json"):
+        record.read_point(str(path), setup, TARGET, PAIR)
+
+
+@pytest.mark.parametrize("value", [0, -1, None, "fast", float("inf")])
+def test_a_record_without_a_positive_time_is_refused(setup, path, value):
+    content = json.loads(path.read_text())
+    content["summary"]["time_us"] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="time_us"):
+        record.read_point(str(path), setup, TARGET, PAIR)
+
+
+def test_bad_records_are_found_and_deleted_on_request(setup, setup_of, path, capsys, tmp_path):
+    from kernel_dvfs.measurement.setup import store
+
+    good = path.parent.parent / "auto-auto/r0.json"
+    bench = Bench(setup, TARGET)
+    record.write_point(str(good), setup, bench.device, TARGET, "sweep", 0, bench.point(BASELINE))
+    path.write_text("{")
+    stored = store(str(tmp_path / "setup"), setup.gpu, setup.workload, setup.targets, setup.measurement)
+    folder = str(tmp_path / "measurements")
+    assert main(["records", folder, "--gpu", stored]) == 2
+    assert path.exists() and str(path) in capsys.readouterr().err
+    assert main(["records", folder, "--gpu", stored, "--delete-bad"]) == 0
+    assert not path.exists() and good.exists()
+
+
+def test_the_measure_command_writes_the_same_bytes_twice(tmp_path, root):
+    for name in ("a", "b"):
+        arguments = ["measure", "--gpu", "rtx_3080_ti", "--config", str(root / "config.yaml"), "--target", "forward_gelu"]
+        assert main([*arguments, "--clocks", "1470,auto", "-o", str(tmp_path / name)]) == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "named"),
+    [
+        ("--target", "nonsense", "nonsense"),
+        ("--clocks", "1471,9251", "1471"),
+        ("--clocks", "quick,9251", "quick"),
+        ("--repeat", "-1", "--repeat"),
+        ("--gpu", "missing.json", "missing.json"),
+        ("--gpu", "rtx_9999", "rtx_9999"),
+    ],
+)
+def test_bad_input_gets_one_line_and_no_file(tmp_path, root, capsys, flag, value, named):
+    given = {
+        "--gpu": "rtx_3080_ti",
+        "--config": str(root / "config.yaml"),
+        "--target": "forward_gelu",
+        "--clocks": "1470,auto",
+        "-o": str(tmp_path / "r0.json"),
+        flag: value,
+    }
+    assert main(["measure", *(word for pair in given.items() for word in pair)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and named in said
+    assert not list(tmp_path.iterdir())

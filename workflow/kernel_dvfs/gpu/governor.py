@@ -1,0 +1,47 @@
+"""The GPU's own governor: the highest clock at or below the request that keeps board power under the cap.
+
+Time depends on the clock and power on time, so both are solved together, on the GPU's own clock grid. A load is a
+list of (Kernel, launches) run back to back; the power controller is slower than most kernels, so it is the load's
+mean power that the cap acts on (inferred: a capped kernel runs faster between cooler ones).
+"""
+
+from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, ceiling_core_mhz
+from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
+from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
+from kernel_dvfs.tuples import named
+
+State = named(
+    "State",
+    "core_mhz mem_mhz ceiling_mhz time_s power_w capped",
+    """What a load settles at: reached clocks and the clock that was allowed (MHz), seconds of one run of
+the load, mean board power (W), and whether the power cap took the clock below the allowed one.""",
+)
+
+
+def settle(spec: dict, load: list, pair, temperature_c: float, top_mhz: float) -> State:
+    """The state that `load` runs in at the requested `pair` of clocks and a board temperature."""
+    governor = spec["governor"]
+    mem_mhz = applied_mem_mhz(spec["clocks"], pair)
+    bandwidth = relative_bandwidth(spec["memory"], mem_mhz)
+    standing_w = static_w(spec, mem_mhz, temperature_c)
+    ceiling = ceiling_core_mhz(spec["clocks"], pair, top_mhz)
+
+    def at(core_mhz):
+        time_s = sum(count * launch_time_s(kernel, core_mhz / 1000, bandwidth) for kernel, count in load)
+        energy_j = sum(count * launch_j(spec, kernel, core_mhz, mem_mhz) for kernel, count in load)
+        return time_s, standing_w + clock_w(spec["core"], core_mhz) + energy_j / time_s
+
+    if pair[0] == AUTO and governor["auto_light_load_core_mhz"]:
+        launches = sum(count for _, count in load)
+        if at(ceiling)[0] / launches < governor["auto_light_load_below_us"] * 1e-6:
+            ceiling = min(ceiling, governor["auto_light_load_core_mhz"])
+    core_mhz = ceiling
+    time_s, power_w = at(core_mhz)
+    grid = spec["clocks"]["core_mhz"]
+    while power_w > governor["cap_w"] and core_mhz > grid["lowest"]:
+        steps = -(-(core_mhz - grid["lowest"]) // grid["step"]) - 1
+        core_mhz = grid["lowest"] + max(steps, 0) * grid["step"]
+        time_s, power_w = at(core_mhz)
+    if pair[0] == AUTO:
+        power_w *= 1 + governor["auto_extra_power"]
+    return State(core_mhz, mem_mhz, ceiling, time_s, power_w, core_mhz < ceiling)

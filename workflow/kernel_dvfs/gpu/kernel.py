@@ -1,0 +1,52 @@
+"""From work to the parameters of the time and power model, by physics alone.
+
+C = max over units of work / (rate per GHz x efficiency), M = bytes / (bandwidth x efficiency), t0 = launch + latency,
+A = sum of unit energies, B = DRAM energy. Nothing here is particular to one kernel: a kernel is its work, the
+efficiency of its family, and its launch latency.
+"""
+
+from kernel_dvfs.tuples import named
+
+Kernel = named(
+    "Kernel",
+    "core_s_ghz memory_s latency_s overlap core_j dram_j",
+    """One launch: core work (s at 1 GHz), memory work (s at the reference memory clock), latency (s),
+overlap exponent p, switching energy in the core at V0 (J) and in DRAM (J).""",
+)
+
+# the fields of a workload row that a GPU needs to know
+Work = named(
+    "Work",
+    "family tensor_flop fp32_flop sfu_op byte",
+    "One launch: kernel family, tensor-core FLOP, FP32 FLOP, special-function operations, DRAM bytes.",
+)
+
+
+def parameters(spec: dict, work: Work) -> Kernel:
+    """The model parameters of one launch of `work` on the GPU of `spec`."""
+    family = spec["families"][work.family]
+    rates, energy = spec["rates"], spec["energy_pj"]
+    # streaming through the SMs: bytes that a family moves per clock of one SM
+    sm_cycles = work.byte / family["sm_byte_per_clock"]
+    core_s_ghz = max(
+        work.tensor_flop / (rates["tensor_bf16_tflop_per_s_per_ghz"] * 1e12 * family["tensor_efficiency"]),
+        work.fp32_flop / (rates["fp32_tflop_per_s_per_ghz"] * 1e12),
+        work.sfu_op / (rates["sfu_top_per_s_per_ghz"] * 1e12),
+        sm_cycles / (spec["sm_count"] * 1e9),
+    )
+    bandwidth_byte_per_s = spec["memory"]["gb_per_s"] * 1e9 * family["dram_efficiency"]
+    core_pj = (
+        energy["tensor_bf16_flop"] * work.tensor_flop
+        + energy["fp32_flop"] * work.fp32_flop
+        + energy["sfu_op"] * work.sfu_op
+        + energy["stream_byte"] * work.byte
+        + energy["sm_cycle"] * sm_cycles
+    )
+    return Kernel(
+        core_s_ghz=core_s_ghz,
+        memory_s=work.byte / bandwidth_byte_per_s,
+        latency_s=family["latency_us"] * 1e-6,
+        overlap=family["overlap"],
+        core_j=core_pj * 1e-12,
+        dram_j=energy["dram_byte"] * work.byte * 1e-12,
+    )

@@ -1,0 +1,215 @@
+"""Read a GPU's spec file: every figure with its source, checked, and stripped to plain numbers for the model.
+
+Used when a study is set up, never in a measurement job (those read the resolved JSON).
+"""
+
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+from kernel_dvfs.errors import InputError
+
+SOURCES = ("measured", "published", "inferred", "assumed")
+_FOLDER = files("kernel_dvfs.gpu") / "specs"
+_FAMILIES = "families"
+
+_NUMBER = {"type": "number"}
+_POSITIVE = {"type": "number", "exclusiveMinimum": 0}
+_NOT_NEGATIVE = {"type": "number", "minimum": 0}
+_MHZ = {"type": "integer", "minimum": 1}
+
+
+def _group(required: dict, optional: dict | None = None) -> dict:
+    return {
+        "type": "object",
+        "properties": required | (optional or {}),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _by_mhz(value: dict) -> dict:
+    return {
+        "type": "object",
+        "patternProperties": {r"^\d+$": value},
+        "additionalProperties": False,
+        "minProperties": 1,
+    }
+
+
+_FAMILY = _group(
+    {
+        "tensor_efficiency": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "dram_efficiency": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "sm_byte_per_clock": _POSITIVE,
+        "overlap": {"type": "number", "minimum": 1, "maximum": 16},
+        "latency_us": _NOT_NEGATIVE,
+    }
+)
+_LATENCY = _group({"median_s": _POSITIVE, "p99_s": _POSITIVE})
+
+SCHEMA = _group(
+    {
+        "id": {"type": "string", "pattern": "^[a-z0-9-]+$"},
+        "name": {"type": "string"},
+        "sm_count": _MHZ,
+        "threads_per_sm": _MHZ,
+        "clocks": _group(
+            {
+                "core_mhz": _group({"lowest": _MHZ, "highest": _MHZ, "step": _MHZ}),
+                "mem_mhz": {"type": "array", "items": _MHZ, "minItems": 1, "uniqueItems": True},
+                "auto_core_mhz": _MHZ,
+                "auto_mem_mhz": _MHZ,
+            },
+            {
+                "effective_core_mhz": _by_mhz(_MHZ),
+                "top_core_mhz": _by_mhz(_POSITIVE),
+                "fold": _group({"mem_mhz": _MHZ, "above_core_mhz": _MHZ, "becomes_mhz": _MHZ}),
+            },
+        ),
+        "rates": _group(
+            {
+                "tensor_bf16_tflop_per_s_per_ghz": _POSITIVE,
+                "fp32_tflop_per_s_per_ghz": _POSITIVE,
+                "sfu_top_per_s_per_ghz": _POSITIVE,
+            }
+        ),
+        "memory": _group(
+            {
+                "reference_mhz": _MHZ,
+                "gb_per_s": _POSITIVE,
+                "eta": _by_mhz(_POSITIVE),
+                "static_w": _by_mhz(_POSITIVE),
+                "dram_energy_scale": _by_mhz(_POSITIVE),
+            }
+        ),
+        "core": _group(
+            {
+                "clock_w_per_ghz": _NOT_NEGATIVE,
+                "v_over_v0": {
+                    "type": "array",
+                    "minItems": 2,
+                    "items": {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
+                },
+            }
+        ),
+        "energy_pj": _group(
+            dict.fromkeys(
+                ("tensor_bf16_flop", "fp32_flop", "sfu_op", "dram_byte", "stream_byte", "sm_cycle"),
+                _NOT_NEGATIVE,
+            )
+        ),
+        "governor": _group(
+            {
+                "cap_w": _POSITIVE,
+                "dither_mhz": _NOT_NEGATIVE,
+                "auto_light_load_core_mhz": {"type": ["integer", "null"], "minimum": 1},
+                "auto_light_load_below_us": _NOT_NEGATIVE,
+                "auto_extra_power": _NOT_NEGATIVE,
+            }
+        ),
+        "thermal": _group(
+            {
+                "ambient_c": _NUMBER,
+                "c_per_w": _NOT_NEGATIVE,
+                "tau_s": _POSITIVE,
+                "leakage_per_c": _NOT_NEGATIVE,
+                "reference_c": _NUMBER,
+            }
+        ),
+        "sensor": _group({"counter_period_s": _POSITIVE, "period_jitter": _NOT_NEGATIVE, "read_s": _NOT_NEGATIVE}),
+        "noise": _group(
+            {
+                "window": {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": _group(
+                        {
+                            "below_s": {"type": ["number", "null"]},
+                            "time_sd": _NOT_NEGATIVE,
+                            "energy_sd": _NOT_NEGATIVE,
+                        }
+                    ),
+                },
+                "offset_sd": _NOT_NEGATIVE,
+            }
+        ),
+        "switching": _group({"core": _LATENCY, "mem": _LATENCY}),
+        "families": {"type": "object", "additionalProperties": _FAMILY, "minProperties": 1},
+    }
+)
+
+
+def names() -> list:
+    """The simulated GPUs that can be configured by name."""
+    found = (entry.name for entry in _FOLDER.iterdir())
+    return sorted(name[:-5] for name in found if name.endswith(".yaml") and name != f"{_FAMILIES}.yaml")
+
+
+def _strip(node, where: str):
+    """Plain values of a tree whose figures are {value, source, note}. Raises InputError on a figure without source."""
+    if not isinstance(node, dict):
+        if isinstance(node, str):  # id and name speak for themselves
+            return node
+        raise InputError(f"{where}: a bare figure; write {{value: ..., source: {' | '.join(SOURCES)}}}")
+    if "value" not in node:
+        return {str(key): _strip(child, f"{where}.{key}") for key, child in node.items()}
+    if node.get("source") not in SOURCES or set(node) - {"value", "source", "note"}:
+        raise InputError(f"{where}: needs 'source' (one of {', '.join(SOURCES)}), may have 'note', nothing else")
+    return _keys_as_text(node["value"])
+
+
+def _keys_as_text(value):
+    if isinstance(value, dict):
+        return {str(key): _keys_as_text(child) for key, child in value.items()}
+    return value
+
+
+@cache
+def _read(name: str) -> dict:
+    try:
+        return yaml.safe_load((_FOLDER / f"{name}.yaml").read_text("utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"GPU spec {name}.yaml: {error}") from None
+
+
+def _merge(base: dict, over: dict) -> dict:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _merge(base[key], value) if both else value
+    return merged
+
+
+def resolve(name: str, overrides: dict | None = None) -> dict:
+    """The plain spec of a simulated GPU, families merged in, all keys text, fit for JSON.
+
+    overrides: a tree of plain values that replace the spec's own, e.g. {"energy_pj": {"tensor_bf16_flop": 1.0}}.
+    Raises InputError for an unknown name, a malformed spec or an override the schema refuses.
+    """
+    from jsonschema import Draft202012Validator
+
+    if name not in names():
+        raise InputError(f"gpu '{name}': no such simulated GPU; allowed: {', '.join(names())}")
+    spec = _strip(_read(name), name)
+    families = _strip(_read(_FAMILIES), _FAMILIES)
+    default = families.pop("default")
+    own = spec.get("families", {})
+    spec["families"] = {family: default | values | own.get(family, {}) for family, values in families.items()}
+    spec = _merge(spec, _keys_as_text(overrides or {}))
+    for error in Draft202012Validator(SCHEMA).iter_errors(spec):
+        raise InputError(f"GPU spec {name}: {'.'.join(map(str, error.absolute_path))}: {error.message}")
+    _check_clocks(name, spec)
+    return spec
+
+
+def _check_clocks(name: str, spec: dict) -> None:
+    """What a schema cannot say: each memory clock has its figures, voltage points ascend."""
+    for table in ("eta", "static_w", "dram_energy_scale"):
+        missing = {str(mhz) for mhz in spec["clocks"]["mem_mhz"]} - set(spec["memory"][table])
+        if missing:
+            raise InputError(f"GPU spec {name}: memory.{table} lacks memory clock {', '.join(sorted(missing))} MHz")
+    points = [mhz for mhz, _ in spec["core"]["v_over_v0"]]
+    if points != sorted(set(points)):
+        raise InputError(f"GPU spec {name}: core.v_over_v0: clocks must ascend")

@@ -1,0 +1,52 @@
+"""Campaigns: what is measured in one go under one name, on a GPU of a setup.
+
+`sweep` finds, `fresh-<repeat>` judges; each campaign draws its own noise and offsets on a simulated GPU, as another
+day would on a real one.
+"""
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.noise import Key
+from kernel_dvfs.measurement.point import condition, measure
+from kernel_dvfs.measurement.target import Target, works
+
+SWEEP = "sweep"
+
+
+def open_gpu(setup, exact: bool = False):
+    """The GPU of a setup. Raises InputError for a kind that cannot measure."""
+    if setup.gpu["kind"] != "simulated":
+        raise InputError(f"gpu kind '{setup.gpu['kind']}' cannot measure yet; configure a simulated GPU by name")
+    from kernel_dvfs.gpu.simulated import SimulatedGpu
+
+    return SimulatedGpu(setup.gpu["spec"], setup.measurement["seed"], exact)
+
+
+class Bench:
+    """A GPU conditioned for one target: each point starts from the same hot board."""
+
+    def __init__(self, setup, target: Target, exact: bool = False):
+        self.setup = setup
+        self.target = target
+        self._hot = open_gpu(setup, exact)
+        self._load = self._hot.prepare(works(setup, target))
+        condition(self._hot, self._load, ("condition",))
+
+    @property
+    def device(self) -> dict:
+        return self._hot.device()
+
+    def point(self, pair, campaign: str = SWEEP, repeat: int = 0) -> dict:
+        """One point, on the hot board."""
+        key = Key(campaign, self.setup.workload["name"], f"{self.target.study}/{self.target.name}", repeat)
+        return measure(self._hot.copy(), self._load, pair, self.setup.measurement, key)
+
+    def compare(self, pair, repeat: int) -> dict:
+        """Auto, chosen, chosen, auto: one fresh repeat, whose own campaign nothing was chosen from."""
+        points = [
+            self.point(clocks, f"fresh-{repeat}", number)
+            for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))
+        ]
+        for point in points:
+            del point["windows"]  # a comparison keeps the summaries
+        return {"target": self.target.name, "repeat": repeat, "points": points}

@@ -1,0 +1,52 @@
+"""What a measurement job needs to know and nothing else: the resolved GPU, the workload's work, the protocol.
+
+A setup is immutable and named by its content (`setup/<digest>.json`): a job cannot see half a change, two runs with
+different settings cannot disturb each other, and a record says which setup it was measured under.
+"""
+
+import os
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import read_json, write_text
+from kernel_dvfs.tuples import named
+
+SCHEMA = "kernel-dvfs/setup/1"
+
+Setup = named(
+    "Setup",
+    "digest gpu workload targets measurement",
+    """digest: 12 hex digits. gpu: kind, slug, name, spec. workload: name and options. targets: {"kernel":
+{id: work and row}, "pass": {name: [[id, repeat], ...]}}. measurement: warmup_s, window_s, windows, seed.""",
+)
+
+
+def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: dict) -> str:
+    """Write a setup into `folder` unless it is there already; its path."""
+    # slow to import and of no use to a measurement job
+    import hashlib
+    import json
+
+    content = {
+        "schema": SCHEMA,
+        "gpu": gpu,
+        "workload": workload,
+        "targets": targets,
+        "measurement": measurement,
+    }
+    text = json.dumps(content, sort_keys=True, allow_nan=False) + "\n"
+    path = os.path.join(folder, f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json")
+    if not os.path.exists(path):
+        write_text(path, text)
+    return path
+
+
+def read(path: str) -> Setup:
+    """The setup in a file. Raises InputError."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"setup {path}: {error}; snakemake writes it, run it again") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise InputError(f"setup {path}: not a {SCHEMA} file")
+    digest = os.path.splitext(os.path.basename(path))[0]
+    return Setup(digest, content["gpu"], content["workload"], content["targets"], content["measurement"])
