@@ -1,0 +1,177 @@
+"""A build is whole, repeatable, reused while nothing changed, and says in one line what it lacks."""
+
+import argparse
+import json
+import os
+import shutil
+
+import pytest
+
+from kernel_dvfs.cli import build as command
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.build import build, source_files
+
+
+def record_in(out_dir):
+    return json.loads((out_dir / "cpu" / "build.json").read_text(encoding="utf-8"))
+
+
+def build_command(*words):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def no_compiler(monkeypatch, tmp_path):
+    """PATH leads to an empty folder; the pip packages cmake and ninja are still there."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
+
+
+@pytest.fixture
+def built(results, tmp_path):
+    """A copy of the session's build to change, as an out folder."""
+    return shutil.copytree(results / "native", tmp_path / "native-out")
+
+
+def test_a_build_says_what_made_it_and_compiles_without_a_warning(results):
+    out_dir = results / "native"
+    record = record_in(out_dir)
+    assert record["schema"] == "kernel-dvfs/build/1"
+    assert (record["backend"], record["status"], record["reason"]) == ("cpu", "built", None)
+    assert sorted(os.listdir(out_dir / "cpu")) == sorted(["build.json", record["library"]["file"]])
+    assert "-ffp-contract=off" in record["flags"]["c"]
+    assert not {"-ffast-math", "-Ofast", "-march=native"} & {*record["flags"]["c"], *record["flags"]["cxx"]}
+    assert "warning" not in (out_dir / "cpu.log").read_text(encoding="utf-8").lower()
+    assert "/" not in (out_dir / "cpu" / "build.json").read_text(encoding="utf-8").replace(
+        record["schema"], ""
+    )
+
+
+def test_every_source_of_the_project_is_watched(root):
+    watched = set(source_files(root / "native"))
+    assert watched == {path for path in (root / "native").rglob("*") if path.is_file()}
+
+
+def test_the_same_sources_give_the_same_bytes_from_another_folder(results, sources, tmp_path):
+    build(sources, tmp_path / "out", mode="on")
+    first, second = results / "native" / "cpu", tmp_path / "out" / "cpu"
+    assert sorted(os.listdir(first)) == sorted(os.listdir(second))
+    for name in os.listdir(first):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+def test_unchanged_sources_are_not_compiled_again(root, built, said):
+    library = built / "cpu" / record_in(built)["library"]["file"]
+    before = library.stat().st_mtime_ns
+    log = (built / "cpu.log").read_text(encoding="utf-8")
+    record = build(root / "native", built, mode="on", say=said.append)
+    assert record == record_in(built)
+    assert len(said) == 1 and "reused" in said[0]
+    assert library.stat().st_mtime_ns == before
+    assert (built / "cpu.log").read_text(encoding="utf-8") == log
+
+
+@pytest.mark.parametrize("harm", ["source", "library", "flags", "record"])
+def test_a_change_of_what_made_it_compiles_again(built, sources, said, monkeypatch, harm):
+    """Seen by making the project unbuildable: who tries to compile, fails."""
+    library = built / "cpu" / record_in(built)["library"]["file"]
+    lists = sources / "CMakeLists.txt"
+    if harm == "source":
+        lists.write_text("message(FATAL_ERROR here)\n" + lists.read_text(encoding="utf-8"), encoding="utf-8")
+    elif harm == "library":
+        library.write_bytes(library.read_bytes()[:-1])
+    elif harm == "flags":
+        monkeypatch.setenv("CFLAGS", "-fno-such-flag-here")
+    elif harm == "record":
+        (built / "cpu" / "build.json").write_text("{", encoding="utf-8")
+    if harm in ("library", "record"):
+        monkeypatch.setenv("LDFLAGS", "--no-such-flag-here")
+    with pytest.raises(InputError, match=r"configure failed .*cpu\.log"):
+        build(sources, built, say=said.append)
+
+
+def test_a_compile_error_shows_the_compilers_words_and_keeps_the_old_library(built, sources, said):
+    """In mode auto too: going on without the library is for a missing tool, not for broken sources."""
+    before = {path.name: path.read_bytes() for path in (built / "cpu").iterdir()}
+    source = sources / "bindings" / "cpu.cpp"
+    source.write_text("#error nowhere\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(InputError) as failed:
+        build(sources, built, mode="auto", say=said.append)
+    assert str(failed.value).startswith("native layer: compile failed (exit code 1)")
+    assert str(built / "cpu.log") in str(failed.value)
+    assert "error: #error nowhere" in said[0]
+    assert "cpu.cpp" in said[0] and "-ffile-prefix-map" not in said[0]
+    assert "nowhere" in (built / "cpu.log").read_text(encoding="utf-8")
+    assert {path.name: path.read_bytes() for path in (built / "cpu").iterdir()} == before
+    assert sorted(os.listdir(built)) == [".lock", "cpu", "cpu.log"]
+
+
+def test_without_a_compiler_auto_goes_on_and_says_how_to_get_one(root, tmp_path, capfd, no_compiler):
+    out = tmp_path / "out"
+    assert build_command("--native-dir", str(root / "native"), "--out", str(out), "--cuda", "off") == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "no C compiler" in line
+    assert "apt-get install g++" in line and "xcode-select --install" in line
+    record = record_in(out)
+    assert record["status"] == "unavailable"
+    assert "no C compiler" in record["reason"] and "\n" not in record["reason"]
+    assert os.listdir(out / "cpu") == ["build.json"]
+
+
+def test_without_a_compiler_on_is_an_error(root, tmp_path, no_compiler):
+    with pytest.raises(InputError, match=r"no C compiler .*apt-get install g\+\+"):
+        build(root / "native", tmp_path / "out", mode="on")
+    assert not (tmp_path / "out" / "cpu").exists()
+
+
+def test_a_compiler_that_is_there_in_name_only_counts_as_none(root, tmp_path, monkeypatch, said):
+    """As the stubs of a bare macOS are, or gcc without the headers of libc."""
+    stub = tmp_path / "cc-stub"
+    stub.write_text("#!/bin/sh\necho 'no developer tools were found' >&2\nexit 1\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("CC", str(stub))
+    record = build(root / "native", tmp_path / "out", say=said.append)
+    assert record["status"] == "unavailable"
+    assert "cc-stub does not work (no developer tools were found)" in said[0]
+
+
+def test_a_compiler_named_by_cxx_that_does_not_exist_is_named(root, tmp_path, monkeypatch, compiler):
+    monkeypatch.setenv("CXX", "g++-0")
+    with pytest.raises(InputError, match=r"no C\+\+ compiler \(looked for \$CXX = g\+\+-0\)"):
+        build(root / "native", tmp_path / "out", mode="on")
+
+
+def test_off_builds_nothing_and_removes_the_old_library(root, built, said):
+    record = build(root / "native", built, mode="off", say=said.append)
+    assert record["status"] == "unavailable" and "off" in record["reason"]
+    assert os.listdir(built / "cpu") == ["build.json"]
+    assert said == []
+
+
+def test_what_a_killed_build_left_is_cleared(root, built, said):
+    (built / ".cpu" / "build").mkdir(parents=True)
+    build(root / "native", built, mode="off", say=said.append)
+    assert not (built / ".cpu").exists()
+
+
+def test_a_folder_without_the_project_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no CMakeLists\.txt in .*--native-dir"):
+        build(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_mode_is_refused(root, tmp_path):
+    with pytest.raises(InputError, match="expected one of auto, on, off"):
+        build(root / "native", tmp_path / "out", mode="maybe")
+
+
+def test_cuda_is_announced_as_missing_and_refused_when_demanded(root, built, capsys):
+    words = ["--native-dir", str(root / "native"), "--out", str(built), "--cpu", "off"]
+    assert build_command(*words) == 0
+    assert "CUDA kernels are not part of this version yet" in capsys.readouterr().err
+    with pytest.raises(InputError, match="CUDA kernels are not part of this version yet"):
+        build_command(*words, "--cuda", "on")

@@ -1,0 +1,84 @@
+"""Loading is by path, works without anything built, and tells what is missing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.load import backends, load
+
+
+def test_importing_the_package_with_nothing_built_loads_nothing_heavy(root, tmp_path):
+    code = (
+        "import sys, kernel_dvfs.native, kernel_dvfs.native.load as l\n"
+        "print(l.backends())\n"
+        "print({'numpy', 'subprocess', 'pathlib', 'pybind11', 'cmake', 'argparse'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(root / "workflow")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    status, heavy = done.stdout.splitlines()
+    assert "not built" in status and "kernel-dvfs build" in status
+    assert heavy == "set()"
+
+
+def test_nothing_built_names_the_remedy(tmp_path):
+    with pytest.raises(InputError, match=r"cpu is not built .*run `kernel-dvfs build`"):
+        load("cpu", tmp_path)
+
+
+def test_a_built_backend_loads_as_often_as_one_likes(results):
+    assert backends(results) == {"cpu": "built"}
+    first, second = load("cpu", results), load("cpu", results)
+    assert first.layernorm_forward.__doc__ == second.layernorm_forward.__doc__
+    assert first.__file__.startswith(str(results / "native" / "cpu"))
+
+
+def test_an_unknown_backend_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no backend 'opencl'; there is cpu"):
+        load("opencl", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            {"status": "unavailable", "reason": "no C compiler: install one"},
+            "unavailable: no C compiler: install one",
+        ),
+        ({"status": "built", "library": {"file": "_cpu.cpython-27-x.so"}}, "built for another Python"),
+        ({"status": "built", "library": {"file": "_cpu@SUFFIX"}}, "not whole"),
+        ({"schema": "foreign"}, "not a build record"),
+        ([], "not a build record"),
+    ],
+)
+def test_a_record_that_leads_to_no_library_says_why(tmp_path, record, message):
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    folder = tmp_path / "native" / "cpu"
+    folder.mkdir(parents=True)
+    text = json.dumps(record).replace("@SUFFIX", EXTENSION_SUFFIXES[0])
+    (folder / "build.json").write_text(text, encoding="utf-8")
+    assert message in backends(tmp_path)["cpu"]
+    with pytest.raises(InputError, match="cpu is ") as refused:
+        load("cpu", tmp_path)
+    assert message in str(refused.value)
+
+
+def test_a_file_that_is_no_library_does_not_load(tmp_path):
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    folder = tmp_path / "native" / "cpu"
+    folder.mkdir(parents=True)
+    name = f"_cpu{EXTENSION_SUFFIXES[0]}"
+    (folder / name).write_bytes(b"not a library")
+    (folder / "build.json").write_text(json.dumps({"status": "built", "library": {"file": name}}))
+    with pytest.raises(InputError, match=r"does not load .*run `kernel-dvfs build`"):
+        load("cpu", tmp_path)

@@ -1,0 +1,61 @@
+"""Load a built extension from results/native/<backend>/ by its path, and say which backends exist.
+
+Light enough for measurement jobs; builds nothing.
+"""
+
+import json
+import os
+
+BACKENDS = ("cpu",)
+REMEDY = "run `kernel-dvfs build`"
+
+
+def load(backend, results_dir="results"):
+    """The extension module of `backend` ("cpu": the C reference, see native/bindings/cpu.cpp).
+
+    Raises InputError where it is not built, was built for another Python, or does not load.
+    """
+    from kernel_dvfs.errors import InputError
+
+    if backend not in BACKENDS:
+        raise InputError(f"native layer: no backend {backend!r}; there is {', '.join(BACKENDS)}")
+    path, why = _find(backend, results_dir)
+    if why:
+        raise InputError(f"native layer: {backend} is {why}")
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(f"kernel_dvfs.native._{backend}", path)
+    try:
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise InputError(f"native layer: {path} does not load ({error}): {REMEDY}") from None
+    return module
+
+
+def backends(results_dir="results") -> dict:
+    """For every backend, "built", or why it cannot be loaded and what to do."""
+    return {backend: _find(backend, results_dir)[1] or "built" for backend in BACKENDS}
+
+
+def _find(backend, results_dir):
+    """(path of the library, None), or (None, why not)."""
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    folder = os.path.join(results_dir, "native", backend)
+    try:
+        with open(os.path.join(folder, "build.json"), encoding="utf-8") as file:
+            record = json.load(file)
+        if record["status"] != "built":
+            return None, f"unavailable: {record['reason']}"
+        name = record["library"]["file"]
+    except OSError:
+        return None, f"not built (no {folder}/build.json): {REMEDY}"
+    except (ValueError, KeyError, TypeError):
+        return None, f"unknown ({folder}/build.json is not a build record): {REMEDY}"
+    if not name.endswith(EXTENSION_SUFFIXES[0]):
+        return None, f"built for another Python ({name}): {REMEDY}"
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        return None, f"not whole (no {path}): {REMEDY}"
+    return path, None
