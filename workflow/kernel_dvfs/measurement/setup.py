@@ -33,7 +33,7 @@ def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: di
         "targets": targets,
         "measurement": measurement,
     }
-    text = json.dumps(content, sort_keys=True, allow_nan=False) + "\n"
+    text = json.dumps(content, allow_nan=False) + "\n"
     path = os.path.join(folder, f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json")
     if not os.path.exists(path):
         write_text(path, text)

@@ -1,0 +1,34 @@
+# kernel-dvfs: from a configuration to the clocks that waste no energy. Includes and targets, nothing else.
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+configfile: f"{workflow.basedir}/config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/native.smk"
+include: "workflow/rules/measurements.smk"
+include: "workflow/rules/profile.smk"
+include: "workflow/rules/schedules.smk"
+include: "workflow/rules/carry_over.smk"
+include: "workflow/rules/report.smk"
+
+
+onstart:
+    lock.hold(".snakemake/kernel-dvfs.lock")
+
+
+rule all:
+    default_target: True
+    input:
+        # records first-class: a deleted one is noticed
+        RECORDS,
+        rules.native.output,
+        rules.profile.input,
+        rules.choose.input,
+        rules.report.input,

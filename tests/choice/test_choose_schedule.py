@@ -1,0 +1,115 @@
+"""A profile in, a schedule out: every target has its clocks, and the numbers follow from the profile's rows."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from profiles import profile
+
+from kernel_dvfs.choice.schedule import choose
+from kernel_dvfs.errors import InputError
+
+CONTRACT = [
+    "schema",
+    "gpu",
+    "workload",
+    "granularity",
+    "scope",
+    "objective",
+    "slack_percent",
+    "weights",
+    "ties",
+    "status",
+    "proof",
+    "baseline_time",
+    "baseline_energy",
+    "time",
+    "energy",
+    "time_change_percent",
+    "energy_change_percent",
+    "edp_change_percent",
+    "lower_bound_energy",
+    "waste_j",
+    "baseline_waste_j",
+    "targets",
+]
+
+ROWS = [
+    ("a", 2, None, None, 1.0, 10.0),
+    ("a", 2, 1470.0, 5001.0, 1.1, 7.0),
+    ("b", 1, None, None, 4.0, 20.0, {"replicate_group": "g"}),
+    ("b", 1, 1470.0, 5001.0, 3.8, 19.0, {"replicate_group": "g"}),
+    ("c", 1, None, None, 4.0, 20.0, {"replicate_group": "g"}),
+    ("c", 1, 1470.0, 5001.0, 3.8, 19.0, {"replicate_group": "g"}),
+]
+
+
+def test_the_schedule_carries_what_the_contract_names_and_is_json():
+    schedule = choose(profile(ROWS))
+    assert list(schedule) == CONTRACT
+    assert json.loads(json.dumps(schedule, allow_nan=False)) == schedule
+
+
+def test_totals_changes_and_waste_follow_from_the_rows():
+    schedule = choose(profile(ROWS), scope="global", objective="waste", slack_percent=0)
+    assert schedule["targets"] == {name: {"core_mhz": 1470, "mem_mhz": 5001} for name in "abc"}
+    assert (schedule["baseline_time"], schedule["baseline_energy"]) == pytest.approx((10, 60))
+    assert (schedule["time"], schedule["energy"]) == pytest.approx((9.8, 52))
+    assert schedule["time_change_percent"] == pytest.approx(-2)
+    assert schedule["energy_change_percent"] == pytest.approx(-100 * 8 / 60)
+    assert schedule["edp_change_percent"] == pytest.approx(100 * (9.8 * 52 / 600 - 1))
+    assert (schedule["waste_j"], schedule["baseline_waste_j"]) == pytest.approx((0, 8))
+
+
+def test_local_keeps_auto_where_only_another_target_has_time_to_give():
+    slower = [(name, 1, 1260.0, 5001.0, 3.9, 18.5, {"replicate_group": "g"}) for name in "bc"]
+    schedule = choose(profile([*ROWS, *slower]), scope="local")
+    assert schedule["targets"]["a"] == {"core_mhz": "auto", "mem_mhz": "auto"}
+    assert schedule["targets"]["b"] == {"core_mhz": 1260, "mem_mhz": 5001}
+    # a slower and b, c faster take 9.8 s as well, with 52 J in place of 57
+    assert (schedule["time"], schedule["energy"], schedule["waste_j"]) == pytest.approx((9.8, 57, 5))
+
+
+def test_weights_default_to_the_kind_of_gpu():
+    assert choose(profile(ROWS))["weights"] == "counts"
+    assert choose(profile(ROWS, kind="table"))["weights"] == "raw"
+    assert choose(profile(ROWS, kind="table"), weights="equal-time")["baseline_time"] == pytest.approx(3)
+
+
+@pytest.mark.parametrize("scope", ["single", "local", "global"])
+def test_what_cannot_be_reached_is_infeasible_without_targets(scope):
+    schedule = choose(profile(ROWS), scope=scope, slack_percent=-50)
+    assert (schedule["status"], schedule["targets"], schedule["energy"]) == ("infeasible", {}, None)
+    assert schedule["baseline_waste_j"] == pytest.approx(8)
+    json.dumps(schedule, allow_nan=False)
+
+
+@pytest.mark.parametrize("objective", ["edp", "energy"])
+def test_only_waste_has_a_slack(objective):
+    assert choose(profile(ROWS), objective=objective, slack_percent=5)["slack_percent"] is None
+
+
+def test_a_file_a_table_and_columns_give_the_same_schedule(tmp_path):
+    store = pytest.importorskip("kernel_dvfs.profile.store")
+    columns = profile(ROWS)
+    metadata = columns.pop("metadata")
+    columns |= {"reached_core_mhz": [None] * 6, "reached_mem_mhz": [None] * 6}
+    columns |= {"time_sd_s": [None] * 6, "energy_sd_j": [None] * 6}
+    path = tmp_path / "profile.parquet"
+    store.write_profile(path, columns, metadata["gpu"], metadata["workload"], metadata["settings"])
+    table = pa.table(columns).replace_schema_metadata({b"kernel_dvfs": json.dumps(metadata)})
+    schedule = choose({**columns, "metadata": metadata})
+    assert choose(path) == choose(str(path)) == choose(table) == schedule
+
+
+def test_what_is_no_profile_is_refused(tmp_path):
+    (tmp_path / "x.parquet").write_text("x")
+    for wrong in (tmp_path / "x.parquet", tmp_path / "absent.parquet", pa.table({"a": [1]})):
+        with pytest.raises(InputError):
+            choose(wrong)
+    with pytest.raises(InputError, match="granularity"):
+        choose(profile(ROWS), granularity="layer")
+
+
+def test_choosing_is_the_same_every_time():
+    assert choose(profile(ROWS)) == choose(profile(ROWS))

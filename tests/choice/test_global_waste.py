@@ -1,0 +1,153 @@
+"""The global choice is exact on large, tight and nearly tied problems, says what proves it, and is quick."""
+
+import time
+
+import numpy as np
+import pytest
+from brute import best
+from instances import nearly_tied, roofline, uniform
+
+from kernel_dvfs.choice import certificate, global_waste, programme
+from kernel_dvfs.choice.compute_waste import compute_waste
+from kernel_dvfs.choice.core import core_of
+from kernel_dvfs.choice.dominance import undominated
+from kernel_dvfs.choice.frontier import largest_time_saving_percent
+from kernel_dvfs.choice.global_waste import least_energy
+from kernel_dvfs.choice.grid import grid_of
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.relaxation import relax
+from kernel_dvfs.choice.scopes import solve
+from kernel_dvfs.errors import InputError
+
+SHAPES = [roofline, uniform, nearly_tied]
+
+
+def test_a_budget_met_exactly_by_the_baseline_is_kept():
+    # any other combination is slower, and 0.1 + 0.2 is not 0.3
+    problem = Problem.of([[0.1, 0.2], [0.2, 0.3], [0.3, 0.4]], [[3, 1], [3, 1], [3, 1]], [0, 0, 0])
+    answer = solve(problem, "global", "waste", 0.0)
+    assert answer.status == "optimal"
+    assert list(answer.option) == list(problem.baseline)
+
+
+def test_exactly_the_largest_saving_is_feasible_and_more_is_not():
+    problem = roofline(np.random.default_rng(1), 12, 40)
+    problem = problem.subset(np.arange(len(problem.time)))
+    saving = largest_time_saving_percent(problem) / 100
+    assert solve(problem, "global", "waste", -saving).status == "optimal"
+    beyond = solve(problem, "global", "waste", -saving - 1e-6)
+    assert (beyond.status, beyond.option, beyond.energy) == ("infeasible", None, None)
+
+
+def test_one_target_with_one_option():
+    answer = solve(Problem.of([[2.0]], [[5.0]], [0]), "global", "waste", 0.0)
+    assert (answer.time, answer.energy, answer.lower_bound_energy) == (2.0, 5.0, 5.0)
+
+
+def test_equal_energy_goes_to_less_time_and_then_to_the_baseline():
+    problem = Problem.of([[2.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [[4.0, 4.0, 5.0], [4.0, 4.0, 4.0]], [0, 1])
+    for scope in ("local", "global"):
+        assert list(solve(problem, scope, "waste", 0.5).option) == [1, 4]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("slack", [-0.01, 0.0, 0.05])
+def test_scarce_effort_changes_the_way_but_not_the_optimum(shape, slack, monkeypatch):
+    rng = np.random.default_rng(5)
+    for _ in range(4):
+        problem = shape(rng, 5, 10)
+        monkeypatch.setattr(global_waste, "TURNS", ((4, 4, 100), (16, 8, 200)))
+        monkeypatch.setattr(global_waste, "LEAST_BEAM", 1)
+        monkeypatch.setattr(programme, "WIDE", 4)
+        truth = best(problem, "global", "waste", slack)
+        answer = solve(problem, "global", "waste", slack)
+        assert (answer.energy if truth else None) == (pytest.approx(truth[0], rel=1e-9) if truth else None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_bound_lies_below_and_the_witness_agrees(shape):
+    problem = shape(np.random.default_rng(2), 20, 30)
+    limit = 1.01 * problem.baseline_time
+    found = least_energy(problem, limit, effort=1.0)
+    energy = problem.energy[found.option].sum()
+    assert found.bound <= energy
+    assert problem.time[found.option].sum() <= limit * (1 + 1e-9)
+    assert found.by == "bound" or (found.confirmed and "INFEASIBLE" in found.proof)
+
+
+def test_the_witness_objects_as_soon_as_one_unit_less_is_possible():
+    problem = nearly_tied(np.random.default_rng(3), 8, 10)
+    grid = grid_of(problem, problem.baseline_time)
+    least = least_energy(problem, problem.baseline_time, effort=0).option
+    least = float(grid.e[np.searchsorted(grid.option, least)].sum())
+    core = core_of(grid, relax(grid), least + 1)
+    assert certificate.no_better(core, least, effort=1.0)
+    with pytest.raises(RuntimeError, match="better choice"):
+        certificate.no_better(core, least + 1, effort=1.0)
+
+
+def test_dominated_options_change_nothing():
+    problem = roofline(np.random.default_rng(4), 20, 50)
+    fine = undominated(problem)
+    assert len(fine.time) < len(problem.time)
+    for objective in ("waste", "edp", "energy"):
+        one, two = solve(problem, "global", objective, 0.02), solve(fine, "global", objective, 0.02)
+        assert (one.time, one.energy) == pytest.approx((two.time, two.energy))
+
+
+def test_hundreds_of_identical_targets_are_no_harder_than_one():
+    single = roofline(np.random.default_rng(6), 1, 40)
+    count = 300
+    problem = Problem.of([single.time] * count, [single.energy] * count, [single.baseline[0]] * count)
+    answer = solve(problem, "global", "waste", 0.03)
+    assert answer.time <= 1.03 * problem.baseline_time * (1 + 1e-9)
+    assert answer.energy <= count * solve(single, "global", "waste", 0.03).energy * (1 + 1e-9)
+
+
+def test_waste_is_what_the_same_time_could_have_cost_less():
+    problem = roofline(np.random.default_rng(7), 15, 40)
+    strict = solve(problem, "global", "waste", 0.0)
+    base = compute_waste(problem, problem.baseline_time, problem.baseline_energy)
+    assert base == pytest.approx(problem.baseline_energy - strict.energy)
+    assert base > 0
+    assert compute_waste(problem, strict.time, strict.energy) == 0
+    local = solve(problem, "local", "waste", 0.0)
+    assert 0 <= compute_waste(problem, local.time, local.energy) < base
+
+
+def test_a_choice_as_large_as_the_workload_takes_well_under_a_second():
+    least_energy(uniform(np.random.default_rng(0), 3, 3), 3.0)  # imports
+    for shape in SHAPES:
+        problem = shape(np.random.default_rng(8), 46, 60)
+        start = time.perf_counter()
+        least_energy(problem, problem.baseline_time)
+        assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ([[1.0]], [[1.0, 2.0]], [0]),
+        ([[1.0]], [[1.0]], [1]),
+        ([[]], [[]], [0]),
+        ([[1.0, float("nan")]], [[1.0, 1.0]], [0]),
+        ([[1.0, 0.0]], [[1.0, 1.0]], [0]),
+        ([[1.0, 2.0]], [[1.0, 1.0]], [0], [["a", "a"]]),
+        ([], [], []),
+    ],
+    ids=["lengths", "baseline", "empty", "nan", "zero", "same key twice", "no targets"],
+)
+def test_a_malformed_problem_is_refused_in_one_line(arguments):
+    with pytest.raises(InputError) as caught:
+        Problem.of(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scope", "objective", "slack"),
+    [("all", "waste", 0), ("local", "time", 0)]
+    + [("global", "waste", slack) for slack in (-1.0, float("nan"), float("inf"))],
+)
+def test_an_unknown_question_is_refused(scope, objective, slack):
+    with pytest.raises(InputError):
+        solve(Problem.of([[1.0]], [[1.0]], [0]), scope, objective, slack)

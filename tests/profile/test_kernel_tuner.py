@@ -1,0 +1,205 @@
+"""Kernel Tuner's files become profiles: its clocks are ours, its failures counted, its variants settings."""
+
+import json
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.profile.table import import_table, import_to_profile
+
+
+def entry(time_ms, energy_j=None, **values):
+    energy = {} if energy_j is None else {"nvml_energy": energy_j}
+    return values | {"time": time_ms, "times": [time_ms]} | energy | {"compile_time": 400.0, "GFLOP/s": 100.0}
+
+
+def cache(names, entries, **other):
+    keyed = {",".join(str(values[name]) for name in names if name in values): values for values in entries}
+    return {
+        "device_name": "GPU One",
+        "kernel_name": "vector_add",
+        "problem_size": 4096,
+        "tune_params_keys": list(names),
+        "tune_params": {name: [values[name] for values in entries if name in values] for name in names},
+        "objective": "time",
+        "cache": keyed,
+    } | other
+
+
+CLOCKS = ("block_size_x", "nvml_gr_clock", "nvml_mem_clock")
+
+
+def clock_entry(core, mem, time_ms, energy_j=None, block=128, **values):
+    own = {"block_size_x": block, "nvml_gr_clock": core, "nvml_mem_clock": mem}
+    return entry(time_ms, energy_j, **own, **values)
+
+
+ENTRIES = [
+    clock_entry(1080, 7001, 3.0, 0.25, core_freq=1080.0),
+    clock_entry(1560, 7001, 2.0, 0.30, core_freq=1545.0),
+    clock_entry(1560, 405, 20.0, 0.90),
+    clock_entry(1800, 405, "RuntimeFailedConfig"),
+    clock_entry(2100, 7001, "InvalidConfig"),
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="vector_add.json"):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=0))
+        return path
+
+    return write
+
+
+def test_a_cache_becomes_a_profile_in_seconds_and_joules(write, tmp_path):
+    imported = import_to_profile(write(cache(CLOCKS, ENTRIES)), tmp_path / "p.parquet", reference="highest")
+    columns = imported.columns
+    assert columns["target"] == ["vector_add"] * 3
+    assert columns["core_mhz"] == [1080.0, 1560.0, 1560.0]
+    assert columns["mem_mhz"] == [7001.0, 7001.0, 405.0]
+    assert columns["time_s"] == pytest.approx([0.003, 0.002, 0.020])
+    assert columns["energy_j"] == [0.25, 0.30, 0.90]
+    assert columns["reached_core_mhz"] == [1080.0, 1545.0, None]
+    assert columns["is_baseline"] == [False, True, False]
+    assert imported.settings == ["core_mhz", "mem_mhz"]
+    assert imported.gpu == {"kind": "table", "name": "GPU One", "slug": "table-vector-add"}
+
+
+def test_failed_configurations_are_left_out_and_counted(write):
+    entries = [*ENTRIES, clock_entry(300, 7001, 1e20), clock_entry(330, 7001, 1.0, 1.0, __error__="Timeout")]
+    imported = import_table(write(cache(CLOCKS, entries)), reference="highest")
+    assert len(imported.columns["n"]) == 3
+    assert len(imported.notices) == 1 and "4 of 7 configurations failed" in imported.notices[0]
+
+
+def test_a_cache_has_no_baseline_until_the_user_names_one(write):
+    path = write(cache(CLOCKS, ENTRIES))
+    with pytest.raises(
+        InputError, match=r"vector_add\.json, configuration 128,1080,7001: .*no baseline.*highest"
+    ):
+        import_table(path)
+    imported = import_table(path, reference="1560,405")
+    assert imported.columns["is_baseline"] == [False, False, True]
+
+
+@pytest.mark.parametrize("cut", ["}}", "}", ",", ",\n"])
+def test_a_cache_still_open_for_appending_is_read(write, cut):
+    text = json.dumps(cache(CLOCKS, ENTRIES))
+    whole = import_table(write(text, "whole.json"), name="x", reference="highest").columns
+    text = text.removesuffix(cut) if cut.startswith("}") else text.removesuffix("}}") + cut
+    # Kernel Tuner leaves off both braces, never one
+    text = text.removesuffix("}") if cut == "}" else text
+    assert import_table(write(text), name="x", reference="highest").columns == whole
+
+
+def test_variants_of_the_code_are_settings_of_one_kernel(write):
+    entries = [
+        clock_entry(1560, 7001, 2.0, 0.30, block=128),
+        clock_entry(1560, 7001, 1.5, 0.28, block=256),
+        clock_entry(1080, 7001, 2.5, 0.20, block=256),
+    ]
+    imported = import_table(write(cache(CLOCKS, entries)), reference="highest")
+    assert imported.settings == ["core_mhz", "mem_mhz", "block_size_x"]
+    assert imported.columns["block_size_x"] == [128.0, 256.0, 256.0]
+    assert imported.columns["is_baseline"] == [False, True, False]  # the faster variant at the highest clocks
+
+
+def test_a_power_limit_is_the_power_cap_and_clocks_not_tuned_are_auto(write):
+    names = ("nvml_pwr_limit", "use_shared", "n")
+    entries = [
+        entry(1.0, 2.0, nvml_pwr_limit=300, use_shared=True, n=1),
+        entry(2.0, 1.5, nvml_pwr_limit=150, use_shared=False, n=2),
+    ]
+    path = write(cache(names, entries))
+    imported = import_table(path, reference="highest")
+    assert imported.columns["power_cap_w"] == [300.0, 150.0]
+    assert imported.columns["use_shared"] == [1.0, 0.0]
+    assert imported.columns["n_parameter"] == [1.0, 2.0] and imported.columns["n"] == [1, 1]
+    assert imported.columns["core_mhz"] == imported.columns["mem_mhz"] == [None, None]
+    assert imported.columns["is_baseline"] == [True, False]
+    with pytest.raises(InputError, match="several baselines"):
+        import_table(path)
+
+
+def test_energy_is_power_times_time_where_only_power_was_observed(write):
+    entries = [clock_entry(1080, 7001, 4.0, nvml_power=50.0), clock_entry(1560, 7001, 2.0, nvml_power=120.0)]
+    imported = import_table(write(cache(CLOCKS, entries)), reference="highest")
+    assert imported.columns["energy_j"] == pytest.approx([0.2, 0.24])
+    assert "nvml_power x time" in imported.notices[0]
+
+
+def test_t4_results_are_read_like_a_cache(write):
+    results = []
+    for values in ENTRIES:
+        measurements = [
+            {"name": name, "value": values[name], "unit": ""} for name in values if name not in CLOCKS
+        ]
+        failed = isinstance(values["time"], str)
+        results.append(
+            {
+                "configuration": {name: values[name] for name in CLOCKS},
+                "invalidity": "runtime" if failed else "correct",
+                "measurements": measurements,
+                "times": {},
+                "correctness": 1,
+            }
+        )
+    t4 = import_table(write({"results": results, "schema_version": "1.0.0"}), reference="highest")
+    plain = import_table(write(cache(CLOCKS, ENTRIES)), reference="highest")
+    assert t4.columns == plain.columns  # the file is called after the kernel
+    assert any("2 of 5" in notice for notice in t4.notices)
+
+
+@pytest.mark.parametrize(
+    ("content", "pattern"),
+    [
+        ("", "line 1, character 1: not JSON"),
+        ('{"cache": {\n"1": {"time": }', "line 2, character .*: not JSON"),
+        ("[1]", "not a Kernel Tuner file"),
+        ({"a": 1}, "neither a Kernel Tuner cache"),
+        (cache(CLOCKS, ENTRIES, device_name=None), "no device_name"),
+        (cache(CLOCKS, ENTRIES, kernel_name=""), "no kernel_name"),
+        (cache(CLOCKS, ENTRIES, tune_params_keys=None, tune_params=None), "no tune_params_keys"),
+        (cache(CLOCKS, ENTRIES, cache={"1": 2}), "configuration 1: not an object"),
+        (cache(CLOCKS, ENTRIES, cache={}), "no configuration was measured"),
+        (cache(CLOCKS, ENTRIES[3:]), r"no configuration was measured \(2 failed\)"),
+        (cache(("block_size_x",), [entry(1.0, 1.0, block_size_x=32)]), "no clock among .*nvml_gr_clock"),
+        (
+            cache(CLOCKS, [clock_entry(1080, 7001, 1.0)]),
+            "configuration 128,1080,7001: no energy in a known unit",
+        ),
+        (
+            cache(CLOCKS, [clock_entry(1080, 7001, -1.0, 1.0)]),
+            "configuration 128,1080,7001, column time: '-1.0'",
+        ),
+        (
+            cache(CLOCKS, [clock_entry(1080, 7001, None, 1.0)]),
+            "configuration 128,1080,7001, column time: is empty",
+        ),
+        (cache(CLOCKS, [clock_entry(1080, 7001, 1.0, "much")]), "column nvml_energy: 'much' is not a number"),
+        (cache(CLOCKS, [clock_entry("high", 7001, 1.0, 1.0)]), "column nvml_gr_clock: unknown clock 'high'"),
+        (
+            cache(CLOCKS, [clock_entry(1080, 7001, 1.0, nvml_power="x")]),
+            "nvml_power and time are not both numbers",
+        ),
+        (cache((*CLOCKS, "tile"), ENTRIES), "configuration 128,1080,7001: no value of tile"),
+        ({"results": [1]}, "result 1: not a T4 result"),
+        ({"results": []}, "no configuration was measured"),
+        ("[" * 100_000, "not a Kernel Tuner file|not JSON"),
+    ],
+)
+def test_a_file_that_is_none_gets_one_line(write, content, pattern):
+    path = write(content)
+    with pytest.raises(InputError, match=pattern) as caught:
+        import_table(path, reference="highest")
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_declared_parameter_is_a_setting_and_an_unknown_one_an_error(write):
+    path = write(cache(CLOCKS, ENTRIES))
+    imported = import_table(path, settings=["block_size_x"], reference="highest")
+    assert imported.columns["block_size_x"] == [128.0] * 3
+    with pytest.raises(InputError, match="column block_size_z: declared a setting"):
+        import_table(path, settings=["block_size_z"], reference="highest")

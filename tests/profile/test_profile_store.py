@@ -1,0 +1,171 @@
+"""A profile comes back from disk as it was written, or is refused by name."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.profile.store import COLUMNS, METADATA_KEY, SCHEMA, read_profile, write_profile
+
+GPU = {"kind": "simulated", "name": "GPU One", "slug": "sim-gpu-one"}
+WORKLOAD = {"name": "toy-b1-tp1"}
+CLOCKS = ["core_mhz", "mem_mhz"]
+
+
+def columns(**other):
+    rows = {
+        "study": ["kernel", "kernel", "pass"],
+        "target": ["gemm", "gemm", "forward"],
+        "launches_per_iteration": [24, 24, 1],
+        "core_mhz": [None, 1470, None],
+        "mem_mhz": [None, 5001.0, 9251.0],
+        "reached_core_mhz": [1905.0, 1470.0, None],
+        "reached_mem_mhz": [None, None, None],
+        "time_s": [1e-3, 2e-3, 0.25],
+        "time_sd_s": [1e-6, None, None],
+        "energy_j": [0.3, 0.2, 70.0],
+        "energy_sd_j": [0.0, None, None],
+        "n": [10, 1, 1],
+        "verdict": ["ok", "unstable", "ok"],
+        "replicate_group": [None, None, "halves"],
+        "is_baseline": [True, False, True],
+    }
+    return rows | other
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results" / "profile.parquet"
+
+
+@pytest.fixture
+def written(path):
+    write_profile(path, columns(), GPU, WORKLOAD, CLOCKS)
+    return path
+
+
+def test_a_profile_comes_back_as_it_was_written(written):
+    profile = read_profile(written)
+    assert profile.table.to_pydict() == columns(core_mhz=[None, 1470.0, None])
+    assert profile.metadata == {"schema": SCHEMA, "gpu": GPU, "workload": WORKLOAD, "settings": CLOCKS}
+
+
+def test_the_columns_are_those_of_the_contract_in_order_and_type(written):
+    schema = pq.read_schema(written)
+    assert schema.names == list(COLUMNS)
+    assert [str(schema.field(name).type) for name in COLUMNS] == (
+        ["string", "string", "int64"] + ["double"] * 8 + ["int64", "string", "string", "bool"]
+    )
+    assert json.loads(schema.metadata[b"kernel_dvfs"])["schema"] == "kernel-dvfs/profile/1"
+
+
+def test_further_settings_follow_as_numbers_or_text(path):
+    extra = {"power_cap_w": [150, None, 300.5], "mode": ["eco", None, "boost"]}
+    write_profile(path, columns(**extra), GPU, WORKLOAD, [*CLOCKS, "power_cap_w", "mode"])
+    table, metadata = read_profile(path)
+    assert table.column_names[len(COLUMNS) :] == ["power_cap_w", "mode"]
+    assert table["power_cap_w"].to_pylist() == [150.0, None, 300.5]
+    assert table["mode"].to_pylist() == ["eco", None, "boost"]
+    assert metadata["settings"] == ["core_mhz", "mem_mhz", "power_cap_w", "mode"]
+
+
+def test_the_same_rows_give_the_same_bytes(path, tmp_path):
+    for target in (path, tmp_path / "again.parquet"):
+        write_profile(target, columns(), GPU, WORKLOAD, CLOCKS)
+    assert path.read_bytes() == (tmp_path / "again.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("other", "settings"),
+    [
+        ({"time_s": [1.0]}, CLOCKS),
+        ({"time_s": [1.0, float("nan"), 1.0]}, CLOCKS),
+        ({"time_s": [1.0, 0.0, 1.0]}, CLOCKS),
+        ({"time_s": [1.0, None, 1.0]}, CLOCKS),
+        ({"energy_j": [1.0, float("inf"), 1.0]}, CLOCKS),
+        ({"energy_sd_j": [-1.0, None, None]}, CLOCKS),
+        ({"core_mhz": [-210.0, 1.0, 1.0]}, CLOCKS),
+        ({"core_mhz": ["auto", 1.0, 1.0]}, CLOCKS),
+        ({"n": [0, 1, 1]}, CLOCKS),
+        ({"study": ["kernels", "kernel", "pass"]}, CLOCKS),
+        ({"surplus": [1, 1, 1]}, CLOCKS),
+        ({}, [*CLOCKS, "power_cap_w"]),
+        ({}, ["mem_mhz", "core_mhz"]),
+        ({}, [*CLOCKS, "target"]),
+        ({name: [] for name in COLUMNS}, CLOCKS),
+    ],
+)
+def test_a_caller_that_breaks_the_contract_writes_nothing(path, other, settings):
+    with pytest.raises(ValueError, match=r"profile|columns|setting"):
+        write_profile(path, columns(**other), GPU, WORKLOAD, settings)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("gpu", [GPU | {"kind": "abacus"}, GPU | {"slug": ""}, {"kind": "table"}])
+def test_a_gpu_without_kind_name_and_slug_is_refused(path, gpu):
+    with pytest.raises(ValueError, match="gpu"):
+        write_profile(path, columns(), gpu, WORKLOAD, CLOCKS)
+
+
+def test_a_missing_profile_is_named(path):
+    with pytest.raises(InputError, match=r"profile\.parquet: no such file"):
+        read_profile(path)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, -1])
+def test_a_truncated_profile_is_named(written, keep):
+    written.write_bytes(written.read_bytes()[:keep])
+    with pytest.raises(InputError, match=r"profile\.parquet: not a readable Parquet file"):
+        read_profile(written)
+
+
+def test_a_foreign_parquet_file_is_named(path):
+    path.parent.mkdir()
+    pq.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(InputError, match=r"profile\.parquet: a Parquet file, but not a profile"):
+        read_profile(path)
+
+
+def tampered(path, table=None, metadata=None):
+    own, packed = read_profile(path)
+    table = own if table is None else table(own)
+    packed = packed if metadata is None else metadata(packed)
+    pq.write_table(table.replace_schema_metadata({METADATA_KEY: json.dumps(packed)}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"table": lambda t: t.drop_columns(["time_s"])}, "time_s"),
+        ({"table": lambda t: t.append_column("b", pa.array([1, 2, 3]))}, "'b'"),
+        (
+            {"table": lambda t: t.set_column(7, "time_s", pa.array(["1", "2", "3"]))},
+            "column time_s is string",
+        ),
+        (
+            {"table": lambda t: t.set_column(7, "time_s", pa.array([1.0, None, 1.0]))},
+            "time_s has empty cells",
+        ),
+        ({"table": lambda t: t.set_column(7, "time_s", pa.array([1.0, -1.0, 1.0]))}, "time_s holds a value"),
+        ({"table": lambda t: t.slice(0, 0)}, "no rows"),
+        ({"metadata": lambda m: m | {"schema": "kernel-dvfs/profile/2"}}, "kernel-dvfs/profile/2"),
+        ({"metadata": lambda m: m | {"settings": [*CLOCKS, "power_cap_w"]}}, "power_cap_w"),
+        ({"metadata": lambda m: m | {"settings": None}}, "settings"),
+        ({"metadata": lambda m: m | {"workload": {}}}, "workload"),
+        ({"metadata": lambda m: [m]}, "not an object"),
+    ],
+)
+def test_a_profile_that_was_tampered_with_is_refused_by_name(written, change, message):
+    with pytest.raises(InputError, match=r"profile\.parquet: not a profile: .*" + message):
+        read_profile(tampered(written, **change))
+
+
+def test_a_failed_write_leaves_the_old_profile(written):
+    before = written.read_bytes()
+    with pytest.raises(ValueError, match="at least 1"):
+        write_profile(written, columns(n=[0, 0, 0]), GPU, WORKLOAD, CLOCKS)
+    assert written.read_bytes() == before
+    assert [file.name for file in written.parent.iterdir()] == ["profile.parquet"]

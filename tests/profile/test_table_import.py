@@ -1,0 +1,302 @@
+"""What a measured table says survives its way into a profile, whatever its units and file format."""
+
+import csv
+import statistics
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs.profile.table import gpu_slug, import_table, import_to_profile
+
+HEADER = "gpu,kernel,core_mhz_requested,core_mhz_applied,mem_mhz,time_ms,energy_mj,is_auto"
+ROWS = [
+    "GPU One,gemm,,,,10,3000,1",
+    "GPU One,gemm,2100,2085,9251,11,3300,0",
+    "GPU One,gemm,1470,1470,9251,13,2200,0",
+    "GPU One,gemm,1470,1470,5001,15,2100,0",
+    "GPU One,softmax,,,,2,500,1",
+    "GPU One,softmax,1470,1470,9251,2.5,350,0",
+    "GPU One,softmax,1470,,9251,2.7,390,0",
+]
+
+
+@pytest.fixture
+def csv_table(tmp_path):
+    def write(*rows, header=HEADER, name="table.csv"):
+        path = tmp_path / name
+        path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+def points(imported, *names):
+    return list(zip(*(imported.columns[name] for name in names), strict=True))
+
+
+def test_a_table_becomes_one_row_per_kernel_and_setting(csv_table):
+    imported = import_table(csv_table(*ROWS))
+    assert points(imported, "target", "core_mhz", "mem_mhz", "time_s", "energy_j", "n") == [
+        ("gemm", None, None, 0.010, 3.0, 1),
+        ("gemm", 2100, 9251, 0.011, 3.3, 1),
+        ("gemm", 1470, 9251, 0.013, 2.2, 1),
+        ("gemm", 1470, 5001, 0.015, 2.1, 1),
+        ("softmax", None, None, 0.002, 0.5, 1),
+        ("softmax", 1470, 9251, pytest.approx(0.0026), pytest.approx(0.37), 2),
+    ]
+    assert imported.columns["is_baseline"] == [True, False, False, False, True, False]
+    assert imported.columns["reached_core_mhz"] == [None, 2085, 1470, 1470, None, 1470]
+    assert set(imported.columns["study"]) == {"kernel"} and set(imported.columns["verdict"]) == {"ok"}
+    assert set(imported.columns["launches_per_iteration"]) == {1}
+    assert imported.settings == ["core_mhz", "mem_mhz"]
+    assert imported.notices == []
+
+
+def test_repeats_carry_their_sample_standard_deviation_and_single_rows_none(csv_table):
+    imported = import_table(csv_table(*ROWS))
+    assert imported.columns["time_sd_s"][-1] == pytest.approx(statistics.stdev([0.0025, 0.0027]))
+    assert imported.columns["energy_sd_j"][-1] == pytest.approx(statistics.stdev([0.350, 0.390]))
+    assert imported.columns["time_sd_s"][:-1] == [None] * 5
+
+
+def test_the_gpu_is_called_after_the_table(csv_table):
+    path = csv_table(*ROWS, name="My lab_GPU.v2.csv")
+    imported = import_table(path)
+    assert imported.gpu == {"kind": "table", "name": "GPU One", "slug": "table-my-lab-gpu-v2"}
+    assert import_table(path, name="Lab 7").gpu["slug"] == "table-lab-7"
+    assert gpu_slug("absent/My lab_GPU.v2.csv") == imported.gpu["slug"]
+    assert imported.workload["name"] == "as-measured"
+    assert imported.workload["table"] == "My lab_GPU.v2.csv" and imported.workload["rows"] == 7
+
+
+def test_the_written_profile_holds_what_was_imported(csv_table, tmp_path):
+    out = tmp_path / "deep" / "profile.parquet"
+    imported = import_to_profile(csv_table(*ROWS), out)
+    table, metadata = read_profile(out)
+    assert table.to_pydict() == imported.columns
+    assert metadata["gpu"] == imported.gpu and metadata["settings"] == imported.settings
+
+
+UNITS = {
+    "ms, mJ": ("time_ms", 1e3, "energy_mj", 1e3),
+    "s, J": ("time_s", 1.0, "energy_j", 1.0),
+    "us, uJ": ("time_us", 1e6, "energy_uj", 1e6),
+    "ns, nJ": ("time_ns", 1e9, "energy_nj", 1e9),
+    "ms, kJ": ("time_ms", 1e3, "energy_kj", 1e-3),
+}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_units_and_format_do_not_change_the_profile(csv_table, tmp_path, unit, ending):
+    expected = import_table(csv_table(*ROWS)).columns
+    time_name, per_s, energy_name, per_j = UNITS[unit]
+    source = list(csv.DictReader([HEADER, *ROWS]))
+
+    def number(text):
+        return float(text) if text else None
+
+    table = {
+        "kernel": [row["kernel"] for row in source],
+        "core_mhz": [number(row["core_mhz_requested"]) for row in source],
+        "mem_mhz_requested": [number(row["mem_mhz"]) for row in source],
+        "core_mhz_applied": [number(row["core_mhz_applied"]) for row in source],
+        time_name: [float(row["time_ms"]) / 1e3 * per_s for row in source],
+        energy_name: [float(row["energy_mj"]) / 1e3 * per_j for row in source],
+        "is_auto": [row["is_auto"] == "1" for row in source],
+    }
+    path = tmp_path / f"other{ending}"
+    if ending == ".csv":
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows(zip(*table.values(), strict=True))
+    else:
+        pq.write_table(pa.table(table), path)
+    actual = import_table(path).columns
+    for name in expected:
+        # 1 mJ / 1000 and 0.001 J may differ in the last bit, and a spread of near values magnifies it
+        for value, other in zip(expected[name], actual[name], strict=True):
+            assert other == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value), name
+
+
+def test_the_word_auto_an_empty_cell_and_blanks_are_the_same_clock(csv_table):
+    header = "kernel,core_mhz,mem_mhz,time_s,energy_j"
+    rows = ["k,auto,auto,1,1", "k,,,3,1", "k, Auto ,  ,2,1", "k,1470,auto,4,1", "k, 1470.0,,6,1"]
+    imported = import_table(csv_table(*rows, header=header))
+    assert points(imported, "core_mhz", "mem_mhz", "time_s", "n", "is_baseline") == [
+        (None, None, 2.0, 3, True),
+        (1470.0, None, 5.0, 2, False),
+    ]
+
+
+def test_a_memory_clock_empty_in_every_row_is_the_only_one(csv_table):
+    header = "kernel,core_mhz,mem_mhz,time_s,energy_j,is_reference"
+    imported = import_table(csv_table("k,1410,,1,1,1", "k,1200,,1.1,0.9,0", header=header))
+    assert imported.columns["mem_mhz"] == [None, None]
+    assert imported.columns["is_baseline"] == [True, False]
+
+
+def test_the_reference_row_is_the_baseline_where_no_row_is_auto(csv_table):
+    header = HEADER + ",is_reference"
+    kernels = ["G,a,1380,,877,1,1,0,1", "G,a,705,,877,2,1,0,0", "G,b,,,,1,1,1,0", "G,b,1380,,877,1,1,0,1"]
+    imported = import_table(csv_table(*kernels, header=header))
+    assert imported.columns["is_baseline"] == [True, False, True, False]
+
+
+def test_a_clock_in_an_auto_row_is_the_clock_that_was_reached(csv_table):
+    rows = ["G,k,1905,,9501,1,1,1", "G,k,1920,1890,9501,1,1,1", "G,k,1470,,9251,1,1,0"]
+    imported = import_table(csv_table(*rows))
+    assert points(imported, "core_mhz", "mem_mhz", "n") == [(None, None, 2), (1470.0, 9251.0, 1)]
+    assert imported.columns["reached_core_mhz"] == [(1905 + 1890) / 2, None]
+    assert len(imported.notices) == 1 and "line 2" in imported.notices[0]
+
+
+POWER = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_j,is_reference"
+CAPPED = ["k,1410,,300,1,3,1", "k,1410,,150,2,2,0", "k,1410,,150,4,2,0", "k,1005,,300,1.5,2,0"]
+
+
+def test_a_power_cap_is_part_of_the_key_without_being_declared(csv_table):
+    imported = import_table(csv_table(*CAPPED, header=POWER))
+    assert points(imported, "core_mhz", "power_cap_w", "time_s", "n") == [
+        (1410.0, 300.0, 1.0, 1),
+        (1410.0, 150.0, 3.0, 2),
+        (1005.0, 300.0, 1.5, 1),
+    ]
+    assert imported.settings == ["core_mhz", "mem_mhz", "power_cap_w"]
+
+
+def test_a_declared_setting_is_part_of_the_key_even_as_text(csv_table, tmp_path):
+    header = "kernel,core_mhz,mem_mhz,fan,time_s,energy_j,is_reference"
+    path = csv_table("k,1410,,high,1,3,1", "k,1410,,low,2,2,0", "k,1410,,,2,2,0", header=header)
+    imported = import_to_profile(path, tmp_path / "p.parquet", settings=["fan"])
+    assert imported.columns["fan"] == ["high", "low", None]
+    assert read_profile(tmp_path / "p.parquet").metadata["settings"] == ["core_mhz", "mem_mhz", "fan"]
+
+
+def test_known_measurements_pass_in_silence_and_unknown_columns_are_noted_once(csv_table):
+    known = "power_w,sm_active,sm_occupancy,gpu_temp_c,gb_per_s,time_sd_ms,repeat,timestamp,suite"
+    cells = ",90,0.5,0.4,60,10,0.1,{},2024,micro"
+    header = f"{HEADER},{known},colour,taste"
+    rows = [f"{row}{cells.format(i)},red,sweet" for i, row in enumerate(ROWS)]
+    imported = import_table(csv_table(*rows, header=header))
+    assert imported.columns["n"][-1] == 2
+    assert len(imported.notices) == 1 and "colour, taste ignored" in imported.notices[0]
+
+
+def test_the_index_that_pandas_writes_is_no_setting(csv_table):
+    rows = [f"{index},{row}" for index, row in enumerate(ROWS)]
+    imported = import_table(csv_table(*rows, header="," + HEADER))
+    assert imported.columns["n"][-1] == 2 and imported.notices == []
+
+
+def test_quotes_blank_lines_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path, csv_table):
+    expected = import_table(csv_table(*ROWS)).columns
+    path = tmp_path / "windows.csv"
+    rows = [row.replace("GPU One", '"GPU One"') for row in ROWS]
+    path.write_bytes(("\ufeff" + "\r\n".join([HEADER, "", *rows, "", ""])).encode())
+    assert import_table(path).columns == expected
+
+
+NO_BASELINE = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_j"
+GRID = ["k,1005,877,300,2,1", "k,1410,877,150,3,1", "k,1410,877,300,1,2", "k,1410,810,300,1,2"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "row"),
+    [
+        ("highest", 2),
+        ("1410,877", 2),
+        ("1410,877,power_cap_w=150", 1),
+        ([1005, 877], 0),
+        (" 1410.0 , 810 ", 3),
+    ],
+)
+def test_a_reference_named_by_the_user_is_the_baseline(csv_table, reference, row):
+    imported = import_table(csv_table(*GRID, header=NO_BASELINE), reference=reference)
+    assert [i for i, base in enumerate(imported.columns["is_baseline"]) if base] == [row]
+
+
+def test_a_named_reference_goes_before_the_marks_of_the_table(csv_table):
+    imported = import_table(csv_table(*ROWS), reference="1470,9251")
+    assert imported.columns["is_baseline"] == [False, False, True, False, False, True]
+
+
+def test_a_core_clock_alone_names_the_reference_of_a_gpu_with_one_memory_clock(csv_table):
+    rows = ["k,1410,,300,1,2", "k,1005,,300,2,1"]
+    imported = import_table(csv_table(*rows, header=NO_BASELINE), reference=1410)
+    assert imported.columns["is_baseline"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "reference", ["", "fast", "1410,877,5", "-1,877", "nan", "power_cap_w=300", "1410;877"]
+)
+def test_a_reference_that_is_none_gets_one_line(csv_table, reference):
+    with pytest.raises(InputError, match="reference"):
+        import_table(csv_table(*GRID, header=NO_BASELINE), reference=reference)
+
+
+def test_a_reference_that_a_kernel_lacks_names_the_kernel(csv_table):
+    with pytest.raises(
+        InputError, match=r"line 2: kernel k .* no point at reference 1200,877; .* up to 1410,877"
+    ):
+        import_table(csv_table(*GRID, header=NO_BASELINE), reference="1200,877")
+
+
+def test_auto_rows_at_several_power_caps_need_one_marked_as_the_reference(csv_table):
+    rows = ["k,,,300,1,3,1", "k,,,150,2,2,0", "k,1005,,300,1,3,0"]
+    imported = import_table(csv_table(*rows, header=POWER))
+    assert imported.columns["is_baseline"] == [True, False, False]
+
+
+measured_rows = st.lists(
+    st.tuples(
+        st.sampled_from([None, 210.0, 1470.0]),
+        st.sampled_from([None, 5001.0]),
+        st.floats(1e-3, 1e3),
+        st.floats(1e-3, 1e3),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=measured_rows, order=st.randoms(use_true_random=False))
+def test_the_order_of_rows_changes_neither_means_nor_counts(tmp_path_factory, rows, order):
+    rows = [(None, None, 1.0, 1.0), *rows]
+    path = tmp_path_factory.mktemp("order") / "t.parquet"
+    answers = []
+    for _ in range(2):
+        core, mem, time_s, energy_j = map(list, zip(*rows, strict=True))
+        table = {"kernel": ["k"] * len(rows), "core_mhz": core, "mem_mhz": mem}
+        types = {"core_mhz": pa.float64(), "mem_mhz": pa.float64()}
+        table = {name: pa.array(cells, types.get(name)) for name, cells in table.items()}
+        pq.write_table(pa.table(table | {"time_s": time_s, "energy_j": energy_j}), path)
+        imported = import_table(path)
+        assert sum(imported.columns["n"]) == len(rows)
+        keys = points(imported, "core_mhz", "mem_mhz")
+        values = points(imported, "n", "time_s", "energy_j", "is_baseline")
+        answers.append(dict(zip(keys, values, strict=True)))
+        assert len(answers[-1]) == len(keys)
+        order.shuffle(rows)
+    assert answers[0].keys() == answers[1].keys()
+    for key, values in answers[0].items():
+        assert values == pytest.approx(answers[1][key], rel=1e-12)
+
+
+def test_a_hundred_thousand_rows_load_within_two_seconds(csv_table):
+    rows = []
+    for kernel in range(1000):
+        rows.append(f"G,k{kernel},,,,1.5,250,1")
+        rows += [f"G,k{kernel},{210 + 15 * i},,9251,{1.5 + i / 7},{250 + i / 3},0" for i in range(99)]
+    path = csv_table(*rows)
+    begin = time.process_time()
+    imported = import_table(path)
+    assert time.process_time() - begin < 2
+    assert len(imported.columns["n"]) == 100_000

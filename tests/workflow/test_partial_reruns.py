@@ -1,0 +1,134 @@
+"""What runs again, and what does not. Jobs are counted as Snakemake plans them."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import command, planned, snakemake, FOLDER, RECORDS
+
+pytestmark = pytest.mark.workflow
+
+MEASURING = {"measure", "validate", "carry_over", "sweep_variant", "validate_variant"}
+
+
+def record(study, name="kernel/forward_gelu/1470-9251/r0.json"):
+    return study / FOLDER / "measurements" / name
+
+
+def test_a_finished_study_has_nothing_to_do(study):
+    assert planned(study) == {}
+
+
+def test_the_study_is_complete_and_leaves_nothing_half_written(finished):
+    assert len(list((finished / FOLDER / "measurements").glob("*/*/*/r*.json"))) == RECORDS
+    assert not [path for path in finished.rglob(".*-*") if path.is_file() and ".snakemake" not in path.parts]
+
+
+def test_another_slack_measures_nothing(study):
+    jobs = planned(study, config=["slack_percent=5"])
+    assert not MEASURING & set(jobs)
+    assert jobs["choose_schedule"] == 6, "the six schedules that did not exist"
+
+
+@pytest.mark.parametrize("change", ["ties=untied", "weights=equal-time"])
+def test_another_way_to_choose_does_not_repeat_the_sweep(study, change):
+    jobs = planned(study, config=[change])
+    assert "choose_schedule" in jobs
+    assert not {"measure", "pool_records", "sweep_variant"} & set(jobs)
+
+
+def test_another_gpu_measures_its_own_and_keeps_the_first(study):
+    there = planned(study, config=["gpu=rtx_a4000", "grid={core_mhz: [1470], mem_mhz: [7001], auto: true}"])
+    assert there["measure"] == RECORDS
+    before = {path: path.stat().st_mtime_ns for path in (study / FOLDER).rglob("*") if path.is_file()}
+    snakemake(
+        study, "profile", config=["gpu=rtx_a4000", "grid={core_mhz: [1470], mem_mhz: [7001], auto: true}", "windows=3"]
+    )
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert planned(study) == {}, "back on the first GPU nothing is to be done"
+
+
+def test_a_deleted_record_is_measured_again_alone_with_what_depends_on_it(study):
+    record(study).unlink()
+    jobs = planned(study)
+    assert jobs["measure"] == 1
+    assert jobs["pool_records"] == 1 and jobs["choose_schedule"] == 18
+    assert "sweep_variant" not in jobs
+
+
+def test_a_truncated_record_stops_the_study_by_name_and_is_measured_again_once_deleted(study):
+    whole = record(study).read_bytes()
+    record(study).write_bytes(whole[:100])
+    said = snakemake(study, "profile", check=False, options=["--forcerun", "pool_records"])
+    assert said.returncode != 0
+    assert "forward_gelu/1470-9251/r0.json: truncated" in said.stdout
+    record(study).unlink()
+    snakemake(study, "profile")
+    assert record(study).read_bytes() == whole
+
+
+@pytest.mark.parametrize("change", ["seed=2", "window_s=10", "gpu_overrides={energy_pj: {fp32_flop: 4}}"])
+def test_a_measurement_setting_measures_again(study, change):
+    assert planned(study, config=[change])["measure"] == RECORDS
+
+
+def test_a_finer_grid_measures_only_the_new_pairs(study):
+    finer = "grid={core_mhz: [1050, 1470], mem_mhz: [9251], auto: true}"
+    assert planned(study, config=[finer])["measure"] == 48 * 2
+
+
+def test_a_caption_renders_the_report_alone_again(study):
+    """Captions are read by `snakemake --report`; no job depends on them."""
+    from conftest import ROOT
+
+    caption = ROOT / "workflow/report/fig5_kernels.rst"
+    times = caption.stat()
+    try:
+        os.utime(caption)
+        assert planned(study) == {}
+    finally:
+        os.utime(caption, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_is_completed_without_repeating_what_was_done(tmp_path, how):
+    running = subprocess.Popen(
+        command(tmp_path, "profile"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    folder = tmp_path / FOLDER / "measurements"
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("*/*/*/r0.json"))) < 40:
+        assert running.poll() is None and time.monotonic() < deadline, "the run should be measuring"
+        time.sleep(0.05)
+    if how == signal.SIGKILL:
+        os.killpg(running.pid, how)
+    else:
+        running.send_signal(how)
+    running.wait(timeout=60)
+    done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/r0.json")}
+    assert 40 <= len(done) < RECORDS
+    snakemake(tmp_path, "profile")
+    repeated = [path for path, written in done.items() if path.stat().st_mtime_ns != written]
+    # the jobs that were running at the kill are made again, finished ones are not
+    assert len(repeated) <= 2
+    assert len(list(folder.glob("*/*/*/r0.json"))) == RECORDS
+    assert (tmp_path / FOLDER / "profile.parquet").exists()
+
+
+def test_two_runs_in_one_folder_do_not_disturb_each_other(study):
+    from kernel_dvfs import lock
+
+    holder = subprocess.Popen(
+        ["python3", "-c", f"import sys; sys.path.insert(0, {str(lock.__file__.rsplit('/', 2)[0])!r}); "
+         f"from kernel_dvfs import lock; lock.hold('{study}/.snakemake/kernel-dvfs.lock'); print('held', flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert holder.stdout.readline().strip() == "held"
+        said = snakemake(study, check=False)
+        assert said.returncode != 0 and f"process {holder.pid}" in said.stdout
+    finally:
+        holder.communicate("\n", timeout=10)
+    assert snakemake(study).returncode == 0

@@ -1,0 +1,66 @@
+"""The constants of a GPU that a fit may move, and a spec with them moved.
+
+A constant is a list of places in the spec: what the spec gives one value moves together (e.g. the DRAM energy scale
+of two memory clocks). What only sets a unit stays: bandwidth and DRAM energy at the reference memory clock, the floor
+of the voltage. Knows nothing of fitting.
+"""
+
+import copy
+
+_MOVED = ("clocks", "memory", "core")
+
+
+def time_constants(spec: dict, mem_mhz: set) -> list:
+    """The constants of time: effective core clocks, and bandwidth at each memory clock in `mem_mhz`."""
+    clocks = [("clocks", "effective_core_mhz", mhz) for mhz in spec["clocks"].get("effective_core_mhz", {})]
+    return [[place] for place in clocks + _by_memory("eta", mem_mhz - {spec["memory"]["reference_mhz"]})]
+
+
+def power_constants(spec: dict, mem_mhz: set) -> list:
+    """The constants of power but voltage: static power and DRAM energy scale at `mem_mhz`, clock tree."""
+    reference = ("memory", "dram_energy_scale", str(spec["memory"]["reference_mhz"]))
+    scales = {}
+    for place in _by_memory("dram_energy_scale", mem_mhz):
+        scales.setdefault(read(spec, place), []).append(place)
+    scales.pop(read(spec, reference), None)
+    static = [[place] for place in _by_memory("static_w", mem_mhz)]
+    return [*static, [("core", "clock_w_per_ghz")], *scales.values()]
+
+
+def voltages(spec: dict) -> list:
+    """Every point of the voltage curve, the floor first."""
+    return [[("core", "v_over_v0", number, 1)] for number in range(len(spec["core"]["v_over_v0"]))]
+
+
+def _by_memory(table, mem_mhz):
+    return [("memory", table, str(mhz)) for mhz in sorted(mem_mhz)]
+
+
+def read(spec: dict, place):
+    """The value at a place of the spec."""
+    for step in place:
+        spec = spec[step]
+    return spec
+
+
+def values(spec: dict, constants: list) -> list:
+    """The value of each constant."""
+    return [float(read(spec, places[0])) for places in constants]
+
+
+def replace(spec: dict, constants: list, new) -> dict:
+    """A copy of the spec with each constant at its new value."""
+    spec = spec | {group: copy.deepcopy(spec[group]) for group in _MOVED}
+    for places, value in zip(constants, new, strict=True):
+        for *way, last in places:
+            read(spec, way)[last] = float(value)
+    return spec
+
+
+def label(spec: dict, constant) -> str:
+    """A constant in words: `memory.static_w 405`, `core.v_over_v0 1470`."""
+    group, table, *key = constant[0]
+    if table == "v_over_v0":
+        key = [spec["core"]["v_over_v0"][key[0]][0]]
+    others = [place[-1] for place in constant[1:]]
+    return " ".join([f"{group}.{table}", *map(str, [*key, *others])])

@@ -1,0 +1,136 @@
+"""Fits the simulated GPU to measured points: five parameters per kernel, and the GPU's constants if wanted.
+
+The model is kernel_dvfs.gpu itself: there is no second copy of its formulas here. Time does not depend on power, so
+its parameters (core work C, memory work M, latency t0) come first, then those of power (core energy A, DRAM energy B).
+The kernels' parameters serve a score and are thrown away; no study uses them.
+"""
+
+import math
+from collections import namedtuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from kernel_dvfs.calibration.constants import power_constants, replace, time_constants, voltages
+from kernel_dvfs.calibration.points import power_w
+from kernel_dvfs.calibration.solve import solve
+from kernel_dvfs.gpu.clocks import applied_mem_mhz, ceiling_core_mhz
+from kernel_dvfs.gpu.governor import settle
+from kernel_dvfs.gpu.kernel import Kernel
+from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
+
+Form = namedtuple("Form", "overlap latency voltage")
+Form.__doc__ = """What a model can express: overlap exponent p, whether a launch has a latency, whether voltage rises
+with the clock."""
+
+MODEL = Form(overlap=3, latency=True, voltage=True)
+# the classic roofline: time max(C/f, M/b), constant voltage; p = infinity turns the model's sum into the maximum
+ROOFLINE = Form(overlap=math.inf, latency=False, voltage=False)
+
+Fitted = namedtuple("Fitted", "spec kernels")
+Fitted.__doc__ = "A spec, its constants as shipped or fitted, and a gpu.kernel.Kernel per kernel of the table."
+
+# where fits start. C, M, t0: shares of the longest each can be without exceeding a measured time;
+# A, B: shares of the least measured energy (one start: power is linear in them)
+_TIME_STARTS = ((0.6, 0.6, 0.4), (0.9, 0.3, 0.05), (0.3, 0.9, 0.05))
+_POWER_STARTS = ((0.3, 0.3),)
+_CORE_BOUND = 0.9  # least d log(time) / d log(1 / clock) at which a run time tells the clock
+
+
+def fit(points, spec: dict, form=MODEL, constants: bool = True) -> Fitted:
+    """Fit the points below the cap (a calibration.points.Points).
+
+    constants: fit those of the GPU too, starting from the spec's; else the kernels' parameters only.
+    """
+    if not form.voltage:
+        spec = replace(spec, voltages(spec), np.ones(len(voltages(spec))))
+    of_time, of_power = all_constants(points, spec, form) if constants else ([], [])
+    spec, kernels = _fit_time(points, spec, form, of_time)
+    used = list(points.below)
+    if form.voltage:
+        used += _with_clocks_from_time(points.capped, spec, kernels)
+    return _fit_power(used, spec, kernels, of_power)
+
+
+def all_constants(points, spec: dict, form=MODEL) -> tuple:
+    """(constants of time, constants of power) that the points can tell (see calibration.constants)."""
+    mem_mhz = {applied_mem_mhz(spec["clocks"], point.pair) for point in points.below}
+    of_power = power_constants(spec, mem_mhz) + (voltages(spec)[1:] if form.voltage else [])
+    return time_constants(spec, mem_mhz), of_power
+
+
+def state(spec: dict, kernel, point):
+    """The gpu.governor.State of a kernel at a point's clocks, the board as warm as the static power was taken at."""
+    return settle(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"], point.top_mhz)
+
+
+def clock_from_time(spec: dict, kernel, point):
+    """The core clock (MHz) at which a kernel takes as long as it did at a point; None where time does not tell.
+
+    Lets a power-capped run of a core-bound kernel say what clock the cap left it, without the power model.
+    """
+    lowest, ceiling = spec["clocks"]["core_mhz"]["lowest"], _ceiling_mhz(spec, point)
+    bandwidth = _bandwidth(spec, point)
+
+    def log_ratio(core_mhz):
+        return math.log(launch_time_s(kernel, core_mhz / 1000, bandwidth) / point.time_s)
+
+    if log_ratio(ceiling) >= 0 or log_ratio(lowest) <= 0:
+        return None
+    core_mhz = brentq(log_ratio, lowest, ceiling, xtol=0.1)
+    slope = (log_ratio(core_mhz * 0.99) - log_ratio(core_mhz)) / -math.log(0.99)
+    return core_mhz if slope >= _CORE_BOUND else None
+
+
+def _fit_time(points, spec, form, constants):
+    """(spec, kernels): the constants of time, and C, M, t0 of each kernel; A and B still nought."""
+    # no part of a launch can be longer than the whole
+    longest = np.full((len(points.kernels), 3), np.inf)
+    for point in points.below:
+        per_s = np.array([_ceiling_mhz(spec, point) / 1000, _bandwidth(spec, point), 1.0])
+        longest[point.kernel] = np.minimum(longest[point.kernel], point.time_s * per_s)
+
+    def kernel(number, shares):
+        core_s_ghz, memory_s, latency_s = (*(shares * longest[number, : len(shares)]).tolist(), 0.0)[:3]
+        return Kernel(core_s_ghz, memory_s, latency_s, form.overlap, 0.0, 0.0)
+
+    def time_s(spec, kernel, point):
+        return launch_time_s(kernel, _ceiling_mhz(spec, point) / 1000, _bandwidth(spec, point))
+
+    starts = [start[: 3 if form.latency else 2] for start in _TIME_STARTS]
+    measured = [point.time_s for point in points.below]
+    return solve(points.below, measured, time_s, kernel, spec, constants, starts)
+
+
+def _with_clocks_from_time(capped, spec, kernels):
+    """Those power-capped points whose time tells their clock, with that clock: they show the voltage at high clocks."""
+    clocks = [clock_from_time(spec, kernels[point.kernel], point) for point in capped]
+    return [point._replace(top_mhz=mhz) for point, mhz in zip(capped, clocks, strict=True) if mhz is not None]
+
+
+def _fit_power(points, spec, timed, constants):
+    """Fitted: the constants of power, and A, B of each kernel, its time being known."""
+    least_j = np.full(len(timed), np.inf)
+    for point in points:
+        least_j[point.kernel] = min(least_j[point.kernel], point.energy_j)
+
+    def kernel(number, shares):
+        core_j, dram_j = (shares * least_j[number]).tolist()
+        of_time = timed[number]
+        return Kernel(of_time.core_s_ghz, of_time.memory_s, of_time.latency_s, of_time.overlap, core_j, dram_j)
+
+    def mean_w(spec, kernel, point):
+        return state(spec, kernel, point).power_w
+
+    free = spec | {"governor": spec["governor"] | {"cap_w": math.inf}}  # the points' clocks are known
+    measured = [power_w(point) for point in points]
+    moved, kernels = solve(points, measured, mean_w, kernel, free, constants, _POWER_STARTS)
+    return Fitted(moved | {"governor": spec["governor"]}, kernels)
+
+
+def _ceiling_mhz(spec, point):
+    return ceiling_core_mhz(spec["clocks"], point.pair, point.top_mhz)
+
+
+def _bandwidth(spec, point):
+    return relative_bandwidth(spec["memory"], applied_mem_mhz(spec["clocks"], point.pair))

@@ -1,0 +1,42 @@
+"""How far a fitted model is from measured points: mean absolute percentage errors by kind of point and quantity.
+
+Predicts with the governor at the spec's cap, as the simulated GPU does. Knows nothing of how the fit was done.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from kernel_dvfs.calibration.fit import state
+from kernel_dvfs.calibration.points import power_w
+
+Score = namedtuple("Score", "n mape p95 bias")
+Score.__doc__ = "Points; mean absolute error, 95th percentile of the absolute error, mean error, all in percent."
+
+QUANTITIES = ("time", "power", "energy")
+
+
+def score(predicted, measured) -> Score:
+    """Score of predictions against measurements (both arrays of positive numbers in one unit)."""
+    error = 100 * (np.asarray(predicted) / np.asarray(measured) - 1)
+    size = np.abs(error)
+    return Score(len(error), float(size.mean()), float(np.percentile(size, 95)), float(error.mean()))
+
+
+def score_points(fitted, points: list) -> dict:
+    """{"time" | "power" | "energy": Score} of calibration.fit.Fitted on a list of Point; {} without points."""
+    if not points:
+        return {}
+    states = [state(fitted.spec, fitted.kernels[point.kernel], point) for point in points]
+    measured = np.array([(point.time_s, power_w(point), point.energy_j) for point in points])
+    predicted = np.array([(s.time_s, s.power_w, s.time_s * s.power_w) for s in states])
+    return {name: score(predicted[:, i], measured[:, i]) for i, name in enumerate(QUANTITIES)}
+
+
+def score_table(fitted, points) -> dict:
+    """{("below" | "capped" | "auto", quantity): Score} of all points of a table (calibration.points.Points)."""
+    return {
+        (kind, quantity): one
+        for kind in ("below", "capped", "auto")
+        for quantity, one in score_points(fitted, getattr(points, kind)).items()
+    }

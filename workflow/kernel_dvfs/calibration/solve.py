@@ -1,0 +1,77 @@
+"""Least squares where some unknowns act on all points and the others on the points of one kernel only.
+
+Knows nothing of what is predicted.
+"""
+
+import numpy as np
+from scipy.optimize import least_squares
+from scipy.sparse import csr_array
+
+from kernel_dvfs.calibration.constants import replace, values
+
+_STEP = 1e-6  # of finite differences: all unknowns are scaled to about 1
+_TOLERANCE = 1e-8  # relative change of cost or unknowns at which a fit ends
+
+
+def solve(points, measured, predict, kernel, spec, constants, starts):
+    """Minimise the squares of predict / measured - 1; all unknowns stay >= 0.
+
+    points, measured: list of Point and what was measured there. predict(spec, kernel, point): the same from the model.
+    kernel(number, x): the Kernel of that index with unknowns x (array, about 1). constants: lists of places in the
+    spec (calibration.constants) to fit too. starts: where x may start; each kernel takes the best.
+    Returns (spec with the constants fitted, list of Kernel).
+    """
+    rows = {number: [] for number in sorted({point.kernel for point in points})}
+    for row, point in enumerate(points):
+        rows[point.kernel].append(row)
+    measured = np.array(measured)
+
+    def fit(used, constants, start):
+        return _least_squares([points[row] for row in used], measured[used], predict, kernel, spec, constants, start)
+
+    own = {}
+    for number, used in rows.items():
+        tries = [fit(used, [], {number: np.array(start)}) for start in starts]
+        own |= min(tries, key=lambda one: one[2])[1]
+    if constants:
+        spec, own, _ = fit(range(len(points)), constants, own)
+    return spec, [kernel(number, x) for number, x in own.items()]
+
+
+def _least_squares(points, measured, predict, kernel, spec, constants, own):
+    """(spec, own, cost): the best constants, and unknowns {kernel: array} by kernel, from the given start."""
+    numbers, first = list(own), np.array(values(spec, constants))
+    count, width = len(first), len(own[numbers[0]])
+    place = {number: index for index, number in enumerate(numbers)}
+    owner = np.array([place[point.kernel] for point in points])
+
+    def unpack(x):
+        moved = replace(spec, constants, x[:count] * first) if constants else spec
+        return moved, dict(zip(numbers, x[count:].reshape(-1, width), strict=True))
+
+    def residual(x):
+        moved, own = unpack(x)
+        kernels = {number: kernel(number, own[number]) for number in numbers}
+        return np.array([predict(moved, kernels[point.kernel], point) for point in points]) / measured - 1
+
+    def jacobian(x):
+        base = residual(x)
+
+        def slope(unknowns):
+            moved = x.copy()
+            moved[unknowns] += _STEP
+            return (residual(moved) - base) / _STEP
+
+        of_constants = [slope(unknown) for unknown in range(count)]
+        # no point belongs to two kernels, so the unknowns of all kernels move at once
+        of_kernels = [slope(slice(count + unknown, None, width)) for unknown in range(width)]
+        slopes = np.concatenate([*of_constants, *of_kernels])
+        row = np.tile(np.arange(len(points)), count + width)
+        own_columns = [count + owner * width + unknown for unknown in range(width)]
+        column = np.concatenate([np.repeat(np.arange(count), len(points)), *own_columns])
+        sparse = csr_array((slopes, (row, column)), shape=(len(points), len(x)))
+        return sparse if constants else sparse.toarray()
+
+    start = np.concatenate([np.ones(count), *own.values()])
+    result = least_squares(residual, start, jacobian, bounds=(0, np.inf), ftol=_TOLERANCE, xtol=_TOLERANCE)
+    return *unpack(result.x), result.cost

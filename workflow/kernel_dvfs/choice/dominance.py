@@ -1,0 +1,91 @@
+"""Options worth a look: the dominance (Pareto) filter, lower convex hulls, and their edges merged by slope.
+
+Must not know targets' names, limits or solvers.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from kernel_dvfs.choice.problem import Problem
+
+
+def pareto(time: np.ndarray, energy: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Indices of the options that no other one matches in both time and energy, by ascending time.
+
+    Of options equal in both, the first with the least `other` stays. Energy falls strictly along the result.
+    """
+    order = np.lexsort((other, energy, time))
+    sorted_energy = energy[order]
+    keep = np.ones(len(order), dtype=bool)
+    keep[1:] = sorted_energy[1:] < np.minimum.accumulate(sorted_energy)[:-1]
+    return order[keep]
+
+
+def lower_hull(time: np.ndarray, energy: np.ndarray) -> list[int]:
+    """Indices of the lower-left convex hull of a Pareto set (ascending time, falling energy)."""
+    t, e = time.tolist(), energy.tolist()
+    hull: list[int] = []
+    for i in range(len(t)):
+        while len(hull) > 1:
+            a, b = hull[-2], hull[-1]
+            if (e[b] - e[a]) * (t[i] - t[a]) < (e[i] - e[a]) * (t[b] - t[a]):
+                break
+            hull.pop()
+        hull.append(i)
+    return hull
+
+
+class Edges:
+    """The hull edges of several Pareto sets, steepest fall of energy per time first.
+
+    Walking them from everyone's fastest option visits every vertex of the lower-left convex hull of the sets'
+    Minkowski sum: a vertex minimises e + m*t for some m > 0, and so does each of its parts in its own set.
+
+    rank: which set; option: index within the set after the edge; dt > 0, de < 0: what the edge changes.
+    """
+
+    def __init__(self, sets: list[tuple[np.ndarray, np.ndarray]]):
+        rank, option, dt, de = [], [], [], []
+        for k, (time, energy) in enumerate(sets):
+            hull = lower_hull(time, energy)
+            rank += [k] * (len(hull) - 1)
+            option += hull[1:]
+            dt.append(np.diff(time[hull]))
+            de.append(np.diff(energy[hull]))
+        dt, de = np.concatenate([*dt, np.zeros(0)]), np.concatenate([*de, np.zeros(0)])
+        order = np.argsort(de / dt, kind="stable")
+        self.rank = np.array(rank, dtype=np.intp)[order]
+        self.option = np.array(option, dtype=np.intp)[order]
+        self.dt, self.de = dt[order], de[order]
+
+    def walk(self, after: int = -1) -> tuple[np.ndarray, np.ndarray]:
+        """Cumulated time and energy changes, from (0, 0), over the edges of the sets with rank > `after`."""
+        if after >= 0:
+            own = self.rank > after
+            dt, de = self.dt[own], self.de[own]
+        else:
+            dt, de = self.dt, self.de
+        return np.concatenate(([0.0], np.cumsum(dt))), np.concatenate(([0.0], np.cumsum(de)))
+
+    def options_after(self, steps: int, sets: int, after: int = -1) -> np.ndarray:
+        """(sets,) where each set stands after the first `steps` edges of the same walk; 0 = its fastest."""
+        where = np.flatnonzero(self.rank > after)[:steps]
+        option = np.zeros(sets, dtype=np.intp)
+        option[self.rank[where]] = self.option[where]  # edges of one set come in order, so its last one stays
+        return option
+
+
+def pareto_per_target(problem: Problem) -> list[np.ndarray]:
+    """Per target the flat indices of its undominated options, ascending time; baselines win exact ties."""
+    other = ~problem.is_baseline
+    bounds = np.append(problem.first, len(problem.time))
+    return [a + pareto(problem.time[a:b], problem.energy[a:b], other[a:b]) for a, b in pairwise(bounds)]
+
+
+def undominated(problem: Problem) -> Problem:
+    """The problem without dominated options (baselines stay): optima of every scope but `single` are kept."""
+    option = np.unique(np.concatenate([*pareto_per_target(problem), problem.baseline]))
+    return problem.subset(option)

@@ -1,0 +1,151 @@
+"""The choice problem as arrays: per target its options with weighted time and energy, and its baseline.
+
+Must not know where the numbers come from (see from_profile.py) nor what is asked of them (see scopes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+
+TOLERANCE = 1e-9  # every "time <= limit" of this package means time <= limit * (1 + TOLERANCE)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Options of K targets, N in all, flat and sorted by target.
+
+    targets: K names. members: K tuples of the names each target stands for (itself, or its replicates).
+    time, energy: (N,) weighted, in units of weight x s and weight x J (any other unit works as well).
+    target: (N,) index of an option's target. first: (K,) where each target's options begin.
+    key: (N,) index into keys. keys: the option keys, such as (1470.0, 9251.0); None in a key is auto.
+    baseline: (K,) flat index of each target's baseline option. settings: names of a key's parts.
+    """
+
+    targets: tuple
+    members: tuple
+    time: np.ndarray
+    energy: np.ndarray
+    target: np.ndarray
+    first: np.ndarray
+    key: np.ndarray
+    keys: tuple
+    baseline: np.ndarray
+    settings: tuple = ()
+    weights: str = "raw"
+    ties: str = "untied"
+
+    @classmethod
+    def of(
+        cls,
+        time: Sequence,
+        energy: Sequence,
+        baseline: Sequence,
+        keys: Sequence | None = None,
+        targets: Sequence | None = None,
+        **more,
+    ) -> Problem:
+        """A problem from arrays of times and energies per target; baseline[k] counts within target k.
+
+        keys: per target the options' keys (any hashable), default 0, 1, 2, ...; targets: names, default "0",
+        "1", ...
+        Raises InputError on empty targets, unequal lengths, non-finite or non-positive values, repeated keys.
+        """
+        count = len(time)
+        targets = tuple(targets) if targets is not None else tuple(str(k) for k in range(count))
+        if not count or len(energy) != count or len(baseline) != count or len(targets) != count:
+            raise InputError(
+                f"choice: {count} targets with times, {len(energy)} with energies, {len(baseline)}"
+                " baselines; give each at least one target and one of each"
+            )
+        sizes = [len(t) for t in time]
+        for name, size, other, base in zip(targets, sizes, map(len, energy), baseline):
+            if not size or size != other or not 0 <= base < size:
+                raise InputError(
+                    f"choice: target {name} has {size} times, {other} energies, baseline {base}; give"
+                    " equally many, at least one, and a baseline among them"
+                )
+        known: dict = {}
+        key = []
+        for k in range(count):
+            own = list(range(sizes[k])) if keys is None else list(keys[k])
+            if len(own) != sizes[k] or len(set(own)) != sizes[k]:
+                raise InputError(
+                    f"choice: target {targets[k]} has {sizes[k]} options but {len(set(own))} different"
+                    " keys; pool records of the same setting first"
+                )
+            key += [known.setdefault(o, len(known)) for o in own]
+        first = np.concatenate(([0], np.cumsum(sizes)[:-1])).astype(np.intp)
+        return cls(
+            targets=targets,
+            members=tuple((name,) for name in targets),
+            time=np.concatenate(time).astype(float),
+            energy=np.concatenate(energy).astype(float),
+            target=np.repeat(np.arange(count), sizes),
+            first=first,
+            key=np.array(key, dtype=np.intp),
+            keys=tuple(known),
+            baseline=first + np.asarray(baseline, dtype=np.intp),
+            **more,
+        ).checked()
+
+    def checked(self) -> Problem:
+        """Itself; raises InputError where a time or energy is not a positive finite number."""
+        for name, values in (("time", self.time), ("energy", self.energy)):
+            wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+            if len(wrong):
+                i = wrong[0]
+                raise InputError(
+                    f"choice: {name} of target {self.targets[self.target[i]]} at"
+                    f" {self.keys[self.key[i]]} is {values[i]}; it must be a positive number"
+                )
+        return self
+
+    @property
+    def baseline_time(self) -> float:
+        """Total time of the baseline, weighted."""
+        return float(self.time[self.baseline].sum())
+
+    @property
+    def baseline_energy(self) -> float:
+        """Total energy of the baseline, weighted."""
+        return float(self.energy[self.baseline].sum())
+
+    @property
+    def is_baseline(self) -> np.ndarray:
+        """(N,) bool: the options that are their target's baseline."""
+        mark = np.zeros(len(self.time), dtype=bool)
+        mark[self.baseline] = True
+        return mark
+
+    def subset(self, option: np.ndarray) -> Problem:
+        """The same problem with only the options `option` (ascending flat indices, baselines included)."""
+        target = self.target[option]
+        return Problem(
+            self.targets,
+            self.members,
+            self.time[option],
+            self.energy[option],
+            target,
+            np.searchsorted(target, np.arange(len(self.targets))),
+            self.key[option],
+            self.keys,
+            np.searchsorted(option, self.baseline),
+            self.settings,
+            self.weights,
+            self.ties,
+        )
+
+
+def best_per_target(score: np.ndarray, target: np.ndarray, first: np.ndarray, *ties: np.ndarray) -> np.ndarray:
+    """(K,) flat index of each target's least score; equal scores are decided by `ties`, then by order."""
+    low = np.minimum.reduceat(score, first)
+    found = np.flatnonzero(score == low[target])
+    if len(found) > len(first):
+        found = found[np.lexsort([tie[found] for tie in reversed(ties)] + [target[found]])]
+        found = found[np.searchsorted(target[found], np.arange(len(first)))]
+    return found

@@ -1,0 +1,140 @@
+"""From a profile to a schedule: the chosen clocks per target with totals, bounds and proof, ready for JSON.
+
+Must not know how an optimum is found (scopes.py) nor where schedules are written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+from kernel_dvfs.choice.compute_waste import compute_waste
+from kernel_dvfs.choice.from_profile import problem_of
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.scopes import Answer, solve
+from kernel_dvfs.errors import InputError
+
+SCHEMA = "kernel-dvfs/schedule/1"
+GRANULARITIES = ("kernel", "pass")
+
+
+def profile_columns(profile) -> tuple[dict, dict, str]:
+    """(columns, metadata, name) of a profile: a path to Parquet, a pyarrow Table, or a mapping of columns.
+
+    A mapping may carry the metadata under the key "metadata". Raises InputError where it is not a profile.
+    """
+    if isinstance(profile, Mapping):
+        columns = {name: values for name, values in profile.items() if name != "metadata"}
+        return columns, dict(profile.get("metadata", {})), "profile"
+    where = "profile"
+    if isinstance(profile, (str, os.PathLike)):
+        from kernel_dvfs.profile.store import read_profile
+
+        where = os.fspath(profile)
+        table, metadata = read_profile(profile)
+    else:
+        table = profile
+        try:
+            metadata = json.loads((table.schema.metadata or {})[b"kernel_dvfs"])
+        except (KeyError, ValueError):
+            raise InputError(f"{where}: no kernel_dvfs metadata in its schema; is it a profile?") from None
+    return {name: table[name].to_numpy() for name in table.column_names}, metadata, where
+
+
+def problem_from(profile, granularity: str = "kernel", weights: str | None = None, ties: str = "tied") -> Problem:
+    """The choice problem of a profile, options as in `choose`. Raises InputError on bad input."""
+    return _problem(profile, granularity, weights, ties)[0]
+
+
+def _problem(profile, granularity: str, weights: str | None, ties: str) -> tuple[Problem, dict]:
+    if granularity not in GRANULARITIES:
+        raise InputError(f"choice: granularity {granularity!r}; use one of {', '.join(GRANULARITIES)}")
+    columns, metadata, where = profile_columns(profile)
+    settings = metadata.get("settings", ["core_mhz", "mem_mhz"])
+    weights = weights or ("raw" if metadata.get("gpu", {}).get("kind") == "table" else "counts")
+    return problem_of(columns, settings, granularity, weights, ties, where), metadata
+
+
+def choose(
+    profile,
+    granularity: str = "kernel",
+    scope: str = "global",
+    objective: str = "waste",
+    slack_percent: float = 0.0,
+    weights: str | None = None,
+    ties: str = "tied",
+) -> dict:
+    """The optimal schedule of a profile as a flat, JSON-ready dict (schema kernel-dvfs/schedule/1).
+
+    granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of
+    waste, in percent of the baseline time. weights: "counts", "raw", "equal-time"; default raw for tables,
+    else counts.
+    ties: "tied" = replicates share data and choice, or "untied". Raises InputError on bad input.
+    """
+    problem, metadata = _problem(profile, granularity, weights, ties)
+    answer = solve(problem, scope, objective, slack_percent / 100)
+    return {
+        "schema": SCHEMA,
+        "gpu": metadata.get("gpu", {}),
+        "workload": metadata.get("workload", {}),
+        "granularity": granularity,
+        "scope": scope,
+        "objective": objective,
+        "slack_percent": slack_percent if objective == "waste" else None,
+        "weights": problem.weights,
+        "ties": ties,
+        **summary(problem, answer, scope, objective, slack_percent),
+        "targets": clocks(problem, answer),
+    }
+
+
+def summary(problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float) -> dict:
+    """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2)."""
+    base_time, base_energy = problem.baseline_time, problem.baseline_energy
+    time, energy = answer.time, answer.energy
+    found = answer.status == "optimal"
+    is_optimum = found and scope == "global" and objective == "waste"  # it has no waste, by definition
+    if is_optimum and slack_percent == 0:
+        base_waste = max(0.0, base_energy - energy)
+    else:
+        base_waste = compute_waste(problem, base_time, base_energy)
+    waste = 0.0 if is_optimum else compute_waste(problem, time, energy) if found else None
+
+    def change(now: float | None, base: float) -> float | None:
+        return 100 * (now / base - 1) if found else None
+
+    return {
+        "status": answer.status,
+        "proof": answer.proof,
+        "baseline_time": base_time,
+        "baseline_energy": base_energy,
+        "time": time,
+        "energy": energy,
+        "time_change_percent": change(time, base_time),
+        "energy_change_percent": change(energy, base_energy),
+        "edp_change_percent": change(time * energy, base_time * base_energy) if found else None,
+        "lower_bound_energy": answer.lower_bound_energy,
+        "waste_j": waste,
+        "baseline_waste_j": base_waste,
+    }
+
+
+def clocks(problem: Problem, answer: Answer) -> dict:
+    """Target -> {setting: number or "auto"}, every member of a tied class included; empty if infeasible."""
+    if answer.option is None:
+        return {}
+    chosen = {}
+    for k, option in enumerate(answer.option):
+        key = problem.keys[problem.key[option]]
+        setting = {name: _plain(value) for name, value in zip(problem.settings, key)}
+        for member in problem.members[k]:
+            chosen[member] = dict(setting)
+    return chosen
+
+
+def _plain(value: float | str | None):
+    """1470.0 -> 1470, None -> "auto"."""
+    if value is None:
+        return "auto"
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,135 @@
+"""One question, one answer: a scope (single, local, global) and an objective (waste, edp, energy).
+
+single  one option key for all targets, among the keys that every target has
+local   each target by itself keeps the limit, or has the least energy, or the least e*t
+global  only the totals count
+
+waste   least energy with time <= (1 + slack) x baseline time (negative slack: time must fall)
+edp     least energy x time, no limit. energy: least energy, no limit.
+
+Equal scores are decided by less time, then for the baseline, then by order. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernel_dvfs.choice.global_edp import least_product
+from kernel_dvfs.choice.global_waste import least_energy
+from kernel_dvfs.choice.problem import TOLERANCE, Problem, best_per_target
+from kernel_dvfs.choice.relaxation import lower_bound
+from kernel_dvfs.errors import InputError
+
+SCOPES = ("single", "local", "global")
+OBJECTIVES = ("waste", "edp", "energy")
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """status: "optimal" or "infeasible"; then option, time, energy and bound are None.
+
+    option: (K,) flat indices into the problem. time, energy: weighted totals. proof: what makes it the
+    optimum.
+    lower_bound_energy: no global choice can use less (LP relaxation) within the limit (waste), in the time of
+    this answer (edp), in any time (energy).
+    """
+
+    status: str
+    proof: str
+    option: np.ndarray | None = None
+    time: float | None = None
+    energy: float | None = None
+    lower_bound_energy: float | None = None
+
+
+def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0) -> Answer:
+    """The optimum of `objective` within `scope`. slack: fraction of the baseline time, only for waste; > -1.
+
+    Raises InputError for an unknown scope or objective, or a slack that is not a number above -1.
+    """
+    if scope not in SCOPES or objective not in OBJECTIVES:
+        raise InputError(
+            f"choice: scope {scope!r}, objective {objective!r}; use one of {', '.join(SCOPES)} and one of"
+            f" {', '.join(OBJECTIVES)}"
+        )
+    if objective == "waste" and not (np.isfinite(slack) and slack > -1):
+        raise InputError(f"choice: slack {slack!r} (as a fraction); use a number above -1")
+    if scope == "single":
+        option, proof = _single(problem, objective, slack)
+    elif scope == "local" or objective == "energy":
+        option, proof = _local(problem, objective, slack)
+    elif objective == "edp":
+        option, vertices = least_product(problem)
+        proof = (
+            f"E*T is quasi-concave, so its least value is at a vertex of the lower hull of all totals:"
+            f" all {vertices} compared"
+        )
+    else:
+        return _global_waste(problem, slack)
+    if option is None:
+        return Answer("infeasible", proof)
+    time, energy = float(problem.time[option].sum()), float(problem.energy[option].sum())
+    limit = max((1 + slack) * problem.baseline_time, time) if objective == "waste" else time
+    bound = (
+        float(np.minimum.reduceat(problem.energy, problem.first).sum())
+        if objective == "energy"
+        else lower_bound(problem, limit)
+    )
+    return Answer("optimal", proof, option, time, energy, bound)
+
+
+def _global_waste(problem: Problem, slack: float) -> Answer:
+    found = least_energy(problem, (1 + slack) * problem.baseline_time)
+    if found is None:
+        return Answer("infeasible", "every target's fastest option together takes longer than the limit")
+    return Answer(
+        "optimal",
+        found.proof,
+        found.option,
+        float(problem.time[found.option].sum()),
+        float(problem.energy[found.option].sum()),
+        found.bound,
+    )
+
+
+def _score(time: np.ndarray, energy: np.ndarray, objective: str, limit: np.ndarray | float) -> np.ndarray:
+    """What is to be least; infinite where a limit is broken."""
+    if objective == "edp":
+        return energy * time
+    if objective == "energy":
+        return energy
+    return np.where(time <= limit * (1 + TOLERANCE), energy, np.inf)
+
+
+def _local(problem: Problem, objective: str, slack: float) -> tuple[np.ndarray | None, str]:
+    limit = (1 + slack) * problem.time[problem.baseline][problem.target]
+    score = _score(problem.time, problem.energy, objective, limit)
+    option = best_per_target(score, problem.target, problem.first, problem.time, ~problem.is_baseline)
+    late = np.flatnonzero(np.isinf(score[option]))
+    if len(late):
+        return (
+            None,
+            f"no option of target {problem.targets[late[0]]} keeps its limit ({len(late)} such targets)",
+        )
+    return option, f"every option of every target compared ({len(problem.time)} in all)"
+
+
+def _single(problem: Problem, objective: str, slack: float) -> tuple[np.ndarray | None, str]:
+    count = len(problem.targets)
+    shared = np.flatnonzero(np.bincount(problem.key, minlength=len(problem.keys)) == count)
+    if not len(shared):
+        return None, "no setting is known for every target"
+    column = np.full(len(problem.keys), -1)
+    column[shared] = np.arange(len(shared))
+    own = np.flatnonzero(column[problem.key] >= 0)
+    option = np.empty((count, len(shared)), dtype=np.intp)
+    option[problem.target[own], column[problem.key[own]]] = own
+    time, energy = problem.time[option].sum(axis=0), problem.energy[option].sum(axis=0)
+    score = _score(time, energy, objective, (1 + slack) * problem.baseline_time)
+    is_baseline = (option == problem.baseline[:, None]).all(axis=0)
+    best = np.lexsort((~is_baseline, time, score))[0]
+    if np.isinf(score[best]):
+        return None, f"none of the {len(shared)} settings known for every target keeps the limit"
+    return option[:, best], f"all {len(shared)} settings known for every target compared"

@@ -1,0 +1,48 @@
+"""`kernel-dvfs choose`: clocks from a profile, by scope and objective, as a schedule."""
+
+from kernel_dvfs.files import write_json
+
+
+def add_arguments(parser) -> None:
+    parser.epilog = (
+        "example: kernel-dvfs choose profile.parquet --scope global --objective waste --slack 0 -o schedule.json"
+    )
+    parser.add_argument("profile", metavar="P.parquet")
+    parser.add_argument("--granularity", choices=("kernel", "pass"), default="kernel", help="default: kernel")
+    parser.add_argument(
+        "--scope",
+        choices=("single", "local", "global"),
+        required=True,
+        help="one pair for all, each on its own, or all together",
+    )
+    parser.add_argument("--objective", choices=("waste", "edp", "energy"), required=True)
+    parser.add_argument(
+        "--slack", type=float, default=0, metavar="PERCENT", help="tolerated slowdown of waste (default: 0)"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("counts", "raw", "equal-time"),
+        help="default: counts for a workload, raw for a table",
+    )
+    parser.add_argument(
+        "--ties",
+        choices=("tied", "untied"),
+        default="tied",
+        help="one choice for identical launches, or each its own (default: tied)",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="S.json")
+
+
+def run(options) -> None:
+    from kernel_dvfs.choice.schedule import choose
+
+    schedule = choose(
+        options.profile,
+        granularity=options.granularity,
+        scope=options.scope,
+        objective=options.objective,
+        slack_percent=options.slack,
+        weights=options.weights,
+        ties=options.ties,
+    )
+    write_json(options.output, schedule)

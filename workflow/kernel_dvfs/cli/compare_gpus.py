@@ -1,0 +1,12 @@
+"""`kernel-dvfs compare-gpus`: every GPU and workload in a results folder, side by side."""
+
+
+def add_arguments(parser) -> None:
+    parser.epilog = "example: kernel-dvfs compare-gpus results"
+    parser.add_argument("results", help="the results folder; the table goes to its comparison/")
+
+
+def run(options) -> None:
+    from kernel_dvfs.report import comparison
+
+    comparison.write(options.results)

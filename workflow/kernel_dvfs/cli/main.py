@@ -1,0 +1,70 @@
+"""`kernel-dvfs COMMAND`: finds the command's module, imports nothing else, prints errors as one line."""
+
+import sys
+
+from kernel_dvfs.errors import InputError
+
+# command -> what it does; each has a module of its name in kernel_dvfs.cli
+COMMANDS = {
+    "measure": "measure one target at one clock pair: one record",
+    "compare": "measure auto and a schedule's clocks in turn: fresh repeats",
+    "sweep": "measure every target at every pair in one process (simulated GPU): a profile",
+    "profile": "pool the records of a sweep into a profile",
+    "import": "read a table of measurements into a profile",
+    "choose": "choose clocks from a profile: a schedule",
+    "table": "write one table of the report",
+    "figure": "draw one figure of the report",
+    "compare-gpus": "put every GPU and workload in a results folder side by side",
+    "records": "find truncated and foreign records, and delete them on request",
+    "build": "compile the native layer",
+}
+# what a Python name cannot be
+_MODULES = {"import": "import_", "compare-gpus": "compare_gpus"}
+
+
+def main(arguments=None) -> int:
+    """Run a command; its exit code: 0 success, 2 bad input."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        run, options = _quick(arguments) or _full(arguments)
+        return run(options) or 0
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _module(command: str):
+    name = f"kernel_dvfs.cli.{_MODULES.get(command, command)}"
+    __import__(name)
+    return sys.modules[name]
+
+
+def _quick(arguments: list):
+    """(run, options) of a command with a table of options, all given plainly; else None."""
+    if not arguments or arguments[0] not in ("measure", "compare"):
+        return None
+    from kernel_dvfs.cli import quick
+
+    module = _module(arguments[0])
+    options = quick.parse(arguments[1:], module.OPTIONS)
+    return options and (module.run, options)
+
+
+def _full(arguments: list):
+    import argparse
+
+    from kernel_dvfs import __version__
+
+    parser = argparse.ArgumentParser(prog="kernel-dvfs", description="GPU clocks that waste no energy.")
+    parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # a command pays for its own imports only
+    called = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    for name in [called] if called else COMMANDS:
+        command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
+        if called:
+            module = _module(name)
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    return options.run, options

@@ -1,0 +1,41 @@
+"""`kernel-dvfs measure`: what a measurement job runs. Imports nothing that a simulated point does not need."""
+
+from kernel_dvfs.cli import quick
+from kernel_dvfs.cli.numbers import whole_number
+from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs.measurement import record, target
+from kernel_dvfs.measurement.campaign import SWEEP, Bench
+from kernel_dvfs.measurement.setup import read
+
+OPTIONS = (
+    quick.Option("--gpu", None, "SETUP", "a setup file, or the name of a simulated GPU"),
+    quick.Option("--target", None, "ID", "kernel id, kernel/ID or pass/NAME"),
+    quick.Option("--clocks", None, "CORE,MEM", "MHz or auto, each"),
+    quick.Option("--campaign", SWEEP, "NAME", "what the measurement is for"),
+    quick.Option("--repeat", "0", "N", "number of the repeat"),
+    quick.Option("--config", "config.yaml", "FILE", "workload and protocol where --gpu is a name"),
+    quick.Option("-o", None, "R.json", "where the record goes"),
+)
+
+
+def add_arguments(parser) -> None:
+    parser.epilog = "example: kernel-dvfs measure --gpu rtx_3080_ti --target forward_gelu --clocks 1470,auto -o r0.json"
+    quick.add_arguments(parser, OPTIONS)
+
+
+def run(options) -> None:
+    setup = read(options.gpu) if options.gpu.endswith(".json") else _of_config(options.gpu, options.config)
+    what = target.parse(setup, options.target)
+    repeat = whole_number("--repeat", options.repeat)
+    bench = Bench(setup, what)
+    point = bench.point(parse(options.clocks), options.campaign, repeat)
+    record.write_point(options.output, setup, bench.device, what, options.campaign, repeat, point)
+
+
+def _of_config(gpu: str, config: str):
+    from tempfile import TemporaryDirectory
+
+    from kernel_dvfs.study import load, plan
+
+    with TemporaryDirectory() as folder:
+        return read(plan(load(config) | {"gpu": gpu}, folder).setup)

@@ -1,0 +1,59 @@
+"""Check a configuration: unknown keys, wrong types and impossible values are one line each, naming what is allowed.
+
+Knows the schema's language, not what the keys are for; what only a GPU or a model can tell is checked by `study`.
+"""
+
+from difflib import get_close_matches
+
+import yaml
+from jsonschema import Draft202012Validator
+
+from kernel_dvfs.errors import InputError
+
+# values inside these are names and paths, never numbers
+_TEXT = ("gpu",)
+
+
+def check(config: dict, schema_path: str) -> None:
+    """Give text from the command line its type, in place; raise InputError for the first thing wrong in `config`."""
+    with open(schema_path, encoding="utf-8") as file:
+        schema = yaml.safe_load(file)
+    for key, value in config.items():
+        if key not in _TEXT:
+            config[key] = _typed(value)
+    native = config.get("native")
+    if isinstance(native, dict):
+        # YAML reads a bare on or off as a boolean
+        native.update({key: {True: "on", False: "off"}.get(value, value) for key, value in native.items()})
+    errors = sorted(Draft202012Validator(schema).iter_errors(config), key=lambda error: list(map(str, error.path)))
+    if errors:
+        raise InputError(f"config: {_line(errors[0])}")
+
+
+def _typed(value):
+    """Text as YAML would read it: `--config 'grid={auto: true}'` hands over its inner values as text."""
+    if isinstance(value, dict):
+        return {key: _typed(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_typed(child) for child in value]
+    if isinstance(value, str):
+        try:
+            return yaml.safe_load(value)
+        except yaml.YAMLError:
+            return value
+    return value
+
+
+def _line(error) -> str:
+    key = ".".join(map(str, error.absolute_path))
+    if error.validator == "additionalProperties":
+        known = list(error.schema["properties"])
+        unknown = next(name for name in error.instance if name not in known)
+        close = get_close_matches(str(unknown), known, 1)
+        hint = f" (did you mean '{close[0]}'?)" if close else ""
+        where = f"{key}.{unknown}" if key else unknown
+        return f"unknown key '{where}'{hint}; allowed: {', '.join(known)}"
+    if error.validator == "required":
+        return f"{key + ': ' if key else ''}{error.message}"
+    allowed = error.schema.get("description") or error.message
+    return f"{key} = {error.instance!r} is not possible; allowed: {allowed}"

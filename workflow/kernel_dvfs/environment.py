@@ -1,0 +1,13 @@
+"""The environment of a workflow's jobs: this Python, its tools and this library, activated or not."""
+
+import os
+import sys
+
+
+def prepare(library: str) -> None:
+    """Let processes started from here find the running Python first on PATH, and `library` as a package folder."""
+    # not resolved: the interpreter of a virtual environment is a link, and its tools lie beside the link
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    os.environ["PYTHONPATH"] = library
+    # bytecode is what makes thousands of short jobs quick
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,0 +1,18 @@
+"""Names in a results folder that both the workflow and the report rely on."""
+
+# tables/<name>.<format>
+TABLE_FORMATS = {
+    "kernel_clocks": ("csv", "md", "tex"),
+    "strategies": ("csv", "md", "tex"),
+    "relaxed": ("csv",),
+    "validation": ("csv", "md"),
+    "data_parallelism": ("csv", "md"),
+    "tensor_parallelism": ("csv", "md"),
+    "tensor_energy": ("csv", "md"),
+    "omitted_pairs": ("csv",),
+    "claims": ("csv", "md"),
+}
+FIGURE_FORMATS = ("pdf", "png")
+
+# the schedule that is validated and carried over
+STRICT = "kernel-global-waste-slack0"

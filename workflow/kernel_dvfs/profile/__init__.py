@@ -1,0 +1,1 @@
+"""The profile: one row per target and setting, pooled over repeats; what every choice is made from."""

@@ -1,0 +1,188 @@
+"""The profile on disk: its columns, its metadata, and the checks both sides of the road rely on.
+
+Parquet through pyarrow only. Knows nothing of where the rows came from (measurements, a table) nor of what is
+chosen from them.
+"""
+
+import json
+import math
+from collections import namedtuple
+from numbers import Real
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import whole
+
+SCHEMA = "kernel-dvfs/profile/1"
+METADATA_KEY = b"kernel_dvfs"
+CLOCKS = ("core_mhz", "mem_mhz")
+STUDIES = ("kernel", "pass")
+GPU_KINDS = ("simulated", "table", "nvml")
+
+# name, type, may be null
+FIELDS = (
+    ("study", pa.string(), False),
+    ("target", pa.string(), False),
+    ("launches_per_iteration", pa.int64(), False),
+    ("core_mhz", pa.float64(), True),
+    ("mem_mhz", pa.float64(), True),
+    ("reached_core_mhz", pa.float64(), True),
+    ("reached_mem_mhz", pa.float64(), True),
+    ("time_s", pa.float64(), False),
+    ("time_sd_s", pa.float64(), True),
+    ("energy_j", pa.float64(), False),
+    ("energy_sd_j", pa.float64(), True),
+    ("n", pa.int64(), False),
+    ("verdict", pa.string(), False),
+    ("replicate_group", pa.string(), True),
+    ("is_baseline", pa.bool_(), False),
+)
+COLUMNS = tuple(name for name, _, _ in FIELDS)
+
+
+class Profile(namedtuple("Profile", "table metadata")):
+    """A profile as read.
+
+    table: pyarrow.Table with the columns `COLUMNS`, then one per further setting; clocks in MHz (null =
+        auto), time_s and energy_j per launch in s and J, sd null where n = 1.
+    metadata: dict with schema, gpu {kind, name, slug}, workload {name, ...}, settings [core_mhz, mem_mhz,
+        ...].
+    """
+
+
+def write_profile(path, columns: dict, gpu: dict, workload: dict, settings: list) -> None:
+    """Write a profile, whole or not at all.
+
+    columns: a list per column of `COLUMNS` and per further setting named in `settings`, all of one length.
+    A setting of numbers is stored as float64, any other as text; None is null.
+
+    Raises ValueError where the caller broke the contract, InputError where the file cannot be written.
+    """
+    settings = list(settings)
+    if tuple(settings[:2]) != CLOCKS:
+        raise ValueError(f"settings begin with {CLOCKS}, not {settings[:2]}")
+    extra = settings[2:]
+    expected = [*COLUMNS, *extra]
+    if len(set(expected)) != len(expected):
+        raise ValueError(f"a setting carries the name of another column: {settings}")
+    if set(columns) != set(expected):
+        raise ValueError(
+            f"profile columns: missing {sorted(set(expected) - set(columns))}, "
+            f"unexpected {sorted(set(columns) - set(expected))}"
+        )
+    if len({len(columns[name]) for name in expected}) != 1:
+        raise ValueError(f"columns differ in length: { {name: len(columns[name]) for name in expected} }")
+
+    metadata = {"schema": SCHEMA, "gpu": dict(gpu), "workload": dict(workload), "settings": settings}
+    fields = [pa.field(*field) for field in FIELDS]
+    fields += [pa.field(name, _setting_type(columns[name])) for name in extra]
+    schema = pa.schema(fields, metadata={METADATA_KEY: json.dumps(metadata, allow_nan=False)})
+    try:
+        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(f"a profile column holds a value of the wrong type: {error}") from None
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    fault = _metadata_fault(metadata) or _fault(table, extra)
+    if fault:
+        raise ValueError(f"not a profile: {fault}")
+    try:
+        with whole(path) as temporary:
+            pq.write_table(table, temporary)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def read_profile(path) -> Profile:
+    """Read and check a profile. Raises InputError, with the file's name, on anything that is not one."""
+    remedy = "make it with `kernel-dvfs import` (a table) or the workflow's `profile` target"
+    table = read_parquet(path, remedy)
+    packed = (table.schema.metadata or {}).get(METADATA_KEY)
+    if packed is None:
+        raise InputError(f"{path}: a Parquet file, but not a profile (no kernel_dvfs metadata); {remedy}")
+    try:
+        metadata = json.loads(packed)
+    except ValueError:
+        raise InputError(f"{path}: the kernel_dvfs metadata is not JSON; {remedy}") from None
+    fault = _metadata_fault(metadata)
+    fault = fault or _fault(table, metadata["settings"][2:])
+    if fault:
+        raise InputError(f"{path}: not a profile: {fault}; {remedy}")
+    return Profile(table, metadata)
+
+
+def read_parquet(path, remedy: str) -> pa.Table:
+    """The whole of any Parquet file. Raises InputError, with the file's name, if it is none or cut short."""
+    try:
+        # ParquetFile, not read_table: that one pulls in pyarrow.dataset
+        with pq.ParquetFile(path) as file:
+            return file.read(use_threads=False)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; {remedy}") from None
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path}: not a readable Parquet file ({_brief(error)}); {remedy}") from None
+
+
+def _brief(error) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _setting_type(values) -> pa.DataType:
+    numeric = all(v is None or (isinstance(v, Real) and not isinstance(v, bool)) for v in values)
+    return pa.float64() if numeric else pa.string()
+
+
+def _metadata_fault(metadata) -> str | None:
+    """What is wrong with the metadata, or None."""
+    if not isinstance(metadata, dict):
+        return "the metadata is not an object"
+    if metadata.get("schema") != SCHEMA:
+        return f"schema {metadata.get('schema')!r} where {SCHEMA!r} is read"
+    gpu, workload, settings = (metadata.get(key) for key in ("gpu", "workload", "settings"))
+    if not isinstance(gpu, dict) or gpu.get("kind") not in GPU_KINDS:
+        return f"gpu.kind is not one of {', '.join(GPU_KINDS)}"
+    for key in ("name", "slug"):
+        if not isinstance(gpu.get(key), str) or not gpu[key]:
+            return f"gpu.{key} is missing"
+    if not isinstance(workload, dict) or not isinstance(workload.get("name"), str):
+        return "workload.name is missing"
+    if not isinstance(settings, list) or tuple(settings[:2]) != CLOCKS:
+        return "settings do not begin with core_mhz, mem_mhz"
+    return None
+
+
+def _fault(table: pa.Table, extra) -> str | None:
+    """What is wrong with the columns, or None."""
+    names = [*COLUMNS, *extra]
+    if table.column_names != names:
+        missing = [name for name in names if name not in table.column_names]
+        surplus = [name for name in table.column_names if name not in names]
+        return (
+            f"columns missing: {missing}, unexpected: {surplus}"
+            if missing or surplus
+            else "columns out of order"
+        )
+    for name, type_, nullable in FIELDS:
+        column = table[name]
+        if column.type != type_:
+            return f"column {name} is {column.type}, not {type_}"
+        if column.null_count and not nullable:
+            return f"column {name} has empty cells"
+    for name in extra:
+        if table[name].type not in (pa.float64(), pa.string()):
+            return f"column {name} is {table[name].type}, not double or string"
+    if not table.num_rows:
+        return "it has no rows"
+    for name in [name for name, type_, _ in FIELDS if type_ == pa.float64()]:
+        # a null reads as NaN in numpy, so nulls go before the look at the numbers
+        values = table[name].drop_null().to_numpy()
+        lowest, highest = (values.min(), values.max()) if len(values) else (1.0, 1.0)
+        # NaN fails both comparisons
+        if not (lowest >= 0 if "_sd_" in name else lowest > 0) or not highest < math.inf:
+            return f"column {name} holds a value that is not positive and finite"
+    if table["n"].to_numpy().min() < 1 or table["launches_per_iteration"].to_numpy().min() < 1:
+        return "n and launches_per_iteration are at least 1"
+    strange = set(table["study"].unique().to_pylist()) - set(STUDIES)
+    return f"study {strange.pop()!r} is not one of {', '.join(STUDIES)}" if strange else None

@@ -1,0 +1,171 @@
+"""Claims on the clocks of one batch and degree carried to others (the paper's sections 7 and 8, Fig. 7 and 8)."""
+
+import pandas as pd
+
+from kernel_dvfs.report import fresh
+from kernel_dvfs.report.claims import evidence
+from kernel_dvfs.report.claims.claim import Finding, NotTestable, claim, percent, points, span
+
+# "A few points": five; the paper's Fig. 7 shows single digits.
+FEW_POINTS = 5.0
+# An outlier: further from the others than three times their own range, and by half a point at least.
+OUTLIER_RANGES = 3.0
+OUTLIER_PP = 0.5
+# "About two points": what rounds to two; "almost twice": from 1.6 to 2.
+ABOUT_TWO_PP = (1.5, 2.5)
+ALMOST_TWICE = (1.6, 2.0)
+
+BATCH, DEGREE = "batch", "tensor_parallel"
+TABLES = {BATCH: "data_parallelism", DEGREE: "tensor_parallelism"}
+
+
+def _study(results, column: str) -> tuple:
+    """(row at the schedule's own batch or degree, the other rows, indexed by batch or degree)."""
+    rows = evidence.table(results, TABLES[column]).set_index(column)
+    own = results.workload[column]
+    if own not in rows.index or len(rows) < 2:
+        raise NotTestable(f"table {TABLES[column]} lacks {column} {own} or any other; configure both")
+    return rows.loc[own], rows.drop(own)
+
+
+def _list(values) -> str:
+    return ", ".join(f"{index}: {points(value)}" for index, value in values.items())
+
+
+@claim(
+    22,
+    "Smaller batches: slightly more time lost or less gained, slightly more energy saved, by a few points",
+    "7",
+)
+def smaller_batches(results) -> Finding:
+    own, rows = _study(results, BATCH)
+    rows = rows[rows.index < own.name]
+    if rows.empty:
+        raise NotTestable("no smaller batch was measured; add one to data_parallel_batches")
+    time = rows.time_change_percent - own.time_change_percent
+    energy = rows.energy_change_percent - own.energy_change_percent
+    return Finding(
+        f"against batch {own.name} (time {percent(own.time_change_percent)}, energy {percent(own.energy_change_percent)}),"
+        f" points of time at batch {_list(time)}; of energy {_list(energy)}",
+        bool(time.mean() > 0 and energy.mean() < 0 and max(time.abs().max(), energy.abs().max()) <= FEW_POINTS),
+        f"in table data_parallelism the mean shift is {points(time.mean(), 2)} points of time and {points(energy.mean(), 2)} of energy;"
+        f" {_culprit(results, f'batch-{rows.index[time.argmax()]}', f'batch {rows.index[time.argmax()]}')}",
+    )
+
+
+@claim(23, "Time changes are steadier over batches than energy changes", "7")
+def time_steadier(results) -> Finding:
+    own, rest = _study(results, BATCH)
+    rows = pd.concat([own.to_frame().T, rest])
+    time, energy = (rows[f"{name}_change_percent"].astype(float) for name in ("time", "energy"))
+    range_time, range_energy = time.max() - time.min(), energy.max() - energy.min()
+    small = min(rows.index)
+    return Finding(
+        f"time {span(time)} (range {range_time:.1f} points), energy {span(energy)} (range {range_energy:.1f} points)",
+        bool(range_time < range_energy),
+        f"in table data_parallelism the range of time is set by batch {time.idxmax()} and {time.idxmin()}, of energy by"
+        f" {energy.idxmax()} and {energy.idxmin()}; without the smallest batch ({small}) they are"
+        f" {time.drop(small).max() - time.drop(small).min():.1f} and {energy.drop(small).max() - energy.drop(small).min():.1f} points",
+    )
+
+
+@claim(24, "Tensor parallelism: savings stay within a few points; one degree is an outlier in time", "8")
+def degrees(results) -> Finding:
+    own, rest = _study(results, DEGREE)
+    rows = pd.concat([own.to_frame().T, rest]).sort_index()
+    time, energy = (rows[f"{name}_change_percent"].astype(float) for name in ("time", "energy"))
+    outliers = [degree for degree in time.index if _is_outlier(time, degree)]
+    range_ = energy.max() - energy.min()
+    ours = (
+        f"time at degree {_list(time)} %; energy {_list(energy)} %"
+        f" (range {range_:.1f} points); outliers in time: {', '.join(map(str, outliers)) or 'none'}"
+    )
+    worst = time.drop(own.name).idxmax()
+    return Finding(
+        ours,
+        bool(range_ <= FEW_POINTS and len(outliers) == 1),
+        f"table tensor_parallelism; {_culprit(results, f'tp-{worst}', f'degree {worst}')}",
+    )
+
+
+def _is_outlier(values, index) -> bool:
+    others = values.drop(index)
+    distance = max(others.min() - values[index], values[index] - others.max())
+    return len(others) > 1 and distance > max(OUTLIER_RANGES * (others.max() - others.min()), OUTLIER_PP)
+
+
+@claim(
+    25,
+    "At equal work tensor parallelism and small batches differ: time and energy changes about two points higher,"
+    " absolute time and energy almost twice",
+    "8",
+    "about +2 points; almost 2 times",
+)
+def degree_against_batch(results) -> Finding:
+    own_degree, degrees = _study(results, DEGREE)
+    own_batch, batches = _study(results, BATCH)
+    pairs = [
+        (degree, int(own_batch.name * own_degree.name / degree))
+        for degree in degrees.index
+        if (own_batch.name * own_degree.name) % degree == 0 and own_batch.name * own_degree.name // degree in batches.index
+    ]
+    if not pairs:
+        raise NotTestable("no degree has a batch of equal work; configure batches that are the batch over a degree")
+    split, small = degrees.loc[[d for d, _ in pairs]], batches.loc[[b for _, b in pairs]]
+    shifts = {name: split[f"{name}_change_percent"].to_numpy() - small[f"{name}_change_percent"].to_numpy() for name in ("time", "energy")}
+    ratios = {name: split[name].to_numpy() / small[name].to_numpy() for name in ("auto_time_s", "auto_energy_j")}
+    work = ", ".join(f"degree {degree} / batch {batch}" for degree, batch in pairs)
+    return Finding(
+        f"{work}: points of time {_signed(shifts['time'])}, of energy {_signed(shifts['energy'])}; auto's time"
+        f" {_times(ratios['auto_time_s'])}, energy {_times(ratios['auto_energy_j'])}",
+        bool(
+            all(ABOUT_TWO_PP[0] <= shift.mean() <= ABOUT_TWO_PP[1] for shift in shifts.values())
+            and all(ALMOST_TWICE[0] <= ratio.mean() <= ALMOST_TWICE[1] for ratio in ratios.values())
+        ),
+        "tables tensor_parallelism and data_parallelism: a rank of our workload splits heads, hidden layer and, by sequence"
+        " parallelism, all other rows, without communication, so that it has the FLOP of the small batch; a factor of two"
+        " needs work that is not split or time to communicate",
+    )
+
+
+def _signed(values) -> str:
+    return " / ".join(points(value) for value in values)
+
+
+def _times(values) -> str:
+    return " / ".join(f"{value:.2f}" for value in values) + " times"
+
+
+def _culprit(results, folder: str, where: str) -> str:
+    """The kernel that adds most to the iteration's change of time there, against its part at the schedule's own place."""
+    try:
+        here = _parts(evidence.comparisons(results, "validation"))
+        there = _parts(evidence.comparisons(results, folder))
+    except NotTestable:
+        return f"the records of {where} do not tell which kernel it is"
+    added = {name: part - here.get(name, 0.0) for name, part in there.items()}
+    name = max(added, key=added.get)
+    label = evidence.labels(results).get(name, name)
+    return (
+        f"at {where} {label} adds most, {points(added[name])} of {points(sum(added.values()))} points of the iteration's time"
+        f" ({_own(results, 'validation', name)} of its own time where it was chosen, {_own(results, folder, name)} there)"
+    )
+
+
+def _parts(comparisons) -> dict:
+    """{id: its part in the change of the iteration's time, in points}."""
+    parts, total = {}, 0.0
+    for target, _, (first, second, third, fourth) in comparisons.points:
+        auto = first["summary"]["time_us"] + fourth["summary"]["time_us"]
+        chosen = second["summary"]["time_us"] + third["summary"]["time_us"]
+        parts[target] = parts.get(target, 0.0) + comparisons.launches[target] * (chosen - auto)
+        total += comparisons.launches[target] * auto
+    return {name: 100 * part / total for name, part in parts.items()}
+
+
+def _own(results, folder: str, name: str) -> str:
+    time, _ = fresh.kernel_changes(evidence.comparisons(results, folder))[name]
+    return percent(time.mean)
+
+
+CLAIMS = (smaller_batches, time_steadier, degrees, degree_against_batch)

@@ -1,0 +1,192 @@
+"""What verdicts are computed from: tables, schedules, points against auto, fresh repeats, other GPUs' folders.
+
+Here a thing that is absent becomes NotTestable; a file that is there but bad stays an InputError. Knows no claim.
+"""
+
+import pandas as pd
+
+from kernel_dvfs.choice.from_profile import UNUSABLE
+from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.layout import STRICT
+from kernel_dvfs.measurement import setup as setups
+from kernel_dvfs.profile.store import CLOCKS, COLUMNS
+from kernel_dvfs.report.claims.claim import NotTestable
+from kernel_dvfs.report.results import Results
+
+PASS_STRICT = "pass-global-waste-slack0"
+
+# A clock counts as lower from 5 % below auto's: the 15 MHz steps on which clocks land and the two highest memory
+# clocks of the RTX 3080 Ti (9251, 9501: the same bandwidth) are one clock, a step of any sweep is more.
+LOWER_SHARE = 0.05
+
+
+def is_table(results) -> bool:
+    """Whether the GPU is a table of measurements, of unknown kernels, rather than a workload's."""
+    return results.gpu["kind"] == "table"
+
+
+def table(results, name: str) -> pd.DataFrame:
+    """A finished table."""
+    if not (results.folder / "tables" / f"{name}.csv").is_file():
+        raise NotTestable(f"there is no table {name} for this GPU; {_remedy(results)}")
+    return results.table(name)
+
+
+def _remedy(results) -> str:
+    if is_table(results):
+        return "a table of measurements cannot be measured again; use a simulated or a real GPU"
+    return "run snakemake report with the study configured"
+
+
+def schedule(results, name: str) -> dict:
+    """A feasible schedule."""
+    if not (results.folder / "schedules" / f"{name}.json").is_file():
+        raise NotTestable(f"there is no schedule {name}; run snakemake choose on a profile with such targets")
+    found = results.schedule(name)
+    if found["status"] != "optimal":
+        raise NotTestable(f"schedule {name} is {found['status']}; no choice keeps its limit")
+    return found
+
+
+def strategy(results, granularity: str, scope: str, objective: str) -> dict:
+    """A row of Table 2 as the schedule behind it, strict where it is waste; always of the weights that most have."""
+    by_weights = {}
+    for found in results.schedules().values():
+        if not found["slack_percent"] and found["status"] == "optimal":
+            key = found["granularity"], found["scope"], found["objective"]
+            by_weights.setdefault(found["weights"], {})[key] = found
+    most = max(by_weights.values(), key=len, default={})
+    if (granularity, scope, objective) not in most:
+        raise NotTestable(f"Table 2 (strategies) has no {granularity} {scope} {objective}; have it chosen")
+    return most[granularity, scope, objective]
+
+
+def levels(results) -> list:
+    """Granularities that clocks were chosen at: pass, kernel or one of them."""
+    have = {found["granularity"] for found in results.schedules().values()}
+    return [level for level in ("pass", "kernel") if level in have]
+
+
+def points(results, study: str) -> pd.DataFrame:
+    """Usable rows of the profile in a study, with what changes against each target's own auto.
+
+    Further columns: time_change, energy_change (percent); power_w; core, mem (MHz: reached where known, else asked
+    for, auto = the highest asked for); auto_core, auto_mem (the same of auto); auto_time_s, auto_energy_j;
+    lower_core, lower_mem (bool, LOWER_SHARE below auto's); like_auto (neither differs from auto's).
+    """
+    rows = results.profile
+    rows = rows[(rows.study == study) & ~rows.verdict.isin(UNUSABLE)].reset_index(drop=True)
+    by_target = rows.groupby("target")
+    for name in CLOCKS:
+        clock = rows[f"reached_{name}"].fillna(rows[name])
+        rows[name.removesuffix("_mhz")] = clock.fillna(by_target[name].transform("max"))
+    auto = rows[rows.is_baseline].set_index("target")
+    for name in ("core", "mem", "time_s", "energy_j"):
+        rows[f"auto_{name}"] = auto[name].reindex(rows.target).to_numpy()
+    rows["time_change"] = 100 * (rows.time_s / rows.auto_time_s - 1)
+    rows["energy_change"] = 100 * (rows.energy_j / rows.auto_energy_j - 1)
+    rows["power_w"] = rows.energy_j / rows.time_s
+    same = True
+    for name in ("core", "mem"):
+        ratio = (rows[name] / rows[f"auto_{name}"]).fillna(1)  # a table may know a single memory clock, unnamed
+        rows[f"lower_{name}"] = ratio < 1 - LOWER_SHARE
+        same &= (ratio - 1).abs() <= LOWER_SHARE
+    rows["like_auto"] = same
+    return rows
+
+
+def passes(results) -> dict:
+    """{pass: its points}, in order of execution."""
+    rows = points(results, "pass")
+    if rows.empty:
+        raise NotTestable("no pass was measured, a table of measurements holds kernels only; measure whole passes")
+    order = sorted(rows.target.unique(), key=lambda name: (name != "forward", name == "backward"))
+    return {name: rows[rows.target == name] for name in order}
+
+
+def one_pass(results, name: str) -> pd.DataFrame:
+    """The points of one pass."""
+    found = passes(results)
+    if name not in found:
+        raise NotTestable(f"no {name} pass was measured, only {', '.join(found)}; measure one")
+    return found[name]
+
+
+def memory_clocks(results) -> list:
+    """Memory clocks asked for in the profile, MHz, ascending."""
+    return sorted(results.profile.mem_mhz.dropna().unique())
+
+
+def settings(results) -> list:
+    """The columns that make a setting."""
+    return [*CLOCKS, *(name for name in results.profile.columns if name not in COLUMNS)]
+
+
+def chosen(results, name: str, study: str) -> pd.DataFrame:
+    """The point of each target that a schedule chose, as `points`, in the profile's order."""
+    targets = schedule(results, name)["targets"]
+    rows = points(results, study)
+    at = pd.Series(True, index=rows.index)
+    for column in settings(results):
+        wanted = rows.target.map({target: setting[column] for target, setting in targets.items()})
+        at &= (rows[column] == wanted) | (rows[column].isna() & (wanted == "auto"))
+    return rows[at].set_index("target")
+
+
+def strict(results) -> pd.DataFrame:
+    """The chosen points of Table 1: each kernel at its strict global clocks, with its `kind` where it is known."""
+    rows = chosen(results, STRICT, "kernel")
+    return rows.assign(kind=kinds(results).reindex(rows.index))
+
+
+def kinds(results) -> pd.Series:
+    """Kind of each kernel by id, `gemm` or other; empty for a table of measurements."""
+    about = results.workload.get("kernels", {})
+    return pd.Series({name: each["kind"] for name, each in about.items()}, dtype=object)
+
+
+def labels(results) -> dict:
+    """{id: what a sentence calls it}: name and row of Table 1 where there is one."""
+    about = results.workload.get("kernels", {})
+    return {name: f"{each['name']} (row {each['row']})" if each["row"] else name for name, each in about.items()}
+
+
+def problem(results, name: str = STRICT):
+    """The choice problem that a schedule of kernels solved: same weights, same ties."""
+    solved = schedule(results, name)
+    return problem_from(results.folder / "profile.parquet", solved["granularity"], solved["weights"], solved["ties"])
+
+
+def comparisons(results, folder: str):
+    """Fresh repeats of auto against the strict schedule in a folder of `measurements`."""
+    found = sorted((results.folder / "measurements" / folder).glob("*.json"))
+    if not found:
+        raise NotTestable(f"there are no fresh repeats in measurements/{folder}; {_remedy(results)}")
+    return results.comparisons(*(path.relative_to(results.folder) for path in found))
+
+
+def setup(results):
+    """What the profile was measured under: resolved spec of a simulated GPU, order of the launches."""
+    digest = results.workload.get("setup")
+    path = results.folder / "setup" / f"{digest}.json"
+    if digest is None or not path.is_file():
+        raise NotTestable("no setup is known for this profile; measure on a simulated GPU")
+    return setups.read(str(path))
+
+
+def simulated_spec(results) -> dict:
+    """The plain spec of a simulated GPU."""
+    if results.gpu["kind"] != "simulated":
+        raise NotTestable("the GPU's own behaviour is known for a simulated GPU only; configure one, or measure it")
+    return setup(results).gpu["spec"]
+
+
+def siblings(results) -> list:
+    """Results of other GPUs on the same workload that have a strict schedule, by folder name."""
+    own = results.folder.resolve()
+    found = []
+    for path in sorted(own.parent.parent.glob(f"*/{own.name}/schedules/{STRICT}.json")):
+        folder = path.parent.parent
+        if folder != own and (folder / "profile.parquet").is_file():
+            found.append(Results(folder))
+    return found

@@ -1,0 +1,90 @@
+"""Figure 2: how desirable a pair of clocks is by EDP and by waste. Definitions only: takes no measurement, no GPU."""
+
+import numpy as np
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.report.figures import style
+
+CAPTION = (
+    "How desirable a change of time and energy is: by EDP a loss of time can be paid with energy, by waste it is "
+    "discarded and saved time earns nothing. Definitions, not measurements"
+)
+SUBJECT = "by definition: no GPU, no data"
+
+RANGE_PERCENT = 30
+_STEP_PERCENT = 0.5
+EDP, WASTE = "EDP", "waste"
+
+
+def edp_score(time_change, energy_change):
+    """1 - (1 + dt)(1 + de), changes as fractions (paper, Eq. 1): the share of the EDP that is saved."""
+    return 1 - (1 + time_change) * (1 + energy_change)
+
+
+def waste_score(time_change, energy_change):
+    """Energy saved where no time is lost, else 0 = discarded (paper, section 3); changes as fractions."""
+    return np.where((time_change <= 0) & (energy_change < 0), -energy_change, 0.0)
+
+
+def scores() -> pd.DataFrame:
+    """Both scores in percent over the plane of savings in percent; NaN where waste discards."""
+    # cells lie astride no axis, so that each is either loss or gain
+    saved = np.arange(-RANGE_PERCENT + _STEP_PERCENT / 2, RANGE_PERCENT, _STEP_PERCENT)
+    time, energy = (values.ravel() for values in np.meshgrid(saved, saved))
+    waste = 100 * waste_score(-time / 100, -energy / 100)
+    both = ((EDP, 100 * edp_score(-time / 100, -energy / 100)), (WASTE, np.where(waste > 0, waste, np.nan)))
+    frames = [
+        pd.DataFrame({"time_saved_percent": time, "energy_saved_percent": energy, "score": score, "rule": rule})
+        for rule, score in both
+    ]
+    return pd.concat(frames).assign(rule=lambda frame: _rules(frame.rule))
+
+
+def draw(results=None) -> p9.ggplot:
+    """`results` is not read."""
+    time = np.linspace(-RANGE_PERCENT, RANGE_PERCENT, 121)
+    even = pd.DataFrame({"x": time, "y": 100 * (1 - 1 / (1 - time / 100))}).query("y.abs() <= @RANGE_PERCENT")
+    return (
+        p9.ggplot(scores(), p9.aes("time_saved_percent", "energy_saved_percent"))
+        + p9.geom_raster(p9.aes(fill="score"))
+        + p9.geom_path(p9.aes("x", "y"), even.assign(rule=_rules([EDP] * len(even))), linetype="dashed", size=0.5)
+        + p9.geom_hline(yintercept=0, size=0.25)
+        + p9.geom_vline(xintercept=0, size=0.25)
+        + p9.geom_text(p9.aes("x", "y", label="text", color="ink"), _notes(), size=style.SMALL_PT)
+        + p9.facet_wrap("rule")
+        + p9.scale_color_identity()
+        + p9.scale_fill_gradientn(style.GAIN, limits=(-70, 70), breaks=[-60, -30, 0, 30, 60], na_value="white")
+        + p9.scale_x_continuous(expand=(0, 0), breaks=[-20, 0, 20])
+        + p9.scale_y_continuous(expand=(0, 0), breaks=[-20, 0, 20])
+        + p9.coord_fixed()
+        + p9.labs(
+            title="What EDP rewards, and what waste rewards",
+            subtitle=SUBJECT[0].upper() + SUBJECT[1:] + ". Better: darker; waste: upper right only",
+            x="time saved, % (negative: lost)",
+            y="energy saved, %\n(negative: lost)",
+            fill="score, %",
+            caption="EDP: 1 − (1 + Δt)(1 + Δe), changes Δ relative to auto. Waste: energy\n"
+            "saved if no time is lost, whatever the time gained; else discarded.",
+        )
+        + style.theme(2.75)
+        + p9.theme(legend_key_width=110, legend_key_height=7)
+    )
+
+
+def _rules(names: list) -> pd.Categorical:
+    return pd.Categorical(names, [EDP, WASTE])
+
+
+def _notes() -> pd.DataFrame:
+    rows = [
+        (-19, 5, "score 0", style.INK, EDP),
+        (16, 18, "gain", "white", EDP),
+        (-16, -18, "loss", style.INK, EDP),
+        (15, 18, "gain", "white", WASTE),
+        (-15, 15, "time lost:\ndiscarded", style.INK, WASTE),
+        (15, -15, "energy lost:\ndiscarded", style.INK, WASTE),
+        (-15, -15, "both lost:\ndiscarded", style.INK, WASTE),
+    ]
+    notes = pd.DataFrame(rows, columns=["x", "y", "text", "ink", "rule"])
+    return notes.assign(rule=_rules(notes.rule))

@@ -1,0 +1,77 @@
+"""Figure 5: how long each kernel runs and what it costs at auto, per launch, by kind."""
+
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.report.figures import style
+
+CAPTION = (
+    "Time and energy of one launch of each kernel at auto clocks (of a table without auto: at its reference point), "
+    "by kind: orders of magnitude apart even within a kind"
+)
+
+TIME, ENERGY = "time, ms", "energy, J"
+_ROW_INCHES = 0.17
+_LANES = 0.5  # share of a row that its sections are spread over
+
+
+def draw(results) -> p9.ggplot:
+    """Points of a kind lie in one row, sections in lanes of it; the kind of the longest launch on top."""
+    frame = costs(results)
+    longest = frame[frame.quantity == TIME].groupby("kind").value.max().sort_values()
+    rows = {kind: number for number, kind in enumerate(longest.index)}
+    sections = list(frame.section.dropna().unique())
+    lane = {kind: style.lanes(list(own.section.unique()), -_LANES) for kind, own in frame.groupby("kind")}
+    frame["row"] = [rows[kind] + lane[kind][section] for kind, section in zip(frame.kind, frame.section)]
+    frame["quantity"] = pd.Categorical(frame.quantity, [TIME, ENERGY])
+    plot = (
+        p9.ggplot(frame, p9.aes("value", "row"))
+        + p9.facet_wrap("quantity", scales="free_x")
+        + p9.scale_x_log10(expand=(0.08, 0), labels=lambda values: [f"{value:g}" for value in values])
+        + p9.scale_y_continuous(breaks=list(rows.values()), labels=list(rows), expand=(0, 0.6))
+        + p9.labs(
+            title=f"Kernels at {_clocks(results)} clocks",
+            subtitle=style.subtitle(results, "left"),
+            x="per launch, logarithmic",
+        )
+        + style.theme(1.3 + 0.2 * ((len(sections) + 2) // 3) + _ROW_INCHES * len(rows))
+        + p9.theme(axis_title_y=p9.element_blank(), panel_spacing_x=0.05)
+    )
+    if not sections:
+        return plot + p9.geom_point(shape="o", fill="none", color=style.SERIES[0], size=1.4, stroke=0.5)
+    frame["section"] = pd.Categorical(frame.section, sections)
+    return (
+        plot
+        + p9.geom_point(p9.aes(color="section", shape="section"), fill="none", size=1.4, stroke=0.5)
+        + p9.scale_color_manual(style.steps(len(sections)))
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(sections)))
+        + style.keys(color="", shape="")
+    )
+
+
+def costs(results) -> pd.DataFrame:
+    """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value.
+
+    kind: the name of the kernel's row; of a measured table, the program it names before `::`, else the kernel itself.
+    """
+    profile = results.profile
+    points = profile[(profile.study == "kernel") & profile.is_baseline]
+    about = results.workload.get("kernels", {})
+    known = [about.get(name, {"row": 0, "name": name.partition("::")[0], "section": None}) for name in points.target]
+    kernels = pd.DataFrame(
+        {
+            "row": [kernel["row"] for kernel in known],
+            "kind": [kernel["name"] for kernel in known],
+            "section": [kernel["section"] for kernel in known],
+            TIME: 1e3 * points.time_s.to_numpy(),
+            ENERGY: points.energy_j.to_numpy(),
+        }
+    )
+    ordered = kernels.sort_values("row", kind="stable").drop(columns="row")
+    return ordered.melt(["kind", "section"], [TIME, ENERGY], var_name="quantity")
+
+
+def _clocks(results) -> str:
+    """What the baseline is: `auto`, or the reference point of a table without auto."""
+    profile = results.profile
+    return "auto" if profile[profile.is_baseline].core_mhz.isna().all() else "reference"

@@ -1,0 +1,52 @@
+"""Figure 6: energy saved against the slowdown that is tolerated, each kernel by itself and all together."""
+
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.report.figures import style
+
+CAPTION = (
+    "Relaxed waste: energy saved against the tolerated slowdown, limits kept by each kernel (local) or by the "
+    "iteration (global); dotted line: strict, no time lost"
+)
+SCOPES = ("global", "local")
+# slacks are sampled a hair off the limits of what is feasible
+_STRICT_PERCENT = 1e-3
+
+
+def draw(results) -> p9.ggplot:
+    """From the table `relaxed`; points without a schedule (infeasible) are absent."""
+    frame = saved(results.table("relaxed"))
+    strict = frame[frame.slack_percent.abs() < _STRICT_PERCENT]
+    kept = dict(zip(strict.scope, strict.energy_saved_percent))
+    scopes = list(frame.scope.cat.categories)
+    labels = [f"{scope} (strict: {kept[scope]:.1f} %)" if scope in kept else scope for scope in scopes]
+    return (
+        p9.ggplot(frame, p9.aes("slack_percent", "energy_saved_percent"))
+        + p9.aes(color="scope", linetype="scope", shape="scope")
+        + p9.geom_vline(xintercept=0, linetype="dotted", size=0.5)
+        + p9.geom_line(data=frame[frame.scope == "global"], size=0.7)
+        # a kernel by itself goes from one clock to the next
+        + p9.geom_step(data=frame[frame.scope == "local"], direction="hv", size=0.7)
+        + p9.geom_point(data=strict, size=2.2, stroke=0.6, fill="white")
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(scopes)), labels=labels)
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(scopes)), labels=labels)
+        + p9.scale_linetype_manual(style.cycle(style.LINES, len(scopes)), labels=labels)
+        + p9.labs(
+            title="Energy saved against tolerated slowdown",
+            subtitle=style.subtitle(results, "up"),
+            x="tolerated slowdown, % (negative: faster than auto)",
+            y="energy saved, %",
+            caption="Limit kept by each kernel (local) or by the iteration (global).\nDotted: strict, no time lost.",
+        )
+        + style.keys(color="", shape="", linetype="")
+        + style.theme(3.0)
+    )
+
+
+def saved(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns slack_percent, scope (category), energy_saved_percent; ascending slack, no empty cells."""
+    table = table.dropna(subset="energy_change_percent")
+    scopes = [scope for scope in SCOPES if scope in set(table.scope)]
+    table = table.assign(energy_saved_percent=-table.energy_change_percent, scope=pd.Categorical(table.scope, scopes))
+    return table[["slack_percent", "scope", "energy_saved_percent"]].sort_values(["scope", "slack_percent"])

@@ -1,0 +1,77 @@
+"""What fresh repeats say: the change of a whole iteration, with its 95 % interval over repeats, and a verdict.
+
+The interval is over repeats (each a full pass over all kernels, auto and chosen measured in turn), never over all
+pairs of runs, which are not independent. Student's t, as the repeats are few and independent.
+"""
+
+import math
+from collections import defaultdict, namedtuple
+
+from kernel_dvfs.errors import InputError
+
+Change = namedtuple("Change", "mean low high sd repeats values")
+Change.__doc__ = (
+    "Change of an iteration against auto, percent: mean, 95 % interval, sd over repeats, their number."
+)
+
+WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
+CONFIDENCE = 0.95
+
+
+def totals(comparisons) -> dict:
+    """Per repeat the totals of an iteration: {repeat: {"auto": (time_s, energy_j), "chosen": (...)}}."""
+    sums = defaultdict(lambda: {"auto": [0.0, 0.0], "chosen": [0.0, 0.0]})
+    for target, repeat, points in comparisons.points:
+        first, second, third, fourth = points
+        launches = comparisons.launches[target]
+        for name, pair in (("auto", (first, fourth)), ("chosen", (second, third))):
+            for index, (field, unit) in enumerate((("time_us", 1e-6), ("energy_mj", 1e-3))):
+                mean = sum(point["summary"][field] for point in pair) / 2
+                sums[repeat][name][index] += launches * mean * unit
+    return dict(sums)
+
+
+def changes(comparisons) -> tuple:
+    """(time change, energy change) of an iteration against auto, as Change. Raises InputError below two repeats."""
+    by_repeat = totals(comparisons)
+    return tuple(
+        interval(
+            [100 * (each["chosen"][index] / each["auto"][index] - 1) for _, each in sorted(by_repeat.items())]
+        )
+        for index in (0, 1)
+    )
+
+
+def kernel_changes(comparisons) -> dict:
+    """{id: (time change, energy change)} of each kernel by itself."""
+    by_kernel = defaultdict(lambda: ([], []))
+    for target, _, (first, second, third, fourth) in comparisons.points:
+        for index, field in enumerate(("time_us", "energy_mj")):
+            auto = first["summary"][field] + fourth["summary"][field]
+            chosen = second["summary"][field] + third["summary"][field]
+            by_kernel[target][index].append(100 * (chosen / auto - 1))
+    return {target: tuple(interval(values) for values in pair) for target, pair in by_kernel.items()}
+
+
+def interval(values: list) -> Change:
+    """Mean and 95 % Student interval of independent values. Raises InputError for fewer than two."""
+    from scipy.stats import t
+
+    n = len(values)
+    if n < 2:
+        raise InputError("an interval needs at least two repeats; raise validation_repeats")
+    mean = math.fsum(values) / n
+    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
+    return Change(mean, mean - half, mean + half, sd, n, values)
+
+
+def verdict(change: Change, limit_percent: float) -> tuple:
+    """(within | over | ambiguous, repeats that would decide or None) of a time change against its limit."""
+    if change.high <= limit_percent:
+        return WITHIN, None
+    if change.low > limit_percent:
+        return OVER, None
+    distance = abs(change.mean - limit_percent)
+    # 1.96: with that many repeats Student's t is normal
+    return AMBIGUOUS, math.ceil((1.96 * change.sd / distance) ** 2) if distance else None

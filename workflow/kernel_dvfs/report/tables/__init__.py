@@ -1,0 +1,1 @@
+"""One module a table, each with `make(results, ...) -> pandas.DataFrame` and its CAPTION."""

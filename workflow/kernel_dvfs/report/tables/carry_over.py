@@ -1,0 +1,54 @@
+"""The schedule of one batch and degree carried to others, beside a choice made anew there: Figures 7 and 8 as numbers."""
+
+import pandas as pd
+
+from kernel_dvfs.layout import STRICT
+from kernel_dvfs.report import fresh
+from kernel_dvfs.report.tables.validation import paths
+
+
+def make(results, study: str, values: list, own: int, repeats: int, reoptimised: bool) -> pd.DataFrame:
+    """One row a value of `study` (`batch` or `tp`), from fresh repeats; changes in percent, 95 % intervals.
+
+    own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
+    reoptimised_*: the schedule chosen anew at that value, claimed and fresh. carry_over_cost_pp: energy saving lost
+    by not choosing anew, fresh against fresh.
+    """
+    column = {"batch": "batch", "tp": "tensor_parallel"}[study]
+    kernels = results.workload["kernels"]
+    rows = []
+    for value in values:
+        name = f"{study}-{value}"
+        if value == own:
+            comparisons = results.comparisons(*paths(repeats))
+            anew = results.schedule(STRICT)
+        else:
+            comparisons = results.comparisons(*(f"measurements/{name}/{kernel}.json" for kernel in kernels))
+            anew = results.variant(name).own_schedule if reoptimised else None
+        time, energy = fresh.changes(comparisons)
+        totals = fresh.totals(comparisons).values()
+        row = {
+            column: value,
+            "claimed_time_change_percent": anew["time_change_percent"] if value == own else None,
+            "claimed_energy_change_percent": anew["energy_change_percent"] if value == own else None,
+            "time_change_percent": time.mean,
+            "time_low_percent": time.low,
+            "time_high_percent": time.high,
+            "energy_change_percent": energy.mean,
+            "energy_low_percent": energy.low,
+            "energy_high_percent": energy.high,
+            "repeats": time.repeats,
+            "auto_time_s": sum(each["auto"][0] for each in totals) / len(totals),
+            "auto_energy_j": sum(each["auto"][1] for each in totals) / len(totals),
+        }
+        if reoptimised:
+            again = (time, energy) if value == own else fresh.changes(results.variant(name).fresh)
+            row |= {
+                "reoptimised_claimed_time_change_percent": anew["time_change_percent"],
+                "reoptimised_claimed_energy_change_percent": anew["energy_change_percent"],
+                "reoptimised_time_change_percent": again[0].mean,
+                "reoptimised_energy_change_percent": again[1].mean,
+                "carry_over_cost_pp": energy.mean - again[1].mean,
+            }
+        rows.append(row)
+    return pd.DataFrame(rows)

@@ -1,0 +1,42 @@
+"""Table 1: the clocks chosen for each kernel by the strict global schedule, and what they change for that kernel."""
+
+import pandas as pd
+
+from kernel_dvfs.layout import STRICT
+from kernel_dvfs.report.naming import clock
+
+CAPTION = "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto"
+
+
+def make(results) -> pd.DataFrame:
+    """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less."""
+    chosen = results.schedule(STRICT)["targets"]
+    profile = results.profile.query("study == 'kernel'")
+    about = results.workload.get("kernels", {})
+    rows = []
+    for number, (name, points) in enumerate(profile.groupby("target", sort=False), 1):
+        auto = points[points.is_baseline].iloc[0]
+        pair = chosen[name]
+        best = points[_is(points, pair)].iloc[0]
+        label = about.get(name, {"row": number, "section": "", "name": name})
+        rows.append(
+            {
+                "row": label["row"],
+                "section": label["section"],
+                "name": label["name"],
+                "id": name,
+                "mem_mhz": clock(pair["mem_mhz"]),
+                "core_mhz": clock(pair["core_mhz"]),
+                "time_change_percent": 100 * (best.time_s / auto.time_s - 1),
+                "energy_change_percent": 100 * (best.energy_j / auto.energy_j - 1),
+            }
+        )
+    return pd.DataFrame(rows).astype({"row": "Int64"})
+
+
+def _is(points: pd.DataFrame, setting: dict) -> pd.Series:
+    """Which rows of a profile are at a schedule's setting."""
+    found = pd.Series(True, index=points.index)
+    for column, value in setting.items():
+        found &= points[column].isna() if value == "auto" else points[column] == value
+    return found

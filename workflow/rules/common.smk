@@ -1,0 +1,190 @@
+# Shared by all other files here. The checked study, and the names of files that follow from it; no jobs.
+import json
+import sys
+from pathlib import Path
+
+LIBRARY = Path(workflow.basedir) / "workflow"
+sys.path.insert(0, str(LIBRARY))
+
+from kernel_dvfs import config as configuration
+from kernel_dvfs import environment, layout, lock
+from kernel_dvfs import study as studies
+from kernel_dvfs.errors import InputError
+
+environment.prepare(str(LIBRARY))
+
+try:
+    configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")
+    STUDY = studies.plan(config)
+except InputError as error:
+    sys.exit(f"error: {error}")
+
+FOLDER = STUDY.folder
+MEASURED_HERE = STUDY.table is None
+PAIRS = studies.clocks_argument(STUDY.pairs)
+AUTO_REPEATS = config["auto_repeats"]
+REPEATS = config["validation_repeats"]
+STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
+
+
+def records():
+    """The records of the sweep, r0..r9 for auto-auto and r0 for every other pair."""
+    targets = [f"kernel/{name}" for name in STUDY.kernels] + [
+        f"pass/{name}" for name in STUDY.passes
+    ]
+    return [
+        f"{FOLDER}/measurements/{target}/{studies.label(pair)}/r{repeat}.json"
+        for target in targets
+        for pair in STUDY.pairs
+        for repeat in range(studies.repeats(pair, AUTO_REPEATS))
+    ]
+
+
+def schedules():
+    """The schedules that the study asks for."""
+    granularities = ["pass", "kernel"] if STUDY.passes else ["kernel"]
+    weights = f"-{config['weights']}" if config["weights"] else ""
+    names = studies.schedule_names(granularities, config["slack_percent"])
+    # the strict schedule is validated and carried over whatever the weights of the others
+    return sorted(
+        {STRICT, *(f"{FOLDER}/schedules/{name}{weights}.json" for name in names)}
+    )
+
+
+def choice_options(wildcards):
+    """The parts of a schedule's name that are options on the command line."""
+    name, _, slack = wildcards.objective.partition("-slack")
+    words = [f"--objective {name}"]
+    words += [f"--slack {slack}"] if slack else []
+    words += (
+        [f"--weights {wildcards.weights.removeprefix('-')}"]
+        if wildcards.weights
+        else []
+    )
+    return " ".join(words)
+
+
+def variants(*kinds):
+    """Names of the variants of a kind: batch, tp, tensor-energy."""
+    return [name for name, variant in STUDY.variants.items() if variant.study in kinds]
+
+
+def validation():
+    """The fresh repeats of the strict schedule."""
+    return [
+        f"{FOLDER}/measurements/validation/repeat-{k}.json"
+        for k in range(REPEATS)
+        if MEASURED_HERE
+    ]
+
+
+def carried(kind):
+    """The comparisons of every kernel at every other batch or degree."""
+    return [
+        f"{FOLDER}/measurements/{name}/{kernel}.json"
+        for name in variants(kind)
+        for kernel in STUDY.kernels
+    ]
+
+
+def chosen_anew(kind):
+    """Profile, schedule and fresh repeats of the variants of a kind, where variants are chosen anew."""
+    if kind != "tensor-energy" and not config["reoptimise"]:
+        return []
+    files = ("profile.parquet", "schedule.json", "fresh.json")
+    return [
+        f"{FOLDER}/variants/{name}/{file}" for name in variants(kind) for file in files
+    ]
+
+
+def tables():
+    """The tables that this study can fill."""
+    names = ["kernel_clocks", "strategies", "relaxed", "claims"]
+    if MEASURED_HERE:
+        names += ["validation", "omitted_pairs", "tensor_energy"]
+        names += ["data_parallelism"] if config["data_parallel_batches"] else []
+        names += ["tensor_parallelism"] if config["tensor_parallel_degrees"] else []
+    return names
+
+
+def table_inputs(name):
+    """What a table is made from, beside the profile."""
+    return {
+        "kernel_clocks": [STRICT],
+        "strategies": schedules(),
+        "validation": [STRICT, *validation()],
+        "data_parallelism": [
+            STRICT,
+            *validation(),
+            *carried("batch"),
+            *chosen_anew("batch"),
+        ],
+        "tensor_parallelism": [
+            STRICT,
+            *validation(),
+            *carried("tp"),
+            *chosen_anew("tp"),
+        ],
+        "tensor_energy": [*schedules(), *validation(), *chosen_anew("tensor-energy")],
+        "claims": schedules()
+        + [f"{FOLDER}/tables/{other}.csv" for other in tables() if other != "claims"],
+    }.get(name, [])
+
+
+def table_options(name):
+    """What a table needs to be told, as JSON."""
+    parallelism = {"repeats": REPEATS, "reoptimised": config["reoptimise"]}
+    return json.dumps(
+        {
+            "relaxed": {"ties": config["ties"], "weights": config["weights"]},
+            "validation": {"repeats": REPEATS},
+            "data_parallelism": parallelism
+            | {"values": config["data_parallel_batches"]},
+            "tensor_parallelism": parallelism
+            | {"values": config["tensor_parallel_degrees"]},
+            "tensor_energy": {
+                "repeats": REPEATS,
+                "values": config["tensor_energy_pj"],
+                "default": STUDY.tensor_energy_pj,
+            },
+            "omitted_pairs": {
+                "omitted": [[*pair, reason] for pair, reason in STUDY.omitted]
+            },
+        }.get(name, {})
+    )
+
+
+def table_files(name):
+    """The files of a table."""
+    return [f"{FOLDER}/tables/{name}.{form}" for form in layout.TABLE_FORMATS[name]]
+
+
+FIGURE_TABLES = {
+    "fig6_relaxed_waste": "relaxed",
+    "fig7_data_parallelism": "data_parallelism",
+    "fig8_tensor_parallelism": "tensor_parallelism",
+}
+
+
+def figures():
+    """The figures that this study can draw."""
+    names = ["fig2_desirability", "fig5_kernels"]
+    names += ["fig3_forward_pass", "fig4_backward_pass"] if STUDY.passes else []
+    return names + [
+        figure for figure, table in FIGURE_TABLES.items() if table in tables()
+    ]
+
+
+def figure_inputs(name):
+    """The table that a figure draws, beside the profile."""
+    return (
+        [f"{FOLDER}/tables/{FIGURE_TABLES[name]}.csv"] if name in FIGURE_TABLES else []
+    )
+
+
+def figure_files(name):
+    """The files of a figure."""
+    return [f"{FOLDER}/figures/{name}.{form}" for form in layout.FIGURE_FORMATS]
+
+
+RECORDS = records()

@@ -1,0 +1,44 @@
+# Records pooled into one profile, or a table of measurements read into one.
+
+
+rule profile:
+    input:
+        f"{FOLDER}/profile.parquet",
+
+
+if MEASURED_HERE:
+
+    rule pool_records:
+        input:
+            RECORDS,
+            gpu=STUDY.setup,
+        output:
+            f"{FOLDER}/profile.parquet",
+        log:
+            f"logs/{FOLDER}/profile.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            records=lambda wildcards, output: Path(output[0]).parent / "measurements",
+            pairs=PAIRS,
+            auto_repeats=AUTO_REPEATS,
+        shell:
+            "python -m kernel_dvfs profile --gpu {input.gpu} --records {params.records} "
+            "--pairs {params.pairs} --auto-repeats {params.auto_repeats} -o {output} 2> {log}"
+
+else:
+
+    rule import_table:
+        input:
+            STUDY.table,
+        output:
+            f"{FOLDER}/profile.parquet",
+        log:
+            f"logs/{FOLDER}/profile.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            options=studies.import_options(config["gpu"]),
+        shell:
+            # notices and errors belong in front of the user as well as in the log
+            "python -m kernel_dvfs import {input:q} {params.options} -o {output} 2>&1 | tee {log} >&2"
