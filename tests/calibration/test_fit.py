@@ -37,6 +37,7 @@ def shipped() -> dict:
 
 def write_table(path, spec):
     """A table as the model of `spec` would have it measured: no noise, clocks labelled as requested."""
+    warm_c, top_mhz = spec["thermal"]["reference_c"], mean_top_core_mhz(spec["clocks"])
     pairs = [Pair(core, mem) for mem in (810, 5001, 9251, 9501) for core in CORE_MHZ]
     with open(path, "w", newline="") as file:
         rows = csv.writer(file)
@@ -44,9 +45,7 @@ def write_table(path, spec):
         for name, (core, memory, latency, core_j, dram_j) in KERNELS.items():
             kernel = Kernel(core, memory, latency, 3, core_j, dram_j)
             for pair in [*pairs, Pair(210, 405), Pair(AUTO, AUTO)]:
-                ran = settle(
-                    spec, [(kernel, 1)], pair, spec["thermal"]["reference_c"], mean_top_core_mhz(spec["clocks"])
-                )
+                ran = settle(spec, [(kernel, 1)], pair, warm_c, top_mhz)
                 rows.writerow([name, *pair, repr(ran.time_s), repr(ran.time_s * ran.power_w)])
     return path
 
@@ -106,7 +105,8 @@ def test_a_run_time_tells_the_clock_of_a_core_bound_kernel_only(shipped):
     point = Point(0, Pair(1890, 9251), 1950, 4e-3 / 1.7, 1.0)
     assert clock_from_time(shipped, core_bound, point) == pytest.approx(1700, abs=5)
     assert clock_from_time(shipped, memory_bound, point._replace(time_s=4.0001e-3)) is None
-    assert clock_from_time(shipped, core_bound, point._replace(time_s=1e-3)) is None  # faster than the clock allows
+    # faster than the clock allows
+    assert clock_from_time(shipped, core_bound, point._replace(time_s=1e-3)) is None
 
 
 def test_a_score_counts_errors_relative_to_what_was_measured():

@@ -79,7 +79,9 @@ def test_switching_takes_a_distribution_of_times_and_nothing_when_nothing_change
     core = [latency_s(switching, seed, (1050, 9251), PAIR, seed) for seed in range(2000)]
     assert abs(statistics.median(core) / 0.015 - 1) < 0.15
     assert abs(statistics.quantiles(core, n=100)[98] / 0.1 - 1) < 0.4
-    assert statistics.median(latency_s(switching, s, (1050, 810), PAIR, s) for s in range(500)) > statistics.median(core)
+    assert statistics.median(latency_s(switching, s, (1050, 810), PAIR, s) for s in range(500)) > statistics.median(
+        core
+    )
 
 
 def test_a_target_clock_has_its_own_latency():

@@ -88,7 +88,15 @@ def test_bad_records_are_found_and_deleted_on_request(setup, setup_of, path, cap
 
 def test_the_measure_command_writes_the_same_bytes_twice(tmp_path, root):
     for name in ("a", "b"):
-        arguments = ["measure", "--gpu", "rtx_3080_ti", "--config", str(root / "config.yaml"), "--target", "forward_gelu"]
+        arguments = [
+            "measure",
+            "--gpu",
+            "rtx_3080_ti",
+            "--config",
+            str(root / "config.yaml"),
+            "--target",
+            "forward_gelu",
+        ]
         assert main([*arguments, "--clocks", "1470,auto", "-o", str(tmp_path / name)]) == 0
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 

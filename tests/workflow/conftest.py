@@ -29,7 +29,13 @@ def command(directory, *targets, config=(), dry=False, options=()) -> list:
     if dry:
         words.append("--dry-run")
     # a later --config key wins
-    return [*words, "--config", *{each.partition("=")[0]: each for each in (*REDUCED, *config)}.values(), "--", *targets]
+    return [
+        *words,
+        "--config",
+        *{each.partition("=")[0]: each for each in (*REDUCED, *config)}.values(),
+        "--",
+        *targets,
+    ]
 
 
 def snakemake(directory, *targets, check=True, **more) -> subprocess.CompletedProcess:

@@ -8,7 +8,7 @@ def named(name: str, fields: str, doc: str) -> type:
     names = tuple(fields.split())
 
     def new(cls, *values, **by_name):
-        values += tuple(by_name.pop(field) for field in names[len(values) :])
+        values += tuple(by_name.pop(field) for field in names[len(values) :] if field in by_name)
         if by_name or len(values) != len(names):
             raise TypeError(f"{name} takes {fields}")
         return tuple.__new__(cls, values)

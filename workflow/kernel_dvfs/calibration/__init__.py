@@ -1,1 +1,1 @@
-"""Checks the form of the simulated GPU on measured tables: fits it, scores it. Ships no kernel's parameters."""
+"""Checks the form of the simulated GPU on measured tables: fits it, scores it; ships no fitted kernel."""

@@ -1,8 +1,8 @@
 """The constants of a GPU that a fit may move, and a spec with them moved.
 
-A constant is a list of places in the spec: what the spec gives one value moves together (e.g. the DRAM energy scale
-of two memory clocks). What only sets a unit stays: bandwidth and DRAM energy at the reference memory clock, the floor
-of the voltage. Knows nothing of fitting.
+A constant is a list of places in the spec: what the spec gives one value moves together (e.g. the DRAM energy
+scale of two memory clocks). What only sets a unit stays: bandwidth and DRAM energy at the reference memory
+clock, the floor of the voltage. Knows nothing of fitting.
 """
 
 import copy

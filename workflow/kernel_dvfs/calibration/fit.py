@@ -1,8 +1,8 @@
 """Fits the simulated GPU to measured points: five parameters per kernel, and the GPU's constants if wanted.
 
-The model is kernel_dvfs.gpu itself: there is no second copy of its formulas here. Time does not depend on power, so
-its parameters (core work C, memory work M, latency t0) come first, then those of power (core energy A, DRAM energy B).
-The kernels' parameters serve a score and are thrown away; no study uses them.
+The model is kernel_dvfs.gpu itself: there is no second copy of its formulas here. Time does not depend on
+power, so its parameters (core work C, memory work M, latency t0) come first, then those of power (core energy
+A, DRAM energy B). The kernels' parameters serve a score and are thrown away; no study uses them.
 """
 
 import math
@@ -20,15 +20,15 @@ from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
 
 Form = namedtuple("Form", "overlap latency voltage")
-Form.__doc__ = """What a model can express: overlap exponent p, whether a launch has a latency, whether voltage rises
-with the clock."""
+Form.__doc__ = """What a model can express: overlap exponent p, whether a launch has a latency, whether
+voltage rises with the clock."""
 
 MODEL = Form(overlap=3, latency=True, voltage=True)
-# the classic roofline: time max(C/f, M/b), constant voltage; p = infinity turns the model's sum into the maximum
+# the classic roofline, constant voltage: p = infinity turns the model's sum of C/f and M/b into their maximum
 ROOFLINE = Form(overlap=math.inf, latency=False, voltage=False)
 
 Fitted = namedtuple("Fitted", "spec kernels")
-Fitted.__doc__ = "A spec, its constants as shipped or fitted, and a gpu.kernel.Kernel per kernel of the table."
+Fitted.__doc__ = "A spec, its constants as shipped or fitted, and a gpu.kernel.Kernel per kernel of a table."
 
 # where fits start. C, M, t0: shares of the longest each can be without exceeding a measured time;
 # A, B: shares of the least measured energy (one start: power is linear in them)
@@ -60,12 +60,12 @@ def all_constants(points, spec: dict, form=MODEL) -> tuple:
 
 
 def state(spec: dict, kernel, point):
-    """The gpu.governor.State of a kernel at a point's clocks, the board as warm as the static power was taken at."""
+    """The gpu.governor.State of a kernel at a point's clocks, the board as warm as for its static power."""
     return settle(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"], point.top_mhz)
 
 
 def clock_from_time(spec: dict, kernel, point):
-    """The core clock (MHz) at which a kernel takes as long as it did at a point; None where time does not tell.
+    """The core clock (MHz) at which a kernel takes as long as at a point; None where time does not tell.
 
     Lets a power-capped run of a core-bound kernel say what clock the cap left it, without the power model.
     """
@@ -103,7 +103,7 @@ def _fit_time(points, spec, form, constants):
 
 
 def _with_clocks_from_time(capped, spec, kernels):
-    """Those power-capped points whose time tells their clock, with that clock: they show the voltage at high clocks."""
+    """Power-capped points whose time tells their clock, with that clock: they show the voltage up there."""
     clocks = [clock_from_time(spec, kernels[point.kernel], point) for point in capped]
     return [point._replace(top_mhz=mhz) for point, mhz in zip(capped, clocks, strict=True) if mhz is not None]
 
@@ -117,7 +117,8 @@ def _fit_power(points, spec, timed, constants):
     def kernel(number, shares):
         core_j, dram_j = (shares * least_j[number]).tolist()
         of_time = timed[number]
-        return Kernel(of_time.core_s_ghz, of_time.memory_s, of_time.latency_s, of_time.overlap, core_j, dram_j)
+        core_s_ghz, memory_s, latency_s = of_time.core_s_ghz, of_time.memory_s, of_time.latency_s
+        return Kernel(core_s_ghz, memory_s, latency_s, of_time.overlap, core_j, dram_j)
 
     def mean_w(spec, kernel, point):
         return state(spec, kernel, point).power_w

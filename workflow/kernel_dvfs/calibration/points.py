@@ -1,4 +1,4 @@
-"""Measured points as the model sees them: requested clocks, the clock they landed at, mean power, capped or not.
+"""Measured points as the model sees them: clocks asked for and reached, time, energy, capped or not.
 
 Reads through profile.table, so units, pooling of repeats and malformed tables are dealt with there.
 Knows nothing of fitting.
@@ -11,12 +11,13 @@ from kernel_dvfs.gpu.clocks import AUTO, Pair, check, mean_top_core_mhz
 from kernel_dvfs.profile.table import import_table
 
 Point = namedtuple("Point", "kernel pair top_mhz time_s energy_j")
-Point.__doc__ = """One kernel at one requested pair of clocks: index of the kernel, gpu.clocks.Pair, the highest core
-clock the board would grant then (MHz), seconds and joules per launch (repeats pooled)."""
+Point.__doc__ = """One kernel at one requested pair of clocks: index of the kernel, gpu.clocks.Pair, the
+highest core clock the board would grant then (MHz), seconds and joules per launch (repeats pooled)."""
 
 Points = namedtuple("Points", "kernels below capped auto")
-Points.__doc__ = """The points of a table. kernels: names; lists of Point: below (clocks locked, mean power clear of
-the cap), capped (locked, but so close to the cap that the clock may be below the label), auto (nothing locked)."""
+Points.__doc__ = """The points of a table. kernels: names; lists of Point: below (clocks locked, mean power
+clear of the cap), capped (locked, but so close to the cap that the clock may be below the label), auto (not
+locked)."""
 
 _CAP_SPREAD_W = 20  # power-capped runs of a board spread by about 6 W (sd) around its cap
 
@@ -35,7 +36,7 @@ def read_points(path, spec: dict, below_w: float) -> Points:
     """The points of a measured table (see profile.table.import_table) for the GPU of `spec`.
 
     below_w: mean power from which a locked point counts as capped, W (see clear_of_cap_w).
-    Raises InputError for a malformed table, a clock the GPU lacks, or a kernel without locked points below the cap.
+    Raises InputError: a malformed table, a clock the GPU lacks, a kernel without locked points below the cap.
     """
     columns = import_table(path).columns
     names = list(dict.fromkeys(columns["target"]))
@@ -43,7 +44,8 @@ def read_points(path, spec: dict, below_w: float) -> Points:
     landed = mean_top_core_mhz(spec["clocks"])
     points = Points(names, [], [], [])
     wanted = ("target", "core_mhz", "mem_mhz", "reached_core_mhz", "time_s", "energy_j")
-    for name, core, mem, reached, time_s, energy_j in zip(*(columns[column] for column in wanted), strict=True):
+    rows = zip(*(columns[column] for column in wanted), strict=True)
+    for name, core, mem, reached, time_s, energy_j in rows:
         pair = Pair(_clock(core), _clock(mem))
         check(spec["clocks"], pair, f"{path}, fitted as {spec['name']}")
         point = Point(index[name], pair, reached or landed, time_s, energy_j)

@@ -1,6 +1,6 @@
-"""How far a fitted model is from measured points: mean absolute percentage errors by kind of point and quantity.
+"""How far a fitted model is from measured points: percentage errors by kind of point and quantity.
 
-Predicts with the governor at the spec's cap, as the simulated GPU does. Knows nothing of how the fit was done.
+Predicts with the governor at the spec's cap, as the simulated GPU does. Knows nothing of how a fit is done.
 """
 
 from collections import namedtuple
@@ -11,7 +11,7 @@ from kernel_dvfs.calibration.fit import state
 from kernel_dvfs.calibration.points import power_w
 
 Score = namedtuple("Score", "n mape p95 bias")
-Score.__doc__ = "Points; mean absolute error, 95th percentile of the absolute error, mean error, all in percent."
+Score.__doc__ = "Points; in percent: mean absolute error, 95th percentile of the absolute error, mean error."
 
 QUANTITIES = ("time", "power", "energy")
 
@@ -24,7 +24,7 @@ def score(predicted, measured) -> Score:
 
 
 def score_points(fitted, points: list) -> dict:
-    """{"time" | "power" | "energy": Score} of calibration.fit.Fitted on a list of Point; {} without points."""
+    """{"time" | "power" | "energy": Score} of a calibration.fit.Fitted on a list of Point; {} for none."""
     if not points:
         return {}
     states = [state(fitted.spec, fitted.kernels[point.kernel], point) for point in points]
@@ -34,7 +34,7 @@ def score_points(fitted, points: list) -> dict:
 
 
 def score_table(fitted, points) -> dict:
-    """{("below" | "capped" | "auto", quantity): Score} of all points of a table (calibration.points.Points)."""
+    """{("below" | "capped" | "auto", quantity): Score} of a table (calibration.points.Points)."""
     return {
         (kind, quantity): one
         for kind in ("below", "capped", "auto")

@@ -16,9 +16,9 @@ _TOLERANCE = 1e-8  # relative change of cost or unknowns at which a fit ends
 def solve(points, measured, predict, kernel, spec, constants, starts):
     """Minimise the squares of predict / measured - 1; all unknowns stay >= 0.
 
-    points, measured: list of Point and what was measured there. predict(spec, kernel, point): the same from the model.
-    kernel(number, x): the Kernel of that index with unknowns x (array, about 1). constants: lists of places in the
-    spec (calibration.constants) to fit too. starts: where x may start; each kernel takes the best.
+    points, measured: list of Point and what was measured there. predict(spec, kernel, point): the model's.
+    kernel(number, x): the Kernel of that index with unknowns x (array, about 1). constants: to fit too (see
+    calibration.constants). starts: where x may start; each kernel takes the best.
     Returns (spec with the constants fitted, list of Kernel).
     """
     rows = {number: [] for number in sorted({point.kernel for point in points})}
@@ -27,7 +27,8 @@ def solve(points, measured, predict, kernel, spec, constants, starts):
     measured = np.array(measured)
 
     def fit(used, constants, start):
-        return _least_squares([points[row] for row in used], measured[used], predict, kernel, spec, constants, start)
+        chosen = [points[row] for row in used]
+        return _least_squares(chosen, measured[used], predict, kernel, spec, constants, start)
 
     own = {}
     for number, used in rows.items():

@@ -16,7 +16,7 @@ def compute_waste(problem: Problem, time: float, energy: float) -> float:
 
     Raises ValueError if no choice at all is as fast.
     """
-    best = least_energy(problem, time)
+    best = least_energy(problem, time, effort=0)
     if best is None:
         raise ValueError(f"no choice takes a total time of {time} or less")
     # the grid's rounding (3e-11) must not show as negative waste

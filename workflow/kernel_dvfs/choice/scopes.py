@@ -44,8 +44,9 @@ class Answer:
     lower_bound_energy: float | None = None
 
 
-def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0) -> Answer:
+def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0, effort: float | None = None) -> Answer:
     """The optimum of `objective` within `scope`. slack: fraction of the baseline time, only for waste; > -1.
+    effort: for OR-Tools as witness of the global waste optimum, see global_waste.py; 0 = without it.
 
     Raises InputError for an unknown scope or objective, or a slack that is not a number above -1.
     """
@@ -67,7 +68,7 @@ def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0) -> A
             f" all {vertices} compared"
         )
     else:
-        return _global_waste(problem, slack)
+        return _global_waste(problem, slack, effort)
     if option is None:
         return Answer("infeasible", proof)
     time, energy = float(problem.time[option].sum()), float(problem.energy[option].sum())
@@ -80,8 +81,8 @@ def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0) -> A
     return Answer("optimal", proof, option, time, energy, bound)
 
 
-def _global_waste(problem: Problem, slack: float) -> Answer:
-    found = least_energy(problem, (1 + slack) * problem.baseline_time)
+def _global_waste(problem: Problem, slack: float, effort: float | None) -> Answer:
+    found = least_energy(problem, (1 + slack) * problem.baseline_time, effort)
     if found is None:
         return Answer("infeasible", "every target's fastest option together takes longer than the limit")
     return Answer(

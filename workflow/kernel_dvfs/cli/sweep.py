@@ -10,9 +10,12 @@ def add_arguments(parser) -> None:
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM, separated by commas")
     parser.add_argument("--auto-repeats", type=int, default=10, help="measurements of auto-auto (default: 10)")
+    parser.add_argument(
+        "--studies", nargs="+", choices=("kernel", "pass"), default=("kernel", "pass"), help="default: kernel pass"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
 
 def run(options) -> None:
     pairs = [parse(text, "-") for text in options.pairs.split(",")]
-    aggregate.from_bench(read(options.gpu), pairs, options.auto_repeats, options.output)
+    aggregate.from_bench(read(options.gpu), pairs, options.auto_repeats, options.output, options.studies)

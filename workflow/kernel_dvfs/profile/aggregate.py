@@ -21,10 +21,10 @@ def from_records(setup, folder: str, pairs: list, auto_repeats: int, output: str
             )
             yield pair, [record.read_point(path, setup, target, pair) for path in paths]
 
-    _write(setup, points, output)
+    _write(setup, points, output, setup.targets)
 
 
-def from_bench(setup, pairs: list, auto_repeats: int, output: str) -> None:
+def from_bench(setup, pairs: list, auto_repeats: int, output: str, studies=("kernel", "pass")) -> None:
     """The profile of a sweep measured here and now; the same numbers as from records of the same setup."""
 
     def points(target):
@@ -33,12 +33,13 @@ def from_bench(setup, pairs: list, auto_repeats: int, output: str) -> None:
             repeats = auto_repeats if pair == BASELINE else 1
             yield pair, [bench.point(pair, repeat=repeat) for repeat in range(repeats)]
 
-    _write(setup, points, output)
+    _write(setup, points, output, studies)
 
 
-def _write(setup, points, output: str) -> None:
+def _write(setup, points, output: str, studies) -> None:
     columns = {name: [] for name in COLUMNS}
-    for study, names in setup.targets.items():
+    for study in studies:
+        names = setup.targets[study]
         for name in names:
             about = (
                 names[name] if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}

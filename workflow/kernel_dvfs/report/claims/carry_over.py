@@ -1,4 +1,4 @@
-"""Claims on the clocks of one batch and degree carried to others (the paper's sections 7 and 8, Fig. 7 and 8)."""
+"""Claims on clocks carried to other batches and degrees (the paper's sections 7 and 8, its Fig. 7 and 8)."""
 
 import pandas as pd
 
@@ -45,10 +45,12 @@ def smaller_batches(results) -> Finding:
     time = rows.time_change_percent - own.time_change_percent
     energy = rows.energy_change_percent - own.energy_change_percent
     return Finding(
-        f"against batch {own.name} (time {percent(own.time_change_percent)}, energy {percent(own.energy_change_percent)}),"
-        f" points of time at batch {_list(time)}; of energy {_list(energy)}",
+        f"against batch {own.name} (time {percent(own.time_change_percent)}, energy"
+        f" {percent(own.energy_change_percent)}), points of time at batch {_list(time)}; of energy"
+        f" {_list(energy)}",
         bool(time.mean() > 0 and energy.mean() < 0 and max(time.abs().max(), energy.abs().max()) <= FEW_POINTS),
-        f"in table data_parallelism the mean shift is {points(time.mean(), 2)} points of time and {points(energy.mean(), 2)} of energy;"
+        f"in table data_parallelism the mean shift is {points(time.mean(), 2)} points of time and"
+        f" {points(energy.mean(), 2)} of energy;"
         f" {_culprit(results, f'batch-{rows.index[time.argmax()]}', f'batch {rows.index[time.argmax()]}')}",
     )
 
@@ -63,9 +65,10 @@ def time_steadier(results) -> Finding:
     return Finding(
         f"time {span(time)} (range {range_time:.1f} points), energy {span(energy)} (range {range_energy:.1f} points)",
         bool(range_time < range_energy),
-        f"in table data_parallelism the range of time is set by batch {time.idxmax()} and {time.idxmin()}, of energy by"
-        f" {energy.idxmax()} and {energy.idxmin()}; without the smallest batch ({small}) they are"
-        f" {time.drop(small).max() - time.drop(small).min():.1f} and {energy.drop(small).max() - energy.drop(small).min():.1f} points",
+        f"in table data_parallelism the range of time is set by batch {time.idxmax()} and {time.idxmin()},"
+        f" of energy by {energy.idxmax()} and {energy.idxmin()}; without the smallest batch ({small}) they"
+        f" are {time.drop(small).max() - time.drop(small).min():.1f} and"
+        f" {energy.drop(small).max() - energy.drop(small).min():.1f} points",
     )
 
 
@@ -77,8 +80,8 @@ def degrees(results) -> Finding:
     outliers = [degree for degree in time.index if _is_outlier(time, degree)]
     range_ = energy.max() - energy.min()
     ours = (
-        f"time at degree {_list(time)} %; energy {_list(energy)} %"
-        f" (range {range_:.1f} points); outliers in time: {', '.join(map(str, outliers)) or 'none'}"
+        f"time at degree {_list(time)} %; energy {_list(energy)} % (range {range_:.1f} points); outliers in"
+        f" time: {', '.join(map(str, outliers)) or 'none'}"
     )
     worst = time.drop(own.name).idxmax()
     return Finding(
@@ -96,8 +99,8 @@ def _is_outlier(values, index) -> bool:
 
 @claim(
     25,
-    "At equal work tensor parallelism and small batches differ: time and energy changes about two points higher,"
-    " absolute time and energy almost twice",
+    "At equal work tensor parallelism and small batches differ: time and energy changes about two points"
+    " higher, absolute time and energy almost twice",
     "8",
     "about +2 points; almost 2 times",
 )
@@ -107,24 +110,28 @@ def degree_against_batch(results) -> Finding:
     pairs = [
         (degree, int(own_batch.name * own_degree.name / degree))
         for degree in degrees.index
-        if (own_batch.name * own_degree.name) % degree == 0 and own_batch.name * own_degree.name // degree in batches.index
+        if (own_batch.name * own_degree.name) % degree == 0
+        and own_batch.name * own_degree.name // degree in batches.index
     ]
     if not pairs:
         raise NotTestable("no degree has a batch of equal work; configure batches that are the batch over a degree")
     split, small = degrees.loc[[d for d, _ in pairs]], batches.loc[[b for _, b in pairs]]
-    shifts = {name: split[f"{name}_change_percent"].to_numpy() - small[f"{name}_change_percent"].to_numpy() for name in ("time", "energy")}
+    shifts = {
+        name: split[f"{name}_change_percent"].to_numpy() - small[f"{name}_change_percent"].to_numpy()
+        for name in ("time", "energy")
+    }
     ratios = {name: split[name].to_numpy() / small[name].to_numpy() for name in ("auto_time_s", "auto_energy_j")}
     work = ", ".join(f"degree {degree} / batch {batch}" for degree, batch in pairs)
     return Finding(
-        f"{work}: points of time {_signed(shifts['time'])}, of energy {_signed(shifts['energy'])}; auto's time"
-        f" {_times(ratios['auto_time_s'])}, energy {_times(ratios['auto_energy_j'])}",
+        f"{work}: points of time {_signed(shifts['time'])}, of energy {_signed(shifts['energy'])}; auto's"
+        f" time {_times(ratios['auto_time_s'])}, energy {_times(ratios['auto_energy_j'])}",
         bool(
             all(ABOUT_TWO_PP[0] <= shift.mean() <= ABOUT_TWO_PP[1] for shift in shifts.values())
             and all(ALMOST_TWICE[0] <= ratio.mean() <= ALMOST_TWICE[1] for ratio in ratios.values())
         ),
-        "tables tensor_parallelism and data_parallelism: a rank of our workload splits heads, hidden layer and, by sequence"
-        " parallelism, all other rows, without communication, so that it has the FLOP of the small batch; a factor of two"
-        " needs work that is not split or time to communicate",
+        "tables tensor_parallelism and data_parallelism: a rank of our workload splits heads, hidden layer"
+        " and, by sequence parallelism, all other rows, without communication, so that it has the FLOP of"
+        " the small batch; a factor of two needs work that is not split or time to communicate",
     )
 
 
@@ -137,7 +144,7 @@ def _times(values) -> str:
 
 
 def _culprit(results, folder: str, where: str) -> str:
-    """The kernel that adds most to the iteration's change of time there, against its part at the schedule's own place."""
+    """The kernel that adds most to the change of the iteration's time there, beyond what it adds at home."""
     try:
         here = _parts(evidence.comparisons(results, "validation"))
         there = _parts(evidence.comparisons(results, folder))
@@ -147,8 +154,9 @@ def _culprit(results, folder: str, where: str) -> str:
     name = max(added, key=added.get)
     label = evidence.labels(results).get(name, name)
     return (
-        f"at {where} {label} adds most, {points(added[name])} of {points(sum(added.values()))} points of the iteration's time"
-        f" ({_own(results, 'validation', name)} of its own time where it was chosen, {_own(results, folder, name)} there)"
+        f"at {where} {label} adds most, {points(added[name])} of {points(sum(added.values()))} points of the"
+        f" iteration's time ({_own(results, 'validation', name)} of its own time where it was chosen,"
+        f" {_own(results, folder, name)} there)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Claims on ways of choosing (section 6): local or global, waste or EDP, per pass or per kernel, and how much slack."""
+"""Claims on ways of choosing (section 6): local or global, waste or EDP, pass or kernel, and slack."""
 
 import numpy as np
 
@@ -9,7 +9,8 @@ from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim,
 # A difference of a point of energy is visible above what repeats scatter by; half a point is not.
 MATTERS_PP = 1.0
 NEGLIGIBLE_PP = 0.5
-# "Almost the whole budget": a twentieth of it may stay unused, and of no budget as much as an iteration scatters by.
+# "Almost the whole budget": a twentieth of it may stay unused, and of no budget as much as an iteration
+# scatters by.
 UNUSED_SHARE = 0.05
 UNUSED_PP = 0.25
 # Diminishing: the last tenth of the slacks earns less than half of what the first tenth does.
@@ -18,8 +19,8 @@ TENTH, HALF = 0.1, 0.5
 LARGE_SLOWDOWN_PERCENT = 10.0
 # "Little": a tenth of the largest slack studied (30 %).
 LITTLE_TIME_PERCENT = 3.0
-# A plateau: successive slacks of half a percent that each earn less than a fifth of what they earn on average, on
-# the way to 95 % of all that the slacks can earn (beyond, every curve is flat).
+# A plateau: successive slacks of half a percent that each earn less than a fifth of what they earn on
+# average, on the way to 95 % of all that the slacks can earn (beyond, every curve is flat).
 SLACKS_PERCENT = [0.5 * step for step in range(61)]
 FLAT_SHARE = 0.2
 NEARLY_ALL = 0.95
@@ -39,11 +40,11 @@ def global_against_local(results) -> Finding:
     edp_gain = edp[0] - edp[1]
     never_worse = min(gain, edp_gain) >= -1e-6  # what rounding may turn round
     return Finding(
-        f"waste: local {_describe(local)}, global {_describe(all_in)}: {gain:.1f} points; EDP: local {percent(edp[0])},"
-        f" global {percent(edp[1])}: {edp_gain:.2f} points",
+        f"waste: local {_describe(local)}, global {_describe(all_in)}: {gain:.1f} points; EDP: local"
+        f" {percent(edp[0])}, global {percent(edp[1])}: {edp_gain:.2f} points",
         bool(never_worse and gain >= MATTERS_PP and edp_gain <= NEGLIGIBLE_PP),
-        f"in Table 2 (strategies) the local limit leaves {-local['time_change_percent']:.1f} % of the time unused, which"
-        " only the global choice can spend on other kernels; EDP has no limit to share",
+        f"in Table 2 (strategies) the local limit leaves {-local['time_change_percent']:.1f} % of the time"
+        " unused, which only the global choice can spend on other kernels; EDP has no limit to share",
     )
 
 
@@ -60,7 +61,8 @@ def global_uses_budget(results) -> Finding:
     holds = bool((left <= (UNUSED_SHARE * rows.slack_percent).clip(lower=UNUSED_PP)).all())
     return Finding(
         f"at {len(rows)} slacks from {rows.slack_percent.min():g} to {rows.slack_percent.max():g} % at most"
-        f" {left.max():.2f} points of time stay unused (at {worst.slack_percent:g} %), in the median {left.median():.3f}",
+        f" {left.max():.2f} points of time stay unused (at {worst.slack_percent:g} %), in the median"
+        f" {left.median():.3f}",
         holds,
         "in table relaxed (Fig. 6) the kernels together have so many totals that one lies just below nearly any limit"
         if holds
@@ -80,11 +82,11 @@ def diminishing_returns(results) -> Finding:
     at = np.interp([slack[0] + tenth, slack[-1] - tenth], slack, saved)
     first, last = (at[0] - saved[0]) / tenth, (saved[-1] - at[1]) / tenth
     return Finding(
-        f"a percent of slack saves {first:.2f} points of energy at first, {last:.2f} near {slack[-1]:g} %; least energy:"
-        f" {_describe(least)}",
+        f"a percent of slack saves {first:.2f} points of energy at first, {last:.2f} near {slack[-1]:g} %;"
+        f" least energy: {_describe(least)}",
         bool(last < HALF * first and least["time_change_percent"] >= LARGE_SLOWDOWN_PERCENT),
-        f"in table relaxed (Fig. 6) the cheapest savings go first, and {percent(-saved[-1])} is already reached at"
-        f" {slack[-1]:g} % of slack; the least energy is that of Table 2 (strategies)",
+        f"in table relaxed (Fig. 6) the cheapest savings go first, and {percent(-saved[-1])} is already"
+        f" reached at {slack[-1]:g} % of slack; the least energy is that of Table 2 (strategies)",
     )
 
 
@@ -98,18 +100,26 @@ def little_time(results) -> Finding:
     own = np.flatnonzero(problem.target == top)
     fastest = own[np.argmin(problem.time[own])]
     clocks = dict(zip(problem.settings, problem.keys[problem.key[fastest]]))
-    name = evidence.labels(results).get(problem.members[top][0], problem.members[top][0])
+    first = problem.members[top][0]
+    ran = _ran(results, first, clocks)
     return Finding(
         f"every kernel at its fastest: time {percent(-gain)}",
         bool(gain <= LITTLE_TIME_PERCENT),
-        f"in the profile half of the kernels can gain no more than {100 * np.median(saved / auto):.1f} % of their own time,"
-        f" part of it the luck of the fastest of {np.bincount(problem.target).max()} points; most is gained in {name}:"
-        f" {100 * saved[top] / auto[top]:.1f} % at {pair(*(_clock(clocks[key]) for key in ('core_mhz', 'mem_mhz')))}",
+        f"in the profile half of the kernels can gain no more than {100 * np.median(saved / auto):.1f} % of"
+        f" their own time, part of it the luck of the fastest of {np.bincount(problem.target).max()} points;"
+        f" most is gained in {evidence.labels(results).get(first, first)},"
+        f" {100 * saved[top] / auto[top]:.1f} %{ran}",
     )
 
 
-def _clock(value):
-    return "auto" if value is None else value
+def _ran(results, target: str, clocks: dict) -> str:
+    """At which pair, and by which clocks, as the end of a sentence."""
+    rows = evidence.points(results, "kernel")
+    rows = rows[rows.target == target]
+    for name, value in clocks.items():
+        rows = rows[rows[name].isna() if value is None else rows[name] == value]
+    row = rows.iloc[0]
+    return f" at {pair(row.core_mhz, row.mem_mhz)}{evidence.power_left(rows)}"
 
 
 @claim(17, "Local plateaus come from the 210 MHz grid", "6", "210 MHz")
@@ -118,7 +128,9 @@ def plateaus_from_grid(results) -> Finding:
     core = problem.settings.index("core_mhz")
     clocks = sorted({key[core] for key in problem.keys} - {None})
     if len(clocks) < 4:
-        raise NotTestable(f"the profile has {len(clocks)} core clocks, too few to leave out every other; widen the grid")
+        raise NotTestable(
+            f"the profile has {len(clocks)} core clocks, too few to leave out every other; widen the grid"
+        )
     left_out = set(clocks[-2::-2])  # every other, the highest stays
     stays = np.array([key[core] not in left_out for key in problem.keys])[problem.key] | problem.is_baseline
     coarse = problem.subset(np.flatnonzero(stays))
@@ -128,11 +140,11 @@ def plateaus_from_grid(results) -> Finding:
     )
     step = float(np.median(np.diff(clocks)))
     return Finding(
-        f"longest plateau: local {local:g} % of slack, local with every other core clock left out {local_coarse:g} %,"
-        f" global {all_in:g} %",
+        f"longest plateau: local {local:g} % of slack, local with every other core clock left out"
+        f" {local_coarse:g} %, global {all_in:g} %",
         bool(local > all_in and local_coarse > local),
-        f"chosen again from the profile (core clocks {step:g} MHz apart) and from a half of its core clocks: a kernel by"
-        " itself can spend slack only once it covers a whole step of the grid",
+        f"chosen again from the profile (core clocks {step:g} MHz apart) and from a half of its core clocks:"
+        " a kernel by itself can spend slack only once it covers a whole step of the grid",
     )
 
 
@@ -164,8 +176,8 @@ def edp_trades_time(results) -> Finding:
         holds,
         "in Table 2 (strategies, global) EDP may pay for energy with time as long as the product falls, waste may not"
         if holds
-        else "in Table 2 (strategies, global) the least product of time and energy lies where time falls too, so EDP"
-        " does not trade it for energy",
+        else "in Table 2 (strategies, global) the least product of time and energy lies where time falls too,"
+        " so EDP does not trade it for energy",
     )
 
 
@@ -180,8 +192,8 @@ def fine_against_coarse(results) -> Finding:
     return Finding(
         f"strict: a pair per kernel {_describe(fine)}, {name} {_describe(coarse)}: {saved - saved_coarse:.1f} points",
         saved >= FAR_MORE * saved_coarse and saved - saved_coarse >= MATTERS_PP,
-        "in Table 2 (strategies) one pair must suit kernels that need the core and kernels that need the memory, a pair"
-        " per kernel suits each",
+        "in Table 2 (strategies) one pair must suit kernels that need the core and kernels that need the"
+        " memory, a pair per kernel suits each",
     )
 
 

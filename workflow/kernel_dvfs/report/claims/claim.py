@@ -6,12 +6,12 @@ HOLDS, DIFFERS, NOT_TESTABLE = "holds", "differs", "not testable"
 UNKNOWN = "not known"
 
 Finding = namedtuple("Finding", "ours holds why")
-Finding.__doc__ = """ours: what was found, in words with figures. holds: bool. why: one sentence that explains it and
-names the table or data it follows from."""
+Finding.__doc__ = """ours: what was found, in words with figures. holds: bool. why: one sentence that explains
+it and names the table or data it follows from."""
 
 Claim = namedtuple("Claim", "number text source paper judge")
-Claim.__doc__ = """number: 1..29. text: the claim. source: section of the paper. paper: its value, or `not known`.
-judge: Results -> Finding; raises NotTestable."""
+Claim.__doc__ = """number: 1..29. text: the claim. source: section of the paper. paper: its value, or
+`not known`. judge: Results -> Finding; raises NotTestable."""
 
 
 class NotTestable(Exception):

@@ -1,10 +1,11 @@
-"""Claims on the clocks of single kernels (the paper's section 6, its Table 1): which kernels take which clocks."""
+"""Claims on the clocks of kernels (the paper's section 6, its Table 1): which kernels take which clocks."""
 
 from kernel_dvfs.report import fresh
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, mhz, percent, span
 
-# A kernel's change of time is real beyond this: two points of one pair scatter by 0.3 % of campaign offset each.
+# A kernel's change of time is real beyond this: two points of one pair scatter by 0.3 % of campaign offset
+# each.
 BEYOND_SCATTER_PERCENT = 0.5
 # "Differ strongly": clocks that are further apart than one step of the paper's grid among all kernels.
 STRONGLY_MHZ = 210
@@ -29,10 +30,9 @@ def clocks_differ(results) -> Finding:
     ours.append(f"{count(len(both), 'kernel')} save energy and time ({of})")
     why = "in Table 1 (kernel_clocks), by the clocks that ran (profile), "
     if len(both):
-        why += (
-            f"those that save both change time by {span(both.time_change)}, {int(both.lower_mem.sum())} at a lower memory"
-            f" clock{_capped(both)}"
-        )
+        why += f"those that save both change time by {span(both.time_change)}"
+        if both.lower_mem.any():
+            why += f", {both.lower_mem.sum()} at a lower memory clock{evidence.power_left(both)}"
     else:
         why += "auto is already as fast as any pair that saves energy"
     return Finding("; ".join(ours), bool(differ and len(both)), why)
@@ -44,7 +44,9 @@ def _spread(name: str, rows) -> str:
 
 
 def _differ(rows) -> bool:
-    return rows.core.max() - rows.core.min() > STRONGLY_MHZ or (rows.lower_mem.nunique() > 1 and rows.core.nunique() > 1)
+    return rows.core.max() - rows.core.min() > STRONGLY_MHZ or (
+        rows.lower_mem.nunique() > 1 and rows.core.nunique() > 1
+    )
 
 
 def _save_both(results, rows):
@@ -61,17 +63,6 @@ def _save_both(results, rows):
     both = rows.loc[[name for name in rows.index if name in names]].copy()
     both["time_change"] = [again[name][0].mean for name in both.index]
     return both, "fresh"
-
-
-def _capped(rows) -> str:
-    """Where the core clock rises although nothing asked for it, power was the limit."""
-    faster = rows[rows.core > rows.auto_core]
-    if faster.empty:
-        return ""
-    return (
-        f", {len(faster)} at a higher core clock ({mhz(faster.core)} against auto's {mhz(faster.auto_core)}): under the"
-        " power cap the core gets what the memory saves"
-    )
 
 
 @claim(11, "Kernels prefer a lower memory clock or a lower core clock, not both", "6")
@@ -122,8 +113,9 @@ def some_lose_time(results) -> Finding:
         )
         why = (
             f"in Table 1 (kernel_clocks) the most is lost by {names.get(most.name, most.name)}"
-            f" ({change(most.time_change, most.energy_change)}); the others' gains of time pay for it"
-            f" ({percent(float(rows.time_change.min()))} at best), which only a global limit allows"
+            f" ({change(most.time_change, most.energy_change)}); {int((rows.time_change < 0).sum())} kernels"
+            f" that gain time ({percent(float(rows.time_change.min()))} at best) pay for it, which only a"
+            " global limit allows"
         )
     return Finding(ours, len(slower) > 0, why)
 

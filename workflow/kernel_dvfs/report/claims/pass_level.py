@@ -1,4 +1,4 @@
-"""Claims on clocks per pass (the paper's section 5): what each pair does to the forward and the backward pass."""
+"""Claims on clocks per pass (the paper's section 5): what each pair does to forward and backward."""
 
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, pair, percent, span
@@ -10,10 +10,8 @@ EDGE_PAIRS = 2
 SMALL_GAIN_PERCENT = 3.0
 # "Similar": the gains differ by less than a small gain itself.
 SIMILAR_PP = 2.0
-# "A small delay": the most that tools with a slowdown limit tolerate by default (EAR: 5 %).
+# "A small delay": a slowdown limit as users of tools with one set it (EAR: 5 %).
 SMALL_DELAY_PERCENT = 5.0
-# A saving that a single run can show: its energy scatters by 0.55 %, its campaign by 0.3 % more.
-VISIBLE_PERCENT = 1.0
 LOWEST_MEMORY_MHZ = (405, 810)
 FOLD = {"mem_mhz": 405, "above_core_mhz": 420, "becomes_mhz": 810}
 
@@ -33,11 +31,11 @@ def square(results) -> Finding:
     twins = int(inside.like_auto.sum())
     if twins == len(inside):
         why = (
-            "in the profile (Fig. 3) each of them ran at the clocks that auto itself runs at, so the square holds the"
-            " scatter around auto and no truly lower clock"
+            "in the profile (Fig. 3) each of them ran at the clocks that auto itself runs at, so the square"
+            " holds the scatter around auto and no truly lower clock"
         )
     else:
-        why = f"in the profile (Fig. 3) {twins} of them ran at the clocks that auto itself runs at, the others did not"
+        why = f"in the profile (Fig. 3) {twins} of them ran at auto's own clocks, the others did not"
     return Finding(
         f"{count(len(inside), 'pair')}, energy {span(-gains)}",
         abs(len(inside) - PAIRS_IN_SQUARE) <= EDGE_PAIRS
@@ -54,7 +52,8 @@ def backward_keeps_auto(results) -> Finding:
     if lower.empty:
         raise NotTestable("no pair of the backward pass ran at a lower clock than auto; widen the grid")
     first = lower.loc[lower.time_change.idxmin()]
-    taken = evidence.chosen(results, evidence.PASS_STRICT, "pass").loc["backward"]
+    strict = evidence.chosen(results, evidence.PASS_STRICT, "pass").loc[["backward"]]
+    taken = strict.iloc[0]
     keeps = not (taken.lower_core or taken.lower_mem)
     name = pair(taken.core_mhz, taken.mem_mhz)
     ours = (
@@ -65,13 +64,14 @@ def backward_keeps_auto(results) -> Finding:
         why = f"the schedule {evidence.PASS_STRICT} keeps auto"
     elif keeps:
         why = (
-            f"{name}, which the schedule {evidence.PASS_STRICT} takes, ran at {taken.core:.0f}/{taken.mem:.0f} MHz,"
-            f" auto itself at {taken.auto_core:.0f}/{taken.auto_mem:.0f}: auto by another name, picked for its lucky scatter"
+            f"{name}, which the schedule {evidence.PASS_STRICT} takes, ran at"
+            f" {taken.core:.0f}/{taken.mem:.0f} MHz, auto itself at"
+            f" {taken.auto_core:.0f}/{taken.auto_mem:.0f}: auto by another name, picked for its lucky scatter"
         )
     else:
         why = (
             f"the schedule {evidence.PASS_STRICT} takes {taken.core:.0f}/{taken.mem:.0f} MHz against auto's"
-            f" {taken.auto_core:.0f}/{taken.auto_mem:.0f}"
+            f" {taken.auto_core:.0f}/{taken.auto_mem:.0f}{evidence.power_left(strict)}"
         )
     return Finding(ours, bool(first.time_change > 0 and keeps), why)
 
@@ -79,7 +79,7 @@ def backward_keeps_auto(results) -> Finding:
 @claim(4, "Some backward pairs save energy at a small delay: relaxed is wiser there", "5")
 def relaxed_is_wiser(results) -> Finding:
     rows = evidence.one_pass(results, "backward")
-    saving = rows[(rows.time_change > 0) & (rows.energy_change <= -VISIBLE_PERCENT)]
+    saving = rows[(rows.time_change > 0) & (rows.energy_change <= -evidence.VISIBLE_PERCENT)]
     if saving.empty:
         return Finding("no such pair", False, "in the profile (Fig. 4) no slower pair saves a visible amount of energy")
     small = saving[saving.time_change <= SMALL_DELAY_PERCENT]
@@ -90,12 +90,14 @@ def relaxed_is_wiser(results) -> Finding:
         f" {'best' if len(small) else 'first'}: {_describe(shown)}; most energy per time: {_describe(step)}"
     )
     why = (
-        f"in the profile (Fig. 4) {pair(step.core_mhz, step.mem_mhz)} ran at {step.core:.0f}/{step.mem:.0f} MHz, auto at"
-        f" {step.auto_core:.0f}/{step.auto_mem:.0f}"
+        f"in the profile (Fig. 4) {pair(step.core_mhz, step.mem_mhz)} ran at {step.core:.0f}/{step.mem:.0f}"
+        f" MHz, auto at {step.auto_core:.0f}/{step.auto_mem:.0f}"
     )
     if step.lower_core:
         drop = percent(100 * (step.core / step.auto_core - 1), 0)
-        why += f": the first step of the grid that pays is {drop} of core clock, and the time of the pass follows the core clock"
+        why += f": the first step that pays is {drop} of core clock, and the pass's time follows it"
+    elif step.lower_mem:
+        why += ": what it saves is memory clock, and the pass waits for memory meanwhile"
     return Finding(ours, bool(len(small)), why)
 
 
@@ -114,19 +116,23 @@ def lowest_memory_folds(results) -> Finding:
         raise NotTestable(f"this GPU was not measured at memory {FOLD['mem_mhz']} MHz; use one that has it")
     if results.profile.reached_mem_mhz.isna().all():
         raise NotTestable("the table does not tell the memory clock that ran, only the one asked for; record it")
-    fold = evidence.simulated_spec(results)["clocks"].get("fold")
-    asked = results.profile.query("mem_mhz == @FOLD['mem_mhz']")
+    fold = evidence.simulated_spec(results, "the rule that folds clocks")["clocks"].get("fold")
+    asked = results.profile[lambda rows: rows.mem_mhz == FOLD["mem_mhz"]]
     above = asked[asked.core_mhz.isna() | (asked.core_mhz > FOLD["above_core_mhz"])]
     below = asked.drop(above.index)
     kept = bool((below.reached_mem_mhz == FOLD["mem_mhz"]).all())
     folded = bool((above.reached_mem_mhz == FOLD["becomes_mhz"]).all()) and fold == FOLD
-    said = f"the GPU's spec folds {fold['mem_mhz']} to {fold['becomes_mhz']} MHz above core {fold['above_core_mhz']} MHz" if fold else "the GPU's spec folds nothing"
+    said = (
+        f"the GPU's spec folds {fold['mem_mhz']} to {fold['becomes_mhz']} MHz above core {fold['above_core_mhz']} MHz"
+        if fold
+        else "the GPU's spec folds nothing"
+    )
     return Finding(
-        f"{said}; {count(len(below), 'point')} at core <= {FOLD['above_core_mhz']} MHz, at {FOLD['mem_mhz']} MHz:"
-        f" {'all' if kept else 'not all'}; {count(len(above), 'point')} above",
+        f"{said}; {count(len(below), 'point')} at core <= {FOLD['above_core_mhz']} MHz, at {FOLD['mem_mhz']}"
+        f" MHz: {'all' if kept else 'not all'}; {count(len(above), 'point')} above",
         kept and folded,
-        "built in, not found: the rule in the simulated GPU's spec is the paper's own statement, by which the pairs of"
-        " omitted_pairs were left out of the sweep"
+        "built in, not found: the rule in the simulated GPU's spec is the paper's own statement, by which the"
+        " pairs of omitted_pairs were left out of the sweep"
         if folded
         else "the points of the profile and the spec's rule do not agree with the paper's",
     )
@@ -151,7 +157,8 @@ def lowest_memory_never_best(results) -> Finding:
             closest = name, low
     losers = [f"{score} of {name}" for (name, score), row in best.items() if row.mem_mhz in LOWEST_MEMORY_MHZ]
     ours = "; ".join(
-        f"{name}: " + ", ".join(f"{score} {pair(row.core_mhz, row.mem_mhz)}" for (of, score), row in best.items() if of == name)
+        f"{name}: "
+        + ", ".join(f"{score} {pair(row.core_mhz, row.mem_mhz)}" for (of, score), row in best.items() if of == name)
         for name in found
     )
     name, low = closest
@@ -176,7 +183,7 @@ def lower_memory_dominated(results) -> Finding:
             rivals = full[full.time_s <= row.time_s]
             # dominated unless it saves visibly more than every pair that is as fast
             lead = rivals.energy_change.min() - row.energy_change if len(rivals) else float("inf")
-            if lead > VISIBLE_PERCENT:
+            if lead > evidence.VISIBLE_PERCENT:
                 undominated.setdefault(name, []).append((row, lead))
     if not undominated:
         return Finding(
@@ -188,14 +195,14 @@ def lower_memory_dominated(results) -> Finding:
     for name, leads in undominated.items():
         row, lead = min(leads, key=lambda each: each[0].energy_change)
         parts.append(
-            f"{name}: {count(len(leads), 'pair')} not dominated, best {_describe(row)}, {lead:.1f} points of energy"
-            " below any pair at full memory clock that is as fast"
+            f"{name}: {count(len(leads), 'pair')} not dominated, best {_describe(row)}, {lead:.1f} points of"
+            " energy below any pair at full memory clock that is as fast"
         )
     return Finding(
         "; ".join(parts),
         False,
-        f"in the profile (Fig. 3, 4) the lower memory clock, at the same core clock, changes time by {_same_core(found, undominated)}"
-        f" only, and always saves power{_holding(results)}",
+        "in the profile (Fig. 3, 4) the lower memory clock, at the same core clock, changes time by"
+        f" {_same_core(found, undominated)} only, and always saves power{_holding(results)}",
     )
 
 
@@ -213,7 +220,7 @@ def _same_core(found: dict, undominated: dict) -> str:
 def _holding(results) -> str:
     """What the memory clocks cost while nothing is read, from the spec of a simulated GPU."""
     try:
-        static = evidence.simulated_spec(results)["memory"]["static_w"]
+        static = evidence.simulated_spec(results, "static power")["memory"]["static_w"]
     except NotTestable:
         return ""
     held = sorted((int(mhz), watt) for mhz, watt in static.items())

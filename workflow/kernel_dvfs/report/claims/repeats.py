@@ -8,8 +8,8 @@ from kernel_dvfs.report import fresh
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, claim, percent, points, span
 
-# Kernels that choose for themselves, in random subsets: how many, and how many draws of each (drawn once for all, so
-# that a verdict is the same every time).
+# Kernels that choose for themselves, in random subsets: how many, and how many draws of each (drawn once for
+# all, so that a verdict is the same every time).
 SUBSETS = (5, 11, 22)
 DRAWS = 400
 SEED = 1
@@ -17,8 +17,8 @@ SEED = 1
 GROWS = 1.5
 
 Kernels = namedtuple("Kernels", "claimed fresh")
-Kernels.__doc__ = """claimed: (K, 2) auto and chosen time of an iteration in each kernel, s, as the choice saw it.
-fresh: (repeats, K, 2) the same in each fresh repeat."""
+Kernels.__doc__ = """claimed: (K, 2) time of an iteration in each kernel, auto and chosen, s, as
+the choice saw it. fresh: (repeats, K, 2) the same in each fresh repeat."""
 
 
 @claim(20, "Repeats show more time and less energy saved than claimed; no repeat reaches the claim", "6")
@@ -32,9 +32,10 @@ def optimism(results) -> Finding:
     )
     cheap = sum(value <= claimed["energy_change_percent"] for value in energy.values)
     return Finding(
-        f"{time.repeats} repeats: time {span(time.values, 2)} (claimed {percent(claimed['time_change_percent'], 2)}),"
-        f" energy {span(energy.values, 2)} (claimed {percent(claimed['energy_change_percent'], 2)}); {reached} reach the"
-        f" claim in both, {cheap} in energy",
+        f"{time.repeats} repeats: time {span(time.values, 2)} (claimed"
+        f" {percent(claimed['time_change_percent'], 2)}), energy {span(energy.values, 2)} (claimed"
+        f" {percent(claimed['energy_change_percent'], 2)}); {reached} reach the claim in both, {cheap} in"
+        " energy",
         bool(rows.optimism_pp.time > 0 and rows.optimism_pp.energy > 0 and not reached),
         "table validation: the claim is the best of noisy measurements (selection bias), fresh repeats did not choose",
     )
@@ -47,7 +48,8 @@ def error_grows(results) -> Finding:
     sizes = [size for size in SUBSETS if size < count]
     if not sizes or len(kernels.fresh) < 2:
         raise NotTestable(
-            f"{count} kernels and {len(kernels.fresh)} fresh repeats: more than {SUBSETS[0]} kernels and two repeats are needed"
+            f"{count} kernels and {len(kernels.fresh)} fresh repeats: more than {SUBSETS[0]} kernels and two"
+            " repeats are needed"
         )
     draw = np.random.default_rng(SEED)
     bias, ratio = [], []
@@ -58,17 +60,17 @@ def error_grows(results) -> Finding:
         ratio.append(found[:, 0].mean() / found[:, 1].mean())
     shown = ", ".join(str(size) for size in sizes) + f", all {count} kernels that choose for themselves"
     return Finding(
-        f"time fresh - claimed of {shown}: {', '.join(points(value, 2) for value in bias)} points; in units of the scatter"
-        f" of one repeat: {', '.join(f'{value:.1f}' for value in ratio)}",
+        f"time fresh - claimed of {shown}: {', '.join(points(value, 2) for value in bias)} points; in units"
+        f" of the scatter of one repeat: {', '.join(f'{value:.1f}' for value in ratio)}",
         bool(bias[0] > 0 and bias[-1] > GROWS * bias[0]),
-        "random subsets of the same choice (schedule and validation records): at one price of time each kernel is chosen by"
-        " itself, so its error is a share of its own time whatever the others do; more kernels average the scatter out,"
-        " which makes the same error more certain, not larger",
+        "random subsets of the same choice (schedule and validation records): at one price of time each"
+        " kernel is chosen by itself, so its error is a share of its own time whatever the others do; more"
+        " kernels average the scatter out, which makes the same error more certain, not larger",
     )
 
 
 def _kernels(results) -> Kernels:
-    """Time of an iteration in each kernel that chooses for itself (replicates together), claimed and fresh."""
+    """Time of an iteration in each kernel that chooses for itself (replicates are one), claimed and fresh."""
     problem = evidence.problem(results)
     chosen = evidence.schedule(results, evidence.STRICT)["targets"]
     keys = [[chosen[own[0]][name] for name in problem.settings] for own in problem.members]

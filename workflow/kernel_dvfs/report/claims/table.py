@@ -1,4 +1,4 @@
-"""The table of claims: every claim of the paper in order, with the verdict that its judge computes from a results folder."""
+"""The table of claims: each claim of the paper in order, with the verdict that its judge computes."""
 
 import pandas as pd
 
@@ -6,16 +6,28 @@ from kernel_dvfs.report.claims import (
     carry_over,
     choice_scopes,
     evidence,
-    hardware,
     headline,
     kernel_level,
+    other_gpus,
     pass_level,
+    power,
     repeats,
+    switching,
 )
 from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, Claim, NotTestable
 
 CAPTION = "Claims of the paper (arXiv 2601.08539), each with a verdict computed from this study"
-TOPICS = (headline, pass_level, kernel_level, choice_scopes, repeats, carry_over, hardware)
+TOPICS = (
+    headline,
+    pass_level,
+    kernel_level,
+    choice_scopes,
+    repeats,
+    carry_over,
+    other_gpus,
+    switching,
+    power,
+)
 CLAIMS = tuple(sorted((each for topic in TOPICS for each in topic.CLAIMS), key=lambda each: each.number))
 
 

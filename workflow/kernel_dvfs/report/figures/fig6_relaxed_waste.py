@@ -29,6 +29,7 @@ def draw(results) -> p9.ggplot:
         # a kernel by itself goes from one clock to the next
         + p9.geom_step(data=frame[frame.scope == "local"], direction="hv", size=0.7)
         + p9.geom_point(data=strict, size=2.2, stroke=0.6, fill="white")
+        + p9.expand_limits(y=0)
         + p9.scale_color_manual(style.cycle(style.SERIES, len(scopes)), labels=labels)
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(scopes)), labels=labels)
         + p9.scale_linetype_manual(style.cycle(style.LINES, len(scopes)), labels=labels)

@@ -160,7 +160,7 @@ def _in_panels(panels: list, make, every: list | None = None) -> pd.DataFrame:
 
 def _around(name: str, points: pd.DataFrame) -> View:
     (left, right), (bottom, top) = ((min(points[a].min(), 0), max(points[a].max(), 0)) for a in (X, Y))
-    wide, high = right - left, top - bottom
+    wide, high = right - left or 1, top - bottom or 1
     return View(name, left - 0.06 * wide, right + 0.05 * wide, bottom - 0.1 * high, top + 0.14 * high)
 
 

@@ -11,8 +11,8 @@ def make(results, study: str, values: list, own: int, repeats: int, reoptimised:
     """One row a value of `study` (`batch` or `tp`), from fresh repeats; changes in percent, 95 % intervals.
 
     own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
-    reoptimised_*: the schedule chosen anew at that value, claimed and fresh. carry_over_cost_pp: energy saving lost
-    by not choosing anew, fresh against fresh.
+    reoptimised_*: the schedule chosen anew at that value, claimed and fresh. carry_over_*_cost_pp: what
+    not choosing anew costs in time and in energy, fresh against fresh (one may be paid with the other).
     """
     column = {"batch": "batch", "tp": "tensor_parallel"}[study]
     kernels = results.workload["kernels"]
@@ -47,8 +47,13 @@ def make(results, study: str, values: list, own: int, repeats: int, reoptimised:
                 "reoptimised_claimed_time_change_percent": anew["time_change_percent"],
                 "reoptimised_claimed_energy_change_percent": anew["energy_change_percent"],
                 "reoptimised_time_change_percent": again[0].mean,
+                "reoptimised_time_low_percent": again[0].low,
+                "reoptimised_time_high_percent": again[0].high,
                 "reoptimised_energy_change_percent": again[1].mean,
-                "carry_over_cost_pp": energy.mean - again[1].mean,
+                "reoptimised_energy_low_percent": again[1].low,
+                "reoptimised_energy_high_percent": again[1].high,
+                "carry_over_time_cost_pp": time.mean - again[0].mean,
+                "carry_over_energy_cost_pp": energy.mean - again[1].mean,
             }
         rows.append(row)
     return pd.DataFrame(rows)

@@ -1,0 +1,41 @@
+"""Every command explains itself with an example, and errors are one line with exit code 2."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kernel_dvfs.cli.main import COMMANDS, main
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    assert "example: kernel-dvfs " + command in " ".join(capsys.readouterr().out.split())
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in COMMANDS)
+
+
+def test_an_unknown_command_or_option_exits_with_2(capsys):
+    for arguments in (["mesure"], ["measure", "--gpuu", "x"], ["measure"], []):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+
+
+def test_the_module_runs_as_a_program(root):
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel_dvfs", "choose", "missing.parquet", "--scope", "global", "--objective", "edp", "-o", "x"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(root / "workflow")},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "missing.parquet" in done.stderr

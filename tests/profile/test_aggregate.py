@@ -1,0 +1,100 @@
+"""Records pooled into a profile: the same numbers as a sweep in one process, in s and J, repeats weighted alike."""
+
+import json
+import statistics
+
+import pytest
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.profile import aggregate
+from kernel_dvfs.profile.store import read_profile
+
+PAIRS = [BASELINE, Pair(1470, 5001), Pair(1470, AUTO)]
+
+
+@pytest.fixture(scope="module")
+def setup(setup_of):
+    """Three kernels and a pass of them, so that a sweep is quick."""
+    setup = setup_of()
+    names = ("forward_gelu", "forward_fc_gemm", "backward_fcproj_bias_reduce")
+    kernels = {name: setup.targets["kernel"][name] for name in names}
+    targets = {"kernel": kernels, "pass": {"forward": [["forward_gelu", 24]]}}
+    return Setup(setup.digest, setup.gpu, setup.workload, targets, setup.measurement)
+
+
+@pytest.fixture
+def records(setup, tmp_path):
+    for study, names in setup.targets.items():
+        for name in names:
+            bench = Bench(setup, Target(study, name))
+            for pair in PAIRS:
+                for repeat in range(3 if pair == BASELINE else 1):
+                    path = tmp_path / f"measurements/{study}/{name}/{label(pair)}/r{repeat}.json"
+                    record.write_point(
+                        str(path), setup, bench.device, bench.target, "sweep", repeat, bench.point(pair, repeat=repeat)
+                    )
+    return tmp_path / "measurements"
+
+
+def rows(path):
+    return read_profile(path).table.to_pylist()
+
+
+def test_records_and_a_sweep_in_one_process_give_the_same_profile(setup, records, tmp_path):
+    aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "a.parquet"))
+    aggregate.from_bench(setup, PAIRS, 3, str(tmp_path / "b.parquet"))
+    assert rows(tmp_path / "a.parquet") == rows(tmp_path / "b.parquet")
+    assert len(rows(tmp_path / "a.parquet")) == 4 * len(PAIRS)
+
+
+def test_repeats_are_pooled_and_counted_in_s_and_j(setup, records, tmp_path):
+    aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+    row = next(row for row in rows(tmp_path / "p.parquet") if row["target"] == "forward_gelu" and row["is_baseline"])
+    target = Target("kernel", "forward_gelu")
+    read = [
+        record.read_point(str(records / f"kernel/forward_gelu/auto-auto/r{k}.json"), setup, target, BASELINE)
+        for k in range(3)
+    ]
+    times = [each["summary"]["time_us"] * 1e-6 for each in read]
+    assert row["n"] == 3 and row["core_mhz"] is None and row["mem_mhz"] is None
+    assert row["time_s"] == pytest.approx(statistics.mean(times))
+    assert row["time_sd_s"] == pytest.approx(statistics.stdev(times))
+    assert row["energy_j"] == pytest.approx(statistics.mean(each["summary"]["energy_mj"] * 1e-3 for each in read))
+    assert row["launches_per_iteration"] == 24
+
+
+def test_a_profile_says_what_it_is_of(setup, records, tmp_path):
+    aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+    metadata = read_profile(tmp_path / "p.parquet").metadata
+    assert metadata["gpu"] == {"kind": "simulated", "name": "RTX 3080 Ti", "slug": "sim-rtx-3080-ti"}
+    assert metadata["workload"]["name"] == "gpt3-xl-b40-tp1" and metadata["workload"]["setup"] == setup.digest
+    assert metadata["workload"]["kernels"]["forward_gelu"]["row"] == 12
+
+
+def test_a_missing_record_is_named_and_no_profile_is_written(setup, records, tmp_path):
+    (records / "kernel/forward_gelu/1470-5001/r0.json").unlink()
+    with pytest.raises(InputError, match="forward_gelu/1470-5001/r0.json: missing"):
+        aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+    assert not (tmp_path / "p.parquet").exists()
+
+
+def test_the_import_command_prints_notices_and_writes_a_profile(tmp_path, capsys):
+    table = tmp_path / "mine.csv"
+    table.write_text(
+        "gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto,colour\nX,k,,,1,100,1,a\nX,k,1000,5000,1.1,80,0,b\n"
+    )
+    assert main(["import", str(table), "-o", str(tmp_path / "p.parquet")]) == 0
+    assert "colour" in capsys.readouterr().err
+    assert [row["energy_j"] for row in rows(tmp_path / "p.parquet")] == pytest.approx([0.1, 0.08])
+    schedule = tmp_path / "s.json"
+    arguments = ["choose", str(tmp_path / "p.parquet"), "--scope", "global", "--objective", "waste", "--slack", "10"]
+    assert main([*arguments, "-o", str(schedule)]) == 0
+    chosen = json.loads(schedule.read_text())
+    assert chosen["targets"] == {"k": {"core_mhz": 1000, "mem_mhz": 5000}}
+    assert chosen["energy_change_percent"] == pytest.approx(-20) and chosen["status"] == "optimal"

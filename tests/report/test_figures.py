@@ -1,0 +1,310 @@
+"""Figures of a small made-up study: what they say, what they show, and that they are the same each time."""
+
+import importlib
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.text import Text
+from PIL import Image
+
+from kernel_dvfs.cli import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.profile.store import COLUMNS, write_profile
+from kernel_dvfs.report.figures import (
+    NAMES,
+    carried,
+    fig2_desirability,
+    fig5_kernels,
+    label,
+    passes,
+)
+from kernel_dvfs.report.figures.passes import View
+from kernel_dvfs.report.results import Results
+
+SUBJECT = "simulated Toy 1"
+DEFINITION = "fig2_desirability"
+# the others share their drawing with one of these
+DRAWN = [name for name in NAMES if not name.startswith(("fig4", "fig8"))]
+# core, mem, time and energy relative to auto, verdict
+PASS = [
+    (None, None, 1.00, 1.00, "ok"),
+    (210, 405, 7.00, 1.40, "not_reached"),
+    (420, 405, 5.00, 1.20, "ok"),
+    (210, 5001, 4.00, 1.30, "ok"),
+    (1050, 5001, 1.30, 0.75, "ok"),
+    (1470, 5001, 1.10, 0.80, "ok"),
+    (2100, 5001, 0.99, 0.97, "throttled"),
+    (1470, None, 1.20, 0.90, "ok"),
+    (2100, None, 1.00, 0.99, "throttled"),
+    (None, 5001, 0.98, 1.01, "ok"),
+]
+KERNELS = {
+    "forward_gemm": {"row": 2, "section": "Forward", "name": "GEMM", "kind": "gemm"},
+    "forward_bias": {"row": 1, "section": "Forward", "name": "Bias", "kind": "elementwise"},
+    "backward_gemm": {"row": 3, "section": "Backward", "name": "GEMM", "kind": "gemm"},
+}
+
+
+def rows_of(study, target, points, time_s, energy_j):
+    for core, mem, time, energy, verdict in points:
+        row = dict.fromkeys(COLUMNS)
+        row |= {"study": study, "target": target, "launches_per_iteration": 1, "core_mhz": core, "mem_mhz": mem}
+        row |= {"time_s": time_s * time, "energy_j": energy_j * energy, "n": 1, "verdict": verdict}
+        yield row | {"is_baseline": core is None and mem is None}
+
+
+def write(folder, rows, gpu, workload):
+    columns = {name: [row[name] for row in rows] for name in COLUMNS}
+    write_profile(folder / "profile.parquet", columns, gpu, workload, ["core_mhz", "mem_mhz"])
+    return Results(folder)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A results folder with a profile of passes and kernels, and the tables that figures draw."""
+    folder = tmp_path_factory.mktemp("study")
+    rows = [row for name in ("forward", "backward") for row in rows_of("pass", name, PASS, 2.0, 700.0)]
+    for number, name in enumerate(KERNELS):
+        rows += rows_of("kernel", name, PASS[:3], 1e-5 * 10**number, 1e-3 * 10**number)
+    workload = {"name": "toy-b40-tp1", "batch": 40, "tensor_parallel": 1, "kernels": KERNELS}
+    write(folder, rows, {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"}, workload)
+    (folder / "tables").mkdir()
+    slack, saved = [-1.0, 1e-7, 10.0], [-2.0, -8.0, -20.0]
+    relaxed = {
+        "slack_percent": slack * 2,
+        "time_change_percent": slack * 2,
+        "energy_change_percent": [*saved, None, *saved[:2]],
+    }
+    pd.DataFrame(relaxed | {"scope": ["global"] * 3 + ["local"] * 3}).to_csv(folder / "tables/relaxed.csv")
+    for table, column, values in (
+        ("data_parallelism", "batch", [40, 20, 1]),
+        ("tensor_parallelism", "tensor_parallel", [1, 2, 4]),
+    ):
+        carried_table(column, values).to_csv(folder / f"tables/{table}.csv", index=False)
+    return folder
+
+
+def carried_table(column, values):
+    return pd.DataFrame(
+        {
+            column: values,
+            "claimed_time_change_percent": [0.0, None, None],
+            "claimed_energy_change_percent": [-8.0, None, None],
+            "time_change_percent": [0.2, 0.3, 0.5],
+            "time_low_percent": [0.1, 0.2, 0.4],
+            "time_high_percent": [0.3, 0.4, 0.6],
+            "energy_change_percent": [-7.5, -7.4, -6.0],
+            "energy_low_percent": [-7.6, -7.5, -6.1],
+            "energy_high_percent": [-7.4, -7.3, -5.9],
+            "reoptimised_time_change_percent": [0.2, 0.1, 0.2],
+            "reoptimised_energy_change_percent": [-7.5, -7.6, -6.5],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def drawn(study):
+    """The folder of figures after the command has drawn them."""
+    for name in DRAWN:
+        assert main.main(["figure", name, str(study)]) == 0
+    return study / "figures"
+
+
+def plot_of(name, folder):
+    return importlib.import_module(f"kernel_dvfs.report.figures.{name}").draw(Results(folder))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_says_whose_numbers_it_shows(name, study):
+    subject = "by definition" if name == DEFINITION else SUBJECT
+    assert subject.lower() in plot_of(name, study).labels.subtitle.lower()
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_file_says_whose_numbers_it_shows(name, drawn):
+    subject = "by definition" if name == DEFINITION else SUBJECT
+    with Image.open(drawn / f"{name}.png") as image:
+        assert subject in image.text["Title"]
+        assert subject in image.text["Description"]
+    pdf = (drawn / f"{name}.pdf").read_bytes()
+    assert b"(" + name.encode() + b" \\(" + subject.encode() in pdf
+    assert b"CreationDate" not in pdf
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_figure_names_units_and_the_direction_of_better(name, study):
+    plot = plot_of(name, study)
+    text = " ".join(str(plot.labels.get(key, "")) for key in ("x", "y", "subtitle"))
+    assert "better:" in text.lower()
+    if name == "fig5_kernels":
+        assert {"time, ms", "energy, J"} == set(plot.data.quantity)
+    else:
+        assert "%" in plot.labels.y
+    if not name.startswith(("fig5", "fig7", "fig8")):
+        assert "%" in plot.labels.x
+
+
+def test_nothing_but_whole_figures_is_left_behind(drawn):
+    assert sorted(path.name for path in drawn.iterdir()) == sorted(
+        f"{n}.{form}" for n in DRAWN for form in ("pdf", "png")
+    )
+
+
+@pytest.mark.parametrize("name", [DEFINITION, "fig3_forward_pass"])
+def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
+    shutil.copy(study / "profile.parquet", tmp_path)
+    assert main.main(["figure", name, str(tmp_path)]) == 0
+    for form in ("pdf", "png"):
+        assert (tmp_path / "figures" / f"{name}.{form}").read_bytes() == (drawn / f"{name}.{form}").read_bytes()
+
+
+def test_a_definition_needs_no_results(tmp_path):
+    assert fig2_desirability.draw(Results(tmp_path / "absent")).labels.title
+
+
+def test_waste_discards_every_loss_and_ignores_time_gained():
+    waste = fig2_desirability.scores().query("rule == 'waste'")
+    gain = (waste.time_saved_percent >= 0) & (waste.energy_saved_percent > 0)
+    assert waste[~gain].score.isna().all()
+    assert np.allclose(waste[gain].score, waste[gain].energy_saved_percent)
+
+
+def test_edp_lets_energy_pay_for_time():
+    assert fig2_desirability.edp_score(0.1, -0.2) == pytest.approx(1 - 1.1 * 0.8)
+    assert fig2_desirability.edp_score(-0.2, 0.1) == fig2_desirability.edp_score(0.1, -0.2)
+    assert fig2_desirability.waste_score(0.1, -0.2) == 0
+    assert fig2_desirability.waste_score(0.0, -0.2) == 0.2
+
+
+def rectangles(panel):
+    """(x, y, width, height) of what is filled or framed in a panel, in its own units."""
+    shapes = [shape for shape in panel.collections if isinstance(shape, PolyCollection)]
+    return [path.get_extents().bounds for shape in shapes for path in shape.get_paths()]
+
+
+def test_the_square_holds_the_pairs_without_time_lost_that_save_energy(study):
+    points = passes.savings(Results(study), "forward")
+    best = passes.better_than_auto(points)
+    # the most energy first; auto itself, and the fast pair that costs energy, are outside
+    assert [(row.core_mhz, row.memory) for row in best.itertuples()] == [(2100, "5001 MHz"), (2100, "auto")]
+    plot = passes.draw(Results(study), "forward")
+    for view, panel in zip(passes.views(points), plot.draw().axes, strict=True):
+        square = (0, 0, view.right, view.top)
+        assert any(np.allclose(each, square) for each in rectangles(panel)), view
+    assert "2 pairs" in plot.labels.caption and "core 2100, memory 5001 MHz" in plot.labels.caption
+
+
+def test_every_pair_is_a_point_of_the_first_view_and_auto_of_every_view(study):
+    points = passes.savings(Results(study), "forward")
+    shown = passes.draw(Results(study), "forward").data
+    assert (shown.view == "all pairs").sum() == len(PASS)
+    assert shown[shown.is_baseline].view.nunique() == 3
+    assert (shown[~shown.reached].fill == "white").all()
+    assert list(points.memory.cat.categories) == ["405 MHz", "5001 MHz", "auto"]
+
+
+def test_a_curve_ends_at_the_edge_of_its_view():
+    view = View("", -1, 1, -1, 1)
+    (piece,) = passes.visible(np.array([[-3.0, 0.0], [0.0, 0.0], [0.0, 0.5]]), view)
+    assert piece.tolist() == [[-1, 0], [0, 0], [0, 0.5]]
+    assert passes.visible(np.array([[-3.0, 2.0], [3.0, 2.0]]), view) == []
+    there, back = passes.visible(np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 0.9]]), view)
+    assert there[-1][0] == back[0][0] == 1
+
+
+def test_a_pass_measured_at_auto_only_is_still_drawn(tmp_path):
+    results = write(
+        tmp_path,
+        list(rows_of("pass", "forward", PASS[:1], 1.0, 1.0)),
+        {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"},
+        {"name": "toy"},
+    )
+    plot = passes.draw(results, "forward")
+    assert "no pair" in plot.labels.caption
+    plot.draw()
+
+
+def test_labels_never_cover_each_other_or_a_point():
+    points = np.random.default_rng(1).uniform(0, 1, (90, 2))
+    wanted = pd.DataFrame({"x": points[:, 0], "y": points[:, 1], "label": [f"{n + 1000}" for n in range(90)]})
+    size = (3.0, 2.0)
+    placed = label.place(wanted, list(points[:, None]), (0, 1, 0, 1), size, apart=0)
+    assert 20 < len(placed) < 90
+    wide, high = 4 * 0.6 * label.TEXT_PT / 72, 0.9 * label.TEXT_PT / 72
+    centres = placed[["x", "y"]].to_numpy() * size
+    for number, centre in enumerate(centres):
+        others = np.abs(np.delete(centres, number, 0) - centre)
+        assert ((others[:, 0] >= wide) | (others[:, 1] >= high)).all()
+        marks = np.abs(points * size - centre)
+        assert ((marks[:, 0] >= wide / 2) | (marks[:, 1] >= high / 2)).all()
+
+
+def test_curves_that_coincide_share_a_label():
+    wanted = pd.DataFrame({"x": [0.5, 0.52], "y": [0.5, 0.5], "label": ["1470", "1470"]})
+    assert len(label.place(wanted, [], (0, 1, 0, 1), (3, 2), apart=0.35)) == 1
+    assert len(label.place(wanted, [], (0, 1, 0, 1), (3, 2), apart=0)) == 2
+
+
+def test_kernels_are_shown_per_launch_by_kind(study):
+    costs = fig5_kernels.costs(Results(study))
+    assert costs[costs.quantity == "time, ms"].value.tolist() == pytest.approx([0.1, 0.01, 1.0])
+    assert costs[costs.quantity == "energy, J"].kind.tolist() == ["Bias", "GEMM", "GEMM"]
+
+
+def test_kernels_of_a_table_need_no_section(tmp_path):
+    rows = [row for name in ("covar::a", "covar::b", "nn") for row in rows_of("kernel", name, PASS[:2], 1e-3, 0.1)]
+    gpu = {"kind": "table", "name": "RTX 3080 Ti", "slug": "table-x"}
+    results = write(tmp_path, rows, gpu, {"name": "as-measured"})
+    assert set(fig5_kernels.costs(results).kind) == {"covar", "nn"}
+    plot = fig5_kernels.draw(results)
+    assert plot.labels.title == "Kernels at auto clocks"
+    assert plot.labels.subtitle == "RTX 3080 Ti, as-measured; better: left"
+    plot.draw()
+
+
+def test_a_table_has_no_pass_to_draw(tmp_path):
+    rows = list(rows_of("kernel", "nn", PASS[:2], 1e-3, 0.1))
+    results = write(tmp_path, rows, {"kind": "table", "name": "X", "slug": "table-x"}, {"name": "as-measured"})
+    with pytest.raises(InputError, match="no pass 'forward'"):
+        passes.draw(results, "forward")
+
+
+def test_energy_saved_and_the_strict_points(study):
+    plot = plot_of("fig6_relaxed_waste", study)
+    assert plot.data.energy_saved_percent.tolist() == [2.0, 8.0, 20.0, 2.0, 8.0]  # the infeasible slack is absent
+    assert plot.data.scope.tolist() == ["global"] * 3 + ["local"] * 2
+    texts = {text.get_text() for text in plot.draw().findobj(Text)}
+    assert {"global (strict: 8.0 %)", "local (strict: 2.0 %)"} <= texts
+
+
+def test_a_carried_schedule_stands_beside_the_one_chosen_anew(study):
+    frame = carried.changes(carried_table("batch", [40, 20, 1]), "batch")
+    assert frame.value.cat.categories.tolist() == [40, 20, 1]
+    count = frame.groupby("series", observed=True).size()
+    assert count.to_dict() == {carried.CARRIED: 6, carried.ANEW: 6, carried.CLAIMED: 2}
+    assert frame[frame.series == carried.CARRIED].low.notna().all()
+    assert frame[frame.series == carried.CLAIMED].change.tolist() == [0.0, -8.0]
+
+
+def test_a_study_without_a_choice_anew_shows_none():
+    table = carried_table("batch", [40, 20, 1]).filter(regex="^(?!reoptimised)")
+    assert carried.ANEW not in set(carried.changes(table, "batch").series)
+
+
+def test_a_missing_table_is_named(tmp_path, capsys):
+    assert main.main(["figure", "fig6_relaxed_waste", str(tmp_path)]) == 2
+    assert "relaxed.csv" in capsys.readouterr().err
+
+
+def test_the_command_is_ready_before_plotnine_is(root):
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; sys.path.insert(0, 'workflow'); import kernel_dvfs.cli.figure;"
+        "assert not {'plotnine', 'pandas', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

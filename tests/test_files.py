@@ -1,0 +1,63 @@
+"""Files are whole or absent, and the quick JSON is JSON."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_dvfs.files import compact_json, read_json, whole, write_json, write_text
+from kernel_dvfs.tuples import named
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_the_quick_json_says_what_json_says(tmp_path_factory, value):
+    assert compact_json(value) == json.dumps(value)
+    path = tmp_path_factory.getbasetemp() / "value.json"
+    path.write_text(f"\n {json.dumps(value)} \n", encoding="utf-8")
+    assert read_json(path) == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}, {"a": object()}])
+def test_what_is_not_json_is_refused(value, tmp_path):
+    with pytest.raises((ValueError, TypeError)):
+        compact_json(value)
+    with pytest.raises((ValueError, TypeError)):
+        write_json(tmp_path / "x.json", value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": }', "1 2", "nonsense", '{"a": 1}}'])
+def test_broken_json_is_a_value_error(text, tmp_path):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ValueError):
+        read_json(tmp_path / "x.json")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "deep" / "x.txt"
+    write_text(path, "old")
+    with pytest.raises(RuntimeError), whole(path) as temporary:
+        with open(temporary, "w") as file:
+            file.write("half")
+        raise RuntimeError
+    assert path.read_text() == "old" and list(path.parent.iterdir()) == [path]
+
+
+def test_named_tuples_behave_like_tuples():
+    Pair = named("Pair", "core mem", "Two clocks.")
+    pair = Pair(1, mem=2)
+    assert pair == (1, 2) and pair.core == 1 and pair.mem == 2 and {pair: 1}[(1, 2)] == 1
+    core, mem = pair
+    assert (core, mem) == (1, 2) and repr(pair) == "Pair(core=1, mem=2)" and Pair.__doc__ == "Two clocks."
+    for wrong in ((1,), (1, 2, 3)):
+        with pytest.raises(TypeError):
+            Pair(*wrong)
+    with pytest.raises(TypeError):
+        Pair(1, 2, other=3)

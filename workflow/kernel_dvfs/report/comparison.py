@@ -1,0 +1,92 @@
+"""Every GPU and workload in a results folder side by side. Reads schedules, profiles and validations; judges nothing."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
+from kernel_dvfs.layout import STRICT
+from kernel_dvfs.report.results import Results
+
+CAPTION = "GPUs and workloads side by side: changes of an iteration's time and energy against auto"
+PASS_STRICT, EDP = "pass-global-waste-slack0", "kernel-global-edp"
+
+
+def make(results_root) -> pd.DataFrame:
+    """One row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
+
+    baseline_*: an iteration at auto (of a table: the sum over its kernels), s and J. pass_*, kernel_claimed_*: strict
+    global choices; kernel_fresh_*: the latter validated, with its 95 % interval; edp_*: global EDP, kernel level;
+    changes in percent, empty where not made. pairs: clock pairs measured of the kernels. Raises InputError where no
+    folder qualifies.
+    """
+    root = Path(results_root)
+    rows = [
+        _row(Results(path.parent.parent))
+        for path in sorted(root.glob(f"*/*/schedules/{STRICT}.json"))
+        if (path.parent.parent / "profile.parquet").is_file()
+    ]
+    if not rows:
+        raise InputError(
+            f"{root}: no <gpu>/<workload> with a profile and schedules/{STRICT}.json; run snakemake choose"
+        )
+    return pd.DataFrame(rows)
+
+
+def write(results_root) -> None:
+    """Write the table to `<results_root>/comparison/gpus.csv` and `.md`, each whole or not at all."""
+    frame = make(results_root)
+    base = Path(results_root) / "comparison" / "gpus"
+    write_text(f"{base}.csv", frame.to_csv(index=False, lineterminator="\n"))
+    # a column each: they are few, their figures many
+    words = frame.map(_cell).rename(columns=lambda name: name.replace("_", " ")).set_index("gpu").T
+    write_text(f"{base}.md", f"**{CAPTION}**\n\n{words.to_markdown(disable_numparse=True)}\n")
+
+
+def _cell(value) -> str:
+    if pd.isna(value):
+        return "-"
+    # + 0.0: no sign on what rounds to zero
+    return f"{round(value, 2) + 0.0:.2f}" if isinstance(value, float) else str(value)
+
+
+def _row(results: Results) -> dict:
+    strict = results.schedule(STRICT)
+    kernels = results.profile.query("study == 'kernel'")
+    row = {
+        "gpu": results.subject,
+        "workload": results.workload["name"],
+        "kind": results.gpu["kind"],
+        "baseline_time_s": strict["baseline_time"],
+        "baseline_energy_j": strict["baseline_energy"],
+    }
+    row |= _changes("pass", results, PASS_STRICT)
+    row |= _changes("kernel_claimed", results, STRICT)
+    row |= _fresh(results)
+    row |= _changes("edp", results, EDP)
+    return row | {"kernels": kernels.target.nunique(), "pairs": int(kernels.groupby("target").size().max())}
+
+
+def _changes(prefix: str, results: Results, name: str) -> dict:
+    """Changes by a schedule, None where it was not made or is not feasible."""
+    made = (results.folder / "schedules" / f"{name}.json").is_file()
+    schedule = results.schedule(name) if made else {}
+    return {
+        f"{prefix}_{quantity}_change_percent": schedule.get(f"{quantity}_change_percent")
+        for quantity in ("time", "energy")
+    }
+
+
+def _fresh(results: Results) -> dict:
+    """The validation of the strict schedule, None where there is none."""
+    row = {
+        f"kernel_fresh_{quantity}_{bound}_percent": None
+        for quantity in ("time", "energy")
+        for bound in ("change", "low", "high")
+    }
+    if (results.folder / "tables" / "validation.csv").is_file():
+        for found in results.table("validation").itertuples():
+            for bound in ("change", "low", "high"):
+                row[f"kernel_fresh_{found.quantity}_{bound}_percent"] = getattr(found, f"fresh_{bound}_percent")
+    return row
