@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 from kernel_dvfs.choice.compute_waste import compute_waste
-from kernel_dvfs.choice.from_profile import problem_of
+from kernel_dvfs.choice.from_profile import NEEDED, problem_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
@@ -39,7 +39,9 @@ def profile_columns(profile) -> tuple[dict, dict, str]:
             metadata = json.loads((table.schema.metadata or {})[b"kernel_dvfs"])
         except (KeyError, ValueError):
             raise InputError(f"{where}: no kernel_dvfs metadata in its schema; is it a profile?") from None
-    return {name: table[name].to_numpy() for name in table.column_names}, metadata, where
+    # lists: to_numpy would import pandas
+    wanted = {*NEEDED, "replicate_group", *metadata.get("settings", ())}
+    return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 
 def problem_from(profile, granularity: str = "kernel", weights: str | None = None, ties: str = "tied") -> Problem:

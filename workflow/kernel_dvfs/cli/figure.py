@@ -17,7 +17,4 @@ def run(options) -> None:
 
     module = importlib.import_module(f"kernel_dvfs.report.figures.{options.name}")
     results = Results(options.folder)
-    plot = module.draw(results)
-    # a figure of definitions has a subject of its own and reads no folder
-    subject = getattr(module, "SUBJECT", None) or results.subject
-    write_figure(plot, options.folder, options.name, module.CAPTION, subject)
+    write_figure(module.draw(results), options.folder, options.name, module.CAPTION, results.subject)

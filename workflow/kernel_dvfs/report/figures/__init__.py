@@ -1,4 +1,4 @@
-"""One module a figure: `draw(results) -> plotnine.ggplot`, CAPTION and, if it shows no GPU, its SUBJECT."""
+"""One module a figure, each with `draw(results) -> plotnine.ggplot` and its CAPTION."""
 
 # importable without plotnine: the command line lists these
 NAMES = (

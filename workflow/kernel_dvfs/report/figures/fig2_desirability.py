@@ -1,4 +1,4 @@
-"""Figure 2: how desirable a pair of clocks is by EDP and by waste. Definitions only: takes no measurement, no GPU."""
+"""Figure 2: how desirable a pair of clocks is by EDP and by waste. Definitions only: no measurement."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ CAPTION = (
     "How desirable a change of time and energy is: by EDP a loss of time can be paid with energy, by waste it is "
     "discarded and saved time earns nothing. Definitions, not measurements"
 )
-SUBJECT = "by definition: no GPU, no data"
 
 RANGE_PERCENT = 30
 _STEP_PERCENT = 0.5
@@ -41,8 +40,8 @@ def scores() -> pd.DataFrame:
     return pd.concat(frames).assign(rule=lambda frame: _rules(frame.rule))
 
 
-def draw(results=None) -> p9.ggplot:
-    """`results` is not read."""
+def draw(results) -> p9.ggplot:
+    """Of `results` only the name of the GPU is read."""
     time = np.linspace(-RANGE_PERCENT, RANGE_PERCENT, 121)
     even = pd.DataFrame({"x": time, "y": 100 * (1 - 1 / (1 - time / 100))}).query("y.abs() <= @RANGE_PERCENT")
     return (
@@ -60,14 +59,14 @@ def draw(results=None) -> p9.ggplot:
         + p9.coord_fixed()
         + p9.labs(
             title="What EDP rewards, and what waste rewards",
-            subtitle=SUBJECT[0].upper() + SUBJECT[1:] + ". Better: darker; waste: upper right only",
+            subtitle=f"By definition, no data (study: {results.subject}).\nBetter: darker; waste: upper right only",
             x="time saved, % (negative: lost)",
             y="energy saved, %\n(negative: lost)",
             fill="score, %",
             caption="EDP: 1 − (1 + Δt)(1 + Δe), changes Δ relative to auto. Waste: energy\n"
             "saved if no time is lost, whatever the time gained; else discarded.",
         )
-        + style.theme(2.75)
+        + style.theme(2.9)
         + p9.theme(legend_key_width=110, legend_key_height=7)
     )
 

@@ -19,7 +19,7 @@ SQUARE = "#1F5FBF"  # "better than auto"
 SERIES = ("#0B3C5D", "#D1741C", "#8A8A8A")
 # steps of an ordered quantity, light to dark
 STEPS = ("#9BD93C", "#35B779", "#21908C", "#31688E", "#443983", "#31123B")
-# filled where the point is what was asked for, hollow where it is not
+# each can be filled or hollow
 SHAPES = ("o", "^", "s", "D", "v", "h", "p", "8")
 LINES = ("solid", "dashed", "dotted", "dashdot")
 # loss to gain, darker all the way

@@ -22,7 +22,7 @@ def make(results, ties: str, weights: str | None = None) -> pd.DataFrame:
     rows = []
     for scope in ("local", "global"):
         # a hair inside, so that rounding cannot make the fastest choice infeasible
-        fastest = -largest_time_saving_percent(problem, scope) + 1e-7
+        fastest = min(1e-7 - largest_time_saving_percent(problem, scope), 0.0)
         for point in frontier(problem, slacks(fastest), scope):
             if point.status == "optimal":
                 rows.append(
