@@ -58,7 +58,7 @@ def test_a_foreign_record_is_refused_by_name(setup, path, field, value):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "other"}', "null", '{"a": 1} {"b": 2}'])
 def test_what_is_no_record_is_refused(setup, path, text):
     path.write_text(text)
-    with pytest.raises(InputError, match="r0.json"):
+    with pytest.raises(InputError, match=r"r0\.json"):
         record.read_point(str(path), setup, TARGET, PAIR)
 
 

@@ -79,7 +79,7 @@ def test_a_profile_says_what_it_is_of(setup, records, tmp_path):
 
 def test_a_missing_record_is_named_and_no_profile_is_written(setup, records, tmp_path):
     (records / "kernel/forward_gelu/1470-5001/r0.json").unlink()
-    with pytest.raises(InputError, match="forward_gelu/1470-5001/r0.json: missing"):
+    with pytest.raises(InputError, match=r"forward_gelu/1470-5001/r0\.json: missing"):
         aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
     assert not (tmp_path / "p.parquet").exists()
 

@@ -160,9 +160,6 @@ def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
         assert (tmp_path / "figures" / f"{name}.{form}").read_bytes() == (drawn / f"{name}.{form}").read_bytes()
 
 
-def test_a_definition_needs_no_results(tmp_path):
-    assert fig2_desirability.draw(Results(tmp_path / "absent")).labels.title
-
 
 def test_waste_discards_every_loss_and_ignores_time_gained():
     waste = fig2_desirability.scores().query("rule == 'waste'")

@@ -3,10 +3,12 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
-from conftest import command, planned, snakemake, FOLDER, RECORDS
+
+from conftest import FOLDER, RECORDS, ROOT, command, planned, snakemake
 
 pytestmark = pytest.mark.workflow
 
@@ -81,8 +83,6 @@ def test_a_finer_grid_measures_only_the_new_pairs(study):
 
 def test_a_caption_renders_the_report_alone_again(study):
     """Captions are read by `snakemake --report`; no job depends on them."""
-    from conftest import ROOT
-
     caption = ROOT / "workflow/report/fig5_kernels.rst"
     times = caption.stat()
     try:
@@ -118,13 +118,14 @@ def test_an_interrupted_run_is_completed_without_repeating_what_was_done(tmp_pat
 
 
 def test_two_runs_in_one_folder_do_not_disturb_each_other(study):
-    from kernel_dvfs import lock
-
+    code = f"from kernel_dvfs import lock; lock.hold('{study}/.snakemake/kernel-dvfs.lock'); print('held'); input()"
     holder = subprocess.Popen(
-        ["python3", "-c", f"import sys; sys.path.insert(0, {str(lock.__file__.rsplit('/', 2)[0])!r}); "
-         f"from kernel_dvfs import lock; lock.hold('{study}/.snakemake/kernel-dvfs.lock'); print('held', flush=True); input()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-u", "-c", code],
+        env={"PYTHONPATH": str(ROOT / "workflow")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert holder.stdout.readline().strip() == "held"
         said = snakemake(study, check=False)

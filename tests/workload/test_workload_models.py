@@ -74,5 +74,5 @@ def test_a_shape_whose_heads_do_not_divide_its_channels_is_refused():
 
 @pytest.mark.parametrize("name", ["gpt2", None, 13])
 def test_an_unknown_model_is_answered_with_the_known_ones(name):
-    with pytest.raises(InputError, match="is unknown: known are gpt3-125m, .*, gpt3-175b"):
+    with pytest.raises(InputError, match=r"is unknown: known are gpt3-125m, .*, gpt3-175b"):
         model(name)

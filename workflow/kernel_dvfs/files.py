@@ -86,4 +86,3 @@ class _Scanner:
     parse_float = float
     parse_int = int
     parse_constant = float
-    memo: dict = {}

@@ -6,7 +6,10 @@ from kernel_dvfs.profile import aggregate
 
 
 def add_arguments(parser) -> None:
-    parser.epilog = "example: kernel-dvfs profile --gpu SETUP.json --records measurements --pairs auto-auto,1470-auto -o profile.parquet"
+    parser.epilog = (
+        "example: kernel-dvfs profile --gpu SETUP.json --records measurements "
+        "--pairs auto-auto,1470-auto -o profile.parquet"
+    )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that the records were measured under")
     parser.add_argument("--records", required=True, metavar="DIR", help="folder with kernel/ and pass/")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM, separated by commas")

@@ -11,7 +11,10 @@ from kernel_dvfs.measurement.target import Target
 
 
 def add_arguments(parser) -> None:
-    parser.epilog = "example: kernel-dvfs records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements --gpu SETUP.json --delete-bad"
+    parser.epilog = (
+        "example: kernel-dvfs records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements "
+        "--gpu SETUP.json --delete-bad"
+    )
     parser.add_argument("folder", help="folder with kernel/ and pass/")
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup they should have been measured under")
     parser.add_argument("--delete-bad", action="store_true", help="delete them, so that snakemake measures them again")

@@ -12,9 +12,9 @@ def relative_voltage(core: dict, core_mhz: float) -> float:
     points = core["v_over_v0"]
     if core_mhz <= points[0][0]:
         return points[0][1]
-    for (low_mhz, low), (high_mhz, high) in zip(points, points[1:]):
-        if core_mhz <= high_mhz:
-            break
+    # the first point above, or the last one
+    above = next((index for index, (mhz, _) in enumerate(points) if core_mhz <= mhz), len(points) - 1)
+    (low_mhz, low), (high_mhz, high) = points[above - 1 : above + 1]
     return low + (high - low) * (core_mhz - low_mhz) / (high_mhz - low_mhz)
 
 

@@ -57,7 +57,7 @@ class SimulatedGpu:
         return [(parameters(self.spec, work), count) for work, count in works]
 
     def locked(self, pair, key):
-        """A context in which a pair of clocks is requested; both are released however it ends. Yields the latency, s."""
+        """A context in which a pair of clocks is requested; released however it ends. Yields the latency, s."""
         clocks.check(self.spec["clocks"], pair)
         return _Locked(self, pair, key)
 

@@ -1,1 +1,1 @@
-"""What a study found, as tables, figures and verdicts on claims. Reads results folders, measures and chooses nothing."""
+"""What a study found, as tables, figures and verdicts on claims. Reads results folders and measures nothing."""

@@ -1,4 +1,4 @@
-"""Every GPU and workload in a results folder side by side. Reads schedules, profiles and validations; judges nothing."""
+"""Every GPU and workload in a results folder side by side. Reads what was made there, judges nothing."""
 
 from pathlib import Path
 

@@ -87,7 +87,7 @@ def degrees(results) -> Finding:
     return Finding(
         ours,
         bool(range_ <= FEW_POINTS and len(outliers) == 1),
-        f"table tensor_parallelism; {_culprit(results, f'tp-{worst}', f'degree {worst}')}",
+        f"by table tensor_parallelism and its records; {_culprit(results, f'tp-{worst}', f'degree {worst}')}",
     )
 
 
@@ -146,17 +146,17 @@ def _times(values) -> str:
 def _culprit(results, folder: str, where: str) -> str:
     """The kernel that adds most to the change of the iteration's time there, beyond what it adds at home."""
     try:
-        here = _parts(evidence.comparisons(results, "validation"))
-        there = _parts(evidence.comparisons(results, folder))
+        home, away = evidence.validation(results), evidence.carried(results, folder)
     except NotTestable:
         return f"the records of {where} do not tell which kernel it is"
-    added = {name: part - here.get(name, 0.0) for name, part in there.items()}
+    before = _parts(home)
+    added = {name: part - before.get(name, 0.0) for name, part in _parts(away).items()}
     name = max(added, key=added.get)
     label = evidence.labels(results).get(name, name)
     return (
         f"at {where} {label} adds most, {points(added[name])} of {points(sum(added.values()))} points of the"
-        f" iteration's time ({_own(results, 'validation', name)} of its own time where it was chosen,"
-        f" {_own(results, folder, name)} there)"
+        f" iteration's time ({_own(home, name)} of its own time where it was chosen, {_own(away, name)}"
+        " there)"
     )
 
 
@@ -171,8 +171,8 @@ def _parts(comparisons) -> dict:
     return {name: 100 * part / total for name, part in parts.items()}
 
 
-def _own(results, folder: str, name: str) -> str:
-    time, _ = fresh.kernel_changes(evidence.comparisons(results, folder))[name]
+def _own(comparisons, name: str) -> str:
+    time, _ = fresh.kernel_changes(comparisons)[name]
     return percent(time.mean)
 
 

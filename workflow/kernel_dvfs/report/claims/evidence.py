@@ -13,6 +13,7 @@ from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.profile.store import CLOCKS, COLUMNS
 from kernel_dvfs.report.claims.claim import NotTestable, mhz
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.tables.validation import paths as validation_paths
 
 PASS_STRICT = "pass-global-waste-slack0"
 
@@ -75,7 +76,7 @@ def levels(results) -> list:
 def points(results, study: str) -> pd.DataFrame:
     """Usable rows of the profile in a study, with what changes against each target's own auto.
 
-    Further columns: time_change, energy_change (percent); power_w; core, mem (MHz: reached where known, else
+    Further columns: time_change, energy_change (percent); core, mem (MHz: reached where known, else
     asked for, auto = the highest of the target); auto_core, auto_mem (the same of auto); auto_time_s,
     auto_energy_j; lower_core, lower_mem (bool, LOWER_SHARE below auto's); like_auto (neither differs).
     """
@@ -89,7 +90,6 @@ def points(results, study: str) -> pd.DataFrame:
         rows[f"auto_{name}"] = auto[name].reindex(rows.target).to_numpy()
     rows["time_change"] = 100 * (rows.time_s / rows.auto_time_s - 1)
     rows["energy_change"] = 100 * (rows.energy_j / rows.auto_energy_j - 1)
-    rows["power_w"] = rows.energy_j / rows.time_s
     same = True
     for name in ("core", "mem"):
         ratio = (rows[name] / rows[f"auto_{name}"]).fillna(1)  # a table may know a single memory clock, unnamed
@@ -161,12 +161,22 @@ def problem(results, name: str = STRICT):
     return problem_from(results.folder / "profile.parquet", solved["granularity"], solved["weights"], solved["ties"])
 
 
-def comparisons(results, folder: str):
-    """Fresh repeats of auto against the strict schedule in a folder of `measurements`."""
-    found = sorted((results.folder / "measurements" / folder).glob("*.json"))
-    if not found:
-        raise NotTestable(f"there are no fresh repeats in measurements/{folder}; {_remedy(results)}")
-    return results.comparisons(*(path.relative_to(results.folder) for path in found))
+def validation(results):
+    """The fresh repeats behind the validation table, and no stale ones beside them."""
+    repeats = int(table(results, "validation").repeats.iloc[0])
+    return _comparisons(results, validation_paths(repeats))
+
+
+def carried(results, folder: str):
+    """Fresh repeats of the strict schedule at another batch or degree: `batch-20`, `tp-4`."""
+    return _comparisons(results, [f"measurements/{folder}/{name}.json" for name in results.workload["kernels"]])
+
+
+def _comparisons(results, paths: list):
+    missing = [path for path in paths if not (results.folder / path).is_file()]
+    if missing:
+        raise NotTestable(f"there is no {missing[0]}; {_remedy(results)}")
+    return results.comparisons(*paths)
 
 
 def setup(results):

@@ -25,7 +25,7 @@ the choice saw it. fresh: (repeats, K, 2) the same in each fresh repeat."""
 def optimism(results) -> Finding:
     rows = evidence.table(results, "validation").set_index("quantity")
     claimed = evidence.schedule(results, evidence.STRICT)
-    time, energy = fresh.changes(evidence.comparisons(results, "validation"))
+    time, energy = fresh.changes(evidence.validation(results))
     reached = sum(
         each_time <= claimed["time_change_percent"] and each_energy <= claimed["energy_change_percent"]
         for each_time, each_energy in zip(time.values, energy.values)
@@ -80,7 +80,7 @@ def _kernels(results) -> Kernels:
         for k, key in enumerate(keys)
     ]
     claimed = np.column_stack([problem.time[problem.baseline], problem.time[option]])
-    comparisons = evidence.comparisons(results, "validation")
+    comparisons = evidence.validation(results)
     place = {name: k for k, own in enumerate(problem.members) for name in own}
     repeats = sorted({repeat for _, repeat, _ in comparisons.points})
     times = np.zeros((len(repeats), len(keys), 2))

@@ -1,4 +1,4 @@
-"""The schedule of one batch and degree carried to others, beside a choice made anew there: Figures 7 and 8 as numbers."""
+"""A schedule carried to other batches and degrees, beside a choice made anew there: Figures 7 and 8 as numbers."""
 
 import pandas as pd
 

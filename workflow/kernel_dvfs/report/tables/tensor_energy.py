@@ -7,7 +7,9 @@ from kernel_dvfs.layout import STRICT
 from kernel_dvfs.report import fresh
 from kernel_dvfs.report.tables.validation import paths
 
-CAPTION = "The headline at other energies of a tensor-core FLOP: strict waste, pass level claimed, kernel level claimed and fresh"
+CAPTION = (
+    "The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and fresh"
+)
 
 
 def make(results, values, default, repeats) -> pd.DataFrame:
