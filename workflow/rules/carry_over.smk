@@ -56,7 +56,11 @@ rule sweep_variant:
         pairs=PAIRS,
         auto_repeats=AUTO_REPEATS,
         # passes are chosen anew only where the headline is repeated
-        studies=lambda wildcards: "kernel pass" if wildcards.variant in variants("tensor-energy") else "kernel",
+        studies=lambda wildcards: (
+            "kernel pass"
+            if wildcards.variant in variants("tensor-energy")
+            else "kernel"
+        ),
     shell:
         "python -m kernel_dvfs sweep --gpu {input.gpu} --pairs {params.pairs} --studies {params.studies} "
         "--auto-repeats {params.auto_repeats} -o {output} 2> {log}"

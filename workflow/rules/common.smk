@@ -97,6 +97,23 @@ def chosen_anew(kind):
     ]
 
 
+def others(workload):
+    """What other GPUs' folders hold of a workload (`*`: of any): the report puts them beside this study."""
+    found = []
+    for strict in sorted(
+        Path("results").glob(f"*/{workload}/schedules/{layout.STRICT}.json")
+    ):
+        folder = strict.parents[1]
+        if folder != Path(FOLDER):
+            beside = (
+                folder / "profile.parquet",
+                strict,
+                folder / "tables/validation.csv",
+            )
+            found += [str(path) for path in beside if path.is_file()]
+    return found
+
+
 def tables():
     """The tables that this study can fill."""
     names = ["kernel_clocks", "strategies", "relaxed", "claims"]

@@ -52,6 +52,7 @@ rule compare_gpus:
     input:
         schedules(),
         f"{FOLDER}/tables/validation.csv" if MEASURED_HERE else [],
+        others("*"),
     output:
         "results/comparison/gpus.csv",
         "results/comparison/gpus.md",

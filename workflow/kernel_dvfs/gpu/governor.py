@@ -5,6 +5,8 @@ list of (Kernel, launches) run back to back; the power controller is slower than
 mean power that the cap acts on (inferred: a capped kernel runs faster between cooler ones).
 """
 
+import math
+
 from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, ceiling_core_mhz
 from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
 from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
@@ -37,11 +39,19 @@ def settle(spec: dict, load: list, pair, temperature_c: float, top_mhz: float) -
             ceiling = min(ceiling, governor["auto_light_load_core_mhz"])
     core_mhz = ceiling
     time_s, power_w = at(core_mhz)
-    grid = spec["clocks"]["core_mhz"]
-    while power_w > governor["cap_w"] and core_mhz > grid["lowest"]:
-        steps = -(-(core_mhz - grid["lowest"]) // grid["step"]) - 1
-        core_mhz = grid["lowest"] + max(steps, 0) * grid["step"]
+    capped = power_w > governor["cap_w"]
+    if capped:
+        # power rises with the clock, so halve the grid below: `low` keeps the cap (or is the lowest), `high` does not
+        grid = spec["clocks"]["core_mhz"]
+        low, high = 0, math.ceil((ceiling - grid["lowest"]) / grid["step"])
+        while high - low > 1:
+            middle = (low + high) // 2
+            if at(grid["lowest"] + middle * grid["step"])[1] > governor["cap_w"]:
+                high = middle
+            else:
+                low = middle
+        core_mhz = grid["lowest"] + low * grid["step"]
         time_s, power_w = at(core_mhz)
     if pair[0] == AUTO:
         power_w *= 1 + governor["auto_extra_power"]
-    return State(core_mhz, mem_mhz, ceiling, time_s, power_w, core_mhz < ceiling)
+    return State(core_mhz, mem_mhz, ceiling, time_s, power_w, capped)

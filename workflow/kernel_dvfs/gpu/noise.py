@@ -6,7 +6,7 @@ clock pair) is an assumption that makes selection bias real, as it is on hardwar
 
 import math
 
-from kernel_dvfs.gpu.draws import normal
+from kernel_dvfs.gpu.draws import normals
 from kernel_dvfs.tuples import named
 
 Key = named(
@@ -30,7 +30,10 @@ def factors(noise: dict, seed: int, key: Key, pair, window: int, launch_s: float
     power_sd = math.sqrt(max(energy_sd**2 - time_sd**2, 0.0))
     campaign = (seed, key.campaign, key.workload, key.target, *pair)
     draw = (*campaign, key.repeat, window)
+    time, power = normals(*draw, "noise")
+    time_offset, power_offset = normals(*campaign, "offset")
     offset_sd = noise["offset_sd"]
-    time = time_sd * normal(*draw, "time") + offset_sd * normal(*campaign, "time offset")
-    power = power_sd * normal(*draw, "power") + offset_sd * normal(*campaign, "power offset")
-    return math.exp(time), math.exp(power)
+    return (
+        math.exp(time_sd * time + offset_sd * time_offset),
+        math.exp(power_sd * power + offset_sd * power_offset),
+    )

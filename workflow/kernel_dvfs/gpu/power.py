@@ -10,12 +10,16 @@ V0; B: its DRAM energy. Voltage stands relative to its floor V0 and absorbs leak
 def relative_voltage(core: dict, core_mhz: float) -> float:
     """V/V0 at a core clock: linear between the spec's points, flat below, the last slope above."""
     points = core["v_over_v0"]
-    if core_mhz <= points[0][0]:
-        return points[0][1]
-    # the first point above, or the last one
-    above = next((index for index, (mhz, _) in enumerate(points) if core_mhz <= mhz), len(points) - 1)
-    (low_mhz, low), (high_mhz, high) = points[above - 1 : above + 1]
-    return low + (high - low) * (core_mhz - low_mhz) / (high_mhz - low_mhz)
+    low_mhz, low = points[0]
+    if core_mhz <= low_mhz:
+        return low
+    slope = 0.0
+    for high_mhz, high in points[1:]:
+        slope = (high - low) / (high_mhz - low_mhz)
+        if core_mhz <= high_mhz:
+            return low + slope * (core_mhz - low_mhz)
+        low_mhz, low = high_mhz, high
+    return low + slope * (core_mhz - low_mhz)
 
 
 def static_w(spec: dict, mem_mhz: float, temperature_c: float) -> float:

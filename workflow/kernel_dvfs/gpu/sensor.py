@@ -6,7 +6,7 @@ moves again. What is left of the coarse counter is an edge seen up to one read t
 
 import math
 
-from kernel_dvfs.gpu.draws import normal, uniform
+from kernel_dvfs.gpu.draws import normal, uniform, uniforms
 from kernel_dvfs.tuples import named
 
 Reading = named(
@@ -21,7 +21,8 @@ def read_window(sensor: dict, power_w: float, window_s: float, key: tuple) -> Re
     period_s = sensor["counter_period_s"] * (1 + sensor["period_jitter"] * normal(*key, "period"))
     # from the first edge on, whole periods until the window is over
     true_s = math.ceil(window_s / period_s) * period_s
-    late_s = sensor["read_s"] * (uniform(*key, "late1") - uniform(*key, "late0"))
+    late_start, late_end = uniforms(*key, "late")
+    late_s = sensor["read_s"] * (late_end - late_start)
     start_mj = uniform(*key, "counter")
     energy_mj = math.floor(start_mj + power_w * true_s * 1000)
     return Reading(true_s + late_s, energy_mj)

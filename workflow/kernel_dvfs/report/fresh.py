@@ -7,6 +7,9 @@ pairs of runs, which are not independent. Student's t, as the repeats are few an
 import math
 from collections import defaultdict, namedtuple
 
+# the quantile of Student's t; scipy.stats would take another half second to import
+from scipy.special import stdtrit
+
 from kernel_dvfs.errors import InputError
 
 Change = namedtuple("Change", "mean low high sd repeats values")
@@ -55,14 +58,12 @@ def kernel_changes(comparisons) -> dict:
 
 def interval(values: list) -> Change:
     """Mean and 95 % Student interval of independent values. Raises InputError for fewer than two."""
-    from scipy.stats import t
-
     n = len(values)
     if n < 2:
         raise InputError("an interval needs at least two repeats; raise validation_repeats")
     mean = math.fsum(values) / n
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * sd / math.sqrt(n)
+    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * sd / math.sqrt(n)
     return Change(mean, mean - half, mean + half, sd, n, values)
 
 
