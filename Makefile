@@ -36,10 +36,13 @@ clean:
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12 run" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 
 $(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/requirements.lock
+	@printf '#!/bin/sh\nPYTHONPATH="%s$${PYTHONPATH:+:$$PYTHONPATH}" exec "%s/python" -m kernel_dvfs "$$@"\n' \
+	  "$(CURDIR)/workflow" "$(CURDIR)/$(BIN)" > $(BIN)/kernel-dvfs && chmod +x $(BIN)/kernel-dvfs
 	@touch $@
 
 $(VENV)/dev.stamp: envs/dev.lock $(VENV)/run.stamp

@@ -20,7 +20,7 @@ include: "workflow/rules/report.smk"
 
 
 onstart:
-    lock.hold(".snakemake/kernel-dvfs.lock")
+    start()
 
 
 rule all:

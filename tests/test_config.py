@@ -52,7 +52,10 @@ def test_every_key_is_commented_and_in_the_schema(root):
         ("batch", "many", ["batch", "many"]),
         ("slack_percent", -1, ["slack_percent", "-1", "from 0"]),
         ("tensor_parallel", 3, ["3", "16 heads", "1, 2, 4, 8, 16"]),
-        ("tensor_parallel_degrees", [1, 3], ["3", "16 heads"]),
+        ("tensor_parallel_degrees", [1, 3], ["tensor_parallel_degrees = 3", "1, 2, 4, 8, 16"]),
+        ("window_s", float("inf"), ["window_s", "finite"]),
+        ("slack_percent", 1e-7, ["slack_percent", "decimals"]),
+        ("gpu_overrides", {"governer": {"cap_w": 3}}, ["top level", "governer"]),
         ("data_parallel_batches", [40, 0], ["data_parallel_batches.1", "0", ">= 1"]),
         ("data_parallel_batches", [40, 40], ["data_parallel_batches"]),
         ("gpu", "rtx_9999", ["rtx_9999", "rtx_3080_ti"]),
@@ -94,6 +97,18 @@ def test_text_from_a_command_line_gets_its_type(config, root):
     values = config(grid={"core_mhz": ["1470"], "mem_mhz": "all", "auto": "true"}, batch="20")
     configuration.check(values, root / "workflow/schemas/config.schema.yaml")
     assert values["grid"] == {"core_mhz": [1470], "mem_mhz": "all", "auto": True} and values["batch"] == 20
+
+
+@pytest.mark.parametrize("model", ["gpt3-125m", "gpt3-350m", "gpt3-6.7b", "gpt3-13b", "gpt3-175b"])
+def test_every_model_runs_with_the_shipped_settings(config, tmp_path, model):
+    study = plan(config(model=model), str(tmp_path))
+    assert study.degrees[0] == 1 and len(study.kernels) == 46
+
+
+def test_a_refused_configuration_leaves_no_trace(refused, config, tmp_path):
+    with pytest.raises(InputError):
+        plan(config(tensor_parallel_degrees=[1, 3]), str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_bare_on_or_off_is_what_it_says(config, root):

@@ -31,9 +31,9 @@ def test_an_unknown_command_or_option_exits_with_2(capsys):
 
 
 def test_the_module_runs_as_a_program(root):
+    words = ["choose", "missing.parquet", "--scope", "global", "--objective", "edp", "-o", "x"]
     done = subprocess.run(
-        [sys.executable, "-m", "kernel_dvfs", "choose", "missing.parquet"]
-        + ["--scope", "global", "--objective", "edp", "-o", "x"],
+        [sys.executable, "-m", "kernel_dvfs", *words],
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(root / "workflow")},

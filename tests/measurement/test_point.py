@@ -89,6 +89,14 @@ def test_windows_are_as_long_as_asked_and_count_their_launches(setup):
         assert window["launches"] == pytest.approx(window["duration_s"] / (window["time_us"] * 1e-6), abs=1)
 
 
+def test_a_window_shorter_than_the_pass_still_counts_one_run(setup):
+    short = setup.measurement | {"window_s": 1e-3}
+    bench = Bench(type(setup)(*setup[:-1], short), Target("pass", "forward"), exact=True)
+    windows = bench.point(BASELINE)["windows"]
+    assert {window["launches"] for window in windows} == {1}
+    assert all(window["duration_s"] < window["time_us"] * 1e-6 for window in windows)
+
+
 def test_a_pass_is_about_the_sum_of_its_rows(setup):
     """Not exactly: the cap acts on the mean power of the pass, so its capped rows may run a little faster."""
     pair = Pair(1260, 9251)

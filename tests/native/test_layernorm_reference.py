@@ -56,9 +56,7 @@ def data(M, C, seed=0):
 
 def run_backward(cpu, x):
     _, mean, rstd = cpu.layernorm_forward(x["inp"], x["gamma"], x["beta"], EPS)
-    return cpu.layernorm_backward(
-        x["dout"], x["inp"], x["gamma"], mean, rstd, x["dinp"], x["dgamma"], x["dbeta"]
-    )
+    return cpu.layernorm_backward(x["dout"], x["inp"], x["gamma"], mean, rstd, x["dinp"], x["dgamma"], x["dbeta"])
 
 
 def doubles(x):
@@ -143,9 +141,7 @@ def add_bf16(cpu, left, right):
     """left + right by the one store of backward that is a bare sum: dbeta_out = dbeta_in + dout, M = 1."""
     C = len(left)
     ones, scalar = bf16(np.ones(C)), np.ones(1, np.float32)
-    _, _, dbeta = cpu.layernorm_backward(
-        right[None, :], ones[None, :], ones, scalar, scalar, ones[None, :], ones, left
-    )
+    _, _, dbeta = cpu.layernorm_backward(right[None, :], ones[None, :], ones, scalar, scalar, ones[None, :], ones, left)
     return dbeta
 
 
@@ -275,9 +271,7 @@ def test_backward_refuses_every_argument_of_a_wrong_shape_or_type(cpu, name):
     cpu.layernorm_backward(**good)
     for bad in (good[name].astype(np.float64), np.concatenate([good[name]] * 2)):
         # a longer dout is believed, and inp held against it
-        with pytest.raises(
-            ValueError, match=r"layernorm_backward: \w+ is float(32|64) \([\d, ]+\), expected"
-        ):
+        with pytest.raises(ValueError, match=r"layernorm_backward: \w+ is float(32|64) \([\d, ]+\), expected"):
             cpu.layernorm_backward(**{**good, name: bad})
 
 

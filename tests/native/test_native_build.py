@@ -46,9 +46,7 @@ def test_a_build_says_what_made_it_and_compiles_without_a_warning(results):
     assert "-ffp-contract=off" in record["flags"]["c"]
     assert not {"-ffast-math", "-Ofast", "-march=native"} & {*record["flags"]["c"], *record["flags"]["cxx"]}
     assert "warning" not in (out_dir / "cpu.log").read_text(encoding="utf-8").lower()
-    assert "/" not in (out_dir / "cpu" / "build.json").read_text(encoding="utf-8").replace(
-        record["schema"], ""
-    )
+    assert "/" not in (out_dir / "cpu" / "build.json").read_text(encoding="utf-8").replace(record["schema"], "")
 
 
 def test_every_source_of_the_project_is_watched(root):

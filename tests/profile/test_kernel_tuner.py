@@ -76,9 +76,7 @@ def test_failed_configurations_are_left_out_and_counted(write):
 
 def test_a_cache_has_no_baseline_until_the_user_names_one(write):
     path = write(cache(CLOCKS, ENTRIES))
-    with pytest.raises(
-        InputError, match=r"vector_add\.json, configuration 128,1080,7001: .*no baseline.*highest"
-    ):
+    with pytest.raises(InputError, match=r"vector_add\.json, configuration 128,1080,7001: .*no baseline.*highest"):
         import_table(path)
     imported = import_table(path, reference="1560,405")
     assert imported.columns["is_baseline"] == [False, False, True]
@@ -133,9 +131,7 @@ def test_energy_is_power_times_time_where_only_power_was_observed(write):
 def test_t4_results_are_read_like_a_cache(write):
     results = []
     for values in ENTRIES:
-        measurements = [
-            {"name": name, "value": values[name], "unit": ""} for name in values if name not in CLOCKS
-        ]
+        measurements = [{"name": name, "value": values[name], "unit": ""} for name in values if name not in CLOCKS]
         failed = isinstance(values["time"], str)
         results.append(
             {

@@ -46,9 +46,7 @@ def test_the_power_cap_of_the_a100_pcie_is_part_of_each_point(measured):
     imported = import_table(measured("a100pcie_clock_powercap.csv"))
     assert imported.settings == ["core_mhz", "mem_mhz", "power_cap_w"]
     columns = imported.columns
-    points = zip(
-        columns["target"], columns["core_mhz"], columns["power_cap_w"], columns["is_baseline"], strict=True
-    )
+    points = zip(columns["target"], columns["core_mhz"], columns["power_cap_w"], columns["is_baseline"], strict=True)
     points = list(points)
     assert len({point[:3] for point in points}) == 140
     assert {point[1:3] for point in points if point[3]} == {(1410.0, 300.0)}

@@ -234,18 +234,14 @@ def test_a_core_clock_alone_names_the_reference_of_a_gpu_with_one_memory_clock(c
     assert imported.columns["is_baseline"] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "reference", ["", "fast", "1410,877,5", "-1,877", "nan", "power_cap_w=300", "1410;877"]
-)
+@pytest.mark.parametrize("reference", ["", "fast", "1410,877,5", "-1,877", "nan", "power_cap_w=300", "1410;877"])
 def test_a_reference_that_is_none_gets_one_line(csv_table, reference):
     with pytest.raises(InputError, match="reference"):
         import_table(csv_table(*GRID, header=NO_BASELINE), reference=reference)
 
 
 def test_a_reference_that_a_kernel_lacks_names_the_kernel(csv_table):
-    with pytest.raises(
-        InputError, match=r"line 2: kernel k .* no point at reference 1200,877; .* up to 1410,877"
-    ):
+    with pytest.raises(InputError, match=r"line 2: kernel k .* no point at reference 1200,877; .* up to 1410,877"):
         import_table(csv_table(*GRID, header=NO_BASELINE), reference="1200,877")
 
 

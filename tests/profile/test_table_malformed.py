@@ -21,9 +21,7 @@ def table(*rows, header=HEADER):
 def without(column):
     names = HEADER.split(",")
     keep = [i for i, name in enumerate(names) if name != column]
-    return table(*(",".join(row.split(",")[i] for i in keep) for row in (HEADER, AUTO, PLAIN))).split(
-        "\n", 1
-    )[1]
+    return table(*(",".join(row.split(",")[i] for i in keep) for row in (HEADER, AUTO, PLAIN))).split("\n", 1)[1]
 
 
 CASES = {

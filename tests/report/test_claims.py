@@ -96,7 +96,12 @@ class Study:
             "baseline_time": 1.0,
             "baseline_energy": 1.0,
             "targets": chosen,
+            "workload": {"setup": self.setup.digest} if getattr(self, "setup", None) else {},
         }
+        columns = ("granularity", "scope", "objective", "slack_percent", "status", "weights")
+        self.strategies = getattr(self, "strategies", {})
+        self.strategies[name] = {column: (content | more)[column] for column in columns} | {"schedule": name}
+        self.table("strategies", *self.strategies.values())
         return self.file(f"schedules/{name}.json", json.dumps(content | more))
 
     def table(self, name, *rows):
@@ -121,7 +126,7 @@ class Study:
         for target in self.targets["kernel"]:
             for repeat in range(repeats):
                 t0, t1, e0, e1 = chosen(target, repeat)
-                auto, best = ({"summary": {"time_us": t * 1e6, "energy_mj": e * 1e3}} for t, e in ((t0, e0), (t1, e1)))
+                auto, best = (_point(t, e) for t, e in ((t0, e0), (t1, e1)))
                 comparison = {"target": target, "repeat": repeat, "points": [auto, best, best, auto]}
                 files.setdefault(f"repeat-{repeat}" if folder == "validation" else target, []).append(comparison)
         for name, comparisons in files.items():
@@ -143,6 +148,18 @@ class Study:
 
     def verdict(self, number):
         return self.row(number)["verdict"]
+
+
+def _point(time_s, energy_j):
+    """A point of a comparison."""
+    summary = {"n": 3, "time_us": time_s * 1e6, "time_sd_us": 0.0, "energy_mj": energy_j * 1e3, "energy_sd_mj": 0.0}
+    return {
+        "request": {"core_mhz": "auto", "mem_mhz": "auto"},
+        "reached": {"core_mhz": AT_AUTO[0], "mem_mhz": AT_AUTO[1], "alias_of": None},
+        "summary": summary,
+        "verdict": "ok",
+        "reasons": [],
+    }
 
 
 def _mhz(clock):

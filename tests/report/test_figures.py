@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.text import Text
 from PIL import Image
 
@@ -101,7 +101,11 @@ def carried_table(column, values):
             "energy_low_percent": [-7.6, -7.5, -6.1],
             "energy_high_percent": [-7.4, -7.3, -5.9],
             "reoptimised_time_change_percent": [0.2, 0.1, 0.2],
+            "reoptimised_time_low_percent": [0.1, 0.0, 0.1],
+            "reoptimised_time_high_percent": [0.3, 0.2, 0.3],
             "reoptimised_energy_change_percent": [-7.5, -7.6, -6.5],
+            "reoptimised_energy_low_percent": [-7.6, -7.7, -6.6],
+            "reoptimised_energy_high_percent": [-7.4, -7.5, -6.4],
         }
     )
 
@@ -160,7 +164,6 @@ def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
         assert (tmp_path / "figures" / f"{name}.{form}").read_bytes() == (drawn / f"{name}.{form}").read_bytes()
 
 
-
 def test_waste_discards_every_loss_and_ignores_time_gained():
     waste = fig2_desirability.scores().query("rule == 'waste'")
     gain = (waste.time_saved_percent >= 0) & (waste.energy_saved_percent > 0)
@@ -211,15 +214,46 @@ def test_a_curve_ends_at_the_edge_of_its_view():
     assert there[-1][0] == back[0][0] == 1
 
 
-def test_a_pass_measured_at_auto_only_is_still_drawn(tmp_path):
+# what is left of the pairs in a small study, beside auto
+SMALL = {
+    "auto only": [],
+    "one core clock": [(1470, 9251, 1.1, 0.8, "ok")],
+    "one core clock and auto": [
+        (1470, 9251, 1.1, 0.8, "ok"),
+        (1470, None, 1.08, 0.82, "ok"),
+        (None, 9251, 1.01, 0.99, "ok"),
+    ],
+    "two core clocks": [(1470, 9251, 1.1, 0.8, "ok"), (1680, 9251, 1.05, 0.85, "ok")],
+    "all far from auto": [(210, 405, 7.0, 1.4, "ok"), (420, 405, 6.0, 1.3, "ok")],
+    "no core clock": [(None, 9251, 1.1, 0.9, "ok")],
+    "one pair like auto": [(1470, 9251, 1.0, 1.0, "ok")],
+}
+
+
+@pytest.mark.parametrize("pairs", SMALL.values(), ids=SMALL)
+def test_a_pass_of_few_pairs_is_still_drawn_and_none_need_be_better_than_auto(pairs, tmp_path):
     results = write(
         tmp_path,
-        list(rows_of("pass", "forward", PASS[:1], 1.0, 1.0)),
+        list(rows_of("pass", "forward", [PASS[0], *pairs], 1.0, 1.0)),
         {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"},
         {"name": "toy"},
     )
     plot = passes.draw(results, "forward")
     assert "no pair" in plot.labels.caption
+    assert (plot.data.view == "all pairs").sum() == 1 + len(pairs)
+    plot.draw()
+
+
+def test_pairs_that_all_beat_auto_are_drawn(tmp_path):
+    pairs = [PASS[0], (1470, 9251, 0.99, 0.8, "ok"), (1680, 9251, 0.98, 0.85, "ok")]
+    results = write(
+        tmp_path,
+        list(rows_of("pass", "forward", pairs, 1.0, 1.0)),
+        {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"},
+        {"name": "toy"},
+    )
+    plot = passes.draw(results, "forward")
+    assert "2 pairs" in plot.labels.caption
     plot.draw()
 
 
@@ -281,13 +315,57 @@ def test_a_carried_schedule_stands_beside_the_one_chosen_anew(study):
     assert frame.value.cat.categories.tolist() == [40, 20, 1]
     count = frame.groupby("series", observed=True).size()
     assert count.to_dict() == {carried.CARRIED: 6, carried.ANEW: 6, carried.CLAIMED: 2}
-    assert frame[frame.series == carried.CARRIED].low.notna().all()
+    assert frame[frame.series != carried.CLAIMED].low.notna().all()
+    assert frame[frame.series == carried.CLAIMED].low.isna().all()
     assert frame[frame.series == carried.CLAIMED].change.tolist() == [0.0, -8.0]
 
 
 def test_a_study_without_a_choice_anew_shows_none():
     table = carried_table("batch", [40, 20, 1]).filter(regex="^(?!reoptimised)")
     assert carried.ANEW not in set(carried.changes(table, "batch").series)
+
+
+def test_a_caption_names_the_series_with_bars(study):
+    caption = plot_of("fig7_data_parallelism", study).labels.caption
+    assert caption == "Fresh repeats, but for the claim.\nBars (carried over, chosen anew): 95 % interval."
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_title_subtitle_and_caption_are_not_cut_off(name, study):
+    plot = plot_of(name, study)
+    figure = plot.draw()
+    figure.canvas.draw()
+    whole = [plot.labels.title, plot.labels.subtitle, plot.labels.get("caption", "")]
+    shown = {text.get_text(): text.get_window_extent() for text in figure.findobj(Text)}
+    for text in filter(None, whole):
+        assert shown[text].x0 >= 0 and shown[text].x1 <= figure.bbox.width, text
+
+
+def small_folder(study, folder, table, frame):
+    """A results folder with the profile of `study` and one table."""
+    shutil.copy(study / "profile.parquet", folder)
+    (folder / "tables").mkdir()
+    frame.to_csv(folder / f"tables/{table}.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize("bars", [True, False])
+def test_a_single_batch_is_drawn_with_or_without_bars(bars, study, tmp_path):
+    table = carried_table("batch", [40, 20, 1])[:1]
+    if not bars:
+        table = table.filter(regex="change|batch")
+    plot = plot_of("fig7_data_parallelism", small_folder(study, tmp_path, "data_parallelism", table))
+    assert ("Bars" in plot.labels.caption) is bars
+    plot.draw()
+
+
+@pytest.mark.parametrize("scopes", [["global"], ["local"], ["global", "local"]])
+def test_a_single_slack_is_a_point_of_each_scope(scopes, study, tmp_path):
+    table = pd.DataFrame({"scope": scopes, "slack_percent": 5.0, "energy_change_percent": -2.0})
+    plot = plot_of("fig6_relaxed_waste", small_folder(study, tmp_path, "relaxed", table))
+    (panel,) = plot.draw().axes
+    marks = [mark for mark in panel.collections if isinstance(mark, PathCollection)]
+    assert sum(len(mark.get_offsets()) for mark in marks) == len(scopes)
 
 
 def test_a_missing_table_is_named(tmp_path, capsys):

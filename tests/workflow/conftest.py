@@ -22,26 +22,30 @@ FOLDER = Path("results/sim-rtx-3080-ti/gpt3-xl-b40-tp1")
 RECORDS = 48 * 4
 
 
-def command(directory, *targets, config=(), dry=False, options=()) -> list:
-    """A snakemake command line on the repository's Snakefile in another working directory."""
-    words = [sys.executable, "-m", "snakemake", "--cores", "2", "--directory", str(directory), *options]
-    words += ["--snakefile", str(ROOT / "Snakefile"), "--workflow-profile", str(ROOT / "profiles/default")]
+def command(*targets, config=(), dry=False, options=()) -> list:
+    """A snakemake command line for a clone, as a user would type it there."""
+    words = [sys.executable, "-m", "snakemake", "--cores", "2", *options]
     if dry:
         words.append("--dry-run")
-    # a later --config key wins
-    return [
-        *words,
-        "--config",
-        *{each.partition("=")[0]: each for each in (*REDUCED, *config)}.values(),
-        "--",
-        *targets,
-    ]
+    # a later value of a key wins
+    settings = {each.partition("=")[0]: each for each in (*REDUCED, *config)}.values()
+    return [*words, "--config", *settings, "--", *targets]
+
+
+def clone(directory: Path) -> Path:
+    """The files of the repository that a run reads, in a folder of their own."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("Snakefile", "config.yaml"):
+        shutil.copy2(ROOT / name, directory)
+    for name in ("workflow", "profiles", "native", "envs"):
+        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return directory
 
 
 def snakemake(directory, *targets, check=True, **more) -> subprocess.CompletedProcess:
-    """Run it; the finished process with all its output in stdout."""
+    """Run it in a clone; the finished process with all its output in stdout."""
     done = subprocess.run(
-        command(directory, *targets, **more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory
+        command(*targets, **more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory
     )
     if check:
         assert done.returncode == 0, done.stdout[-4000:]
@@ -58,15 +62,15 @@ def planned(directory, *targets, **more) -> dict:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory) -> Path:
-    """A working directory in which the reduced study is complete. Not to be changed: use `study`."""
-    directory = tmp_path_factory.mktemp("finished")
+    """A clone in which the reduced study is complete. Not to be changed: use `study`."""
+    directory = clone(tmp_path_factory.mktemp("finished") / "clone")
     snakemake(directory, "all")
     return directory
 
 
 @pytest.fixture
 def study(finished, tmp_path) -> Path:
-    """A copy of the complete study, times of files included, to change."""
-    directory = tmp_path / "study"
+    """A copy of it, times of files included, to change."""
+    directory = tmp_path / "clone"
     shutil.copytree(finished, directory, symlinks=True)
     return directory

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import FOLDER, RECORDS, ROOT, command, planned, snakemake
+from conftest import FOLDER, RECORDS, ROOT, clone, command, planned, snakemake
 
 pytestmark = pytest.mark.workflow
 
@@ -41,15 +41,20 @@ def test_another_way_to_choose_does_not_repeat_the_sweep(study, change):
     assert not {"measure", "pool_records", "sweep_variant"} & set(jobs)
 
 
+A4000 = ("gpu=rtx_a4000", "grid={core_mhz: [1470], mem_mhz: [7001], auto: true}")
+
+
 def test_another_gpu_measures_its_own_and_keeps_the_first(study):
-    there = planned(study, config=["gpu=rtx_a4000", "grid={core_mhz: [1470], mem_mhz: [7001], auto: true}"])
-    assert there["measure"] == RECORDS
+    assert planned(study, config=A4000)["measure"] == RECORDS
     before = {path: path.stat().st_mtime_ns for path in (study / FOLDER).rglob("*") if path.is_file()}
-    snakemake(
-        study, "profile", config=["gpu=rtx_a4000", "grid={core_mhz: [1470], mem_mhz: [7001], auto: true}", "windows=3"]
-    )
+    snakemake(study, "choose", config=A4000)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert planned(study) == {}, "back on the first GPU nothing is to be done"
+    back = planned(study)
+    # the first GPU's claims about other GPUs, and the table of all GPUs, have something new to say
+    assert back == {"table_claims": 1, "compare_gpus": 1}
+    snakemake(study)
+    assert "RTX A4000" in (study / "results/comparison/gpus.csv").read_text()
+    assert planned(study) == {}
 
 
 def test_a_deleted_record_is_measured_again_alone_with_what_depends_on_it(study):
@@ -81,23 +86,38 @@ def test_a_finer_grid_measures_only_the_new_pairs(study):
     assert planned(study, config=[finer])["measure"] == 48 * 2
 
 
-def test_a_caption_renders_the_report_alone_again(study):
-    """Captions are read by `snakemake --report`; no job depends on them."""
-    caption = ROOT / "workflow/report/fig5_kernels.rst"
-    times = caption.stat()
-    try:
-        os.utime(caption)
-        assert planned(study) == {}
-    finally:
-        os.utime(caption, ns=(times.st_atime_ns, times.st_mtime_ns))
+def test_a_new_caption_is_in_the_report_and_nothing_else_runs(study):
+    (study / "workflow/report/fig5_kernels.rst").write_text("Figure 5. A caption like no other.")
+    assert planned(study) == {}
+    snakemake(study, options=["--report", "report.html"])
+    assert "A caption like no other" in (study / "report.html").read_text()
+
+
+@pytest.mark.parametrize("weights", ["equal-time"])
+def test_table_2_compares_the_weights_that_are_asked_for(study, weights):
+    snakemake(study, "report", config=[f"weights={weights}"])
+    table = (study / FOLDER / "tables/strategies.csv").read_text()
+    assert f",{weights}," in table and ",counts," not in table
+
+
+def test_llmc_rows_differ_between_degrees_and_carry_over_all_the_same(tmp_path):
+    directory = clone(tmp_path / "clone")
+    config = ["bias_split=llmc", "data_parallel_batches=[]", "auto_repeats=1"]
+    jobs = planned(directory, "report", config=config)
+    assert jobs["carry_over"] == 48, "degree 2 has two more rows than degree 1"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_is_completed_without_repeating_what_was_done(tmp_path, how):
+    directory = clone(tmp_path / "clone")
     running = subprocess.Popen(
-        command(tmp_path, "profile"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command("profile"),
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
-    folder = tmp_path / FOLDER / "measurements"
+    folder = directory / FOLDER / "measurements"
     deadline = time.monotonic() + 60
     while len(list(folder.glob("*/*/*/r0.json"))) < 40:
         assert running.poll() is None and time.monotonic() < deadline, "the run should be measuring"
@@ -109,12 +129,12 @@ def test_an_interrupted_run_is_completed_without_repeating_what_was_done(tmp_pat
     running.wait(timeout=60)
     done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/r0.json")}
     assert 40 <= len(done) < RECORDS
-    snakemake(tmp_path, "profile")
+    snakemake(directory, "profile")
     repeated = [path for path, written in done.items() if path.stat().st_mtime_ns != written]
     # the jobs that were running at the kill are made again, finished ones are not
     assert len(repeated) <= 2
     assert len(list(folder.glob("*/*/*/r0.json"))) == RECORDS
-    assert (tmp_path / FOLDER / "profile.parquet").exists()
+    assert (directory / FOLDER / "profile.parquet").exists()
 
 
 def test_two_runs_in_one_folder_do_not_disturb_each_other(study):
@@ -129,7 +149,8 @@ def test_two_runs_in_one_folder_do_not_disturb_each_other(study):
     try:
         assert holder.stdout.readline().strip() == "held"
         said = snakemake(study, check=False)
-        assert said.returncode != 0 and f"process {holder.pid}" in said.stdout
+        assert said.returncode != 0 and f"error: another run (process {holder.pid})" in said.stdout
+        assert "Traceback" not in said.stdout and 'File "' not in said.stdout
     finally:
         holder.communicate("\n", timeout=10)
     assert snakemake(study).returncode == 0

@@ -200,10 +200,7 @@ def test_a_model_can_be_given_as_a_shape():
         ),
         (
             {"tensor_parallel": 3, "model": "gpt3-125m"},
-            (
-                "tensor_parallel 3 does not divide the 12 heads and 1024 positions of gpt3-125m: "
-                "allowed are 1, 2, 4"
-            ),
+            ("tensor_parallel 3 does not divide the 12 heads and 1024 positions of gpt3-125m: allowed are 1, 2, 4"),
         ),
         ({"bias_split": "auto"}, "bias_split 'auto' is unknown: allowed are table1, llmc"),
         ({"row_parallel_bias": "all"}, "row_parallel_bias 'all' is unknown: allowed are sequence, gathered"),

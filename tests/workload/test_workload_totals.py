@@ -24,8 +24,7 @@ def byte(rows):
 def roofline_ms(rows, peaks):
     tensor, fp32, dram = peaks
     return 1e3 * sum(
-        row.multiplicity
-        * max(row.tensor_flop / tensor, row.fp32_flop / fp32, (row.read_byte + row.write_byte) / dram)
+        row.multiplicity * max(row.tensor_flop / tensor, row.fp32_flop / fp32, (row.read_byte + row.write_byte) / dram)
         for row in rows
     )
 

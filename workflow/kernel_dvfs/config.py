@@ -3,6 +3,7 @@
 Knows the schema's language, not what the keys are for; what only a GPU or a model can tell is checked by `study`.
 """
 
+import math
 from difflib import get_close_matches
 
 import yaml
@@ -25,9 +26,22 @@ def check(config: dict, schema_path: str) -> None:
     if isinstance(native, dict):
         # YAML reads a bare on or off as a boolean
         native.update({key: {True: "on", False: "off"}.get(value, value) for key, value in native.items()})
+    _refuse_infinite(config)
     errors = sorted(Draft202012Validator(schema).iter_errors(config), key=lambda error: list(map(str, error.path)))
     if errors:
         raise InputError(f"config: {_line(errors[0])}")
+
+
+def _refuse_infinite(value, key: str = "") -> None:
+    """YAML knows .nan and .inf, no key does."""
+    if isinstance(value, dict):
+        for name, child in value.items():
+            _refuse_infinite(child, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list):
+        for number, child in enumerate(value):
+            _refuse_infinite(child, f"{key}.{number}")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"config: {key} = {value} is not possible; allowed: a finite number")
 
 
 def _typed(value):

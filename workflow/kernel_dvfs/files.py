@@ -21,10 +21,12 @@ class whole:
         return self.temporary
 
     def __exit__(self, kind, error, trace) -> None:
-        if kind is None:
-            os.replace(self.temporary, self.path)
-        elif os.path.exists(self.temporary):
-            os.unlink(self.temporary)
+        try:
+            if kind is None:
+                os.replace(self.temporary, self.path)
+        finally:
+            if os.path.exists(self.temporary):
+                os.unlink(self.temporary)
 
 
 def write_text(path, text: str) -> None:

@@ -14,5 +14,6 @@ TABLE_FORMATS = {
 }
 FIGURE_FORMATS = ("pdf", "png")
 
-# the schedule that is validated and carried over
+# the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"
+PASS_STRICT = "pass-global-waste-slack0"

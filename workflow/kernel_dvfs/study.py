@@ -1,7 +1,7 @@
 """From a checked configuration to what is to be made: which GPU, which workload, which points, which schedules.
 
-The one place that turns options into names of folders and targets. Knows no Snakemake and no file formats but the
-setup's.
+The planner above the road: the one place that turns options into names of folders and targets. Knows no Snakemake
+and no file formats but the setup's.
 """
 
 import hashlib
@@ -17,20 +17,24 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.measurement import setup
+from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import kernel_rows
 
 Study = namedtuple(
-    "Study", "kind gpu workload folder table setup kernels passes pairs omitted variants tensor_energy_pj"
+    "Study",
+    "kind gpu workload folder table setup kernels passes pairs omitted schedules variants batches degrees "
+    "tensor_energy_pj tensor_energies_pj",
 )
 Study.__doc__ = """kind: simulated or table. gpu, workload: names of the results folders; folder: both joined.
 table: path of a measured table or None. setup: path of the setup file, None for a table. kernels, passes: names of
-the targets. pairs: Pair list of the sweep, baseline first; omitted: [(Pair, reason)]. variants: {name: Variant}.
-tensor_energy_pj: the spec's own energy of a tensor-core FLOP, None for a table."""
+the targets. pairs: Pair list of the sweep, baseline first; omitted: [(Pair, reason)]. schedules: names of those that
+Table 2 compares. variants: {name: Variant}. batches, degrees: where the schedule is carried to. tensor_energy_pj: the
+spec's own energy of a tensor-core FLOP, None for a table; tensor_energies_pj: those the headline is repeated for."""
 
-Variant = namedtuple("Variant", "setup study value")
+Variant = namedtuple("Variant", "setup study value kernels")
 Variant.__doc__ = """The same workload at another batch, degree or tensor-core energy. setup: path of its setup file;
-study: `batch`, `tp` or `tensor-energy`; value: the batch, the degree, or pJ per FLOP."""
+study: `batch`, `tp` or `tensor-energy`; value: the batch, the degree, or pJ per FLOP; kernels: ids of its rows."""
 
 # options that change the work and so stand in the workload's name when they differ from these
 _DEFAULT_WORK = {
@@ -40,13 +44,9 @@ _DEFAULT_WORK = {
     "token_ids_zipf": None,
 }
 _PROTOCOL = ("warmup_s", "window_s", "windows", "seed")
-
-
-def workload_name(options: dict) -> str:
-    """`<model>-b<batch>-tp<degree>`, and every other option that changes the work where it is not the default."""
-    name = f"{options['model']}-b{options['batch']}-tp{options['tensor_parallel']}"
-    extra = [f"-{key.replace('_', '-')}-{options[key]}" for key in _DEFAULT_WORK if options[key] != _DEFAULT_WORK[key]]
-    return name + "".join(extra)
+# the degrees of the paper's study, where the model allows them
+_DEGREES = (1, 2, 4, 8, 16)
+_DEFAULT_WEIGHTS = {"simulated": "counts", "table": "raw"}
 
 
 def load(path: str) -> dict:
@@ -68,7 +68,7 @@ def plan(config: dict, results: str = "results") -> Study:
     """
     gpu = config["gpu"]
     if isinstance(gpu, dict):
-        return _table(gpu, results)
+        return _table(config, results)
     if gpu.partition(":")[0] == "nvml":
         raise InputError(
             "config: gpu = 'nvml': real GPUs are not part of this version yet; allowed: a simulated GPU "
@@ -80,27 +80,85 @@ def plan(config: dict, results: str = "results") -> Study:
         raise InputError(f"config: {error}") from None
 
 
-def schedule_names(granularities: list, slack_percent: float) -> list:
-    """The schedules of a study: granularity x scope x objective, strict waste always, relaxed where it is asked for."""
-    slacks = [0] if slack_percent == 0 else [0, slack_percent]
-    objectives = [f"waste-slack{slack:g}" for slack in slacks] + ["edp", "energy"]
+def workload_name(options: dict) -> str:
+    """`<model>-b<batch>-tp<degree>`, and every other option that changes the work where it is not the default."""
+    name = f"{options['model']}-b{options['batch']}-tp{options['tensor_parallel']}"
+    extra = [f"-{key.replace('_', '-')}-{options[key]}" for key in _DEFAULT_WORK if options[key] != _DEFAULT_WORK[key]]
+    return name + "".join(extra)
+
+
+def schedule_names(granularities: list, slack_percent: float, weights: str = "") -> list:
+    """The schedules that Table 2 compares: granularity x scope x objective; strict waste always, relaxed if asked for.
+
+    weights: the end of each name, `-equal-time`, or nothing for the default. Raises InputError for a slack that a
+    file's name cannot say.
+    """
+    slack = f"{slack_percent:.6f}".rstrip("0").rstrip(".")
+    if float(slack) != slack_percent:
+        raise InputError(f"config: slack_percent = {slack_percent!r} is not possible; allowed: at most six decimals")
+    slacks = ["0"] if slack == "0" else ["0", slack]
+    objectives = [f"waste-slack{slack}" for slack in slacks] + ["edp", "energy"]
     return [
-        f"{granularity}-{scope}-{objective}"
+        f"{granularity}-{scope}-{objective}{weights}"
         for granularity in granularities
         for scope in ("single", "local", "global")
         for objective in objectives
     ]
 
 
-def _table(gpu: dict, results: str) -> Study:
+def clocks_argument(pairs: list) -> str:
+    """The pairs of a sweep as one word for a command line: `auto-auto,210-405,...`."""
+    return ",".join(label(pair) for pair in pairs)
+
+
+def repeats(pair, auto_repeats: int) -> int:
+    """How often a sweep measures a pair: the baseline often, everything else once."""
+    return auto_repeats if pair == BASELINE else 1
+
+
+def import_options(gpu: dict) -> str:
+    """The options of a table GPU on the command line of `kernel-dvfs import`."""
+    words = []
+    if gpu.get("name"):
+        words += ["--name", gpu["name"]]
+    if gpu.get("reference") is not None:
+        reference = gpu["reference"]
+        words += ["--reference", ",".join(map(str, reference)) if isinstance(reference, list) else str(reference)]
+    if gpu.get("settings"):
+        words += ["--settings", *gpu["settings"]]
+    return shlex.join(words)
+
+
+def _weights(config: dict, kind: str) -> str:
+    weights = config["weights"]
+    return "" if weights in (None, _DEFAULT_WEIGHTS[kind]) else f"-{weights}"
+
+
+def _table(config: dict, results: str) -> Study:
     from kernel_dvfs.profile.table import gpu_slug
 
+    gpu = config["gpu"]
     if not Path(gpu["path"]).is_file():
         raise InputError(f"config: gpu.path = '{gpu['path']}': no such file; allowed: a CSV or Parquet table")
-    slug = gpu_slug(gpu["path"], gpu.get("name"))
-    workload = "as-measured"
-    folder = f"{results}/{slug}/{workload}"
-    return Study("table", slug, workload, folder, gpu["path"], None, [], [], [], [], {}, None)
+    slug, workload = gpu_slug(gpu["path"], gpu.get("name")), "as-measured"
+    return Study(
+        kind="table",
+        gpu=slug,
+        workload=workload,
+        folder=f"{results}/{slug}/{workload}",
+        table=gpu["path"],
+        setup=None,
+        kernels=[],
+        passes=[],
+        pairs=[],
+        omitted=[],
+        schedules=schedule_names(["kernel"], config["slack_percent"], _weights(config, "table")),
+        variants={},
+        batches=[],
+        degrees=[],
+        tensor_energy_pj=None,
+        tensor_energies_pj=[],
+    )
 
 
 def _simulated(config: dict, results: str) -> Study:
@@ -110,49 +168,71 @@ def _simulated(config: dict, results: str) -> Study:
     if overrides:
         slug += "-" + hashlib.sha256(json.dumps(overrides, sort_keys=True).encode()).hexdigest()[:6]
     pairs, omitted = sweep_pairs(spec["clocks"], config["grid"])
-    workload = workload_name(config)
-    folder = f"{results}/{slug}/{workload}"
+    folder = f"{results}/{slug}/{workload_name(config)}"
+    rows = _rows(config, spec)
+    degrees = _degrees(config)
+    own_pj = spec["energy_pj"]["tensor_bf16_flop"]
+    energies_pj = config["tensor_energy_pj"]
+    if energies_pj is None:
+        energies_pj = gpu_spec.tensor_energy_range_pj(config["gpu"])
 
-    def stored(spec, **changed):
-        options = config | changed
-        rows = _rows(options, spec)
+    # all is worked out before anything is written: a refused configuration leaves no trace
+    others = {f"batch-{value}": ("batch", value, spec, {"batch": value}) for value in config["data_parallel_batches"]}
+    others |= {f"tp-{value}": ("tp", value, spec, {"tensor_parallel": value}) for value in degrees}
+    for name in (f"batch-{config['batch']}", f"tp-{config['tensor_parallel']}"):
+        others.pop(name, None)
+    for value in energies_pj:
+        if value != own_pj:
+            energy = overrides.get("energy_pj", {}) | {"tensor_bf16_flop": value}
+            other = gpu_spec.resolve(config["gpu"], overrides | {"energy_pj": energy})
+            others[f"tensor-energy-{value:g}"] = ("tensor-energy", value, other, {})
+    worked_out = {
+        name: (study, value, other, config | changed, _rows(config | changed, other))
+        for name, (study, value, other, changed) in others.items()
+    }
+
+    def stored(spec, options, rows):
         gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
         protocol = {key: config[key] for key in _PROTOCOL}
-        return rows, setup.store(f"{folder}/setup", gpu, _workload(options), _targets(rows, options), protocol)
+        return setup.store(f"{folder}/setup", gpu, _workload(options), _targets(rows, options), protocol)
 
-    rows, path = stored(spec)
-    variants = {}
-    for study, key, values in (
-        ("batch", "batch", config["data_parallel_batches"]),
-        ("tp", "tensor_parallel", config["tensor_parallel_degrees"]),
-    ):
-        for value in values:
-            if value != config[key]:
-                variants[f"{study}-{value}"] = Variant(stored(spec, **{key: value})[1], study, value)
-    own = spec["energy_pj"]["tensor_bf16_flop"]
-    for value in set(config["tensor_energy_pj"]) - {own}:
-        other = gpu_spec.resolve(
-            config["gpu"], overrides | {"energy_pj": _energy(overrides) | {"tensor_bf16_flop": value}}
-        )
-        variants[f"tensor-energy-{value:g}"] = Variant(stored(other)[1], "tensor-energy", value)
+    names = list(passes(rows, config["pass_boundary"]))
     return Study(
         kind="simulated",
         gpu=slug,
-        workload=workload,
+        workload=workload_name(config),
         folder=folder,
         table=None,
-        setup=path,
+        setup=stored(spec, config, rows),
         kernels=[row.id for row in rows],
-        passes=list(passes(rows, config["pass_boundary"])),
+        passes=names,
         pairs=pairs,
         omitted=omitted,
-        variants=variants,
-        tensor_energy_pj=spec["energy_pj"]["tensor_bf16_flop"],
+        schedules=schedule_names(["pass", "kernel"], config["slack_percent"], _weights(config, "simulated")),
+        variants={
+            name: Variant(stored(other, options, rows), study, value, [row.id for row in rows])
+            for name, (study, value, other, options, rows) in worked_out.items()
+        },
+        batches=config["data_parallel_batches"],
+        degrees=degrees,
+        tensor_energy_pj=own_pj,
+        tensor_energies_pj=energies_pj,
     )
 
 
-def _energy(overrides: dict) -> dict:
-    return overrides.get("energy_pj", {})
+def _degrees(config: dict) -> list:
+    """The tensor-parallel degrees of the study; null in the configuration: the paper's, where the model allows them."""
+    possible = tensor_parallel_degrees(model(config["model"]))
+    degrees = config["tensor_parallel_degrees"]
+    if degrees is None:
+        return [degree for degree in _DEGREES if degree in possible]
+    for degree in degrees:
+        if degree not in possible:
+            raise InputError(
+                f"tensor_parallel_degrees = {degree} is not possible for {config['model']}; "
+                f"allowed: {', '.join(map(str, possible))}"
+            )
+    return degrees
 
 
 def _rows(options: dict, spec: dict) -> list:
@@ -187,25 +267,3 @@ def _targets(rows: list, options: dict) -> dict:
         for row in rows
     }
     return {"kernel": kernels, "pass": passes(rows, options["pass_boundary"])}
-
-
-def clocks_argument(pairs: list) -> str:
-    """The pairs of a sweep as one short word for a command line: `auto-auto,210-405,...`."""
-    return ",".join(label(pair) for pair in pairs)
-
-
-def repeats(pair, auto_repeats: int) -> int:
-    """How often a sweep measures a pair: the baseline often, everything else once."""
-    return auto_repeats if pair == BASELINE else 1
-
-
-def import_options(gpu: dict) -> str:
-    """The options of a table GPU on the command line of `kernel-dvfs import`."""
-    words = []
-    if gpu.get("name"):
-        words += ["--name", gpu["name"]]
-    if gpu.get("reference") is not None:
-        words += ["--reference", str(gpu["reference"])]
-    if gpu.get("settings"):
-        words += ["--settings", *gpu["settings"]]
-    return shlex.join(words)

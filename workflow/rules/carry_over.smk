@@ -15,10 +15,10 @@ rule validate:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        gpu=1,
+        gpu=GPUS,
     shell:
         "python -S -m kernel_dvfs compare --gpu {input.gpu} --schedule {input.schedule} "
-        "--first {wildcards.k} --last {wildcards.k} -o {output} 2> {log}"
+        "--first {wildcards.k} --last {wildcards.k} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 rule carry_over:
@@ -35,12 +35,12 @@ rule carry_over:
     conda:
         "../../envs/pipeline.yaml"
     resources:
-        gpu=1,
+        gpu=GPUS,
     params:
         last=REPEATS - 1,
     shell:
-        "exec python -S -c 'import kernel_dvfs.__main__' compare --gpu {input.gpu} --schedule {input.schedule} "
-        "--target {wildcards.target} --last {params.last} -o {output} 2> {log}"
+        "python -S -c 'import kernel_dvfs.__main__' compare --gpu {input.gpu} --schedule {input.schedule} "
+        "--target {wildcards.target} --last {params.last} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 rule sweep_variant:
@@ -56,14 +56,10 @@ rule sweep_variant:
         pairs=PAIRS,
         auto_repeats=AUTO_REPEATS,
         # passes are chosen anew only where the headline is repeated
-        studies=lambda wildcards: (
-            "kernel pass"
-            if wildcards.variant in variants("tensor-energy")
-            else "kernel"
-        ),
+        studies=lambda wildcards: ("kernel pass" if wildcards.variant in variants("tensor-energy") else "kernel"),
     shell:
         "python -m kernel_dvfs sweep --gpu {input.gpu} --pairs {params.pairs} --studies {params.studies} "
-        "--auto-repeats {params.auto_repeats} -o {output} 2> {log}"
+        "--auto-repeats {params.auto_repeats} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 rule choose_variant:
@@ -79,7 +75,7 @@ rule choose_variant:
         ties=config["ties"],
     shell:
         "python -m kernel_dvfs choose {input} --scope global --objective waste --slack 0 "
-        "--ties {params.ties} -o {output} 2> {log}"
+        "--ties {params.ties} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 rule validate_variant:
@@ -96,4 +92,4 @@ rule validate_variant:
         last=REPEATS - 1,
     shell:
         "python -S -m kernel_dvfs compare --gpu {input.gpu} --schedule {input.schedule} "
-        "--last {params.last} -o {output} 2> {log}"
+        "--last {params.last} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"

@@ -1,5 +1,6 @@
 # Shared by all other files here. The checked study, and the names of files that follow from it; no jobs.
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -23,15 +24,24 @@ FOLDER = STUDY.folder
 MEASURED_HERE = STUDY.table is None
 PAIRS = studies.clocks_argument(STUDY.pairs)
 AUTO_REPEATS = config["auto_repeats"]
+# a simulated GPU has no need to be measured by one job at a time
+GPUS = int(STUDY.kind != "simulated")
 REPEATS = config["validation_repeats"]
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
 
 
+def start():
+    """Hold the folder for this run."""
+    try:
+        lock.hold(".snakemake/kernel-dvfs.lock")
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(1)  # nothing has been started, so no handler of Snakemake's has anything to tidy up
+
+
 def records():
     """The records of the sweep, r0..r9 for auto-auto and r0 for every other pair."""
-    targets = [f"kernel/{name}" for name in STUDY.kernels] + [
-        f"pass/{name}" for name in STUDY.passes
-    ]
+    targets = [f"kernel/{name}" for name in STUDY.kernels] + [f"pass/{name}" for name in STUDY.passes]
     return [
         f"{FOLDER}/measurements/{target}/{studies.label(pair)}/r{repeat}.json"
         for target in targets
@@ -42,13 +52,9 @@ def records():
 
 def schedules():
     """The schedules that the study asks for."""
-    granularities = ["pass", "kernel"] if STUDY.passes else ["kernel"]
-    weights = f"-{config['weights']}" if config["weights"] else ""
-    names = studies.schedule_names(granularities, config["slack_percent"])
-    # the strict schedule is validated and carried over whatever the weights of the others
-    return sorted(
-        {STRICT, *(f"{FOLDER}/schedules/{name}{weights}.json" for name in names)}
-    )
+    # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
+    always = [layout.STRICT] + ([layout.PASS_STRICT] if STUDY.passes else [])
+    return [f"{FOLDER}/schedules/{name}.json" for name in sorted({*always, *STUDY.schedules})]
 
 
 def choice_options(wildcards):
@@ -56,11 +62,7 @@ def choice_options(wildcards):
     name, _, slack = wildcards.objective.partition("-slack")
     words = [f"--objective {name}"]
     words += [f"--slack {slack}"] if slack else []
-    words += (
-        [f"--weights {wildcards.weights.removeprefix('-')}"]
-        if wildcards.weights
-        else []
-    )
+    words += [f"--weights {wildcards.weights.removeprefix('-')}"] if wildcards.weights else []
     return " ".join(words)
 
 
@@ -71,11 +73,7 @@ def variants(*kinds):
 
 def validation():
     """The fresh repeats of the strict schedule."""
-    return [
-        f"{FOLDER}/measurements/validation/repeat-{k}.json"
-        for k in range(REPEATS)
-        if MEASURED_HERE
-    ]
+    return [f"{FOLDER}/measurements/validation/repeat-{k}.json" for k in range(REPEATS) if MEASURED_HERE]
 
 
 def carried(kind):
@@ -83,8 +81,13 @@ def carried(kind):
     return [
         f"{FOLDER}/measurements/{name}/{kernel}.json"
         for name in variants(kind)
-        for kernel in STUDY.kernels
+        for kernel in STUDY.variants[name].kernels
     ]
+
+
+def setups(kind):
+    """{value: setup digest} of the variants of a kind."""
+    return {STUDY.variants[name].value: Path(STUDY.variants[name].setup).stem for name in variants(kind)}
 
 
 def chosen_anew(kind):
@@ -92,17 +95,13 @@ def chosen_anew(kind):
     if kind != "tensor-energy" and not config["reoptimise"]:
         return []
     files = ("profile.parquet", "schedule.json", "fresh.json")
-    return [
-        f"{FOLDER}/variants/{name}/{file}" for name in variants(kind) for file in files
-    ]
+    return [f"{FOLDER}/variants/{name}/{file}" for name in variants(kind) for file in files]
 
 
 def others(workload):
     """What other GPUs' folders hold of a workload (`*`: of any): the report puts them beside this study."""
     found = []
-    for strict in sorted(
-        Path("results").glob(f"*/{workload}/schedules/{layout.STRICT}.json")
-    ):
+    for strict in sorted(Path("results").glob(f"*/{workload}/schedules/{layout.STRICT}.json")):
         folder = strict.parents[1]
         if folder != Path(FOLDER):
             beside = (
@@ -119,8 +118,8 @@ def tables():
     names = ["kernel_clocks", "strategies", "relaxed", "claims"]
     if MEASURED_HERE:
         names += ["validation", "omitted_pairs", "tensor_energy"]
-        names += ["data_parallelism"] if config["data_parallel_batches"] else []
-        names += ["tensor_parallelism"] if config["tensor_parallel_degrees"] else []
+        names += ["data_parallelism"] if STUDY.batches else []
+        names += ["tensor_parallelism"] if STUDY.degrees else []
     return names
 
 
@@ -143,8 +142,7 @@ def table_inputs(name):
             *chosen_anew("tp"),
         ],
         "tensor_energy": [*schedules(), *validation(), *chosen_anew("tensor-energy")],
-        "claims": schedules()
-        + [f"{FOLDER}/tables/{other}.csv" for other in tables() if other != "claims"],
+        "claims": schedules() + [f"{FOLDER}/tables/{other}.csv" for other in tables() if other != "claims"],
     }.get(name, [])
 
 
@@ -155,18 +153,15 @@ def table_options(name):
         {
             "relaxed": {"ties": config["ties"], "weights": config["weights"]},
             "validation": {"repeats": REPEATS},
-            "data_parallelism": parallelism
-            | {"values": config["data_parallel_batches"]},
-            "tensor_parallelism": parallelism
-            | {"values": config["tensor_parallel_degrees"]},
+            "strategies": {"schedules": STUDY.schedules},
+            "data_parallelism": parallelism | {"values": STUDY.batches, "setups": setups("batch")},
+            "tensor_parallelism": parallelism | {"values": STUDY.degrees, "setups": setups("tp")},
             "tensor_energy": {
                 "repeats": REPEATS,
-                "values": config["tensor_energy_pj"],
+                "values": STUDY.tensor_energies_pj,
                 "default": STUDY.tensor_energy_pj,
             },
-            "omitted_pairs": {
-                "omitted": [[*pair, reason] for pair, reason in STUDY.omitted]
-            },
+            "omitted_pairs": {"omitted": [[*pair, reason] for pair, reason in STUDY.omitted]},
         }.get(name, {})
     )
 
@@ -187,16 +182,12 @@ def figures():
     """The figures that this study can draw."""
     names = ["fig2_desirability", "fig5_kernels"]
     names += ["fig3_forward_pass", "fig4_backward_pass"] if STUDY.passes else []
-    return names + [
-        figure for figure, table in FIGURE_TABLES.items() if table in tables()
-    ]
+    return names + [figure for figure, table in FIGURE_TABLES.items() if table in tables()]
 
 
 def figure_inputs(name):
     """The table that a figure draws, beside the profile."""
-    return (
-        [f"{FOLDER}/tables/{FIGURE_TABLES[name]}.csv"] if name in FIGURE_TABLES else []
-    )
+    return [f"{FOLDER}/tables/{FIGURE_TABLES[name]}.csv"] if name in FIGURE_TABLES else []
 
 
 def figure_files(name):

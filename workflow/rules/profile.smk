@@ -24,7 +24,7 @@ if MEASURED_HERE:
             auto_repeats=AUTO_REPEATS,
         shell:
             "python -m kernel_dvfs profile --gpu {input.gpu} --records {params.records} "
-            "--pairs {params.pairs} --auto-repeats {params.auto_repeats} -o {output} 2> {log}"
+            "--pairs {params.pairs} --auto-repeats {params.auto_repeats} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 else:
 

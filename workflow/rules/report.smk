@@ -9,9 +9,7 @@ for name in tables():
             f"{FOLDER}/profile.parquet",
             table_inputs(name),
         output:
-            report(
-                table_files(name), caption=f"../report/{name}.rst", category="Tables"
-            ),
+            report(table_files(name), caption=f"../report/{name}.rst", category="Tables"),
         log:
             f"logs/{FOLDER}/table-{name}.log",
         conda:
@@ -21,7 +19,7 @@ for name in tables():
             folder=lambda wildcards, output: Path(output[0]).parents[1],
             options=table_options(name),
         shell:
-            "python -m kernel_dvfs table {params.name} {params.folder} --options {params.options:q} 2> {log}"
+            "python -m kernel_dvfs table {params.name} {params.folder} --options {params.options:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 for name in figures():
@@ -33,9 +31,7 @@ for name in figures():
             f"{FOLDER}/profile.parquet",
             figure_inputs(name),
         output:
-            report(
-                figure_files(name), caption=f"../report/{name}.rst", category="Figures"
-            ),
+            report(figure_files(name), caption=f"../report/{name}.rst", category="Figures"),
         log:
             f"logs/{FOLDER}/{name}.log",
         conda:
@@ -44,7 +40,7 @@ for name in figures():
             name=name,
             folder=lambda wildcards, output: Path(output[0]).parents[1],
         shell:
-            "python -m kernel_dvfs figure {params.name} {params.folder} 2> {log}"
+            "python -m kernel_dvfs figure {params.name} {params.folder} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 # every GPU and workload that lies in results/, whichever was made last
@@ -61,7 +57,7 @@ rule compare_gpus:
     conda:
         "../../envs/pipeline.yaml"
     shell:
-        "python -m kernel_dvfs compare-gpus results 2> {log}"
+        "python -m kernel_dvfs compare-gpus results 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 rule report:

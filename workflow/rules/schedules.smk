@@ -25,4 +25,4 @@ rule choose_schedule:
         ties=config["ties"],
     shell:
         "python -m kernel_dvfs choose {input} --granularity {wildcards.granularity} --scope {wildcards.scope} "
-        "{params.options} --ties {params.ties} -o {output} 2> {log}"
+        "{params.options} --ties {params.ties} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"

@@ -1,5 +1,8 @@
 """`kernel-dvfs choose`: clocks from a profile, by scope and objective, as a schedule."""
 
+import math
+
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 
 
@@ -17,7 +20,7 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument("--objective", choices=("waste", "edp", "energy"), required=True)
     parser.add_argument(
-        "--slack", type=float, default=0, metavar="PERCENT", help="tolerated slowdown of waste (default: 0)"
+        "--slack", type=float, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
     )
     parser.add_argument(
         "--weights",
@@ -36,13 +39,24 @@ def add_arguments(parser) -> None:
 def run(options) -> None:
     from kernel_dvfs.choice.schedule import choose
 
+    slack = options.slack or 0
+    if options.slack is not None and options.objective != "waste":
+        raise InputError(
+            f"--slack {slack:g}: slack belongs to waste; leave it out with --objective {options.objective}"
+        )
+    if not math.isfinite(slack):
+        raise InputError(f"--slack {slack}: expected a number of percent")
     schedule = choose(
         options.profile,
         granularity=options.granularity,
         scope=options.scope,
         objective=options.objective,
-        slack_percent=options.slack,
+        slack_percent=slack,
         weights=options.weights,
         ties=options.ties,
     )
+    if schedule["status"] != "optimal":
+        raise InputError(
+            f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"
+        )
     write_json(options.output, schedule)

@@ -4,7 +4,7 @@ from kernel_dvfs.cli import quick
 from kernel_dvfs.cli.numbers import whole_number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import read
@@ -29,12 +29,15 @@ def add_arguments(parser) -> None:
 
 def run(options) -> None:
     setup = read(options.gpu)
-    chosen = _chosen(options.schedule)
+    chosen = _chosen(options.schedule, setup)
     if options.target:
         targets = [parse(setup, f"kernel/{options.target}")]
     else:
         targets = [Target("kernel", name) for name in setup.targets["kernel"]]
-    repeats = range(whole_number("--first", options.first), whole_number("--last", options.last) + 1)
+    first, last = whole_number("--first", options.first), whole_number("--last", options.last)
+    if first > last:
+        raise InputError(f"--first {first} --last {last}: no repeats; expected first <= last")
+    repeats = range(first, last + 1)
     comparisons = []
     for target in targets:
         bench = Bench(setup, target)
@@ -44,9 +47,28 @@ def run(options) -> None:
     record.write_comparison(options.output, setup, bench.device, options.schedule, comparisons)
 
 
-def _chosen(path: str) -> dict:
+def _chosen(path: str, setup) -> dict:
+    """{kernel: Pair} of a schedule that was made for kernels, at least one of them this setup's."""
+    remedy = "make one with kernel-dvfs choose --granularity kernel"
     try:
-        targets = read_json(path)["targets"]
-        return {name: Pair(clocks["core_mhz"], clocks["mem_mhz"]) for name, clocks in targets.items()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"schedule {path}: not a schedule ({error}); make it with kernel-dvfs choose") from None
+        schedule = read_json(path)
+        granularity, status = schedule["granularity"], schedule["status"]
+        chosen = {name: _pair(clocks) for name, clocks in schedule["targets"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"schedule {path}: not a schedule ({error!r}); {remedy}") from None
+    if granularity != "kernel":
+        raise InputError(f"schedule {path}: its granularity is {granularity}, expected kernel; {remedy}")
+    if status != "optimal":
+        raise InputError(f"schedule {path}: its status is {status}, expected optimal; {remedy}")
+    if not set(chosen) & set(setup.targets["kernel"]):
+        raise InputError(f"schedule {path}: holds no kernel of workload {setup.workload['name']}; {remedy}")
+    return chosen
+
+
+def _pair(clocks: dict) -> Pair:
+    for name, clock in clocks.items():
+        if name not in ("core_mhz", "mem_mhz"):
+            raise ValueError(f"setting {name} cannot be made here")
+        if clock != AUTO and type(clock) not in (int, float):
+            raise ValueError(f"{name} is {clock}")
+    return Pair(clocks["core_mhz"], clocks["mem_mhz"])

@@ -30,7 +30,19 @@ def main(arguments=None) -> int:
         return run(options) or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # a file that can be neither read nor written: no fault of the program, so no traceback
+        print(f"error: {_reason(error)}", file=sys.stderr)
+    return 2
+
+
+def _reason(error: OSError) -> str:
+    # a rename names its target second, and that is the file the user knows
+    name = error.filename2 or error.filename
+    text = f"{name}: {error.strerror}" if name is not None and error.strerror else str(error) or repr(error)
+    return " ".join(text.split())
 
 
 def _module(command: str):

@@ -2,6 +2,7 @@
 
 from kernel_dvfs.cli import quick
 from kernel_dvfs.cli.numbers import whole_number
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import record, target
 from kernel_dvfs.measurement.campaign import SWEEP, Bench
@@ -33,9 +34,20 @@ def run(options) -> None:
 
 
 def _of_config(gpu: str, config: str):
+    from pathlib import Path
     from tempfile import TemporaryDirectory
 
+    import kernel_dvfs
+    from kernel_dvfs.config import check
     from kernel_dvfs.study import load, plan
 
+    content = load(config) | {"gpu": gpu}
+    # an installed library comes without the workflow, and so without its schema
+    schema = Path(kernel_dvfs.__file__).parents[1] / "schemas" / "config.schema.yaml"
+    if schema.is_file():
+        check(content, str(schema))
     with TemporaryDirectory() as folder:
-        return read(plan(load(config) | {"gpu": gpu}, folder).setup)
+        try:
+            return read(plan(content, folder).setup)
+        except KeyError as missing:
+            raise InputError(f"configuration {config}: key {missing} is missing; see the shipped config.yaml") from None

@@ -3,8 +3,13 @@
 from kernel_dvfs.errors import InputError
 
 
-def whole_number(flag: str, text: str) -> int:
-    """A whole number >= 0. Raises InputError."""
-    if not text.isdecimal():
-        raise InputError(f"{flag} {text}: expected a whole number >= 0")
+def whole_number(flag: str, text: str, least: int = 0) -> int:
+    """A whole number >= `least`. Raises InputError."""
+    if not text.isdecimal() or int(text) < least:
+        raise InputError(f"{flag} {text}: expected a whole number >= {least}")
     return int(text)
+
+
+def auto_repeats(text: str) -> int:
+    """The value of --auto-repeats, >= 1. Raises InputError, which passes through argparse."""
+    return whole_number("--auto-repeats", text, 1)

@@ -1,4 +1,4 @@
-"""`kernel-dvfs records`: which records of a sweep cannot be used, and why; delete them to have them measured again."""
+"""`kernel-dvfs records`: which records of a study cannot be used, and why; delete them to have them measured again."""
 
 import sys
 from pathlib import Path
@@ -15,25 +15,54 @@ def add_arguments(parser) -> None:
         "example: kernel-dvfs records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements "
         "--gpu SETUP.json --delete-bad"
     )
-    parser.add_argument("folder", help="folder with kernel/ and pass/")
-    parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup they should have been measured under")
+    parser.add_argument("folder", help="folder with kernel/, pass/, validation/ and the like; variants/ is beside it")
+    parser.add_argument(
+        "--gpu", required=True, metavar="SETUP", help="the setup that the sweep should have been measured under"
+    )
     parser.add_argument("--delete-bad", action="store_true", help="delete them, so that snakemake measures them again")
 
 
 def run(options) -> int:
     setup = read(options.gpu)
-    paths = sorted(Path(options.folder).glob("*/*/*/r*.json"))
-    if not paths:
+    # resolved: `.` has no parent to find the setups and variants in
+    folder = Path(options.folder).resolve()
+    points = sorted(path for study in ("kernel", "pass") for path in folder.glob(f"{study}/*/*/r*.json"))
+    comparisons = sorted(
+        [path for name in ("validation", "batch-*", "tp-*") for path in folder.glob(f"{name}/*.json")]
+        + list(folder.parent.glob("variants/*/fresh.json"))
+    )
+    total = len(points) + len(comparisons)
+    if not total:
         raise InputError(f"{options.folder}: holds no records; name a folder 'measurements' with kernel/ and pass/")
     bad = 0
-    for path in paths:
-        study, name, pair = path.parts[-4:-1]
-        try:
-            record.read_point(str(path), setup, Target(study, name), parse(pair, "-"))
-        except InputError as error:
-            bad += 1
-            print(error, file=sys.stderr)
-            if options.delete_bad:
-                path.unlink()
-    print(f"{len(paths)} records, {bad} bad{' and deleted' if bad and options.delete_bad else ''}")
+    for check, paths in ((_check_point, points), (_check_comparison, comparisons)):
+        for path in paths:
+            try:
+                check(path, setup, folder)
+            except InputError as error:
+                bad += 1
+                print(error, file=sys.stderr)
+                if options.delete_bad:
+                    path.unlink()
+    print(f"{total} records, {bad} bad{' and deleted' if bad and options.delete_bad else ''}")
     return 2 if bad and not options.delete_bad else 0
+
+
+def _check_point(path: Path, setup, folder: Path) -> None:
+    study, name, pair = path.parts[-4:-1]
+    record.read_point(str(path), setup, Target(study, name), parse(pair, "-"))
+
+
+def _check_comparison(path: Path, setup, folder: Path) -> None:
+    digest, comparisons = record.read_comparison(str(path))
+    own = folder.parent / "setup" / f"{digest}.json"
+    if not own.is_file():
+        raise InputError(f"record {path}: foreign: its setup {digest} is not in {own.parent}")
+    kind, name = path.parent.name, path.stem
+    if kind == "validation" and digest != setup.digest:
+        raise InputError(f"record {path}: foreign: its setup is {digest}, expected {setup.digest}")
+    for each in comparisons:
+        # validation/repeat-<k>.json holds a repeat, batch-<b>/<kernel>.json a kernel
+        found = f"repeat-{each['repeat']}" if kind == "validation" else each["target"]
+        if name not in (found, "fresh"):
+            raise InputError(f"record {path}: foreign: it holds {found}")

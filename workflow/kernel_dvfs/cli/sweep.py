@@ -1,5 +1,6 @@
 """`kernel-dvfs sweep`: a whole sweep of a simulated GPU in one process, straight into a profile."""
 
+from kernel_dvfs.cli.numbers import auto_repeats
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile import aggregate
@@ -9,7 +10,9 @@ def add_arguments(parser) -> None:
     parser.epilog = "example: kernel-dvfs sweep --gpu SETUP.json --pairs auto-auto,1470-auto -o profile.parquet"
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM, separated by commas")
-    parser.add_argument("--auto-repeats", type=int, default=10, help="measurements of auto-auto (default: 10)")
+    parser.add_argument(
+        "--auto-repeats", type=auto_repeats, metavar="N", default=10, help="measurements of auto-auto (default: 10)"
+    )
     parser.add_argument(
         "--studies", nargs="+", choices=("kernel", "pass"), default=("kernel", "pass"), help="default: kernel pass"
     )

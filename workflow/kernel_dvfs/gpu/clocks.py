@@ -107,7 +107,8 @@ def sweep_pairs(clocks: dict, grid: dict):
     if core == "all":
         core = supported
     elif isinstance(core, dict):
-        wanted = range(supported[0], supported[-1] + 1, core["step"])
+        # from the lowest clock to the highest, both included
+        wanted = [*range(supported[0], supported[-1], core["step"]), supported[-1]]
         # a step off the GPU's own grid takes the nearest clocks that exist
         core = sorted({min(supported, key=lambda have, want=want: abs(have - want)) for want in wanted})
     mem = clocks["mem_mhz"] if grid["mem_mhz"] == "all" else grid["mem_mhz"]

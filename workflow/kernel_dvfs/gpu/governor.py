@@ -16,7 +16,7 @@ State = named(
     "State",
     "core_mhz mem_mhz ceiling_mhz time_s power_w capped",
     """What a load settles at: reached clocks and the clock that was allowed (MHz), seconds of one run of
-the load, mean board power (W), and whether the power cap took the clock below the allowed one.""",
+the load, mean board power (W), and whether the power cap is what holds it there.""",
 )
 
 

@@ -111,7 +111,8 @@ class SimulatedGpu:
             "duration_s": reading.duration_s,
             "energy_mj": reading.energy_mj,
             # of whole runs of the load; time_us is their mean
-            "launches": math.floor(reading.duration_s / time_s),
+            # (a window of the truth may be shorter than one run of a long pass)
+            "launches": max(1, math.floor(reading.duration_s / time_s)),
             "time_us": time_s * 1e6,
             "core_mhz": [
                 state.core_mhz - dither,

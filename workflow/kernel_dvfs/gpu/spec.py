@@ -100,6 +100,7 @@ SCHEMA = _group(
                 _NOT_NEGATIVE,
             )
         ),
+        "tensor_energy_range_pj": {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
         "governor": _group(
             {
                 "cap_w": _POSITIVE,
@@ -199,9 +200,17 @@ def resolve(name: str, overrides: dict | None = None) -> dict:
     spec["families"] = {family: default | values | own.get(family, {}) for family, values in families.items()}
     spec = _merge(spec, _keys_as_text(overrides or {}))
     for error in Draft202012Validator(SCHEMA).iter_errors(spec):
-        raise InputError(f"GPU spec {name}: {'.'.join(map(str, error.absolute_path))}: {error.message}")
+        where = ".".join(map(str, error.absolute_path)) or "top level"
+        raise InputError(f"GPU spec {name}: {where}: {error.message}")
     _check_clocks(name, spec)
+    # of use to a study, not to the model: no reason to measure again
+    del spec["tensor_energy_range_pj"]
     return spec
+
+
+def tensor_energy_range_pj(name: str) -> list:
+    """The least and the most that a tensor-core FLOP may take, pJ at V0, by the spec."""
+    return _strip(_read(name)["tensor_energy_range_pj"], name)
 
 
 def _check_clocks(name: str, spec: dict) -> None:

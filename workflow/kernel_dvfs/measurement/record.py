@@ -5,25 +5,62 @@ The one place that knows the shape of a record file. Raw units (mJ, us, MHz), as
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, read_json, write_text
-from kernel_dvfs.gpu.clocks import Pair, label
+from kernel_dvfs.gpu.clocks import AUTO, Pair, label
 
 POINT = "kernel-dvfs/point/1"
 COMPARISON = "kernel-dvfs/comparison/1"
 
+_VERDICTS = ("ok", "throttled", "not_reached", "disturbed", "unstable", "counter")
+_REMEDY = (
+    "delete it (kernel-dvfs records FOLDER/measurements --gpu FOLDER/setup/DIGEST.json --delete-bad finds all such "
+    "files) and run snakemake again"
+)
+
+
+def _is_number(value) -> bool:
+    return type(value) in (int, float) and -_INFINITY < value < _INFINITY
+
+
+_INFINITY = float("inf")
+# (what a field must be, in words; the test)
+_ANY = ("anything", lambda value: True)
+_TEXT = ("text", lambda value: type(value) is str)
+_COUNT = ("a whole number >= 0", lambda value: type(value) is int and value >= 0)
+_SOME = ("a whole number >= 1", lambda value: type(value) is int and value >= 1)
+_NUMBER = ("a number", _is_number)
+_POSITIVE = ("a positive number", lambda value: _is_number(value) and value > 0)
+_SCATTER = ("a number >= 0 or null", lambda value: value is None or (_is_number(value) and value >= 0))
+_CLOCK = ("a number of MHz or auto", lambda value: value == AUTO or _is_number(value))
+_GROUP = ("a group of fields", lambda value: type(value) is dict)
+_LIST = ("a list", lambda value: type(value) is list)
+_FILLED = ("a list of at least one", lambda value: type(value) is list and value != [])
+_FOUR = ("a list of four points", lambda value: type(value) is list and len(value) == 4)
+_VERDICT = (f"one of {', '.join(_VERDICTS)}", lambda value: type(value) is str and value in _VERDICTS)
+
+# what readers rely on
 _POINT_FIELDS = {
-    "schema",
-    "run",
-    "device",
-    "kernel",
-    "request",
-    "windows",
-    "reached",
-    "summary",
-    "verdict",
-    "reasons",
+    "request": {"core_mhz": _CLOCK, "mem_mhz": _CLOCK},
+    "reached": {"core_mhz": _NUMBER, "mem_mhz": _NUMBER, "alias_of": _ANY},
+    "summary": {
+        "n": _SOME,
+        "time_us": _POSITIVE,
+        "time_sd_us": _SCATTER,
+        "energy_mj": _POSITIVE,
+        "energy_sd_mj": _SCATTER,
+    },
+    "verdict": _VERDICT,
+    "reasons": _LIST,
 }
-_COMPARISON_FIELDS = {"schema", "run", "device", "comparisons"}
-_REMEDY = "delete it (kernel-dvfs records --delete-bad finds all such files) and run snakemake again"
+_POINT_RECORD = {
+    "schema": _TEXT,
+    "run": {"setup": _TEXT, "campaign": _TEXT, "repeat": _COUNT},
+    "device": _GROUP,
+    "kernel": {"study": _TEXT, "name": _TEXT},
+    "windows": _FILLED,
+    **_POINT_FIELDS,
+}
+_COMPARISON_RECORD = {"schema": _TEXT, "run": {"setup": _TEXT}, "device": _GROUP, "comparisons": _FILLED}
+_COMPARISON_FIELDS = {"target": _TEXT, "repeat": _COUNT, "points": _FOUR}
 
 
 def write_point(path: str, setup, device: dict, target, campaign: str, repeat: int, point: dict) -> None:
@@ -61,45 +98,73 @@ def _write(path: str, content: dict) -> None:
     write_text(path, compact_json(content) + "\n")
 
 
-def read_point(path: str, setup, target, pair: Pair) -> dict:
-    """The record of one point. Raises InputError naming the file if it is truncated, foreign or of another setup."""
-    content = _read(path, POINT, _POINT_FIELDS)
-    kernel, request = content["kernel"], content["request"]
-    _same(path, "setup", content["run"].get("setup"), setup.digest)
-    _same(path, "target", f"{kernel.get('study')}/{kernel.get('name')}", f"{target.study}/{target.name}")
-    _same(path, "clocks", f"{request.get('core_mhz')}-{request.get('mem_mhz')}", label(pair))
-    _positive(path, content["summary"])
+def read_point(path: str, setup, target, pair: Pair, repeat=None) -> dict:
+    """The record of one point. Raises InputError naming the file if it is truncated, foreign or of another setup.
+
+    repeat: the repeat that it must be of; None takes it from a file name r<repeat>.json.
+    """
+    content = _read(path, POINT, _POINT_RECORD)
+    run, kernel, request = content["run"], content["kernel"], content["request"]
+    _same(path, "setup", run["setup"], setup.digest)
+    _same(path, "target", f"{kernel['study']}/{kernel['name']}", f"{target.study}/{target.name}")
+    _same(path, "clocks", label((request["core_mhz"], request["mem_mhz"])), label(pair))
+    if repeat is None:
+        repeat = _repeat_of(path)
+    if repeat is not None:
+        _same(path, "repeat", run["repeat"], repeat)
     return content
 
 
 def read_comparison(path: str) -> tuple:
     """(setup digest, comparisons) of a record. Raises InputError as `read_point`."""
-    content = _read(path, COMPARISON, _COMPARISON_FIELDS)
-    for comparison in content["comparisons"]:
-        for point in comparison["points"]:
-            _positive(path, point["summary"])
+    content = _read(path, COMPARISON, _COMPARISON_RECORD)
+    for number, comparison in enumerate(content["comparisons"]):
+        where = f"comparisons[{number}]"
+        _check(path, where, comparison, _COMPARISON_FIELDS)
+        for place, point in enumerate(comparison["points"]):
+            _check(path, f"{where}.points[{place}]", point, _POINT_FIELDS)
     return content["run"]["setup"], content["comparisons"]
 
 
-def _read(path: str, schema: str, fields: set) -> dict:
+def _repeat_of(path: str):
+    """The k of a file name r<k>.json, None for any other name."""
+    name = path.rpartition("/")[2]
+    number = name[1:-5]
+    return int(number) if name == f"r{number}.json" and number.isdecimal() else None
+
+
+def _read(path: str, schema: str, fields: dict) -> dict:
     try:
         content = read_json(path)
     except FileNotFoundError:
         raise InputError(f"record {path}: missing; run snakemake again") from None
     except (OSError, ValueError) as error:
         raise InputError(f"record {path}: truncated or not JSON ({error}); {_REMEDY}") from None
-    if not isinstance(content, dict) or content.get("schema") != schema or set(content) != fields:
+    if type(content) is not dict or content.get("schema") != schema or content.keys() != fields.keys():
         raise InputError(f"record {path}: not a complete {schema} record; {_REMEDY}")
+    _check(path, "", content, fields)
     return content
+
+
+def _check(path: str, where: str, content, fields: dict) -> None:
+    """Raise InputError naming file and field unless `content` is a mapping with these fields, each as it must be."""
+    if type(content) is not dict:
+        raise InputError(f"record {path}: {where} is not a group of fields; {_REMEDY}")
+    for name, kind in fields.items():
+        if name not in content:
+            raise InputError(f"record {path}: {_join(where, name)} is missing; {_REMEDY}")
+        value = content[name]
+        if type(kind) is dict:
+            _check(path, _join(where, name), value, kind)
+        elif not kind[1](value):
+            shown = repr(value)[:40]
+            raise InputError(f"record {path}: {_join(where, name)} is {shown}, expected {kind[0]}; {_REMEDY}")
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
 
 
 def _same(path: str, what: str, found, expected) -> None:
     if found != expected:
         raise InputError(f"record {path}: foreign: its {what} is {found}, expected {expected}; {_REMEDY}")
-
-
-def _positive(path: str, summary: dict) -> None:
-    for field in ("time_us", "energy_mj"):
-        value = summary.get(field)
-        if not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-            raise InputError(f"record {path}: summary.{field} is {value}, expected a positive number; {_REMEDY}")

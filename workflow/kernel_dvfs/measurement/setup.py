@@ -11,6 +11,8 @@ from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.tuples import named
 
 SCHEMA = "kernel-dvfs/setup/1"
+_GROUPS = ("gpu", "workload", "targets", "measurement")
+_REMEDY = "snakemake rewrites it, run it again"
 
 Setup = named(
     "Setup",
@@ -21,7 +23,7 @@ Setup = named(
 
 
 def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: dict) -> str:
-    """Write a setup into `folder` unless it is there already; its path."""
+    """Write a setup into `folder` unless it lies there whole; its path."""
     # slow to import and of no use to a measurement job
     import hashlib
     import json
@@ -35,9 +37,18 @@ def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: di
     }
     text = json.dumps(content, allow_nan=False) + "\n"
     path = os.path.join(folder, f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json")
-    if not os.path.exists(path):
+    if not _holds(path, text):
         write_text(path, text)
     return path
+
+
+def _holds(path: str, text: str) -> bool:
+    """Whether the file is there and undamaged: a setup that is rewritten has every record measured again."""
+    try:
+        with open(path, "rb") as file:
+            return file.read() == text.encode()
+    except OSError:
+        return False
 
 
 def read(path: str) -> Setup:
@@ -45,8 +56,14 @@ def read(path: str) -> Setup:
     try:
         content = read_json(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"setup {path}: {error}; snakemake writes it, run it again") from None
+        raise InputError(f"setup {path}: {error}; {_REMEDY}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise InputError(f"setup {path}: not a {SCHEMA} file")
+        raise InputError(f"setup {path}: not a {SCHEMA} file; {_REMEDY}")
+    for name in _GROUPS:
+        if not isinstance(content.get(name), dict):
+            raise InputError(f"setup {path}: {name} is missing or damaged; {_REMEDY}")
+    for study in ("kernel", "pass"):
+        if not isinstance(content["targets"].get(study), dict):
+            raise InputError(f"setup {path}: targets.{study} is missing or damaged; {_REMEDY}")
     digest = os.path.splitext(os.path.basename(path))[0]
     return Setup(digest, content["gpu"], content["workload"], content["targets"], content["measurement"])

@@ -89,9 +89,7 @@ def _made_of(source_dir, tools) -> dict:
             language: {"id": compiler.id, "version": compiler.version, "name": compiler.name}
             for language, compiler in (("c", tools.c), ("cxx", tools.cxx))
         },
-        "environment": {
-            name: os.environ[name] for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS") if os.environ.get(name)
-        },
+        "environment": {name: os.environ[name] for name in ("CFLAGS", "CXXFLAGS", "LDFLAGS") if os.environ.get(name)},
     }
 
 

@@ -41,9 +41,7 @@ def _write(setup, points, output: str, studies) -> None:
     for study in studies:
         names = setup.targets[study]
         for name in names:
-            about = (
-                names[name] if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
-            )
+            about = names[name] if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
             for pair, records in points(Target(study, name)):
                 row = _row(pair, records) | {
                     "study": study,
@@ -60,10 +58,7 @@ def _write(setup, points, output: str, studies) -> None:
 
 def _labels(kernels: dict) -> dict:
     """What a report calls each kernel."""
-    return {
-        name: {key: about[key] for key in ("row", "section", "name", "kind")}
-        for name, about in kernels.items()
-    }
+    return {name: {key: about[key] for key in ("row", "section", "name", "kind")} for name, about in kernels.items()}
 
 
 def _row(pair, records: list) -> dict:

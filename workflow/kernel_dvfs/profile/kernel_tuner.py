@@ -54,9 +54,7 @@ def read_kernel_tuner(path, declared=()) -> Cache:
     elif isinstance(content.get("results"), list):
         names, entries = _from_t4(path, content)
     else:
-        raise InputError(
-            f"{path}: neither a Kernel Tuner cache (key `cache`) nor its T4 results (key `results`)"
-        )
+        raise InputError(f"{path}: neither a Kernel Tuner cache (key `cache`) nor its T4 results (key `results`)")
     measured = [entry for entry in entries if not entry.failed]
     if not measured:
         raise InputError(f"{path}: no configuration was measured ({len(entries)} failed)")
@@ -137,9 +135,7 @@ def _load(path) -> dict:
     except RecursionError:
         raise InputError(f"{path}: not a Kernel Tuner file (nested too deep)") from None
     if not isinstance(content, dict):
-        raise InputError(
-            f"{path}: not a Kernel Tuner file (a JSON {type(content).__name__} where an object belongs)"
-        )
+        raise InputError(f"{path}: not a Kernel Tuner file (a JSON {type(content).__name__} where an object belongs)")
     return content
 
 
@@ -179,9 +175,7 @@ def _from_t4(path, content):
 
 
 def _failed(values) -> bool:
-    return (
-        isinstance(values.get("time"), str) or values.get("time") == FAILED_TIME_MS or "__error__" in values
-    )
+    return isinstance(values.get("time"), str) or values.get("time") == FAILED_TIME_MS or "__error__" in values
 
 
 def _energy(path, measured, place):

@@ -42,9 +42,7 @@ class Raw(namedtuple("Raw", "path columns place header shown", defaults=(None, {
                 values = list(map(float, cells))
             except ValueError:
                 values = [math.nan]
-            if all(-1e300 < value < 1e300 for value in values) and not any(
-                "_" in str(cell) for cell in cells
-            ):
+            if all(-1e300 < value < 1e300 for value in values) and not any("_" in str(cell) for cell in cells):
                 return values
         values = []
         for row, cell in enumerate(cells):
@@ -118,9 +116,7 @@ def read_csv(path) -> Raw:
                 _check_header(path, header, header_place)
             elif len(cells) != len(header):
                 found = f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
-                raise InputError(
-                    f"{path}, line {start}: {found} where the header names {len(header)} columns"
-                )
+                raise InputError(f"{path}, line {start}: {found} where the header names {len(header)} columns")
             else:
                 cells_in_order += cells
                 lines.append(start)

@@ -159,11 +159,7 @@ def _fault(table: pa.Table, extra) -> str | None:
     if table.column_names != names:
         missing = [name for name in names if name not in table.column_names]
         surplus = [name for name in table.column_names if name not in names]
-        return (
-            f"columns missing: {missing}, unexpected: {surplus}"
-            if missing or surplus
-            else "columns out of order"
-        )
+        return f"columns missing: {missing}, unexpected: {surplus}" if missing or surplus else "columns out of order"
     for name, type_, nullable in FIELDS:
         column = table[name]
         if column.type != type_:

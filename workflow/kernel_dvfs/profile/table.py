@@ -142,9 +142,7 @@ def _read(path, settings):
         raw, own, notices = read_kernel_tuner(path, settings)
         # a declared name that is no parameter is left to be reported
         return raw, own + [name for name in settings if name not in raw.shown.values()], notices
-    raise InputError(
-        f"{path}: unknown file ending {ending or '(none)'}; give .csv, .parquet or a Kernel Tuner .json"
-    )
+    raise InputError(f"{path}: unknown file ending {ending or '(none)'}; give .csv, .parquet or a Kernel Tuner .json")
 
 
 def _roles(raw) -> dict:
@@ -181,9 +179,7 @@ def _setting_columns(raw, declared) -> list:
         if column not in raw.columns:
             raise raw.fault("declared a setting, but the table has no such column", column)
         if column in units.RESERVED or column in COLUMNS:
-            raise raw.fault(
-                "declared a setting, but the name means something else; rename the column", column
-            )
+            raise raw.fault("declared a setting, but the name means something else; rename the column", column)
     return [column for column in raw.columns if column in declared or column in units.POWER_CAPS]
 
 
@@ -224,9 +220,7 @@ def _clock(raw, column, row, cell):
         return None
     mhz = to_number(cell)
     if mhz is None or not 0 < mhz < HIGHEST_MHZ:
-        raise raw.fault(
-            f"unknown clock {quote(cell)}: a positive number of MHz, or auto (or empty)", column, row
-        )
+        raise raw.fault(f"unknown clock {quote(cell)}: a positive number of MHz, or auto (or empty)", column, row)
     return mhz
 
 
@@ -328,9 +322,7 @@ def _one_gpu(raw):
         own = str(cell).strip()
         name = own if name is None else name
         if own != name:
-            raise raw.fault(
-                f"{quote(own)} after {quote(name)}: a table holds one GPU; split it by GPU", "gpu", row
-            )
+            raise raw.fault(f"{quote(own)} after {quote(name)}: a table holds one GPU; split it by GPU", "gpu", row)
     return name
 
 

@@ -13,9 +13,7 @@ from scipy.special import stdtrit
 from kernel_dvfs.errors import InputError
 
 Change = namedtuple("Change", "mean low high sd repeats values")
-Change.__doc__ = (
-    "Change of an iteration against auto, percent: mean, 95 % interval, sd over repeats, their number."
-)
+Change.__doc__ = "Change of an iteration against auto, percent: mean, 95 % interval, sd over repeats, their number."
 
 WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
 CONFIDENCE = 0.95
@@ -38,9 +36,7 @@ def changes(comparisons) -> tuple:
     """(time change, energy change) of an iteration against auto, as Change. Raises InputError below two repeats."""
     by_repeat = totals(comparisons)
     return tuple(
-        interval(
-            [100 * (each["chosen"][index] / each["auto"][index] - 1) for _, each in sorted(by_repeat.items())]
-        )
+        interval([100 * (each["chosen"][index] / each["auto"][index] - 1) for _, each in sorted(by_repeat.items())])
         for index in (0, 1)
     )
 

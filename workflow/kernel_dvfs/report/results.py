@@ -40,14 +40,17 @@ class Results:
         return f"simulated {self.gpu['name']}" if self.gpu["kind"] == "simulated" else self.gpu["name"]
 
     def schedule(self, name: str) -> dict:
-        """A schedule by its name in `schedules/`, without the ending."""
-        return self._json(f"schedules/{name}.json")
+        """A schedule by its name in `schedules/`, without the ending; refused if it is of another profile."""
+        schedule = self._json(f"schedules/{name}.json")
+        if (schedule.get("workload") or {}).get("setup") != self.workload.get("setup"):
+            raise InputError(
+                f"{self.folder}/schedules/{name}.json: chosen from measurements of another setup; run snakemake choose"
+            )
+        return schedule
 
-    def schedules(self) -> dict:
-        """Every schedule of the folder by name."""
-        return {
-            path.stem: self.schedule(path.stem) for path in sorted((self.folder / "schedules").glob("*.json"))
-        }
+    def setup(self, digest: str):
+        """A setup of this folder by its digest (measurement.setup.Setup)."""
+        return setup.read(str(self.folder / "setup" / f"{digest}.json"))
 
     def variant(self, name: str) -> "Variant":
         """The workload at another batch, degree or tensor-core energy."""
@@ -69,9 +72,12 @@ class Results:
     def _json(self, relative: str) -> dict:
         path = self.folder / relative
         try:
-            return json.loads(path.read_text("utf-8"))
+            content = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}; run snakemake") from None
+        if not isinstance(content, dict):
+            raise InputError(f"{path}: not a mapping of fields; delete it and run snakemake")
+        return content
 
 
 class Variant(Results):
@@ -102,13 +108,34 @@ class Comparisons:
         read = [record.read_comparison(str(path)) for path in paths]
         digests = {digest for digest, _ in read}
         if len(digests) != 1:
-            raise InputError(
-                f"{paths[0].parent}: comparisons of {len(digests)} setups; delete them and run snakemake"
-            )
+            raise InputError(f"{paths[0].parent}: comparisons of {len(digests)} setups; delete them and run snakemake")
         kernels = setup.read(str(folder / "setup" / f"{digests.pop()}.json")).targets["kernel"]
         self.launches = {name: about["launches_per_iteration"] for name, about in kernels.items()}
         self.points = [
-            (each["target"], each["repeat"], each["points"])
-            for _, comparisons in read
-            for each in comparisons
+            (each["target"], each["repeat"], each["points"]) for _, comparisons in read for each in comparisons
         ]
+        _check_complete(paths, [comparisons for _, comparisons in read], kernels)
+
+
+def _check_complete(paths: list, read: list, kernels: dict) -> None:
+    """Raise InputError unless every repeat measured the same kernels once each: a sum over less is no iteration."""
+    found = {}
+    for path, comparisons in zip(paths, read):
+        for each in comparisons:
+            target, repeat = each["target"], each["repeat"]
+            if target not in kernels:
+                raise InputError(f"{path}: its setup has no kernel {target}; delete the file and run snakemake")
+            if (target, repeat) in found:
+                raise InputError(
+                    f"{path.parent}: {target}, repeat {repeat} stands twice ({found[target, repeat].name}, {path.name})"
+                    "; delete both files and run snakemake"
+                )
+            found[target, repeat] = path
+    targets = {target: None for target, _ in found}
+    for repeat in sorted({repeat for _, repeat in found}):
+        missing = [target for target in targets if (target, repeat) not in found]
+        if missing:
+            raise InputError(
+                f"{paths[0].parent}: repeat {repeat} lacks {', '.join(missing)}; delete the records there and run "
+                "snakemake"
+            )

@@ -48,9 +48,7 @@ def model(name):
     """
     if isinstance(name, Model):
         if name.channels % name.heads:
-            raise InputError(
-                f"model {name.name!r}: {name.heads} heads do not divide {name.channels} channels"
-            )
+            raise InputError(f"model {name.name!r}: {name.heads} heads do not divide {name.channels} channels")
         return name
     if not isinstance(name, str) or name not in MODELS:
         raise InputError(f"model {name!r} is unknown: known are {', '.join(MODELS)}")
@@ -67,7 +65,5 @@ def parameter_count(model):
 def tensor_parallel_degrees(model):
     """Degrees that split `model` evenly, ascending: they divide its heads and (sequence parallel) T."""
     return [
-        degree
-        for degree in range(1, model.heads + 1)
-        if model.heads % degree == 0 and model.sequence % degree == 0
+        degree for degree in range(1, model.heads + 1) if model.heads % degree == 0 and model.sequence % degree == 0
     ]

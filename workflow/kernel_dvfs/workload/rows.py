@@ -125,6 +125,4 @@ def _row(entry, section, multiplicity, shape, split):
 def _sized(gemm, shape):
     """`gemm` with the names of sizes replaced by the sizes."""
     count = 1 if gemm.count == 1 else getattr(shape, gemm.count)
-    return gemm._replace(
-        count=count, m=getattr(shape, gemm.m), n=getattr(shape, gemm.n), k=getattr(shape, gemm.k)
-    )
+    return gemm._replace(count=count, m=getattr(shape, gemm.m), n=getattr(shape, gemm.n), k=getattr(shape, gemm.k))

@@ -36,9 +36,7 @@ class Bias(namedtuple("Bias", "rows columns table1_split")):
 
 
 def _gemm(number, id, tp_rule, m, n, k, layout, bias=False, beta=0):
-    return Entry(
-        number, id, "GEMM", "gemm", tp_rule, None, formulas.gemm, Gemm(1, m, n, k, layout, bias, beta), None
-    )
+    return Entry(number, id, "GEMM", "gemm", tp_rule, None, formulas.gemm, Gemm(1, m, n, k, layout, bias, beta), None)
 
 
 def _attention(number, id, m, n, k, layout, group):

@@ -4,18 +4,19 @@ Here a thing that is absent becomes NotTestable; a file that is there but bad st
 claim.
 """
 
+import sys
+
 import pandas as pd
 
 from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.profile.store import CLOCKS, COLUMNS
 from kernel_dvfs.report.claims.claim import NotTestable, mhz
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables.validation import paths as validation_paths
-
-PASS_STRICT = "pass-global-waste-slack0"
 
 # A clock counts as lower from 5 % below auto's: the 15 MHz steps on which clocks land and the two highest
 # memory clocks of the RTX 3080 Ti (9251, 9501: the same bandwidth) are one clock, a step of any sweep is
@@ -55,21 +56,23 @@ def schedule(results, name: str) -> dict:
 
 
 def strategy(results, granularity: str, scope: str, objective: str) -> dict:
-    """A row of Table 2 as the schedule behind it, strict where it is waste, of the weights that most have."""
-    by_weights = {}
-    for found in results.schedules().values():
-        if not found["slack_percent"] and found["status"] == "optimal":
-            key = found["granularity"], found["scope"], found["objective"]
-            by_weights.setdefault(found["weights"], {})[key] = found
-    most = max(by_weights.values(), key=len, default={})
-    if (granularity, scope, objective) not in most:
+    """A row of Table 2 as the schedule behind it, strict where it is waste."""
+    rows = table(results, "strategies")
+    found = rows[
+        (rows.granularity == granularity)
+        & (rows.scope == scope)
+        & (rows.objective == objective)
+        & (rows.slack_percent.fillna(0) == 0)
+        & (rows.status == "optimal")
+    ]
+    if found.empty:
         raise NotTestable(f"Table 2 (strategies) has no {granularity} {scope} {objective}; have it chosen")
-    return most[granularity, scope, objective]
+    return results.schedule(found.schedule.iloc[0])
 
 
 def levels(results) -> list:
     """Granularities that clocks were chosen at: pass, kernel or one of them."""
-    have = {found["granularity"] for found in results.schedules().values()}
+    have = set(table(results, "strategies").granularity)
     return [level for level in ("pass", "kernel") if level in have]
 
 
@@ -213,10 +216,13 @@ def siblings(results) -> list:
     found = [
         Results(path.parent.parent) for path in sorted(own.parent.parent.glob(f"*/{own.name}/schedules/{STRICT}.json"))
     ]
-    return [
-        each
-        for each in found
-        if each.folder != own
-        and (each.folder / "profile.parquet").is_file()
-        and set(each.schedule(STRICT)["targets"]) == kernels
-    ]
+    return [each for each in found if each.folder != own and _usable(each, kernels)]
+
+
+def _usable(results, kernels: set) -> bool:
+    """Whether another GPU's folder is whole and of the same kernels; a broken one must not stop this GPU's report."""
+    try:
+        return results.gpu is not None and set(results.schedule(STRICT)["targets"]) == kernels
+    except InputError as error:
+        print(f"note: left out: {error}", file=sys.stderr)
+        return False

@@ -1,5 +1,6 @@
 """Claims on clocks per pass (the paper's section 5): what each pair does to forward and backward."""
 
+from kernel_dvfs.layout import PASS_STRICT
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, pair, percent, span
 
@@ -52,7 +53,7 @@ def backward_keeps_auto(results) -> Finding:
     if lower.empty:
         raise NotTestable("no pair of the backward pass ran at a lower clock than auto; widen the grid")
     first = lower.loc[lower.time_change.idxmin()]
-    strict = evidence.chosen(results, evidence.PASS_STRICT, "pass").loc[["backward"]]
+    strict = evidence.chosen(results, PASS_STRICT, "pass").loc[["backward"]]
     taken = strict.iloc[0]
     keeps = not (taken.lower_core or taken.lower_mem)
     name = pair(taken.core_mhz, taken.mem_mhz)
@@ -61,16 +62,16 @@ def backward_keeps_auto(results) -> Finding:
         f" ({pair(first.core_mhz, first.mem_mhz)} the fastest); strict takes {name}"
     )
     if taken.is_baseline:
-        why = f"the schedule {evidence.PASS_STRICT} keeps auto"
+        why = f"the schedule {PASS_STRICT} keeps auto"
     elif keeps:
         why = (
-            f"{name}, which the schedule {evidence.PASS_STRICT} takes, ran at"
+            f"{name}, which the schedule {PASS_STRICT} takes, ran at"
             f" {taken.core:.0f}/{taken.mem:.0f} MHz, auto itself at"
             f" {taken.auto_core:.0f}/{taken.auto_mem:.0f}: auto by another name, picked for its lucky scatter"
         )
     else:
         why = (
-            f"the schedule {evidence.PASS_STRICT} takes {taken.core:.0f}/{taken.mem:.0f} MHz against auto's"
+            f"the schedule {PASS_STRICT} takes {taken.core:.0f}/{taken.mem:.0f} MHz against auto's"
             f" {taken.auto_core:.0f}/{taken.auto_mem:.0f}{evidence.power_left(strict)}"
         )
     return Finding(ours, bool(first.time_change > 0 and keeps), why)
@@ -146,7 +147,7 @@ def lowest_memory_never_best(results) -> Finding:
     have = [mhz for mhz in LOWEST_MEMORY_MHZ if mhz in evidence.memory_clocks(results)]
     if not have:
         raise NotTestable("this GPU was measured at neither memory 405 nor 810 MHz; use one that has them")
-    strict = evidence.chosen(results, evidence.PASS_STRICT, "pass")
+    strict = evidence.chosen(results, PASS_STRICT, "pass")
     best, closest = {}, None
     for name, rows in found.items():
         scores = {"time": rows.time_s, "energy": rows.energy_j, "EDP": rows.time_s * rows.energy_j}

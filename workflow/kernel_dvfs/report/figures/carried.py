@@ -25,7 +25,7 @@ def draw(results, name: str, column: str, axis: str, title: str) -> p9.ggplot:
         p9.ggplot(frame, p9.aes("place", "change", color="series", shape="series"))
         + p9.geom_hline(yintercept=0, size=0.4, color="#777777")
         + p9.geom_errorbar(
-            p9.aes(ymin="low", ymax="high"), frame.dropna(subset="low"), width=0.2, size=0.5, show_legend=False
+            p9.aes(ymin="low", ymax="high"), frame.dropna(subset="low"), width=0.17, size=0.5, show_legend=False
         )
         + p9.geom_point(size=1.7, stroke=0.6, fill="white")
         + p9.facet_wrap("quantity", ncol=1, scales="free_y")
@@ -65,4 +65,5 @@ def changes(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def _caption(frame) -> str:
     known = frame.dropna(subset="low").series.unique()
-    return f"Fresh repeats, but for the claim. Bars ({', '.join(known)}): 95 % interval."
+    bars = f"\nBars ({', '.join(known)}): 95 % interval." if len(known) else ""
+    return f"Fresh repeats, but for the claim.{bars}"

@@ -18,6 +18,9 @@ def draw(results) -> p9.ggplot:
     """From the table `relaxed`; points without a schedule (infeasible) are absent."""
     frame = saved(results.table("relaxed"))
     strict = frame[frame.slack_percent.abs() < _STRICT_PERCENT]
+    # a line needs two points
+    alone = ~frame.scope.duplicated(keep=False)
+    lines, marked = frame[~alone], frame[alone | frame.index.isin(strict.index)]
     kept = dict(zip(strict.scope, strict.energy_saved_percent))
     scopes = list(frame.scope.cat.categories)
     labels = [f"{scope} (strict: {kept[scope]:.1f} %)" if scope in kept else scope for scope in scopes]
@@ -25,10 +28,10 @@ def draw(results) -> p9.ggplot:
         p9.ggplot(frame, p9.aes("slack_percent", "energy_saved_percent"))
         + p9.aes(color="scope", linetype="scope", shape="scope")
         + p9.geom_vline(xintercept=0, linetype="dotted", size=0.5)
-        + p9.geom_line(data=frame[frame.scope == "global"], size=0.7)
+        + p9.geom_line(data=lines[lines.scope == "global"], size=0.7)
         # a kernel by itself goes from one clock to the next
-        + p9.geom_step(data=frame[frame.scope == "local"], direction="hv", size=0.7)
-        + p9.geom_point(data=strict, size=2.2, stroke=0.6, fill="white")
+        + p9.geom_step(data=lines[lines.scope == "local"], direction="hv", size=0.7)
+        + p9.geom_point(data=marked, size=2.2, stroke=0.6, fill="white")
         + p9.expand_limits(y=0)
         + p9.scale_color_manual(style.cycle(style.SERIES, len(scopes)), labels=labels)
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(scopes)), labels=labels)

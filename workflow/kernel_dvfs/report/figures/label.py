@@ -38,7 +38,8 @@ def place(wanted: pd.DataFrame, obstacles: list, limits: tuple, size: tuple, apa
                 x, y = centre / scale + origin
                 placed.append(row._replace(x=x, y=y))
                 break
-    return pd.DataFrame(placed, columns=wanted.columns)
+    # numbers even if no row: plotnine takes an empty column of objects for names
+    return pd.DataFrame(placed, columns=wanted.columns).astype({"x": float, "y": float})
 
 
 def _dots(line: np.ndarray) -> np.ndarray:

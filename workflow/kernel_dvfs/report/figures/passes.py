@@ -194,7 +194,8 @@ def _curves(points, view) -> pd.DataFrame:
     for memory, curve in curves:
         for number, piece in enumerate(visible(curve[[X, Y]].to_numpy(), view)):
             rows += [(*point, memory, f"{memory} {number}") for point in piece]
-    frame = pd.DataFrame(rows, columns=[X, Y, "memory", "piece"])
+    # numbers even if no row: plotnine takes an empty column of objects for names
+    frame = pd.DataFrame(rows, columns=[X, Y, "memory", "piece"]).astype({X: float, Y: float})
     return frame.assign(memory=pd.Categorical(frame.memory, points.memory.cat.categories))
 
 

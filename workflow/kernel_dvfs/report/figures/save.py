@@ -5,8 +5,7 @@ from pathlib import Path
 import matplotlib
 
 from kernel_dvfs.files import whole
-
-FORMATS = ("pdf", "png")
+from kernel_dvfs.layout import FIGURE_FORMATS
 
 
 def write_figure(plot, folder, name: str, caption: str, subject: str) -> None:
@@ -30,7 +29,7 @@ def write_figure(plot, folder, name: str, caption: str, subject: str) -> None:
         "png": {"Title": title, "Description": description, "Software": "kernel-dvfs"},
     }
     with matplotlib.rc_context({"pdf.fonttype": 42}):
-        for form in FORMATS:
+        for form in FIGURE_FORMATS:
             with whole(Path(folder) / "figures" / f"{name}.{form}") as temporary:
                 # drawn anew for each: plotnine sizes a colour bar for the resolution that it is first saved at
                 plot.save(temporary, metadata=metadata[form], verbose=False)

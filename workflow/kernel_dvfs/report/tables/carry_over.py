@@ -7,15 +7,15 @@ from kernel_dvfs.report import fresh
 from kernel_dvfs.report.tables.validation import paths
 
 
-def make(results, study: str, values: list, own: int, repeats: int, reoptimised: bool) -> pd.DataFrame:
+def make(results, study: str, values: list, own: int, repeats: int, reoptimised: bool, setups: dict) -> pd.DataFrame:
     """One row a value of `study` (`batch` or `tp`), from fresh repeats; changes in percent, 95 % intervals.
 
+    setups: {value: digest of its setup}.
     own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
     reoptimised_*: the schedule chosen anew at that value, claimed and fresh. carry_over_*_cost_pp: what
     not choosing anew costs in time and in energy, fresh against fresh (one may be paid with the other).
     """
     column = {"batch": "batch", "tp": "tensor_parallel"}[study]
-    kernels = results.workload["kernels"]
     rows = []
     for value in values:
         name = f"{study}-{value}"
@@ -23,6 +23,7 @@ def make(results, study: str, values: list, own: int, repeats: int, reoptimised:
             comparisons = results.comparisons(*paths(repeats))
             anew = results.schedule(STRICT)
         else:
+            kernels = results.setup(setups[str(value)]).targets["kernel"]
             comparisons = results.comparisons(*(f"measurements/{name}/{kernel}.json" for kernel in kernels))
             anew = results.variant(name).own_schedule if reoptimised else None
         time, energy = fresh.changes(comparisons)

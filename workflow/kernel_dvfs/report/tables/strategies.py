@@ -2,34 +2,25 @@
 
 import pandas as pd
 
-CAPTION = (
-    "Strategies of choosing clocks: change of an iteration's time and energy against auto, and the waste left (Eq. 2)"
-)
+CAPTION = "Strategies of choosing clocks: an iteration's time and energy against auto, and the waste left (Eq. 2)"
 _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste": 0, "edp": 1, "energy": 2}
 
 
-def make(results) -> pd.DataFrame:
-    """One row a schedule, after one row a granularity for auto itself; columns of the contract."""
-    schedules = results.schedules().values()
+def make(results, schedules: list) -> pd.DataFrame:
+    """One row a schedule of those named, after one row a granularity for auto itself.
+
+    Columns of the contract, then weights and the schedule's name. waste_j is in J for weights that count launches,
+    else in the unit of the weighted energy.
+    """
+    named = {name: results.schedule(name) for name in schedules}
     rows = []
     for granularity in ("pass", "kernel"):
-        own = [schedule for schedule in schedules if schedule["granularity"] == granularity]
+        own = {name: schedule for name, schedule in named.items() if schedule["granularity"] == granularity}
         if not own:
             continue
-        rows.append(_row(granularity, "-", "auto", None, 0.0, 0.0, own[0]["baseline_waste_j"], "measured"))
-        for schedule in sorted(own, key=_rank):
-            rows.append(
-                _row(
-                    granularity,
-                    schedule["scope"],
-                    schedule["objective"],
-                    schedule["slack_percent"],
-                    schedule["time_change_percent"],
-                    schedule["energy_change_percent"],
-                    schedule["waste_j"],
-                    schedule["status"],
-                )
-            )
+        ranked = sorted(own, key=lambda name: _rank(named[name]))
+        rows.append(_auto(own[ranked[0]]))
+        rows += [_row(name, own[name]) for name in ranked]
     return pd.DataFrame(rows)
 
 
@@ -37,14 +28,21 @@ def _rank(schedule: dict) -> tuple:
     return _ORDER[schedule["objective"]], schedule["slack_percent"] or 0, _ORDER[schedule["scope"]]
 
 
-def _row(granularity, scope, objective, slack, time, energy, waste, status) -> dict:
+def _auto(schedule: dict) -> dict:
     return {
-        "granularity": granularity,
-        "scope": scope,
-        "objective": objective,
-        "slack_percent": slack,
-        "time_change_percent": time,
-        "energy_change_percent": energy,
-        "waste_j": waste,
-        "status": status,
+        "granularity": schedule["granularity"],
+        "scope": "-",
+        "objective": "auto",
+        "slack_percent": None,
+        "time_change_percent": 0.0,
+        "energy_change_percent": 0.0,
+        "waste_j": schedule["baseline_waste_j"],
+        "status": "measured",
+        "weights": schedule["weights"],
+        "schedule": None,
     }
+
+
+def _row(name: str, schedule: dict) -> dict:
+    columns = ("granularity", "scope", "objective", "slack_percent", "time_change_percent", "energy_change_percent")
+    return {column: schedule[column] for column in (*columns, "waste_j", "status", "weights")} | {"schedule": name}

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.choice.schedule import choose
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import PASS_STRICT, STRICT
 from kernel_dvfs.report import fresh
 from kernel_dvfs.report.tables.validation import paths
 
@@ -17,7 +17,7 @@ def make(results, values, default, repeats) -> pd.DataFrame:
     rows = []
     for value in sorted({*values, default}):
         if value == default:
-            coarse = results.schedule("pass-global-waste-slack0")
+            coarse = results.schedule(PASS_STRICT)
             fine = results.schedule(STRICT)
             comparisons = results.comparisons(*paths(repeats))
         else:

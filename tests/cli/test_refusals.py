@@ -1,0 +1,163 @@
+"""Input that a command cannot use is refused with one line, exit code 2 and no output file."""
+
+import json
+
+import pytest
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.setup import store
+from kernel_dvfs.profile.store import COLUMNS, write_profile
+
+SCHEDULE = {
+    "granularity": "kernel",
+    "status": "optimal",
+    "targets": {"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto"}},
+}
+
+
+@pytest.fixture(scope="module")
+def setup_path(setup_of, tmp_path_factory):
+    setup = setup_of()
+    return store(str(tmp_path_factory.mktemp("s")), setup.gpu, setup.workload, setup.targets, setup.measurement)
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """A profile of one kernel; half the clock takes longer and saves energy."""
+    rows = [
+        dict.fromkeys(COLUMNS)
+        | {"study": "kernel", "target": "a", "launches_per_iteration": 1, "n": 1, "verdict": "ok"}
+        | {"core_mhz": core, "is_baseline": core is None, "time_s": time, "energy_j": energy}
+        for core, time, energy in ((None, 1.0, 100.0), (1470.0, 1.1, 80.0))
+    ]
+    path = tmp_path / "profile.parquet"
+    columns = {name: [row[name] for row in rows] for name in COLUMNS}
+    gpu = {"kind": "simulated", "name": "G", "slug": "g"}
+    write_profile(path, columns, gpu, {"name": "w"}, ["core_mhz", "mem_mhz"])
+    return path
+
+
+# --- compare ---
+
+
+def compare(setup_path, tmp_path, schedule, *more):
+    (tmp_path / "s.json").write_text(json.dumps(schedule))
+    return ["compare", "--gpu", setup_path, "--schedule", tmp_path / "s.json", "-o", tmp_path / "c.json", *more]
+
+
+def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(setup_path, tmp_path):
+    words = compare(setup_path, tmp_path, SCHEDULE, "--target", "forward_fc_gemm", "--last", "1")
+    assert main([str(word) for word in words]) == 0
+    _, comparisons = record.read_comparison(str(tmp_path / "c.json"))
+    assert [each["repeat"] for each in comparisons] == [0, 1]
+    assert {point["request"]["core_mhz"] for each in comparisons for point in each["points"]} == {"auto"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"granularity": "pass"}, "granularity is pass"),
+        ({"status": "infeasible", "targets": {}}, "status is infeasible"),
+        ({"targets": {}}, "no kernel of workload"),
+        ({"targets": {"forward": {"core_mhz": 1470, "mem_mhz": "auto"}}}, "no kernel of workload"),
+        ({"targets": []}, "not a schedule"),
+        ({"targets": {"forward_gelu": None}}, "not a schedule"),
+        ({"targets": {"forward_gelu": {"core_mhz": 1470}}}, "mem_mhz"),
+        ({"targets": {"forward_gelu": {"core_mhz": None, "mem_mhz": "auto"}}}, "core_mhz is None"),
+        ({"targets": {"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto", "power_cap_w": 300}}}, "power_cap_w"),
+        ({"targets": {"forward_gelu": {"core_mhz": 1471, "mem_mhz": "auto"}}}, "1471"),
+    ],
+)
+def test_a_schedule_that_is_not_for_these_kernels_is_refused(refused, setup_path, tmp_path, change, named):
+    assert named in refused(*compare(setup_path, tmp_path, SCHEDULE | change))
+    assert not (tmp_path / "c.json").exists()
+
+
+@pytest.mark.parametrize("schedule", [None, [], {}])
+def test_what_is_no_schedule_is_refused(refused, setup_path, tmp_path, schedule):
+    assert "s.json" in refused(*compare(setup_path, tmp_path, schedule))
+
+
+def test_repeats_run_from_first_to_last(refused, setup_path, tmp_path):
+    assert "--first 5 --last 3" in refused(*compare(setup_path, tmp_path, SCHEDULE, "--first", "5", "--last", "3"))
+
+
+# --- files ---
+
+
+def test_a_place_that_cannot_be_written_is_one_line(refused, profile, tmp_path):
+    (tmp_path / "file").write_text("")
+    words = ("choose", profile, "--scope", "global", "--objective", "edp")
+    assert "file" in refused(*words, "-o", tmp_path / "file/s.json")
+    assert str(tmp_path) in refused(*words, "-o", tmp_path)
+
+
+# --- choose ---
+
+
+def choose(profile, tmp_path, *words):
+    return ["choose", profile, "--scope", "global", "-o", tmp_path / "s.json", *words]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("waste", "--slack", "-50"), "no choice keeps the limit of -50 %"),
+        (("waste", "--slack", "nan"), "--slack nan"),
+        (("waste", "--slack", "inf"), "--slack inf"),
+        (("edp", "--slack", "5"), "slack belongs to waste"),
+        (("energy", "--slack", "0"), "slack belongs to waste"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_or_means_nothing_is_refused(refused, profile, tmp_path, words, named):
+    assert named in refused(*choose(profile, tmp_path, "--objective", *words))
+    assert not (tmp_path / "s.json").exists()
+
+
+def test_the_limit_is_strict_unless_slack_is_given(profile, tmp_path):
+    chosen = []
+    for slack in ((), ("--slack", "20")):
+        assert main([str(word) for word in choose(profile, tmp_path, "--objective", "waste", *slack)]) == 0
+        content = json.loads((tmp_path / "s.json").read_text())
+        chosen.append((content["slack_percent"], content["targets"]["a"]["core_mhz"]))
+    assert chosen == [(0, "auto"), (20.0, 1470)]
+
+
+# --- sweep, profile ---
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
+@pytest.mark.parametrize("command", [("sweep",), ("profile", "--records", "r")])
+def test_the_baseline_is_measured_at_least_once(refused, setup_path, tmp_path, command, value):
+    words = (*command, "--gpu", setup_path, "--pairs", "auto-auto", "-o", tmp_path / "p.parquet")
+    assert f"--auto-repeats {value}: expected a whole number >= 1" in refused(*words, "--auto-repeats", value)
+
+
+# --- measure ---
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("\nbatch: 40", "\nbatch: many", "batch = 'many'"),
+        ("\nbatch: 40", "\n", "'batch' is a required property"),
+        ("\nbatch: 40", "\nbach: 40\nbatch: 40", "did you mean 'batch'"),
+    ],
+)
+def test_a_bad_configuration_is_refused(refused, root, tmp_path, old, new, named):
+    config = tmp_path / "config.yaml"
+    config.write_text((root / "config.yaml").read_text().replace(old, new))
+    words = ("--target", "forward_gelu", "--clocks", "auto,auto", "--config", config, "-o", tmp_path / "r")
+    assert named in refused("measure", "--gpu", "rtx_3080_ti", *words)
+
+
+def test_a_missing_key_is_named_where_no_schema_is_installed(refused, tmp_path, monkeypatch):
+    import kernel_dvfs
+
+    monkeypatch.setattr(kernel_dvfs, "__file__", str(tmp_path / "site-packages/kernel_dvfs/__init__.py"))
+    config = tmp_path / "config.yaml"
+    config.write_text("batch: 40\n")
+    words = ("--target", "forward_gelu", "--clocks", "auto,auto", "--config", config, "-o", tmp_path / "r")
+    said = refused("measure", "--gpu", "rtx_3080_ti", *words)
+    assert str(config) in said and "is missing" in said

@@ -1,0 +1,49 @@
+"""A setup is what its name says: a damaged one is refused, and written anew when it is stored again."""
+
+import json
+import os
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.setup import read, store
+
+PARTS = {"gpu": {"kind": "simulated"}, "workload": {"name": "w"}, "targets": {"kernel": {}, "pass": {}}}
+
+
+def stored(folder):
+    return store(str(folder), *PARTS.values(), {"seed": 1})
+
+
+def test_a_damaged_setup_is_written_anew_and_a_whole_one_left_alone(tmp_path):
+    path = stored(tmp_path)
+    whole = read(path)
+    os.utime(path, (1, 1))
+    assert stored(tmp_path) == path and os.stat(path).st_mtime == 1
+    with open(path, "w") as file:
+        file.write('{"schema": "kernel-dvfs/setup/1"')
+    with pytest.raises(InputError, match="snakemake rewrites it, run it again"):
+        read(path)
+    stored(tmp_path)
+    assert read(path) == whole
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"schema": "other"}', '{"schema": "kernel-dvfs/setup/1"}'])
+def test_what_is_no_setup_is_refused(tmp_path, text):
+    path = tmp_path / "s.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"s\.json.*rewrites"):
+        read(str(path))
+
+
+@pytest.mark.parametrize("name", ["gpu", "workload", "targets", "measurement", "kernel", "pass"])
+@pytest.mark.parametrize("value", [None, []])
+def test_a_group_that_is_missing_is_named(tmp_path, name, value):
+    path = stored(tmp_path)
+    with open(path) as file:
+        content = json.load(file)
+    (content["targets"] if name in content["targets"] else content)[name] = value
+    with open(path, "w") as file:
+        json.dump(content, file)
+    with pytest.raises(InputError, match=f"{name} is missing or damaged"):
+        read(path)

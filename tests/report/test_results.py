@@ -1,0 +1,77 @@
+"""A results folder is read as it should be or refused by the name of the file: nothing is summed that is incomplete."""
+
+import json
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement import record, setup
+from kernel_dvfs.report import fresh
+from kernel_dvfs.report.results import Results
+
+POINT = {
+    "request": {"core_mhz": "auto", "mem_mhz": "auto"},
+    "reached": {"core_mhz": 1650, "mem_mhz": 9251, "alias_of": None},
+    "summary": {"n": 3, "time_us": 1.0, "time_sd_us": 0.1, "energy_mj": 1.0, "energy_sd_mj": 0.1},
+    "verdict": "ok",
+    "reasons": [],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two kernels, two repeats."""
+    kernels = {name: {"launches_per_iteration": 1} for name in "ab"}
+    path = setup.store(
+        str(tmp_path / "setup"), {"kind": "simulated"}, {"name": "w"}, {"kernel": kernels, "pass": {}}, {"seed": 1}
+    )
+    for repeat in range(2):
+        write(tmp_path, setup.read(path), f"repeat-{repeat}", [("a", repeat), ("b", repeat)])
+    return tmp_path
+
+
+def write(folder, of, name, points):
+    comparisons = [{"target": target, "repeat": repeat, "points": [POINT] * 4} for target, repeat in points]
+    record.write_comparison(str(folder / f"{name}.json"), of, {}, "s.json", comparisons)
+
+
+def comparisons(folder):
+    return Results(folder).comparisons("repeat-0.json", "repeat-1.json")
+
+
+def of(folder):
+    return setup.read(str(next((folder / "setup").iterdir())))
+
+
+def test_repeats_that_are_whole_are_summed(folder):
+    assert sorted(fresh.totals(comparisons(folder))) == [0, 1]
+
+
+def test_a_repeat_copied_over_another_is_refused(folder):
+    (folder / "repeat-1.json").write_text((folder / "repeat-0.json").read_text())
+    with pytest.raises(
+        InputError, match=r"stands twice \(repeat-0\.json, repeat-1\.json\); delete .* run snakemake"
+    ) as no:
+        comparisons(folder)
+    assert str(folder) in str(no.value)
+
+
+def test_a_repeat_that_lacks_a_kernel_is_refused(folder):
+    write(folder, of(folder), "repeat-1", [("a", 1)])
+    with pytest.raises(InputError, match=r"repeat 1 lacks b; delete .* run snakemake") as no:
+        comparisons(folder)
+    assert str(folder) in str(no.value)
+
+
+def test_a_kernel_that_the_setup_does_not_have_is_refused(folder):
+    write(folder, of(folder), "repeat-1", [("a", 1), ("b", 1), ("c", 1)])
+    with pytest.raises(InputError, match=r"repeat-1\.json: its setup has no kernel c"):
+        comparisons(folder)
+
+
+@pytest.mark.parametrize("content", [[], None, 3, "text"])
+def test_a_schedule_that_is_none_is_refused_by_name(tmp_path, content):
+    (tmp_path / "schedules").mkdir()
+    (tmp_path / "schedules/x.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"schedules/x\.json"):
+        Results(tmp_path).schedule("x")
