@@ -11,7 +11,7 @@ ARGS ?=
 
 help:
 	@echo "make run    the whole study: snakemake --cores 1 all"
-	@echo "make test   all tests (make unit: without those that run Snakemake)"
+	@echo "make test   all tests (make unit: without those that run Snakemake or compile again)"
 	@echo "make lint   ruff, snakefmt, snakemake --lint"
 	@echo "make clean  remove results, logs and Snakemake's notes (keeps .venv)"
 
@@ -22,7 +22,7 @@ test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest $(ARGS)
 
 unit: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -m "not workflow" $(ARGS)
+	$(BIN)/python -m pytest -m "not workflow and not compiles" $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

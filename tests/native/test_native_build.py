@@ -54,6 +54,7 @@ def test_every_source_of_the_project_is_watched(root):
     assert watched == {path for path in (root / "native").rglob("*") if path.is_file()}
 
 
+@pytest.mark.compiles
 def test_the_same_sources_give_the_same_bytes_from_another_folder(results, sources, tmp_path):
     build(sources, tmp_path / "out", mode="on")
     first, second = results / "native" / "cpu", tmp_path / "out" / "cpu"
@@ -92,6 +93,7 @@ def test_a_change_of_what_made_it_compiles_again(built, sources, said, monkeypat
         build(sources, built, say=said.append)
 
 
+@pytest.mark.compiles
 def test_a_compile_error_shows_the_compilers_words_and_keeps_the_old_library(built, sources, said):
     """In mode auto too: going on without the library is for a missing tool, not for broken sources."""
     before = {path.name: path.read_bytes() for path in (built / "cpu").iterdir()}

@@ -138,6 +138,7 @@ def test_an_interrupted_run_is_completed_without_repeating_what_was_done(tmp_pat
 
 
 def test_two_runs_in_one_folder_do_not_disturb_each_other(study):
+    record(study).unlink()
     code = f"from kernel_dvfs import lock; lock.hold('{study}/.snakemake/kernel-dvfs.lock'); print('held'); input()"
     holder = subprocess.Popen(
         [sys.executable, "-u", "-c", code],

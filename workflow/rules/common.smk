@@ -142,7 +142,11 @@ def table_inputs(name):
             *chosen_anew("tp"),
         ],
         "tensor_energy": [*schedules(), *validation(), *chosen_anew("tensor-energy")],
-        "claims": schedules() + [f"{FOLDER}/tables/{other}.csv" for other in tables() if other != "claims"],
+        "claims": [
+            *schedules(),
+            *(f"{FOLDER}/tables/{other}.csv" for other in tables() if other != "claims"),
+            *others(STUDY.workload),
+        ],
     }.get(name, [])
 
 
