@@ -125,3 +125,10 @@ def test_bad_input_gets_one_line_and_no_file(tmp_path, root, capsys, flag, value
     said = capsys.readouterr().err
     assert said.startswith("error: ") and said.count("\n") == 1 and named in said
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_is_logged_as_well_where_a_log_is_named(tmp_path, capsys):
+    log = tmp_path / "logs" / "job.log"
+    arguments = ["measure", "--gpu", "missing.json", "--target", "forward_gelu", "--clocks", "1470,auto"]
+    assert main([*arguments, "--log", str(log), "-o", str(tmp_path / "r0.json")]) == 2
+    assert log.read_text() == capsys.readouterr().err != ""

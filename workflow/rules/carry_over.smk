@@ -39,8 +39,8 @@ rule carry_over:
     params:
         last=REPEATS - 1,
     shell:
-        "python -S -c 'import kernel_dvfs.__main__' compare --gpu {input.gpu} --schedule {input.schedule} "
-        "--target {wildcards.target} --last {params.last} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+        "exec python -S -c 'import kernel_dvfs.__main__' compare --gpu {input.gpu} --schedule {input.schedule} "
+        "--target {wildcards.target} --last {params.last} --log {log} -o {output}"
 
 
 rule sweep_variant:

@@ -16,6 +16,7 @@ OPTIONS = (
     quick.Option("--target", "", "ID", "one kernel; without it, all"),
     quick.Option("--first", "0", "N", "number of the first repeat"),
     quick.Option("--last", "9", "N", "number of the last repeat"),
+    quick.Option("--log", "", "FILE", "where an error is written as well"),
     quick.Option("-o", None, "R.json", "where the record goes"),
 )
 

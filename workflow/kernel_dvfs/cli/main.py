@@ -3,6 +3,7 @@
 import sys
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
 
 # command -> what it does; each has a module of its name in kernel_dvfs.cli
 COMMANDS = {
@@ -25,17 +26,26 @@ _MODULES = {"import": "import_", "compare-gpus": "compare_gpus"}
 def main(arguments=None) -> int:
     """Run a command; its exit code: 0 success, 2 bad input."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    options = None
     try:
         run, options = _quick(arguments) or _full(arguments)
         return run(options) or 0
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell(str(error), options)
     except BrokenPipeError:
         raise
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
-        print(f"error: {_reason(error)}", file=sys.stderr)
+        _tell(_reason(error), options)
     return 2
+
+
+def _tell(error: str, options) -> None:
+    """One line on stderr, and in the log where the command has one."""
+    print(f"error: {error}", file=sys.stderr)
+    log = getattr(options, "log", "")
+    if log:
+        write_text(log, f"error: {error}\n")
 
 
 def _reason(error: OSError) -> str:

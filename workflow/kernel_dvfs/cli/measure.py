@@ -15,6 +15,7 @@ OPTIONS = (
     quick.Option("--campaign", SWEEP, "NAME", "what the measurement is for"),
     quick.Option("--repeat", "0", "N", "number of the repeat"),
     quick.Option("--config", "config.yaml", "FILE", "workload and protocol where --gpu is a name"),
+    quick.Option("--log", "", "FILE", "where an error is written as well"),
     quick.Option("-o", None, "R.json", "where the record goes"),
 )
 
