@@ -1,63 +1,10 @@
-"""Snakemake on a reduced study: run once, then asked what it would do again."""
+"""The reduced study, complete once a session and copied for each test that changes it."""
 
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-# four clock pairs, two fresh repeats, one other batch, degree and tensor-core energy
-REDUCED = (
-    "grid={core_mhz: [1470], mem_mhz: [9251], auto: true}",
-    "auto_repeats=1",
-    "validation_repeats=2",
-    "data_parallel_batches=[40, 20]",
-    "tensor_parallel_degrees=[1, 2]",
-    "tensor_energy_pj=[1.0]",
-)
-FOLDER = Path("results/sim-rtx-3080-ti/gpt3-xl-b40-tp1")
-RECORDS = 48 * 4
-
-
-def command(*targets, config=(), dry=False, options=()) -> list:
-    """A snakemake command line for a clone, as a user would type it there."""
-    words = [sys.executable, "-m", "snakemake", "--cores", "2", *options]
-    if dry:
-        words.append("--dry-run")
-    # a later value of a key wins
-    settings = {each.partition("=")[0]: each for each in (*REDUCED, *config)}.values()
-    return [*words, "--config", *settings, "--", *targets]
-
-
-def clone(directory: Path) -> Path:
-    """The files of the repository that a run reads, in a folder of their own."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in ("Snakefile", "config.yaml"):
-        shutil.copy2(ROOT / name, directory)
-    for name in ("workflow", "profiles", "native", "envs"):
-        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return directory
-
-
-def snakemake(directory, *targets, check=True, **more) -> subprocess.CompletedProcess:
-    """Run it in a clone; the finished process with all its output in stdout."""
-    done = subprocess.run(
-        command(*targets, **more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory
-    )
-    if check:
-        assert done.returncode == 0, done.stdout[-4000:]
-    return done
-
-
-def planned(directory, *targets, **more) -> dict:
-    """{rule: jobs} that Snakemake would run, the bare target `all` left out; {} where nothing is to be done."""
-    said = snakemake(directory, *targets, dry=True, **more).stdout
-    block = re.search(r"Job stats:\n.*?\n-+ +-+\n(.*?)\n\n", said, re.S)
-    jobs = dict(line.split() for line in block[1].splitlines()) if block else {}
-    return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total")}
+from reduced_study import clone, snakemake
 
 
 @pytest.fixture(scope="session")

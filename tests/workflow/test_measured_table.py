@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from conftest import clone, snakemake
+from reduced_study import clone, snakemake
 
 pytestmark = pytest.mark.workflow
 

@@ -7,8 +7,7 @@ import sys
 import time
 
 import pytest
-
-from conftest import FOLDER, RECORDS, ROOT, clone, command, planned, snakemake
+from reduced_study import FOLDER, RECORDS, ROOT, clone, command, planned, snakemake
 
 pytestmark = pytest.mark.workflow
 

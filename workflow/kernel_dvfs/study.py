@@ -14,7 +14,7 @@ import yaml
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, label, sweep_pairs
+from kernel_dvfs.gpu.clocks import label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.measurement import setup
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
@@ -109,11 +109,6 @@ def schedule_names(granularities: list, slack_percent: float, weights: str = "")
 def clocks_argument(pairs: list) -> str:
     """The pairs of a sweep as one word for a command line: `auto-auto,210-405,...`."""
     return ",".join(label(pair) for pair in pairs)
-
-
-def repeats(pair, auto_repeats: int) -> int:
-    """How often a sweep measures a pair: the baseline often, everything else once."""
-    return auto_repeats if pair == BASELINE else 1
 
 
 def import_options(gpu: dict) -> str:

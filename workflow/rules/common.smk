@@ -11,6 +11,7 @@ from kernel_dvfs import config as configuration
 from kernel_dvfs import environment, layout, lock
 from kernel_dvfs import study as studies
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement import campaign
 
 environment.prepare(str(LIBRARY))
 
@@ -46,7 +47,7 @@ def records():
         f"{FOLDER}/measurements/{target}/{studies.label(pair)}/r{repeat}.json"
         for target in targets
         for pair in STUDY.pairs
-        for repeat in range(studies.repeats(pair, AUTO_REPEATS))
+        for repeat in range(campaign.repeats(pair, AUTO_REPEATS))
     ]
 
 

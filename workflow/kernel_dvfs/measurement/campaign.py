@@ -13,6 +13,11 @@ from kernel_dvfs.measurement.target import Target, works
 SWEEP = "sweep"
 
 
+def repeats(pair, auto_repeats: int) -> int:
+    """How often a sweep measures a pair: the baseline often, everything else once."""
+    return auto_repeats if pair == BASELINE else 1
+
+
 def open_gpu(setup, exact: bool = False):
     """The GPU of a setup. Raises InputError for a kind that cannot measure."""
     if setup.gpu["kind"] != "simulated":

@@ -5,7 +5,7 @@ from functools import partial
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, label
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.campaign import Bench, repeats
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 
@@ -17,7 +17,7 @@ def from_records(setup, folder: str, pairs: list, auto_repeats: int, output: str
         for pair in pairs:
             paths = (
                 f"{folder}/{target.study}/{target.name}/{label(pair)}/r{repeat}.json"
-                for repeat in range(auto_repeats if pair == BASELINE else 1)
+                for repeat in range(repeats(pair, auto_repeats))
             )
             yield pair, [record.read_point(path, setup, target, pair) for path in paths]
 
@@ -30,8 +30,7 @@ def from_bench(setup, pairs: list, auto_repeats: int, output: str, studies=("ker
     def points(target):
         bench = Bench(setup, target)
         for pair in pairs:
-            repeats = auto_repeats if pair == BASELINE else 1
-            yield pair, [bench.point(pair, repeat=repeat) for repeat in range(repeats)]
+            yield pair, [bench.point(pair, repeat=repeat) for repeat in range(repeats(pair, auto_repeats))]
 
     _write(setup, points, output, studies)
 

@@ -19,15 +19,19 @@ WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
 CONFIDENCE = 0.95
 
 
+def means(points: list, field: str) -> tuple:
+    """(auto, chosen) of one comparison, points in the order auto, chosen, chosen, auto: means of a summary's field."""
+    first, second, third, fourth = (point["summary"][field] for point in points)
+    return (first + fourth) / 2, (second + third) / 2
+
+
 def totals(comparisons) -> dict:
     """Per repeat the totals of an iteration: {repeat: {"auto": (time_s, energy_j), "chosen": (...)}}."""
     sums = defaultdict(lambda: {"auto": [0.0, 0.0], "chosen": [0.0, 0.0]})
     for target, repeat, points in comparisons.points:
-        first, second, third, fourth = points
         launches = comparisons.launches[target]
-        for name, pair in (("auto", (first, fourth)), ("chosen", (second, third))):
-            for index, (field, unit) in enumerate((("time_us", 1e-6), ("energy_mj", 1e-3))):
-                mean = sum(point["summary"][field] for point in pair) / 2
+        for index, (field, unit) in enumerate((("time_us", 1e-6), ("energy_mj", 1e-3))):
+            for name, mean in zip(("auto", "chosen"), means(points, field)):
                 sums[repeat][name][index] += launches * mean * unit
     return dict(sums)
 
@@ -44,10 +48,9 @@ def changes(comparisons) -> tuple:
 def kernel_changes(comparisons) -> dict:
     """{id: (time change, energy change)} of each kernel by itself."""
     by_kernel = defaultdict(lambda: ([], []))
-    for target, _, (first, second, third, fourth) in comparisons.points:
+    for target, _, points in comparisons.points:
         for index, field in enumerate(("time_us", "energy_mj")):
-            auto = first["summary"][field] + fourth["summary"][field]
-            chosen = second["summary"][field] + third["summary"][field]
+            auto, chosen = means(points, field)
             by_kernel[target][index].append(100 * (chosen / auto - 1))
     return {target: tuple(interval(values) for values in pair) for target, pair in by_kernel.items()}
 

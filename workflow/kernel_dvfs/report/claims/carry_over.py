@@ -163,9 +163,8 @@ def _culprit(results, folder: str, where: str) -> str:
 def _parts(comparisons) -> dict:
     """{id: its part in the change of the iteration's time, in points}."""
     parts, total = {}, 0.0
-    for target, _, (first, second, third, fourth) in comparisons.points:
-        auto = first["summary"]["time_us"] + fourth["summary"]["time_us"]
-        chosen = second["summary"]["time_us"] + third["summary"]["time_us"]
+    for target, _, compared in comparisons.points:
+        auto, chosen = fresh.means(compared, "time_us")
         parts[target] = parts.get(target, 0.0) + comparisons.launches[target] * (chosen - auto)
         total += comparisons.launches[target] * auto
     return {name: 100 * part / total for name, part in parts.items()}

@@ -14,6 +14,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.profile.store import CLOCKS, COLUMNS
+from kernel_dvfs.report.chosen import is_chosen
 from kernel_dvfs.report.claims.claim import NotTestable, mhz
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables.validation import paths as validation_paths
@@ -133,11 +134,7 @@ def chosen(results, name: str, study: str) -> pd.DataFrame:
     """The point of each target that a schedule chose, as `points`, in the profile's order."""
     targets = schedule(results, name)["targets"]
     rows = points(results, study)
-    at = pd.Series(True, index=rows.index)
-    for column in settings(results):
-        wanted = rows.target.map({target: setting[column] for target, setting in targets.items()})
-        at &= (rows[column] == wanted) | (rows[column].isna() & (wanted == "auto"))
-    return rows[at].set_index("target")
+    return rows[is_chosen(rows, targets)].set_index("target")
 
 
 def strict(results) -> pd.DataFrame:

@@ -84,9 +84,8 @@ def _kernels(results) -> Kernels:
     place = {name: k for k, own in enumerate(problem.members) for name in own}
     repeats = sorted({repeat for _, repeat, _ in comparisons.points})
     times = np.zeros((len(repeats), len(keys), 2))
-    for target, repeat, (first, second, third, fourth) in comparisons.points:
-        for column, (one, other) in enumerate(((first, fourth), (second, third))):
-            mean_us = (one["summary"]["time_us"] + other["summary"]["time_us"]) / 2
+    for target, repeat, compared in comparisons.points:
+        for column, mean_us in enumerate(fresh.means(compared, "time_us")):
             times[repeats.index(repeat), place[target], column] += comparisons.launches[target] * mean_us * 1e-6
     return Kernels(claimed, times)
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.layout import STRICT
-from kernel_dvfs.report.naming import clock
+from kernel_dvfs.report.chosen import is_chosen
 
 CAPTION = "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto"
 
@@ -12,12 +12,13 @@ def make(results) -> pd.DataFrame:
     """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less."""
     chosen = results.schedule(STRICT)["targets"]
     profile = results.profile.query("study == 'kernel'")
+    best_of = profile[is_chosen(profile, chosen)].set_index("target")
     about = results.workload.get("kernels", {})
     rows = []
     for number, (name, points) in enumerate(profile.groupby("target", sort=False), 1):
         auto = points[points.is_baseline].iloc[0]
         pair = chosen[name]
-        best = points[_is(points, pair)].iloc[0]
+        best = best_of.loc[name]
         label = about.get(name, {"row": number, "section": "", "name": name})
         rows.append(
             {
@@ -25,18 +26,10 @@ def make(results) -> pd.DataFrame:
                 "section": label["section"],
                 "name": label["name"],
                 "id": name,
-                "mem_mhz": clock(pair["mem_mhz"]),
-                "core_mhz": clock(pair["core_mhz"]),
+                "mem_mhz": pair["mem_mhz"],
+                "core_mhz": pair["core_mhz"],
                 "time_change_percent": 100 * (best.time_s / auto.time_s - 1),
                 "energy_change_percent": 100 * (best.energy_j / auto.energy_j - 1),
             }
         )
     return pd.DataFrame(rows).astype({"row": "Int64"})
-
-
-def _is(points: pd.DataFrame, setting: dict) -> pd.Series:
-    """Which rows of a profile are at a schedule's setting."""
-    found = pd.Series(True, index=points.index)
-    for column, value in setting.items():
-        found &= points[column].isna() if value == "auto" else points[column] == value
-    return found
