@@ -1,4 +1,5 @@
 # Two commands: `make run` and `make test`. Both make .venv from the lock in envs/ when it is missing or older.
+# Where nvcc is installed, `make cuda` adds the CUDA kernels.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,11 +8,12 @@ CORES ?= 1
 # pytest's and snakemake's own options: make test ARGS="-k gpu", make run ARGS="--config batch=20"
 ARGS ?=
 
-.PHONY: run test unit lint clean help
+.PHONY: run test unit cuda lint clean help
 
 help:
 	@echo "make run    the whole study: snakemake --cores 1 all"
 	@echo "make test   all tests (make unit: without those that run Snakemake or compile again)"
+	@echo "make cuda   install cuBLAS into .venv (0.6 GB) and build the CUDA kernels; needs nvcc"
 	@echo "make lint   ruff, snakefmt, snakemake --lint"
 	@echo "make clean  remove results, logs and Snakemake's notes (keeps .venv)"
 
@@ -23,6 +25,9 @@ test: $(VENV)/dev.stamp
 
 unit: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -m "not workflow and not compiles" $(ARGS)
+
+cuda: $(VENV)/cuda.stamp
+	$(BIN)/kernel-dvfs build --cuda on $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -47,4 +52,8 @@ $(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: envs/dev.lock $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/dev.lock
+	@touch $@
+
+$(VENV)/cuda.stamp: envs/cuda.lock $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/cuda.lock
 	@touch $@

@@ -28,7 +28,7 @@ rule all:
     input:
         # records first-class: a deleted one is noticed
         RECORDS,
-        rules.native.output,
+        rules.native.input,
         rules.profile.input,
         rules.choose.input,
         rules.report.input,

@@ -8,9 +8,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-LOCKS = ("requirements.lock", "dev.lock")
-# conda splits Snakemake: this is the part that PyPI's package is
-CONDA_NAMES = {"snakemake-minimal": "snakemake"}
+LOCKS = ("requirements.lock", "dev.lock", "cuda.lock")
+# conda splits packages: these are the parts that PyPI's packages are
+CONDA_NAMES = {"snakemake-minimal": "snakemake", "libcublas-dev": "nvidia-cublas"}
 # needed where pip needs none, or has none
 CONDA_ONLY = {"python", "pip", "cxx-compiler"}
 
@@ -37,16 +37,20 @@ def project(root):
     return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@pytest.fixture(scope="module")
-def conda(root):
-    """(the environment file, name as on PyPI -> pinned version or None)"""
-    content = yaml.safe_load((root / "envs/pipeline.yaml").read_text(encoding="utf-8"))
+def read_conda(path):
+    """(an environment file, name as on PyPI -> pinned version or None)"""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
     versions = {}
     for entry in content["dependencies"]:
         for text in entry["pip"] if isinstance(entry, dict) else [entry]:
             name, _, version = text.split("::")[-1].partition("=")
             versions[CONDA_NAMES.get(name, name)] = version.lstrip("=") or None
     return content, versions
+
+
+@pytest.fixture(scope="module")
+def conda(root):
+    return read_conda(root / "envs/pipeline.yaml")
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -68,13 +72,30 @@ def test_the_lock_holds_every_direct_dependency_within_its_range(root, project, 
         assert version and dependency.specifier.contains(version), dependency
 
 
-def test_the_developers_lock_holds_the_same_versions_and_the_developers_tools(root, project):
+@pytest.mark.parametrize("extra", ["dev", "cuda"])
+def test_an_extras_lock_holds_the_same_versions_and_the_extras_own_packages(root, project, extra):
     lock = {str(requirement) for requirement in locked(root / "envs/requirements.lock")}
-    dev = locked(root / "envs/dev.lock")
-    assert lock <= {str(requirement) for requirement in dev}
-    for dependency in map(Requirement, project["optional-dependencies"]["dev"]):
-        version = pin(dev, canonicalize_name(dependency.name), "3.12")
+    own = locked(root / f"envs/{extra}.lock")
+    assert lock <= {str(requirement) for requirement in own}
+    for dependency in map(Requirement, project["optional-dependencies"][extra]):
+        version = pin(own, canonicalize_name(dependency.name), "3.12")
         assert version and dependency.specifier.contains(version), dependency
+
+
+def test_cuda_is_locked_at_the_first_of_its_major_version_which_every_driver_for_it_takes(root, project):
+    _, versions = read_conda(root / "envs/cuda.yaml")
+    assert pin(locked(root / "envs/cuda.lock"), "nvidia-cublas", "3.12").startswith("13.0.")
+    assert versions["cuda-version"] == "13.0"
+    assert [str(Requirement(text).specifier) for text in project["optional-dependencies"]["cuda-toolkit"]] == [
+        "==13.0.*"
+    ]
+
+
+def test_the_conda_additions_for_cuda_join_the_same_environment_at_the_locked_version(root, conda):
+    content, versions = read_conda(root / "envs/cuda.yaml")
+    assert content["name"] == conda[0]["name"]
+    assert set(content["channels"]) <= set(conda[0]["channels"])
+    assert versions["nvidia-cublas"] == pin(locked(root / "envs/cuda.lock"), "nvidia-cublas", "3.12")
 
 
 def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_versions(root, project, conda):

@@ -1,163 +1,160 @@
 // Python extension `_cpu`: the C reference on NumPy arrays. Checks what the C functions take for granted
-// (type, shape, layout), allocates the outputs, and computes without the GIL. Holds no arithmetic.
-//
-// bf16 tensors are uint16 arrays of their bits. All tensors of a call have one element type; mean and
-// rstd are float32. A refused array raises ValueError: "<op>: <argument> is <what>, expected <what>".
+// (type, shape, layout, range of ids), allocates the outputs, and computes without the GIL. Holds no arithmetic
+// and knows no operation: describe.hpp does.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
-#include <cmath>
 #include <cstdint>
-#include <stdexcept>
+#include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "arguments.hpp"
+#include "exceptions.hpp"
 #include "kdvfs/ref.h"
-
-namespace py = pybind11;
 
 namespace {
 
-using Shape = std::vector<py::ssize_t>;
+namespace py = pybind11;
+using kdvfs::Fill;
+using kdvfs::refuse;
+using kdvfs::Shape;
 
-std::string text(const py::array &array) {
-  std::string shape;
-  for (py::ssize_t axis = 0; axis < array.ndim(); axis++) {
-    shape += (axis ? ", " : "") + std::to_string(array.shape(axis));
+#define KDVFS_COMPUTE(op) \
+  void compute(const kdvfs_##op &args) { kdvfs_ref_##op(&args); }
+KDVFS_OPERATIONS(KDVFS_COMPUTE)
+#undef KDVFS_COMPUTE
+
+kdvfs_dtype element_type(const char *op, const std::string &dtype) {
+  if (dtype != "bf16" && dtype != "float32") {
+    refuse(op, "dtype", "'" + dtype + "'", "'bf16' or 'float32'");
   }
-  return std::string(py::str(array.dtype())) + " (" + shape + ")";
+  return dtype == "bf16" ? KDVFS_BF16 : KDVFS_FLOAT32;
 }
 
-std::string text(const Shape &shape) {
-  std::string out;
-  for (const py::ssize_t length : shape) {
-    out += (out.empty() ? "" : ", ") + std::to_string(length);
+std::string text(const py::dtype &type, const Shape &shape) {
+  return std::string(py::str(type)) + " " + kdvfs::text(shape);
+}
+
+// The array given for a tensor, if it can be read as it lies.
+py::array checked(const char *op, const kdvfs::Tensor &tensor, const py::object &value) {
+  const std::string expected = text(tensor.type, tensor.shape);
+  const bool is_bf16 = tensor.type.equal(py::dtype::of<std::uint16_t>());
+  const auto unlike = [&](const std::string &is) {
+    refuse(op, tensor.name, is, expected + (is_bf16 ? " of bf16 bits" : ""));
+  };
+  if (!py::isinstance<py::array>(value)) {
+    unlike(kdvfs::shown(value));
   }
-  return "(" + out + ")";
+  const auto array = py::reinterpret_borrow<py::array>(value);
+  const std::string is = text(array.dtype(), Shape(array.shape(), array.shape() + array.ndim()));
+  if (is != expected) {
+    unlike(is);
+  }
+  // no silent copy: a caller who hands in a view should know that it is not what will be read
+  const int flags = array.flags();
+  if (!(flags & py::array::c_style) || !(flags & py::detail::npy_api::NPY_ARRAY_ALIGNED_)) {
+    refuse(op, tensor.name, is + " but strided or unaligned", "a C-contiguous, aligned array");
+  }
+  return array;
 }
 
-py::dtype numpy_type(kdvfs_dtype dtype) {
-  return dtype == KDVFS_BF16 ? py::dtype::of<std::uint16_t>() : py::dtype::of<float>();
+// A new array for an output, of zeros, or of what is given: so it can be seen what a call leaves alone.
+py::array output(const char *op, const kdvfs::Tensor &tensor, const py::dict &given) {
+  py::array array(tensor.type, std::vector<py::ssize_t>(tensor.shape.begin(), tensor.shape.end()));
+  const auto bytes = static_cast<std::size_t>(array.nbytes());
+  if (given.contains(tensor.name)) {
+    std::memcpy(array.mutable_data(), checked(op, tensor, given[tensor.name.c_str()]).data(), bytes);
+  } else {
+    std::memset(array.mutable_data(), 0, bytes);
+  }
+  return array;
 }
 
-// The arrays of one call of one kernel. The first, of shape (M, C), fixes M, C and the element type;
-// the others are held against them.
-class Call {
- public:
-  Call(const char *op, const char *name, const py::array &first) : op_(op) {
-    if (first.dtype().equal(numpy_type(KDVFS_FLOAT32))) {
-      dtype = KDVFS_FLOAT32;
-    } else if (first.dtype().equal(numpy_type(KDVFS_BF16))) {
-      dtype = KDVFS_BF16;
-    } else {
-      refuse(name, first, "float32 or uint16 (bf16 bits)");
+// Points the arguments at the arrays of those names, a visitor of Operation<Args>::tensors.
+struct Pointers {
+  const char *op;
+  const py::dict &inputs;
+  py::dict &outputs;
+
+  template <typename T>
+  void input(const char *name, const T *&pointer, const Shape &, const Fill &fill) const {
+    const auto array = py::reinterpret_borrow<py::array>(inputs[name]);
+    pointer = static_cast<const T *>(array.data());
+    if constexpr (std::is_same_v<T, std::int32_t>) {
+      hold_in_range(name, pointer, array.size(), fill.vocabulary);
     }
-    if (first.ndim() != 2 || first.size() == 0) {
-      refuse(name, first, "shape (M, C) with M, C >= 1");
-    }
-    M = first.shape(0);
-    C = first.shape(1);
   }
 
-  const void *tensor(const char *name, const py::array &array, const Shape &shape) const {
-    return checked(name, array, numpy_type(dtype), shape);
+  template <typename T>
+  void output(const char *name, T *&pointer, const Shape &) const {
+    pointer = static_cast<T *>(py::reinterpret_borrow<py::array>(outputs[name]).mutable_data());
   }
-
-  const float *floats(const char *name, const py::array &array, const Shape &shape) const {
-    return static_cast<const float *>(checked(name, array, numpy_type(KDVFS_FLOAT32), shape));
-  }
-
-  py::array output(const Shape &shape) const { return py::array(numpy_type(dtype), shape); }
-
-  py::ssize_t M = 0, C = 0;
-  kdvfs_dtype dtype = KDVFS_FLOAT32;
 
  private:
-  const void *checked(const char *name, const py::array &array, const py::dtype &type,
-                      const Shape &shape) const {
-    if (!array.dtype().equal(type) || Shape(array.shape(), array.shape() + array.ndim()) != shape) {
-      refuse(name, array, std::string(py::str(type)) + " " + text(shape));
+  void hold_in_range(const char *name, const std::int32_t *ids, py::ssize_t count, std::int64_t vocabulary) const {
+    for (py::ssize_t m = 0; m < count; m++) {
+      if (ids[m] < 0 || ids[m] >= vocabulary) {
+        refuse(op, std::string(name) + "[" + std::to_string(m) + "]", std::to_string(ids[m]),
+               "0 to " + std::to_string(vocabulary - 1));
+      }
     }
-    // no silent copy: a caller who hands in a view should know that it is not what will be read
-    const int flags = array.flags();
-    if (!(flags & py::array::c_style) || !(flags & py::detail::npy_api::NPY_ARRAY_ALIGNED_)) {
-      refuse(name, array, "a C-contiguous, aligned array", " but strided or unaligned");
-    }
-    return array.data();
   }
-
-  [[noreturn]] void refuse(const char *name, const py::array &array, const std::string &expected,
-                           const char *but = "") const {
-    throw py::value_error(std::string(op_) + ": " + name + " is " + text(array) + but + ", expected " + expected);
-  }
-
-  const char *op_;
 };
 
-template <typename Args>
-void run(void (*function)(const Args *), const Args &args) {
-  const py::gil_scoped_release release;
-  function(&args);
+py::list tensors(const std::string &op, const py::dict &settings, const std::string &dtype) {
+  return kdvfs::with_operation(op, [&](auto args) {
+    using Op = kdvfs::Operation<decltype(args)>;
+    args = kdvfs::read_settings<decltype(args)>(settings);
+    args.dtype = element_type(Op::name, dtype);
+    py::list list;
+    for (const kdvfs::Tensor &tensor : kdvfs::list_tensors(args)) {
+      const char *kind = tensor.is_output ? "output" : "input";
+      list.append(py::make_tuple(tensor.name, kind, py::str(tensor.type), py::tuple(py::cast(tensor.shape))));
+    }
+    return list;
+  });
 }
 
-py::tuple layernorm_forward(const py::array &inp, const py::array &gamma, const py::array &beta, float eps) {
-  const char *op = "layernorm_forward";
-  const Call call(op, "inp", inp);
-  if (!(eps > 0.0f) || std::isinf(eps)) {
-    throw py::value_error(std::string(op) + ": eps is " + std::to_string(eps) + ", expected > 0 and finite");
-  }
-  kdvfs_layernorm_forward args{};
-  args.M = call.M;
-  args.C = call.C;
-  args.dtype = call.dtype;
-  args.eps = eps;
-  args.inp = call.tensor("inp", inp, {call.M, call.C});
-  args.gamma = call.tensor("gamma", gamma, {call.C});
-  args.beta = call.tensor("beta", beta, {call.C});
-  py::array out = call.output({call.M, call.C});
-  py::array_t<float> mean(call.M), rstd(call.M);
-  args.out = out.mutable_data();
-  args.mean = mean.mutable_data();
-  args.rstd = rstd.mutable_data();
-  run(kdvfs_ref_layernorm_forward, args);
-  return py::make_tuple(out, mean, rstd);
-}
-
-py::tuple layernorm_backward(const py::array &dout, const py::array &inp, const py::array &gamma,
-                             const py::array &mean, const py::array &rstd, const py::array &dinp_in,
-                             const py::array &dgamma_in, const py::array &dbeta_in) {
-  const Call call("layernorm_backward", "dout", dout);
-  kdvfs_layernorm_backward args{};
-  args.M = call.M;
-  args.C = call.C;
-  args.dtype = call.dtype;
-  args.dout = call.tensor("dout", dout, {call.M, call.C});
-  args.inp = call.tensor("inp", inp, {call.M, call.C});
-  args.gamma = call.tensor("gamma", gamma, {call.C});
-  args.mean = call.floats("mean", mean, {call.M});
-  args.rstd = call.floats("rstd", rstd, {call.M});
-  args.dinp_in = call.tensor("dinp_in", dinp_in, {call.M, call.C});
-  args.dgamma_in = call.tensor("dgamma_in", dgamma_in, {call.C});
-  args.dbeta_in = call.tensor("dbeta_in", dbeta_in, {call.C});
-  py::array dinp_out = call.output({call.M, call.C});
-  py::array dgamma_out = call.output({call.C});
-  py::array dbeta_out = call.output({call.C});
-  args.dinp_out = dinp_out.mutable_data();
-  args.dgamma_out = dgamma_out.mutable_data();
-  args.dbeta_out = dbeta_out.mutable_data();
-  run(kdvfs_ref_layernorm_backward, args);
-  return py::make_tuple(dinp_out, dgamma_out, dbeta_out);
+py::dict run(const std::string &op, const py::dict &settings, const py::dict &given, const std::string &dtype) {
+  return kdvfs::with_operation(op, [&](auto args) {
+    using Op = kdvfs::Operation<decltype(args)>;
+    args = kdvfs::read_settings<decltype(args)>(settings);
+    args.dtype = element_type(Op::name, dtype);
+    const std::vector<kdvfs::Tensor> described = kdvfs::list_tensors(args);
+    const kdvfs::Names names = kdvfs::names_of(described);
+    kdvfs::refuse_unknown(Op::name, "tensor", given, names);
+    py::dict inputs, outputs;
+    for (const kdvfs::Tensor &tensor : described) {
+      const py::str name(tensor.name);
+      if (tensor.is_output) {
+        outputs[name] = output(Op::name, tensor, given);
+      } else {
+        inputs[name] = checked(Op::name, tensor, kdvfs::find(Op::name, "tensor", given, tensor.name, names));
+      }
+    }
+    Op::tensors(Pointers{Op::name, inputs, outputs}, args);
+    {
+      const py::gil_scoped_release release;
+      compute(args);
+    }
+    return outputs;
+  });
 }
 
 }  // namespace
 
 PYBIND11_MODULE(_cpu, m, py::mod_gil_not_used()) {
-  m.doc() = "C reference of the kernels on NumPy arrays: float32, or bf16 as uint16 bits.";
-  m.def("layernorm_forward", &layernorm_forward, py::arg("inp"), py::arg("gamma"), py::arg("beta"),
-        py::arg("eps") = 1e-5f,
-        "inp (M, C), gamma (C), beta (C) -> out (M, C), mean (M) float32, rstd (M) float32");
-  m.def("layernorm_backward", &layernorm_backward, py::arg("dout"), py::arg("inp"), py::arg("gamma"),
-        py::arg("mean"), py::arg("rstd"), py::arg("dinp_in"), py::arg("dgamma_in"), py::arg("dbeta_in"),
-        "dout, inp, dinp_in (M, C), gamma, dgamma_in, dbeta_in (C), mean, rstd (M) float32\n"
-        "-> dinp_in + dinp (M, C), dgamma_in + dgamma (C), dbeta_in + dbeta (C)");
+  m.doc() = "C reference of the kernels (native/include/kdvfs/kernels.h) on NumPy arrays.";
+  kdvfs::register_exceptions(m);
+  m.attr("OPERATIONS") = py::tuple(py::cast(kdvfs::operation_names()));
+  m.def("tensors", &tensors, py::arg("op"), py::arg("settings"), py::arg("dtype") = "bf16",
+        "What an operation reads and writes: [(name, 'input' or 'output', NumPy type, shape), ...].\n"
+        "settings: its sizes and settings by name, all of them; dtype: 'bf16' or 'float32'.");
+  m.def("run", &run, py::arg("op"), py::arg("settings"), py::arg("tensors"), py::arg("dtype") = "bf16",
+        "Compute an operation of the arrays `tensors`; return its outputs by name, in new arrays.\n"
+        "bf16 tensors are uint16 arrays of their bits. An output that is among `tensors` starts as that, else as\n"
+        "zeros: not every operation writes all of its outputs. Raises ShapeError for what does not fit.");
 }

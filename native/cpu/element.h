@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "kdvfs/ref.h"
+#include "kdvfs/kernels.h"
 
 /* bf16 is the upper half of a float32: widening is exact. */
 static inline float float_from_bf16(uint16_t half) {

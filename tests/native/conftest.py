@@ -1,28 +1,59 @@
-"""The native layer, built once per test session into a temporary folder."""
+"""The native layer, built once per test session into temporary folders; skipped where a tool is missing."""
 
 import shutil
 
 import pytest
 
-from kernel_dvfs.native import toolchain
+from kernel_dvfs.native import cuda_toolkit, toolchain
 from kernel_dvfs.native.build import build
 from kernel_dvfs.native.load import load
 
 
+def tools_of(backend):
+    try:
+        return toolchain.find(backend)
+    except toolchain.MissingTool as missing:
+        pytest.skip(f"{backend} not testable: {missing}")
+
+
 @pytest.fixture(scope="session")
 def compiler():
-    """Skips without a working toolchain."""
-    try:
-        return toolchain.find()
-    except toolchain.MissingTool as missing:
-        pytest.skip(f"native layer not testable: {missing}")
+    """The tools of backend `cpu`."""
+    return tools_of("cpu")
+
+
+@pytest.fixture(scope="session")
+def cuda_tools():
+    """The tools of backend `cuda`."""
+    return tools_of("cuda")
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> str:
+    """Path of nvcc."""
+    return cuda_toolkit.nvcc_path() or pytest.skip("PTX not testable: no nvcc")
 
 
 @pytest.fixture(scope="session")
 def results(root, compiler, tmp_path_factory):
     """A results folder that holds the built backend `cpu`."""
     folder = tmp_path_factory.mktemp("results")
-    build(root / "native", folder / "native", mode="on")
+    build(root / "native", folder / "native", "cpu", mode="on")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cuda_results(root, cuda_tools, tmp_path_factory):
+    """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
+    `make cuda` or a run has built is taken where the build itself finds that it will do."""
+    folder = tmp_path_factory.mktemp("cuda-results")
+    earlier = root / "results" / "native"
+    log = earlier / "cuda.log"
+    # a log that ends in an installation is the log of the library beside it
+    if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
+        shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
+        shutil.copy(log, folder / "native")
+    build(root / "native", folder / "native", "cuda", mode="on")
     return folder
 
 
@@ -30,6 +61,12 @@ def results(root, compiler, tmp_path_factory):
 def cpu(results):
     """The C reference."""
     return load("cpu", results)
+
+
+@pytest.fixture(scope="session")
+def cuda(cuda_results):
+    """The CUDA kernels; loads without a GPU."""
+    return load("cuda", cuda_results)
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 
 from kernel_dvfs.cli import build as command
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.native.build import build, source_files
+from kernel_dvfs.native.build import build
+from kernel_dvfs.native.sources import source_files
 
 
 def record_in(out_dir):
@@ -49,14 +50,22 @@ def test_a_build_says_what_made_it_and_compiles_without_a_warning(results):
     assert "/" not in (out_dir / "cpu" / "build.json").read_text(encoding="utf-8").replace(record["schema"], "")
 
 
-def test_every_source_of_the_project_is_watched(root):
-    watched = set(source_files(root / "native"))
-    assert watched == {path for path in (root / "native").rglob("*") if path.is_file()}
+def test_every_source_of_the_project_is_watched_by_a_backend(root):
+    cpu, cuda = (set(source_files(root / "native", backend)) for backend in ("cpu", "cuda"))
+    assert cpu | cuda == {path for path in (root / "native").rglob("*") if path.is_file()}
+
+
+def test_a_backend_does_not_watch_the_others_sources(root):
+    folders = {
+        backend: {path.parent.name for path in source_files(root / "native", backend)} for backend in ("cpu", "cuda")
+    }
+    assert "cuda" not in folders["cpu"]
+    assert "cpu" not in folders["cuda"]
 
 
 @pytest.mark.compiles
 def test_the_same_sources_give_the_same_bytes_from_another_folder(results, sources, tmp_path):
-    build(sources, tmp_path / "out", mode="on")
+    build(sources, tmp_path / "out", "cpu", mode="on")
     first, second = results / "native" / "cpu", tmp_path / "out" / "cpu"
     assert sorted(os.listdir(first)) == sorted(os.listdir(second))
     for name in os.listdir(first):
@@ -67,7 +76,7 @@ def test_unchanged_sources_are_not_compiled_again(root, built, said):
     library = built / "cpu" / record_in(built)["library"]["file"]
     before = library.stat().st_mtime_ns
     log = (built / "cpu.log").read_text(encoding="utf-8")
-    record = build(root / "native", built, mode="on", say=said.append)
+    record = build(root / "native", built, "cpu", mode="on", say=said.append)
     assert record == record_in(built)
     assert len(said) == 1 and "reused" in said[0]
     assert library.stat().st_mtime_ns == before
@@ -90,7 +99,7 @@ def test_a_change_of_what_made_it_compiles_again(built, sources, said, monkeypat
     if harm in ("library", "record"):
         monkeypatch.setenv("LDFLAGS", "--no-such-flag-here")
     with pytest.raises(InputError, match=r"configure failed .*cpu\.log"):
-        build(sources, built, say=said.append)
+        build(sources, built, "cpu", say=said.append)
 
 
 @pytest.mark.compiles
@@ -100,19 +109,19 @@ def test_a_compile_error_shows_the_compilers_words_and_keeps_the_old_library(bui
     source = sources / "bindings" / "cpu.cpp"
     source.write_text("#error nowhere\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(InputError) as failed:
-        build(sources, built, mode="auto", say=said.append)
-    assert str(failed.value).startswith("native layer: compile failed (exit code 1)")
+        build(sources, built, "cpu", mode="auto", say=said.append)
+    assert str(failed.value).startswith("native layer: cpu: compile failed (exit code 1)")
     assert str(built / "cpu.log") in str(failed.value)
     assert "error: #error nowhere" in said[0]
     assert "cpu.cpp" in said[0] and "-ffile-prefix-map" not in said[0]
     assert "nowhere" in (built / "cpu.log").read_text(encoding="utf-8")
     assert {path.name: path.read_bytes() for path in (built / "cpu").iterdir()} == before
-    assert sorted(os.listdir(built)) == [".lock", "cpu", "cpu.log"]
+    assert sorted(os.listdir(built)) == [".cpu.lock", "cpu", "cpu.log"]
 
 
 def test_without_a_compiler_auto_goes_on_and_says_how_to_get_one(root, tmp_path, capfd, no_compiler):
     out = tmp_path / "out"
-    assert build_command("--native-dir", str(root / "native"), "--out", str(out), "--cuda", "off") == 0
+    assert build_command("--native-dir", str(root / "native"), "--out", str(out), "--cpu", "auto") == 0
     (line,) = capfd.readouterr().err.splitlines()
     assert "no C compiler" in line
     assert "apt-get install g++" in line and "xcode-select --install" in line
@@ -124,7 +133,7 @@ def test_without_a_compiler_auto_goes_on_and_says_how_to_get_one(root, tmp_path,
 
 def test_without_a_compiler_on_is_an_error(root, tmp_path, no_compiler):
     with pytest.raises(InputError, match=r"no C compiler .*apt-get install g\+\+"):
-        build(root / "native", tmp_path / "out", mode="on")
+        build(root / "native", tmp_path / "out", "cpu", mode="on")
     assert not (tmp_path / "out" / "cpu").exists()
 
 
@@ -134,7 +143,7 @@ def test_a_compiler_that_is_there_in_name_only_counts_as_none(root, tmp_path, mo
     stub.write_text("#!/bin/sh\necho 'no developer tools were found' >&2\nexit 1\n")
     stub.chmod(0o755)
     monkeypatch.setenv("CC", str(stub))
-    record = build(root / "native", tmp_path / "out", say=said.append)
+    record = build(root / "native", tmp_path / "out", "cpu", say=said.append)
     assert record["status"] == "unavailable"
     assert "cc-stub does not work (no developer tools were found)" in said[0]
 
@@ -142,11 +151,11 @@ def test_a_compiler_that_is_there_in_name_only_counts_as_none(root, tmp_path, mo
 def test_a_compiler_named_by_cxx_that_does_not_exist_is_named(root, tmp_path, monkeypatch, compiler):
     monkeypatch.setenv("CXX", "g++-0")
     with pytest.raises(InputError, match=r"no C\+\+ compiler \(looked for \$CXX = g\+\+-0\)"):
-        build(root / "native", tmp_path / "out", mode="on")
+        build(root / "native", tmp_path / "out", "cpu", mode="on")
 
 
 def test_off_builds_nothing_and_removes_the_old_library(root, built, said):
-    record = build(root / "native", built, mode="off", say=said.append)
+    record = build(root / "native", built, "cpu", mode="off", say=said.append)
     assert record["status"] == "unavailable" and "off" in record["reason"]
     assert os.listdir(built / "cpu") == ["build.json"]
     assert said == []
@@ -154,24 +163,39 @@ def test_off_builds_nothing_and_removes_the_old_library(root, built, said):
 
 def test_what_a_killed_build_left_is_cleared(root, built, said):
     (built / ".cpu" / "build").mkdir(parents=True)
-    build(root / "native", built, mode="off", say=said.append)
+    build(root / "native", built, "cpu", mode="off", say=said.append)
     assert not (built / ".cpu").exists()
 
 
 def test_a_folder_without_the_project_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no CMakeLists\.txt in .*--native-dir"):
-        build(tmp_path, tmp_path / "out")
+        build(tmp_path, tmp_path / "out", "cpu")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_mode_is_refused(root, tmp_path):
     with pytest.raises(InputError, match="expected one of auto, on, off"):
-        build(root / "native", tmp_path / "out", mode="maybe")
+        build(root / "native", tmp_path / "out", "cpu", mode="maybe")
 
 
-def test_cuda_is_announced_as_missing_and_refused_when_demanded(root, built, capsys):
-    words = ["--native-dir", str(root / "native"), "--out", str(built), "--cpu", "off"]
-    assert build_command(*words) == 0
-    assert "CUDA kernels are not part of this version yet" in capsys.readouterr().err
-    with pytest.raises(InputError, match="CUDA kernels are not part of this version yet"):
-        build_command(*words, "--cuda", "on")
+def test_an_unknown_backend_is_refused(root, tmp_path):
+    with pytest.raises(InputError, match="expected one of cpu, cuda"):
+        build(root / "native", tmp_path / "out", "opencl")
+
+
+def test_the_command_builds_what_is_named_and_leaves_the_other_backend_alone(root, built):
+    before = record_in(built)
+    assert build_command("--native-dir", str(root / "native"), "--out", str(built), "--cuda", "off") == 0
+    assert record_in(built) == before
+    assert (
+        json.loads((built / "cuda" / "build.json").read_text(encoding="utf-8"))["reason"]
+        == "switched off by --cuda off"
+    )
+
+
+def test_the_command_without_a_name_builds_all_that_can_be_built(root, built, monkeypatch, capfd):
+    monkeypatch.setenv("CUDACXX", "nvcc-0")
+    assert build_command("--native-dir", str(root / "native"), "--out", str(built)) == 0
+    cpu, cuda = capfd.readouterr().err.splitlines()
+    assert "reused" in cpu
+    assert "cuda not built, going on without it: no nvcc ($CUDACXX = nvcc-0)" in cuda

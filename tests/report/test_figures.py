@@ -295,6 +295,16 @@ def test_kernels_of_a_table_need_no_section(tmp_path):
     plot.draw()
 
 
+def test_rows_of_table_1_are_known_in_a_measured_table(tmp_path):
+    names = ("forward_gelu", "backward_gelu", "loss_softmax")
+    rows = [row for name in names for row in rows_of("kernel", name, PASS[:2], 1e-3, 0.1)]
+    results = write(tmp_path, rows, {"kind": "table", "name": "H200", "slug": "table-x"}, {"name": "as-measured"})
+    costs = fig5_kernels.costs(results)
+    times = costs[costs.quantity == "time, ms"]
+    assert times.kind.tolist() == ["GELU", "Softmax", "GELU"]
+    assert times.section.tolist() == ["Forward", "Loss calculation", "Backward"]
+
+
 def test_a_table_has_no_pass_to_draw(tmp_path):
     rows = list(rows_of("kernel", "nn", PASS[:2], 1e-3, 0.1))
     results = write(tmp_path, rows, {"kind": "table", "name": "X", "slug": "table-x"}, {"name": "as-measured"})

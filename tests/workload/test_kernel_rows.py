@@ -226,8 +226,10 @@ def test_a_measuring_job_imports_nothing_heavy_for_its_workload(root):
     modules = [
         "bias_split",
         "checks",
+        "dataflow",
         "formulas",
         "models",
+        "operations",
         "passes",
         "rows",
         "shapes",

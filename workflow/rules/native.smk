@@ -1,9 +1,11 @@
-# The native layer: C reference of the kernels. Without a compiler the record says so and the rest goes on.
+# The native layer: C reference of the kernels (cpu) and CUDA kernels (cuda). Where a tool is missing, the record
+# says so and the rest goes on.
 import os
 import sysconfig
 
-from kernel_dvfs.native.build import source_files
-from kernel_dvfs.native.toolchain import cxx_path
+from kernel_dvfs.native import toolchain
+from kernel_dvfs.native.load import BACKENDS
+from kernel_dvfs.native.sources import source_files
 
 # as seen from the working directory, so that moving the repository rebuilds nothing
 NATIVE = os.path.relpath(os.path.join(workflow.basedir, "native"))
@@ -11,22 +13,30 @@ NATIVE = os.path.relpath(os.path.join(workflow.basedir, "native"))
 
 rule native:
     input:
+        expand("results/native/{backend}/build.json", backend=BACKENDS),
+
+
+# a job each: an error in one says nothing about the other
+rule build_native:
+    input:
         project=f"{NATIVE}/CMakeLists.txt",
-        sources=source_files(NATIVE),
+        sources=lambda wildcards: source_files(NATIVE, wildcards.backend),
     output:
-        "results/native/cpu/build.json",
+        # kept until there is a new one: the library beside it may still do, and after an error it is there as before
+        update("results/native/{backend}/build.json"),
     log:
         # written by the command itself: its one line for the user stays on the terminal
-        "results/native/cpu.log",
+        "results/native/{backend}.log",
+    wildcard_constraints:
+        backend="|".join(BACKENDS),
     conda:
         "../../envs/pipeline.yaml"
     params:
         # a compiler installed later, or another Python, builds again
-        compiler=cxx_path(),
+        tools=lambda wildcards: toolchain.watched(wildcards.backend),
         python=sysconfig.get_config_var("SOABI"),
         native_dir=subpath(input.project, parent=True),
-        cpu=config["native"]["cpu"],
-        cuda=config["native"]["cuda"],
+        mode=lambda wildcards: config["native"][wildcards.backend],
     shell:
         "python -m kernel_dvfs build --native-dir {params.native_dir:q} --out results/native"
-        " --cpu {params.cpu} --cuda {params.cuda}"
+        " --{wildcards.backend} {params.mode}"

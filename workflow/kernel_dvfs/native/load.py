@@ -6,12 +6,14 @@ Light enough for measurement jobs; builds nothing.
 import json
 import os
 
-BACKENDS = ("cpu",)
+# "cpu": the C reference on NumPy arrays, native/bindings/cpu.cpp; "cuda": the kernels, native/bindings/cuda.cpp
+BACKENDS = ("cpu", "cuda")
 REMEDY = "run `kernel-dvfs build`"
+CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvfs build --cuda on`"
 
 
 def load(backend, results_dir="results"):
-    """The extension module of `backend` ("cpu": the C reference, see native/bindings/cpu.cpp).
+    """The extension module of `backend`.
 
     Raises InputError where it is not built, was built for another Python, or does not load.
     """
@@ -29,13 +31,25 @@ def load(backend, results_dir="results"):
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
     except ImportError as error:
-        raise InputError(f"native layer: {path} does not load ({error}): {REMEDY}") from None
+        remedy = CUBLAS_REMEDY if "libcublasLt" in str(error) else REMEDY
+        raise InputError(f"native layer: {path} does not load ({error}): {remedy}") from None
     return module
 
 
 def backends(results_dir="results") -> dict:
     """For every backend, "built", or why it cannot be loaded and what to do."""
     return {backend: _find(backend, results_dir)[1] or "built" for backend in BACKENDS}
+
+
+def library_sha256(backend, results_dir="results") -> str:
+    """Checksum of the built library: what measurements with it depend on. Raises InputError where it is not built."""
+    from kernel_dvfs.errors import InputError
+
+    _, why = _find(backend, results_dir)
+    if why:
+        raise InputError(f"native layer: {backend} is {why}")
+    with open(os.path.join(results_dir, "native", backend, "build.json"), encoding="utf-8") as file:
+        return json.load(file)["library"]["sha256"]
 
 
 def _find(backend, results_dir):

@@ -1,4 +1,4 @@
-"""Find what a build needs (compilers, CMake, Ninja, pybind11, Python's headers), or say how to get it.
+"""Find what a backend is built with, or say how to get it.
 
 Tools that came with the running Python (pip packages cmake, ninja, pybind11) go before those of the system.
 Knows nothing of our sources.
@@ -8,37 +8,29 @@ import importlib
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 from collections import namedtuple
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.native import compilers, cuda_toolkit
+from kernel_dvfs.native.missing import MissingTool
 
-Compiler = namedtuple("Compiler", "command id version name")
-Compiler.__doc__ = """command: list of str, to run it; id: CMake's name of the vendor; version: str;
-name: what it is called, without folders (a folder would differ between machines)."""
+Toolchain = namedtuple("Toolchain", "cmake ninja definitions environment identity summary")
+Toolchain.__doc__ = """cmake, ninja: paths; definitions: what CMake is told; environment: variables it is run with;
+identity: dict for build.json, all of the tools that decides the library's bytes; summary: the same in a few words."""
 
-Toolchain = namedtuple("Toolchain", "c cxx cmake ninja pybind11_dir pybind11_version python")
-Toolchain.__doc__ = """c, cxx: Compiler; cmake, ninja: paths; pybind11_dir, pybind11_version: None where only
-CMake itself may find a system-wide pybind11; python: tag of the running Python, as in the library's name."""
-
-C_NAMES = ("cc", "gcc", "clang")
-CXX_NAMES = ("c++", "g++", "clang++")
-COMPILER_REMEDY = (
-    "install one (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++; "
-    "macOS: xcode-select --install; conda: conda install cxx-compiler)"
-)
+# code for each of these, and PTX that later ones compile for themselves; $CUDAARCHS replaces it
+ARCHITECTURES = ("80-real", "86-real", "90-real", "90-virtual")
+# settings that compilers read from the environment
+VARIABLES = {
+    "cpu": ("CFLAGS", "CXXFLAGS", "LDFLAGS"),
+    "cuda": ("CXXFLAGS", "CUDAFLAGS", "LDFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+}
 
 
-class MissingTool(InputError):
-    """A tool of the build is absent or does not work: what, and how to install it."""
-
-
-def find() -> Toolchain:
-    """The tools on this machine. Raises MissingTool at the first that is absent or does not work."""
-    c = _compiler("C", "CC", C_NAMES)
-    cxx = _compiler("C++", "CXX", CXX_NAMES)
+def find(backend) -> Toolchain:
+    """The tools on this machine for "cpu" or "cuda". Raises MissingTool at the first that is absent or broken."""
+    definitions, environment, identity, summary = {"cpu": _for_c, "cuda": _for_cuda}[backend]()
     header = os.path.join(sysconfig.get_path("include"), "Python.h")
     if not os.path.exists(header):
         raise MissingTool(
@@ -46,67 +38,80 @@ def find() -> Toolchain:
             "(Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel)"
         )
     pybind11 = _module("pybind11")
+    definitions |= {"KDVFS_BACKEND": backend, "Python_EXECUTABLE": sys.executable}
+    if pybind11:  # without it, CMake may find a system-wide one
+        definitions["pybind11_DIR"] = pybind11.get_cmake_dir()
     return Toolchain(
-        c=c,
-        cxx=cxx,
         cmake=_program("cmake", "CMAKE_BIN_DIR"),
         ninja=_program("ninja", "BIN_DIR"),
-        pybind11_dir=pybind11.get_cmake_dir() if pybind11 else None,
-        pybind11_version=pybind11.__version__ if pybind11 else None,
-        python=sysconfig.get_config_var("SOABI"),
+        definitions=definitions,
+        environment=environment,
+        identity={
+            "python": sysconfig.get_config_var("SOABI"),
+            "pybind11": pybind11.__version__ if pybind11 else None,
+            **identity,
+            "environment": {name: os.environ[name] for name in VARIABLES[backend] if os.environ.get(name)},
+        },
+        summary=summary,
     )
 
 
-def cxx_path() -> str | None:
-    """Where the C++ compiler lies, None without one: what a workflow watches, cheaper than `find`."""
-    command = _which("CXX", CXX_NAMES)
-    return command and command[0]
+def watched(backend) -> list:
+    """Where the tools lie that a user installs, None for those that are absent: what a workflow watches, cheaper
+    than `find`."""
+    cxx = compilers.which("cxx")
+    paths = [cxx and cxx[0]]
+    if backend == "cuda":
+        try:
+            toolkit = cuda_toolkit.find()
+            paths += [os.path.realpath(toolkit.nvcc), toolkit.cublaslt.library]
+        except MissingTool:
+            paths.append(None)
+    return paths
 
 
-def _which(variable, names):
-    """Command of the compiler that $CC or $CXX names (a launcher such as ccache may stand before it), else of
-    the first of `names` on PATH; None if there is none."""
-    named = shlex.split(os.environ.get(variable, ""))
-    for command in [named] if named else [[name] for name in names]:
-        path = shutil.which(command[0])
-        if path:
-            return [path, *command[1:]]
-    return None
+def _for_c():
+    c, cxx = compilers.find("c"), compilers.find("cxx")
+    environment = {"CC": shlex.join(c.command), "CXX": shlex.join(cxx.command)}
+    return {}, environment, {"compilers": {"c": _named(c), "cxx": _named(cxx)}}, f"{cxx.id} {cxx.version}"
 
 
-def _compiler(language, variable, names) -> Compiler:
-    command = _which(variable, names)
-    if not command:
-        named = os.environ.get(variable)
-        looked_for = f"${variable} = {named}" if named else f"${variable}, {', '.join(names)}"
-        raise MissingTool(f"no {language} compiler (looked for {looked_for}): {COMPILER_REMEDY}")
-    return _identify(language, command)
-
-
-def _identify(language, command) -> Compiler:
-    """Ask the preprocessor who it is, with a standard header included: a compiler that is there in name only
-    (no libc headers; the stub of a bare macOS) is found out here, not by pages of CMake."""
-    answer = subprocess.run(
-        [*command, "-x", language.lower(), "-dM", "-E", "-"],
-        check=False,
-        input="#include <stdlib.h>\n",
-        capture_output=True,
-        text=True,
-        env={**os.environ, "LC_ALL": "C"},
+def _for_cuda():
+    toolkit = cuda_toolkit.find()
+    cxx = compilers.find("cxx")
+    host_path = cuda_toolkit.host_compiler(cxx.command)
+    host = compilers.identify("cxx", [host_path])
+    cuda_toolkit.check(toolkit, host_path)
+    architectures = [name for name in os.environ.get("CUDAARCHS", "").split(";") if name] or ARCHITECTURES
+    cublaslt = toolkit.cublaslt
+    directory = os.path.dirname(os.path.abspath(cublaslt.library))
+    definitions = {
+        "CMAKE_CUDA_COMPILER": toolkit.nvcc,
+        "CMAKE_CUDA_HOST_COMPILER": host_path,
+        "CMAKE_CUDA_ARCHITECTURES": ";".join(architectures),
+        "CMAKE_CUDA_FLAGS_INIT": shlex.join(cuda_toolkit.link_flags(toolkit)),
+        "KDVFS_CUBLASLT": os.path.abspath(cublaslt.library),
+        "KDVFS_CUBLASLT_INCLUDE": cublaslt.include,
+    }
+    identity = {
+        "compilers": {
+            "cxx": _named(cxx),
+            "cuda": {"id": "NVIDIA", "version": toolkit.version, "name": os.path.basename(toolkit.nvcc)},
+            "cuda_host": _named(host),
+        },
+        "architectures": list(architectures),
+        # the one folder in the record: the library opens cublasLt there, and nowhere else first
+        "cublaslt": {"version": cublaslt.version, "directory": directory},
+    }
+    summary = (
+        f"nvcc {toolkit.version} with {host.id} {host.version} for {' '.join(architectures)}, "
+        f"cublasLt {cublaslt.version} of {directory}"
     )
-    name = " ".join(os.path.basename(word) for word in command)
-    if answer.returncode != 0:
-        said = next((line for line in answer.stderr.splitlines() if line.strip()), "no message")
-        raise MissingTool(f"the {language} compiler {name} does not work ({said.strip()}): {COMPILER_REMEDY}")
-    words = (line.split(maxsplit=2) for line in answer.stdout.splitlines())
-    macros = {line[1]: line[2] for line in words if len(line) == 3}
-    if "__clang__" in macros:
-        id_ = "AppleClang" if "__apple_build_version__" in macros else "Clang"
-        parts = ("__clang_major__", "__clang_minor__", "__clang_patchlevel__")
-    else:
-        id_ = "GNU"
-        parts = ("__GNUC__", "__GNUC_MINOR__", "__GNUC_PATCHLEVEL__")
-    return Compiler(command, id_, ".".join(macros.get(part, "?") for part in parts), name)
+    return definitions, {"CXX": shlex.join(cxx.command)}, identity, summary
+
+
+def _named(compiler) -> dict:
+    return {"id": compiler.id, "version": compiler.version, "name": compiler.name}
 
 
 def _program(name, folder_attribute) -> str:

@@ -1,4 +1,6 @@
-"""FLOP and bytes of each kernel, per launch; knows sizes, but no row of the table and no GPU.
+"""FLOP and bytes of each operation, per launch; knows sizes, but no row of the table and no GPU.
+
+A function is named as its operation is everywhere: in operations.py, in the C reference, in the CUDA kernels.
 
 Bytes are compulsory DRAM traffic: every operand once, in whole tensors, plus one read of C where a GEMM
 accumulates. FLOP of kernels other than GEMM are operation counts (fma 2; exp, tanh, division 1), good to
@@ -89,19 +91,29 @@ def layernorm_backward(s):
     )
 
 
-def permute_qkv(s):
-    """(B,T,3,NH,HS) to three (B,NH,T,HS), or back."""
+def permute_qkv_forward(s):
+    """(B,T,3,NH,HS) to three (B,NH,T,HS)."""
     moved = s.M * s.C3_tp * BF16
     return _work(0, moved, moved)
 
 
-def permute_heads(s):
-    """(B,NH,T,HS) to (B,T,NH,HS), or back."""
+def permute_qkv_backward(s):
+    """Three (B,NH,T,HS) to (B,T,3,NH,HS)."""
+    return permute_qkv_forward(s)
+
+
+def permute_heads_forward(s):
+    """(B,NH,T,HS) to (B,T,NH,HS)."""
     moved = s.M * s.C_tp * BF16
     return _work(0, moved, moved)
 
 
-def attention_softmax_forward(s):
+def permute_heads_backward(s):
+    """(B,T,NH,HS) to (B,NH,T,HS)."""
+    return permute_heads_forward(s)
+
+
+def softmax_forward(s):
     """Causal softmax of (heads,T,T): only the lower triangle moves. The exponential is taken twice: in the
     running sum and again when writing."""
     triangle = s.heads * s.tri
@@ -114,7 +126,7 @@ def attention_softmax_forward(s):
     )
 
 
-def attention_softmax_backward(s):
+def softmax_backward(s):
     """dpre from att and datt, lower triangles; zeros are written above the diagonal."""
     triangle, square = s.heads * s.tri, s.heads * s.T * s.T
     return _work(
@@ -164,13 +176,13 @@ def bias_reduce(rows, columns, split):
     return _work(split * columns, split * columns * FP32 + columns * BF16, columns * BF16)
 
 
-def embedding_backward_wpe(s):
+def wpe_backward(s):
     """dwpe(T/tp,C) += sum over the batch of dres."""
     table = s.T_tp * s.C * BF16
     return _work(s.Ms * s.C, s.Ms * s.C * BF16 + table, table)
 
 
-def embedding_backward_wte(s):
+def wte_backward(s):
     """dwte[ids] += dres: one bucket per different token and group of 256 channels (16 B a bucket, 4 B a token
     in it). Resident: the whole table before and after, and room for as many buckets as there can be."""
     groups = -(-s.C // 256)

@@ -6,7 +6,7 @@ Knows no clock and no GPU beyond the two numbers that llm.c's split of the bias 
 from collections import namedtuple
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.workload import formulas, models
+from kernel_dvfs.workload import formulas, models, operations
 from kernel_dvfs.workload.bias_split import BIAS_SPLITS, llmc_split
 from kernel_dvfs.workload.checks import one_of, whole_number
 from kernel_dvfs.workload.shapes import rank_shape
@@ -16,7 +16,7 @@ from kernel_dvfs.workload.table1 import PER_LAYER, TABLE1, UNSPLIT
 class Row(
     namedtuple(
         "Row",
-        "number id section name kind family multiplicity replicate_group tp_rule gemm bias_split "
+        "number id section name op settings kind family multiplicity replicate_group tp_rule gemm bias_split "
         "flop read_byte write_byte resident_byte tensor_flop fp32_flop sfu_op",
     )
 ):
@@ -24,6 +24,7 @@ class Row(
 
     number: 1..46 as in Table 1 of the paper, None for the launches that only bias_split "llmc" adds;
     id: unique name; section, name: as printed in Table 1 (names repeat);
+    op, settings: the operation of the native layer that the row launches, and what it is told to compute (dict);
     kind: "gemm" | "elementwise_or_reduction";
     family: gemm | attention_gemm | softmax | layernorm | residual | gelu | permute | bias | bias_reduce |
     embedding; multiplicity: launches per iteration;
@@ -69,7 +70,7 @@ def kernel_rows(
         multiplicity = model.layers if section in PER_LAYER else 1
         for entry in entries:
             split = split_of(entry.bias) if entry.bias else None
-            if entry.formula is formulas.bias_reduce and split == 1:
+            if entry.op == "bias_reduce" and split == 1:
                 continue  # nothing to add up: the gradient was finished by the Bias kernel
             rows.append(_row(entry, section, multiplicity, shape, split))
     return rows
@@ -92,19 +93,21 @@ def _row(entry, section, multiplicity, shape, split):
     gemm = _sized(entry.gemm, shape) if entry.gemm else None
     tp_rule = entry.tp_rule
     if gemm:
-        work = entry.formula(gemm)
+        sizes = (gemm,)
     elif entry.bias:
-        rows, columns = getattr(shape, entry.bias.rows), getattr(shape, entry.bias.columns)
-        work = entry.formula(rows, columns, split)
+        sizes = (getattr(shape, entry.bias.rows), getattr(shape, entry.bias.columns), split)
         if entry.bias.rows == "Mb" and shape.Mb == shape.M != shape.Ms:
             tp_rule = UNSPLIT  # gathered: every rank sums over all tokens
     else:
-        work = entry.formula(shape)
+        sizes = (shape,)
+    work = getattr(formulas, entry.op)(*sizes)
     return Row(
         number=entry.number,
         id=entry.id,
         section=section,
         name=entry.name,
+        op=entry.op,
+        settings=getattr(operations, entry.op)(*sizes),
         kind="gemm" if gemm else "elementwise_or_reduction",
         family=entry.family,
         multiplicity=multiplicity,

@@ -1,8 +1,8 @@
 """Table 1 of the paper as data: the kernels of one training iteration, in order of execution.
 
-Each entry names its sizes by the fields of shapes.Shape and its formula from formulas.py; it holds no number
-that depends on model, batch, parallelism or GPU. The order is that of llm.c's bf16 trainer without cuDNN,
-GELU apart from the GEMM and recomputed in backward.
+Each entry names its operation, a function of formulas.py and of operations.py, and its sizes, fields of
+shapes.Shape; it holds no number that depends on model, batch, parallelism or GPU. The order is that of llm.c's
+bf16 trainer without cuDNN, GELU apart from the GEMM and recomputed in backward.
 
 The two entries without a number are not in Table 1: llm.c launches them only on GPUs where those bias
 gradients are split (bias_split.py).
@@ -10,7 +10,6 @@ gradients are split (bias_split.py).
 
 from collections import namedtuple
 
-from kernel_dvfs.workload import formulas
 from kernel_dvfs.workload.formulas import Gemm
 
 # what tensor parallelism does to a row
@@ -22,9 +21,9 @@ UNSPLIT = "unsplit"  # every rank does all of it
 PER_LAYER = ("Forward", "Backward")
 
 
-class Entry(namedtuple("Entry", "number id name family tp_rule replicate_group formula gemm bias")):
-    """One row of the table. `gemm`: a Gemm whose sizes are names of Shape fields, or None; `bias`: a Bias, or
-    None; `formula`: function of formulas.py (of the Gemm, of the Bias's numbers, else of the Shape)."""
+class Entry(namedtuple("Entry", "number id name family tp_rule replicate_group op gemm bias")):
+    """One row of the table. `op`: name of its operation; `gemm`: a Gemm whose sizes are names of Shape fields,
+    or None; `bias`: a Bias, or None."""
 
     __slots__ = ()
 
@@ -36,94 +35,90 @@ class Bias(namedtuple("Bias", "rows columns table1_split")):
 
 
 def _gemm(number, id, tp_rule, m, n, k, layout, bias=False, beta=0):
-    return Entry(number, id, "GEMM", "gemm", tp_rule, None, formulas.gemm, Gemm(1, m, n, k, layout, bias, beta), None)
+    return Entry(number, id, "GEMM", "gemm", tp_rule, None, "gemm", Gemm(1, m, n, k, layout, bias, beta), None)
 
 
 def _attention(number, id, m, n, k, layout, group):
     gemm = Gemm("heads", m, n, k, layout, False, 0)
-    return Entry(number, id, "GEMM", "attention_gemm", SPLIT, group, formulas.gemm, gemm, None)
+    return Entry(number, id, "GEMM", "attention_gemm", SPLIT, group, "gemm", gemm, None)
 
 
 def _bias(number, id, tp_rule, rows, columns, split, group=None):
     bias = Bias(rows, columns, split)
-    return Entry(number, id, "Bias", "bias", tp_rule, group, formulas.bias_backward, None, bias)
+    return Entry(number, id, "Bias", "bias", tp_rule, group, "bias_backward", None, bias)
 
 
 def _reduce(number, id, tp_rule, rows, columns, split, group=None):
     bias = Bias(rows, columns, split)
-    return Entry(number, id, "Bias reduce", "bias_reduce", tp_rule, group, formulas.bias_reduce, None, bias)
+    return Entry(number, id, "Bias reduce", "bias_reduce", tp_rule, group, "bias_reduce", None, bias)
 
 
-def _row(number, id, name, family, tp_rule, formula, group=None):
-    return Entry(number, id, name, family, tp_rule, group, formula, None, None)
+def _row(number, id, name, family, tp_rule, op, group=None):
+    return Entry(number, id, name, family, tp_rule, group, op, None, None)
 
 
 # Rows that share a replicate group are the same kernel on the same shapes: free replicates of one another.
 # fmt: off
 TABLE1 = {
     "Embedding": (
-        _row(1, "embedding_wte_wpe", "WTE & WPE", "embedding", SEQUENCE, formulas.embedding_forward),
-        _row(2, "embedding_layernorm", "Layernorm", "layernorm", SEQUENCE, formulas.layernorm_forward),
+        _row(1, "embedding_wte_wpe", "WTE & WPE", "embedding", SEQUENCE, "embedding_forward"),
+        _row(2, "embedding_layernorm", "Layernorm", "layernorm", SEQUENCE, "layernorm_forward"),
     ),
     "Forward": (
         _gemm(3, "forward_qkv_gemm", SPLIT, "M", "C3_tp", "C", "TN", bias=True),
-        _row(4, "forward_qkv_permute", "Permute", "permute", SPLIT, formulas.permute_qkv),
+        _row(4, "forward_qkv_permute", "Permute", "permute", SPLIT, "permute_qkv_forward"),
         _attention(5, "forward_scores_gemm", "T", "T", "HS", "TN", "gemm_tts_tn"),
-        _row(6, "forward_attention_softmax", "Softmax", "softmax", SPLIT, formulas.attention_softmax_forward),
+        _row(6, "forward_attention_softmax", "Softmax", "softmax", SPLIT, "softmax_forward"),
         _attention(7, "forward_context_gemm", "T", "HS", "T", "NN", "gemm_tst_nn"),
-        _row(8, "forward_heads_permute", "Permute", "permute", SPLIT, formulas.permute_heads),
+        _row(8, "forward_heads_permute", "Permute", "permute", SPLIT, "permute_heads_forward"),
         _gemm(9, "forward_attproj_gemm", SPLIT, "M", "C", "C_tp", "TN", bias=True),
-        _row(10, "forward_attention_residual", "Residual", "residual", SEQUENCE, formulas.residual_layernorm,
-             "residual"),
+        _row(10, "forward_attention_residual", "Residual", "residual", SEQUENCE, "residual_layernorm", "residual"),
         _gemm(11, "forward_fc_gemm", SPLIT, "M", "C4_tp", "C", "TN", bias=True),
-        _row(12, "forward_gelu", "GELU", "gelu", SPLIT, formulas.gelu_forward, "gelu_forward"),
+        _row(12, "forward_gelu", "GELU", "gelu", SPLIT, "gelu_forward", "gelu_forward"),
         _gemm(13, "forward_fcproj_gemm", SPLIT, "M", "C", "C4_tp", "TN", bias=True),
-        _row(14, "forward_mlp_residual", "Residual", "residual", SEQUENCE, formulas.residual_layernorm,
-             "residual"),
+        _row(14, "forward_mlp_residual", "Residual", "residual", SEQUENCE, "residual_layernorm", "residual"),
     ),
     "Loss calculation": (
         _gemm(15, "loss_logits_gemm", SEQUENCE, "Ms", "Vp", "C", "TN"),
-        _row(16, "loss_softmax", "Softmax", "softmax", SEQUENCE, formulas.classifier),
+        _row(16, "loss_softmax", "Softmax", "softmax", SEQUENCE, "classifier"),
         _gemm(17, "loss_dlnf_gemm", SEQUENCE, "Ms", "C", "Vp", "NN"),
         _gemm(18, "loss_dwte_gemm", SEQUENCE, "Vp", "C", "Ms", "NT", beta=1),
-        _row(19, "loss_layernorm", "Layernorm", "layernorm", SEQUENCE, formulas.layernorm_backward,
-             "layernorm_backward"),
+        _row(19, "loss_layernorm", "Layernorm", "layernorm", SEQUENCE, "layernorm_backward", "layernorm_backward"),
     ),
     "Backward": (
-        _row(20, "backward_gelu_recompute", "GELU", "gelu", SPLIT, formulas.gelu_forward, "gelu_forward"),
+        _row(20, "backward_gelu_recompute", "GELU", "gelu", SPLIT, "gelu_forward", "gelu_forward"),
         _bias(21, "backward_fcproj_bias", SEQUENCE, "Mb", "C", 5, "bias_c"),
         _reduce(22, "backward_fcproj_bias_reduce", UNSPLIT, "Mb", "C", 5, "bias_reduce_c"),
         _gemm(23, "backward_fcproj_dinp_gemm", SPLIT, "M", "C4_tp", "C", "NN"),
-        _row(24, "backward_gelu", "GELU", "gelu", SPLIT, formulas.gelu_backward),
+        _row(24, "backward_gelu", "GELU", "gelu", SPLIT, "gelu_backward"),
         _gemm(25, "backward_fcproj_dweight_gemm", SPLIT, "C", "C4_tp", "M", "NT", beta=1),
         _bias(26, "backward_fc_bias", SPLIT, "M", "C4_tp", 1),
         _reduce(None, "backward_fc_bias_reduce", SPLIT, "M", "C4_tp", 1),
         _gemm(27, "backward_fc_dinp_gemm", SPLIT, "M", "C", "C4_tp", "NN"),
         _gemm(28, "backward_fc_dweight_gemm", SPLIT, "C4_tp", "C", "M", "NT", beta=1),
-        _row(29, "backward_mlp_layernorm", "Layernorm", "layernorm", SEQUENCE, formulas.layernorm_backward,
+        _row(29, "backward_mlp_layernorm", "Layernorm", "layernorm", SEQUENCE, "layernorm_backward",
              "layernorm_backward"),
         _bias(30, "backward_attproj_bias", SEQUENCE, "Mb", "C", 5, "bias_c"),
         _reduce(31, "backward_attproj_bias_reduce", UNSPLIT, "Mb", "C", 5, "bias_reduce_c"),
         _gemm(32, "backward_attproj_dinp_gemm", SPLIT, "M", "C_tp", "C", "NN"),
         _gemm(33, "backward_attproj_dweight_gemm", SPLIT, "C", "C_tp", "M", "NT", beta=1),
-        _row(34, "backward_heads_permute", "Permute", "permute", SPLIT, formulas.permute_heads),
+        _row(34, "backward_heads_permute", "Permute", "permute", SPLIT, "permute_heads_backward"),
         _attention(35, "backward_datt_gemm", "T", "T", "HS", "TN", "gemm_tts_tn"),
         _attention(36, "backward_dv_gemm", "T", "HS", "T", "NT", "gemm_tst_nt"),
-        _row(37, "backward_attention_softmax", "Softmax", "softmax", SPLIT,
-             formulas.attention_softmax_backward),
+        _row(37, "backward_attention_softmax", "Softmax", "softmax", SPLIT, "softmax_backward"),
         _attention(38, "backward_dq_gemm", "T", "HS", "T", "NN", "gemm_tst_nn"),
         _attention(39, "backward_dk_gemm", "T", "HS", "T", "NT", "gemm_tst_nt"),
-        _row(40, "backward_qkv_permute", "Permute", "permute", SPLIT, formulas.permute_qkv),
+        _row(40, "backward_qkv_permute", "Permute", "permute", SPLIT, "permute_qkv_backward"),
         _bias(41, "backward_qkv_bias", SPLIT, "M", "C3_tp", 1),
         _reduce(None, "backward_qkv_bias_reduce", SPLIT, "M", "C3_tp", 1),
         _gemm(42, "backward_qkv_dinp_gemm", SPLIT, "M", "C", "C3_tp", "NN"),
         _gemm(43, "backward_qkv_dweight_gemm", SPLIT, "C3_tp", "C", "M", "NT", beta=1),
         _row(44, "backward_attention_layernorm", "Layernorm", "layernorm", SEQUENCE,
-             formulas.layernorm_backward, "layernorm_backward"),
+             "layernorm_backward", "layernorm_backward"),
     ),
     "Embedding backward": (
-        _row(45, "embedding_backward_wpe", "WPE", "embedding", SEQUENCE, formulas.embedding_backward_wpe),
-        _row(46, "embedding_backward_wte", "WTE", "embedding", SEQUENCE, formulas.embedding_backward_wte),
+        _row(45, "embedding_backward_wpe", "WPE", "embedding", SEQUENCE, "wpe_backward"),
+        _row(46, "embedding_backward_wte", "WTE", "embedding", SEQUENCE, "wte_backward"),
     ),
 }
 # fmt: on

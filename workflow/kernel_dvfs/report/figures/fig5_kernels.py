@@ -4,6 +4,7 @@ import pandas as pd
 import plotnine as p9
 
 from kernel_dvfs.report.figures import style
+from kernel_dvfs.workload.table1 import TABLE1
 
 CAPTION = (
     "Time and energy of one launch of each kernel at auto clocks (of a table without auto: at its reference point), "
@@ -52,11 +53,12 @@ def draw(results) -> p9.ggplot:
 def costs(results) -> pd.DataFrame:
     """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value.
 
-    kind: the name of the kernel's row; of a measured table, the program it names before `::`, else the kernel itself.
+    kind: the name of the kernel's row, also of a measured table that has rows of Table 1 under their ids; of another
+    table, the program it names before `::`, else the kernel itself.
     """
     profile = results.profile
     points = profile[(profile.study == "kernel") & profile.is_baseline]
-    about = results.workload.get("kernels", {})
+    about = results.workload.get("kernels") or _rows_of_table1()
     known = [about.get(name, {"row": 0, "name": name.partition("::")[0], "section": None}) for name in points.target]
     kernels = pd.DataFrame(
         {
@@ -69,6 +71,14 @@ def costs(results) -> pd.DataFrame:
     )
     ordered = kernels.sort_values("row", kind="stable").drop(columns="row")
     return ordered.melt(["kind", "section"], [TIME, ENERGY], var_name="quantity")
+
+
+def _rows_of_table1() -> dict:
+    entries = [(section, entry) for section, entries in TABLE1.items() for entry in entries]
+    return {
+        entry.id: {"row": place, "name": entry.name, "section": section}
+        for place, (section, entry) in enumerate(entries, start=1)
+    }
 
 
 def _clocks(results) -> str:

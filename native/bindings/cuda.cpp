@@ -1,0 +1,266 @@
+// Python extension `_cuda`: devices, arenas, plans, passes, graphs, events and the clock probe. Turns Python values
+// into the library's own and releases the GIL while the device works; decides nothing.
+#include <cublasLt.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+#include "exceptions.hpp"
+#include "kdvfs/clock_probe.hpp"
+#include "kdvfs/pass.hpp"
+#include "kdvfs/plan.hpp"
+#include "kdvfs/stream.hpp"
+
+namespace {
+
+namespace py = pybind11;
+using namespace kdvfs;
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+py::dict facts_of(const Device &device) {
+  py::dict facts;
+  facts["name"] = device.properties.name;
+  facts["uuid"] = device.uuid();
+  facts["compute_capability"] =
+      std::to_string(device.properties.major) + "." + std::to_string(device.properties.minor);
+  facts["sm_count"] = device.limits.sm_count;
+  facts["threads_per_sm"] = device.limits.threads_per_sm;
+  facts["l2_byte"] = device.limits.l2_bytes;
+  facts["memory_byte"] = device.properties.totalGlobalMem;
+  facts["driver"] = device.driver;
+  facts["runtime"] = device.runtime;
+  facts["cublaslt"] = cublasLtGetVersion();
+  return facts;
+}
+
+// --- options of a plan ------------------------------------------------------------------------------------------
+
+Fill fill_of(const char *op, const std::string &tensor, const py::dict &given) {
+  const auto number = [&](const char *key, double otherwise) {
+    return given.contains(key) ? given[key].cast<double>() : otherwise;
+  };
+  const auto size = [&](const char *key) { return given.contains(key) ? given[key].cast<std::int64_t>() : 0; };
+  refuse_unknown(op, "fill", given, {"kind", "mean", "sd", "rows", "columns", "vocabulary"});
+  const std::string kind = given.contains("kind") ? given["kind"].cast<std::string>() : "";
+  Fill fill;
+  if (kind == "normal" || kind == "lower") {
+    fill = {kind == "normal" ? Fill::normal : Fill::lower, number("mean", 0), number("sd", 1), size("rows"), size("columns"), 0};
+  } else if (kind == "causal") {
+    fill = Fill::attention();
+  } else if (kind == "ids") {
+    fill = Fill::tokens(size("vocabulary"));
+  } else if (kind != "zero") {
+    refuse(op, "fill of " + tensor, "'" + kind + "'", "normal, lower, causal, ids or zero");
+  }
+  return fill;
+}
+
+std::map<std::string, Binding> bindings_of(const char *op, const py::dict &given) {
+  std::map<std::string, Binding> bindings;
+  for (const auto &[key, value] : given) {
+    const auto tensor = key.cast<std::string>();
+    const auto wanted = value.cast<py::dict>();
+    refuse_unknown(op, "binding", wanted, {"name", "fill"});
+    Binding binding;
+    if (wanted.contains("name")) {
+      binding.shared = wanted["name"].cast<std::string>();
+    }
+    if (wanted.contains("fill")) {
+      binding.has_fill = true;
+      binding.fill = fill_of(op, tensor, wanted["fill"].cast<py::dict>());
+    }
+    bindings.emplace(tensor, binding);
+  }
+  return bindings;
+}
+
+std::shared_ptr<Plan> plan(std::shared_ptr<Arena> arena, const std::string &op, const py::dict &settings,
+                           const py::dict &tensors, const std::string &variant, int rotate, std::uint64_t seed,
+                           std::optional<double> zipf_exponent, const py::object &algorithm) {
+  Options options;
+  options.tensors = bindings_of(op.c_str(), tensors);
+  options.variant = variant;
+  options.rotate = rotate;
+  options.seed = seed;
+  options.zipf_exponent = zipf_exponent.value_or(-1);
+  if (py::isinstance<py::bytes>(algorithm)) {
+    options.pinned = algorithm.cast<std::string>();
+  } else {
+    options.algorithm = algorithm.cast<std::string>();
+  }
+  return with_operation(op, [&](auto empty) -> std::shared_ptr<Plan> {
+    auto args = read_settings<decltype(empty)>(settings);
+    args.dtype = KDVFS_BF16;
+    const py::gil_scoped_release release;
+    return make_plan(std::move(arena), args, options);
+  });
+}
+
+// --- tensors of a plan ------------------------------------------------------------------------------------------
+
+py::dtype numpy_type(const DeviceTensor &tensor) {
+  switch (tensor.element) {
+    case Element::float32:
+      return py::dtype::of<float>();
+    case Element::int32:
+      return py::dtype::of<std::int32_t>();
+    default:
+      return py::dtype::of<std::uint16_t>();
+  }
+}
+
+const DeviceTensor &tensor_of(const Plan &plan, const std::string &name) {
+  Names names;
+  for (const DeviceTensor &tensor : plan.tensors()) {
+    if (tensor.tensor == name) {
+      return tensor;
+    }
+    names.push_back(tensor.tensor);
+  }
+  refuse(plan.name().c_str(), "tensor", "'" + name + "'", "one of " + listed(names));
+}
+
+py::array read_tensor(const Plan &plan, const std::string &name) {
+  const DeviceTensor &tensor = tensor_of(plan, name);
+  py::array array(numpy_type(tensor), std::vector<py::ssize_t>(tensor.shape.begin(), tensor.shape.end()));
+  void *const data = array.mutable_data();
+  const py::gil_scoped_release release;
+  plan.read(name, data);
+  return array;
+}
+
+void write_tensor(Plan &plan, const std::string &name, const py::array &array) {
+  const DeviceTensor &tensor = tensor_of(plan, name);
+  const Shape shape(array.shape(), array.shape() + array.ndim());
+  if (!array.dtype().equal(numpy_type(tensor)) || shape != tensor.shape || !(array.flags() & py::array::c_style)) {
+    refuse(plan.name().c_str(), name, std::string(py::str(array.dtype())) + " " + text(shape),
+           "a C-contiguous " + std::string(py::str(numpy_type(tensor))) + " " + text(tensor.shape));
+  }
+  const void *const data = array.data();
+  const py::gil_scoped_release release;
+  plan.write(name, data);
+}
+
+py::list tensors_of(const Plan &plan) {
+  py::list list;
+  for (const DeviceTensor &tensor : plan.tensors()) {
+    const py::tuple shape = py::cast(std::vector<py::ssize_t>(tensor.shape.begin(), tensor.shape.end()));
+    list.append(py::make_tuple(tensor.tensor, tensor.output ? "output" : "input", py::str(numpy_type(tensor)), shape));
+  }
+  return list;
+}
+
+py::dict facts_of(const Plan &plan) {
+  py::dict facts;
+  for (const auto &[name, value] : plan.facts()) {
+    facts[name.c_str()] = py::cast(value);
+  }
+  if (const std::string pinned = plan.pinned(); !pinned.empty()) {
+    facts["pinned"] = py::bytes(pinned);
+  }
+  return facts;
+}
+
+// Device memory as other libraries take it without a copy (CuPy, PyTorch, Numba: the CUDA array interface, version 3).
+// bf16 appears as its uint16 bits. Keeps the plan, and with it the memory.
+struct DeviceArray {
+  std::shared_ptr<Plan> plan;
+  std::string tensor;
+
+  py::dict interface() const {
+    const DeviceTensor &of = tensor_of(*plan, tensor);
+    py::dict out;
+    out["shape"] = py::tuple(py::cast(std::vector<py::ssize_t>(of.shape.begin(), of.shape.end())));
+    out["typestr"] = py::cast<std::string>(py::object(numpy_type(of).attr("str")));
+    out["data"] = py::make_tuple(reinterpret_cast<std::uintptr_t>(of.data), false);
+    out["version"] = 3;
+    return out;
+  }
+};
+
+// An event keeps its device, which C++ events only borrow.
+struct HeldEvent {
+  std::shared_ptr<Device> device;
+  Event event;
+  explicit HeldEvent(std::shared_ptr<Device> held) : device(std::move(held)), event(*device) {}
+};
+
+}  // namespace
+
+PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
+  m.doc() = "CUDA kernels of a transformer layer: plans that can be repeated for seconds, passes, graphs, clocks.";
+  register_exceptions(m);
+  m.attr("OPERATIONS") = py::tuple(py::cast(operation_names()));
+  m.def("versions", [] {
+    int runtime = 0;
+    cudaRuntimeGetVersion(&runtime);
+    py::dict versions;
+    versions["runtime"] = runtime;
+    versions["cublaslt"] = cublasLtGetVersion();
+    return versions;
+  }, "CUDA runtime and cuBLASLt, as the libraries count; needs no GPU");
+
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device", "One GPU with a stream of its own.")
+      .def(py::init<int>(), py::arg("index") = 0, Unlocked())
+      .def("info", [](const Device &device) { return facts_of(device); })
+      .def("free_byte", &Device::free_bytes, Unlocked())
+      .def("synchronize", &Device::synchronize, Unlocked(), "Wait for all that was enqueued.")
+      .def("copy_ms", &Device::copy_ms, py::arg("byte"), py::arg("n"), Unlocked(),
+           "Milliseconds of n device-to-device copies of `byte` bytes: 2 * byte * n are moved.");
+
+  py::class_<Arena, std::shared_ptr<Arena>>(m, "Arena", "Device memory of plans that share tensors by name.")
+      .def(py::init<std::shared_ptr<Device>>(), py::arg("device"));
+
+  py::class_<Graph>(m, "Graph", "Captured launches.")
+      .def("launch", &Graph::launch, py::arg("n") = 1, Unlocked(), "Enqueue n replays.")
+      .def("time", &Graph::time_ms, py::arg("n") = 1, Unlocked(), "Milliseconds of n replays, between two events.");
+
+  py::class_<Runnable, std::shared_ptr<Runnable>>(m, "Runnable", "What can be enqueued: a Plan or a Pass.")
+      .def("run", &Runnable::run, py::arg("n") = 1, Unlocked(), "Enqueue n repetitions and return.")
+      .def("time", &Runnable::time_ms, py::arg("n") = 1, Unlocked(), "Milliseconds of n repetitions, between two events.")
+      .def("capture", &Runnable::capture, py::arg("n") = 1, Unlocked(), "A Graph of n repetitions.");
+
+  py::class_<Plan, Runnable, std::shared_ptr<Plan>>(m, "Plan", "One operation at one shape, ready to run.")
+      .def(py::init(&plan), py::arg("arena"), py::arg("op"), py::arg("settings"), py::kw_only(),
+           py::arg("tensors") = py::dict(), py::arg("variant") = "vector", py::arg("rotate") = 1, py::arg("seed") = 1,
+           py::arg("zipf_exponent") = py::none(), py::arg("algorithm") = "heuristic",
+           "tensors: {tensor: {'name': shared name, 'fill': {...}}}; variant: 'vector' or, for permutes and\n"
+           "softmax_backward, 'scalar'; rotate: sets of buffers used in turn; algorithm (gemm): 'heuristic', 'timed' or\n"
+           "the bytes info()['pinned'] of an earlier plan. Raises ShapeError, OutOfMemory, CudaError.")
+      .def("checksum", &Plan::checksum, Unlocked(), "A number that changes when an output changes.")
+      .def("info", [](const Plan &self) { return facts_of(self); })
+      .def("tensors", &tensors_of, "[(name, 'input' or 'output', NumPy type, shape), ...]")
+      .def("device_array", [](std::shared_ptr<Plan> self, const std::string &tensor) {
+             tensor_of(*self, tensor);
+             return DeviceArray{std::move(self), tensor};
+           }, py::arg("tensor"), "A tensor where it lies, without a copy. First buffer set.")
+      .def("read", &read_tensor, py::arg("tensor"), "A tensor as an array; bf16 as uint16 bits. First buffer set.")
+      .def("write", &write_tensor, py::arg("tensor"), py::arg("array"), "Replace a tensor. First buffer set.");
+
+  py::class_<DeviceArray>(m, "DeviceArray", "A tensor on the device, for CuPy, PyTorch or Numba; bf16 as uint16 bits.")
+      .def_property_readonly("__cuda_array_interface__", &DeviceArray::interface);
+
+  py::class_<Pass, Runnable, std::shared_ptr<Pass>>(m, "Pass", "Plans run back to back.")
+      .def(py::init<std::vector<Pass::Group>>(), py::arg("groups"),
+           "groups: [([plan, ...], repeat), ...]; the plans of a group run in order, `repeat` times over.");
+
+  py::class_<ClockProbe>(m, "ClockProbe", "Mean SM clock between marks in the stream, from the GPU's own counters.")
+      .def(py::init<std::shared_ptr<Device>, int>(), py::arg("device"), py::arg("marks"), Unlocked())
+      .def("mark", &ClockProbe::mark, Unlocked())
+      .def("clear", &ClockProbe::clear)
+      .def("sm_mhz", &ClockProbe::sm_mhz, Unlocked(), "One mean per stretch between successive marks.");
+
+  py::class_<HeldEvent>(m, "Event", "A point in the stream.")
+      .def(py::init<std::shared_ptr<Device>>(), py::arg("device"), Unlocked())
+      .def("record", [](HeldEvent &self) { self.event.record(); }, Unlocked())
+      .def("done", [](const HeldEvent &self) { return self.event.done(); }, Unlocked())
+      .def("wait", [](const HeldEvent &self) { self.event.wait(); }, Unlocked())
+      .def("since_ms", [](const HeldEvent &self, const HeldEvent &earlier) { return self.event.since_ms(earlier.event); },
+           py::arg("earlier"), Unlocked());
+}

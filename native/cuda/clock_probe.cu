@@ -1,0 +1,81 @@
+#include "kdvfs/clock_probe.hpp"
+
+#include <limits>
+#include <map>
+
+namespace kdvfs {
+
+namespace {
+
+__device__ unsigned sm_id() {
+  unsigned id;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
+  return id;
+}
+
+__device__ unsigned long long global_time_ns() {
+  unsigned long long time;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+  return time;
+}
+
+}  // namespace
+
+// One thread a block; every multiprocessor gets one or two of the blocks.
+// ptx: none - three words
+__global__ void clock_probe_kernel(ClockReading *readings) {
+  // the two clocks close together: what lies between them is the same at every mark
+  const unsigned long long time_ns = global_time_ns();
+  const long long cycles = clock64();
+  readings[blockIdx.x] = {cycles, time_ns, sm_id()};
+}
+
+ClockProbe::ClockProbe(std::shared_ptr<Device> device, int marks)
+    : device_(std::move(device)),
+      marks_(marks),
+      blocks_(2 * device_->limits.sm_count),
+      memory_(*device_, sizeof(ClockReading) * static_cast<std::size_t>(marks > 0 ? marks * blocks_ : 1), "clock probe") {
+  if (marks < 2) {
+    refuse("clock probe", "marks", std::to_string(marks), "at least 2");
+  }
+}
+
+void ClockProbe::mark() {
+  if (marked_ == marks_) {
+    refuse("clock probe", "number of marks", std::to_string(marked_ + 1), "at most " + std::to_string(marks_));
+  }
+  device_->enter();
+  clock_probe_kernel<<<blocks_, 1, 0, device_->stream>>>(static_cast<ClockReading *>(memory_.data()) + marked_ * blocks_);
+  check(cudaGetLastError(), "clock probe");
+  marked_++;
+}
+
+std::vector<double> ClockProbe::sm_mhz() const {
+  std::vector<ClockReading> all(static_cast<std::size_t>(marked_ * blocks_));
+  device_->download(all.data(), memory_.data(), all.size() * sizeof(ClockReading), "clock probe");
+  std::vector<double> clocks;
+  std::map<unsigned long long, ClockReading> before;
+  for (int mark = 0; mark < marked_; mark++) {
+    std::map<unsigned long long, ClockReading> now;
+    for (int block = 0; block < blocks_; block++) {
+      const ClockReading &reading = all[static_cast<std::size_t>(mark * blocks_ + block)];
+      now.emplace(reading.sm, reading);
+    }
+    double sum = 0;
+    int count = 0;
+    for (const auto &[sm, reading] : now) {
+      if (const auto last = before.find(sm); last != before.end()) {
+        sum += 1e3 * static_cast<double>(reading.cycles - last->second.cycles) /
+               static_cast<double>(reading.time_ns - last->second.time_ns);
+        count++;
+      }
+    }
+    if (mark > 0) {
+      clocks.push_back(count ? sum / count : std::numeric_limits<double>::quiet_NaN());
+    }
+    before = std::move(now);
+  }
+  return clocks;
+}
+
+}  // namespace kdvfs

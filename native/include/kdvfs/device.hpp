@@ -1,0 +1,53 @@
+// One GPU, its stream and its cuBLASLt handle: what every plan runs on. No global state: two devices in one process
+// do not know of each other.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <string>
+
+#include "kdvfs/error.hpp"
+#include "kdvfs/launch.hpp"
+
+// cublasLtHandle_t points to one; declared here, so that kernels compile without the library's header
+struct cublasLtContext;
+
+namespace kdvfs {
+
+// Throws CudaError "<doing>: <CUDA's name>: <CUDA's text>".
+void check(cudaError_t status, const std::string &doing);
+
+class Device {
+ public:
+  // Throws DeviceError: no driver, one older than the runtime, no such device, no code for its architecture.
+  explicit Device(int index);
+  ~Device();
+  Device(const Device &) = delete;
+  Device &operator=(const Device &) = delete;
+
+  // Makes this the calling thread's device: first thing in every function that calls CUDA.
+  void enter() const;
+  void synchronize() const;
+  std::size_t free_bytes() const;
+  // Between host and device, in the order of the stream; done when they return. (A plain cudaMemcpy is not in the
+  // order of our stream, and from pageable memory it may still be on its way when it returns.)
+  void upload(void *to, const void *from, std::size_t bytes, const std::string &doing) const;
+  void download(void *to, const void *from, std::size_t bytes, const std::string &doing) const;
+  std::string uuid() const;
+  // Milliseconds of n device-to-device copies of `bytes` bytes each (so 2·bytes·n cross the memory interface).
+  double copy_ms(std::size_t bytes, int n) const;
+
+  const int index;
+  cudaDeviceProp properties{};
+  Limits limits;
+  int driver = 0, runtime = 0;  // versions as CUDA counts: 13000 = 13.0
+  cudaStream_t stream = nullptr;
+  cublasLtContext *blas = nullptr;
+
+ private:
+  void open();
+  void close() noexcept;
+};
+
+}  // namespace kdvfs

@@ -1,0 +1,42 @@
+// How a plan launches its operation: a hand-written kernel, or a matrix product by cuBLASLt.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "kdvfs/launch.hpp"
+#include "kdvfs/plan.hpp"
+
+namespace kdvfs {
+
+// Launches operation Args once on the device's stream. Made for the shape in `args`; launched with any pointers.
+template <typename Args>
+class Executor {
+ public:
+  Executor(Arena &arena, const Args &args, const Options &options, const std::string &name);
+  void launch(const Args &args) const;
+  Facts facts() const;
+  std::string pinned() const { return {}; }
+
+ private:
+  const Device &device_;
+  const std::string name_;
+  Launch launch_;
+  std::unique_ptr<Memory> scratch_;
+};
+
+template <>
+class Executor<kdvfs_gemm> {
+ public:
+  Executor(Arena &arena, const kdvfs_gemm &args, const Options &options, const std::string &name);
+  ~Executor();
+  void launch(const kdvfs_gemm &args) const;
+  Facts facts() const;
+  std::string pinned() const;
+
+ private:
+  struct Product;
+  const std::unique_ptr<Product> product_;
+};
+
+}  // namespace kdvfs

@@ -1,0 +1,40 @@
+// How one hand-written kernel is launched. Each .cu file defines `configure` for its operations, directly under
+// the kernel; everything else (arguments, streams, graphs, occupancy) is generic and lives in plan.cpp.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <string>
+
+#include "kdvfs/kernels.h"
+
+namespace kdvfs {
+
+// What the choice of a launch may depend on.
+struct Limits {
+  int sm_count = 0;
+  int threads_per_sm = 0;
+  int shared_bytes_per_block = 0;  // with opt-in
+  int shared_bytes_per_sm = 0;
+  int registers_per_sm = 0;
+  std::size_t l2_bytes = 0;
+};
+
+struct Launch {
+  // a __global__ function of (const Args args) or (const Args args, void *scratch)
+  const void *function = nullptr;
+  dim3 grid, block;
+  std::size_t shared_bytes = 0;   // dynamic
+  std::size_t scratch_bytes = 0;  // zeroed once at setup; a kernel that uses it leaves its counters at zero
+  bool cooperative = false;       // all blocks run at once, so that they may wait for each other; else it is refused
+};
+
+// variant: "vector" (default) or, where an operation has it, "scalar".
+// Throws ShapeError on a shape or a variant that the kernel cannot take.
+#define KDVFS_DECLARE_CONFIGURE(op) \
+  Launch configure(const kdvfs_##op &args, const Limits &limits, const std::string &variant);
+KDVFS_HAND_WRITTEN(KDVFS_DECLARE_CONFIGURE)
+#undef KDVFS_DECLARE_CONFIGURE
+
+}  // namespace kdvfs

@@ -1,0 +1,222 @@
+"""On a machine with a GPU: kernels are right, plans repeat without drift, bad input is refused and leaks nothing."""
+
+import numpy as np
+import pytest
+
+from kernel_dvfs.native import cases, check
+from kernel_dvfs.native.plans import pass_of, row_plan
+from kernel_dvfs.workload.passes import passes
+from kernel_dvfs.workload.rows import kernel_rows
+
+GELU = {"M": 64, "C": 256}
+GEMM = {
+    "count": 1,
+    "M": 128,
+    "N": 256,
+    "K": 64,
+    "layout": "TN",
+    "has_bias": 1,
+    "accumulate": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def device(cuda):
+    try:
+        return cuda.Device(0)
+    except cuda.DeviceError as error:
+        pytest.skip(f"no GPU to test on: {error}")
+
+
+@pytest.fixture
+def arena(cuda, device):
+    return cuda.Arena(device)
+
+
+@pytest.fixture(scope="module")
+def tiny(device):
+    about = device.info()
+    model = cases.TINY
+    return model, kernel_rows(
+        model, 2, bias_split="llmc", sm_count=about["sm_count"], threads_per_sm=about["threads_per_sm"]
+    )
+
+
+def test_every_case_agrees_with_the_reference(cuda, cpu, device):
+    about = device.info()
+    wrong = []
+    for model, _, degree, _, row in cases.cases(about["sm_count"], about["threads_per_sm"]):
+        for variant in ("vector", *check.VARIANTS.get(row.op, ())):
+            for deviation in check.check_row(cuda, cpu, cuda.Arena(device), row, model, variant):
+                if not deviation.excess <= 1:
+                    wrong.append((row.id, model.name, degree, variant, deviation.tensor, deviation.excess))
+    assert wrong == []
+
+
+def test_a_kernel_that_is_wrong_is_found(cuda, cpu, arena, tiny):
+    """The comparison itself can fail: another seed of the rounding, other gradients."""
+    model, rows = tiny
+    row = next(row for row in rows if row.op == "gelu_forward")
+    wrong = row._replace(op="gelu_backward")
+    plan = cuda.Plan(arena, "gelu_backward", row.settings)
+    plan.run(1)
+    wanted = cpu.run("gelu_forward", row.settings, {"inp": plan.read("inp")}, dtype="bf16")["out"]
+    assert check._deviation("gelu_backward", plan.read("dinp"), wanted)[0] > 1
+    assert all(deviation.excess <= 1 for deviation in check.check_row(cuda, cpu, arena, row, model))
+    assert wrong.op != row.op
+
+
+def test_the_same_seed_gives_the_same_values_and_another_others(cuda, device):
+    def values(seed):
+        return cuda.Plan(cuda.Arena(device), "gelu_forward", GELU, seed=seed).read("inp")
+
+    assert np.array_equal(values(1), values(1))
+    assert not np.array_equal(values(1), values(2))
+
+
+def test_values_are_as_the_measurement_needs_them(cuda, device):
+    """Unit normal activations, weights of 0.02, attention that is causal with rows of sum 1, Zipf ids skewed."""
+    arena = cuda.Arena(device)
+    inp = check.widen(cuda.Plan(arena, "gelu_forward", {"M": 512, "C": 512}).read("inp"))
+    assert abs(inp.mean()) < 0.01 and inp.std() == pytest.approx(1, abs=0.01)
+    plan = cuda.Plan(arena, "softmax_backward", {"N": 2, "T": 128, "scale": 0.1, "skip_upper": 0})
+    att = check.widen(plan.read("att"))
+    assert np.abs(att.sum(axis=-1) - 1).max() < 0.02
+    assert not np.triu(att, 1).any() and (att[:, 127] > 0).all()
+    ids = {"M": 4096, "T": 64, "C": 256, "V": 1000}
+    uniform = cuda.Plan(arena, "embedding_forward", ids).read("ids")
+    zipf = cuda.Plan(arena, "embedding_forward", ids, zipf_exponent=1.0).read("ids")
+    assert uniform.min() >= 0 and uniform.max() < 1000 and zipf.min() >= 0 and zipf.max() < 1000
+    assert len(np.unique(zipf)) < 0.9 * len(np.unique(uniform))
+
+
+def test_plans_share_tensors_by_name(cuda, arena):
+    binding = {"name": "hidden", "fill": {"kind": "normal", "sd": 1.0}}
+    first = cuda.Plan(arena, "gelu_forward", GELU, tensors={"out": binding})
+    second = cuda.Plan(arena, "gelu_forward", GELU, tensors={"inp": binding})
+    first.run(1)
+    assert np.array_equal(first.read("out"), second.read("inp"))
+    with pytest.raises(cuda.ShapeError, match=r"inp is bf16 \(32, 256\), but the tensor hidden .* bf16 \(64, 256\)"):
+        cuda.Plan(arena, "gelu_forward", {"M": 32, "C": 256}, tensors={"inp": binding})
+    with pytest.raises(cuda.ShapeError, match="the name hidden stands for two of its tensors"):
+        cuda.Plan(arena, "gelu_forward", GELU, tensors={"inp": binding, "out": binding})
+
+
+def test_a_graph_and_a_loop_do_the_same(cuda, device, arena):
+    plan = cuda.Plan(arena, "gelu_forward", GELU)
+    plan.run(1)
+    once = plan.checksum()
+    graph = plan.capture(10)
+    graph.launch(3)
+    assert plan.checksum() == once
+    assert graph.time(5) > 0 and plan.time(5) > 0
+
+
+def test_rotation_uses_every_set_of_buffers(cuda, arena):
+    plan = cuda.Plan(arena, "gelu_forward", GELU, rotate=3)
+    untouched = plan.checksum()
+    sums = []
+    for _ in range(4):
+        plan.run(1)
+        sums.append(plan.checksum())
+    assert len({untouched, *sums[:3]}) == 4 and sums[3] == sums[2]
+    assert plan.info()["rotate"] == 3
+
+
+def test_a_whole_iteration_runs_as_two_passes_and_again_to_the_same_bits(cuda, device, tiny):
+    model, rows = tiny
+    arena = cuda.Arena(device)
+    plans = {row.id: row_plan(cuda, arena, row, model) for row in rows}
+    all_of_it = [pass_of(cuda, plans, steps) for steps in passes(rows).values()]
+    for _ in range(2):
+        for part in all_of_it:
+            part.run(1)
+    sums = {row_id: plan.checksum() for row_id, plan in plans.items()}
+    for part in all_of_it:
+        part.run(3)
+    assert {row_id: plan.checksum() for row_id, plan in plans.items()} == sums
+    assert all(part.time(2) > 0 for part in all_of_it)
+
+
+def test_a_gemm_algorithm_can_be_pinned(cuda, arena):
+    first = cuda.Plan(arena, "gemm", GEMM, algorithm="timed")
+    pinned = cuda.Plan(arena, "gemm", GEMM, algorithm=first.info()["pinned"])
+    same = ("algorithm_id", "tile_id", "stages_id", "split_k", "swizzle", "cluster_shape_id", "workspace_byte")
+    assert [pinned.info()[key] for key in same] == [first.info()[key] for key in same]
+    assert pinned.info()["algorithm_chosen_by"] == "pinned"
+    with pytest.raises(cuda.ShapeError, match="algorithm is 3 bytes, expected the bytes of a pinned algorithm"):
+        cuda.Plan(arena, "gemm", GEMM, algorithm=b"abc")
+    with pytest.raises(cuda.ShapeError, match="algorithm is 'fast', expected heuristic, timed"):
+        cuda.Plan(arena, "gemm", GEMM, algorithm="fast")
+
+
+def test_the_clock_probe_reads_a_clock_of_this_gpu(cuda, device, arena):
+    plan = cuda.Plan(arena, "gelu_forward", {"M": 8192, "C": 8192})
+    probe = cuda.ClockProbe(device, 3)
+    probe.mark()
+    for _ in range(2):
+        plan.run(1000)
+        probe.mark()
+    clocks = probe.sm_mhz()
+    assert len(clocks) == 2 and all(200 < clock < 4000 for clock in clocks)
+    with pytest.raises(cuda.ShapeError, match="number of marks is 4, expected at most 3"):
+        probe.mark()
+
+
+@pytest.mark.parametrize(
+    ("op", "settings", "message"),
+    [
+        ("gelu_forward", {"M": 8, "C": 33}, "gelu_forward: C is 33, expected a multiple of 8"),
+        (
+            "softmax_forward",
+            {"N": 4096, "T": 1024, "scale": 0.1},
+            r"B\*NH\*T\*T is 4096\*1024\*1024, expected below 2\^31",
+        ),
+        ("gelu_forward", {"M": 8}, "setting 'C' is missing"),
+        ("gelu_forward", {"M": 0, "C": 8}, "M is 0, expected an int >= 1"),
+        ("gelu", {}, "operation is 'gelu', expected"),
+        ("embedding_forward", {"M": 65, "T": 64, "C": 256, "V": 9}, "M is 65, expected a multiple of T = 64"),
+    ],
+)
+def test_a_bad_shape_is_refused_in_one_line(cuda, arena, op, settings, message):
+    with pytest.raises(cuda.ShapeError, match=message) as refused:
+        cuda.Plan(arena, op, settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_other_bad_options_are_refused_in_one_line(cuda, arena):
+    for options, message in (
+        ({"variant": "fast"}, "variant is"),
+        ({"rotate": 0}, "rotate is 0, expected at least 1"),
+        ({"tensors": {"foo": {"name": "x"}}}, "tensors is 'foo', expected names of its tensors only"),
+        (
+            {"tensors": {"inp": {"fill": {"kind": "ones"}}}},
+            "fill of inp is 'ones', expected normal, lower, causal, ids or zero",
+        ),
+    ):
+        with pytest.raises(cuda.ShapeError, match=message):
+            cuda.Plan(arena, "gelu_forward", GELU, **options)
+    plan = cuda.Plan(arena, "gelu_forward", GELU)
+    with pytest.raises(
+        cuda.ShapeError, match=r"inp is float32 \(64, 256\), expected a C-contiguous uint16 \(64, 256\)"
+    ):
+        plan.write("inp", np.zeros((64, 256), np.float32))
+    with pytest.raises(cuda.ShapeError, match="number of repetitions is 0, expected at least 1"):
+        plan.run(0)
+    with pytest.raises(cuda.ShapeError, match="at least one plan"):
+        cuda.Pass([([], 1)])
+
+
+def test_no_memory_is_said_before_any_is_taken_and_nothing_leaks(cuda, device, arena):
+    free_byte = device.free_byte()
+    for _ in range(1000):
+        with pytest.raises(cuda.OutOfMemory, match=r"needs \d+ bytes of device memory, \d+ are free"):
+            cuda.Plan(arena, "gelu_forward", {"M": 1 << 30, "C": 8192})
+        with pytest.raises(cuda.ShapeError):
+            cuda.Plan(arena, "gelu_forward", {"M": 8, "C": 33})
+    assert device.free_byte() == free_byte
+
+
+def test_a_device_that_is_not_there_is_refused(cuda, device):
+    with pytest.raises(cuda.DeviceError, match="CUDA device 99 does not exist: there are"):
+        cuda.Device(99)

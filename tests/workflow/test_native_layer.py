@@ -1,0 +1,39 @@
+"""Each backend of the native layer is a job of its own, run again when its own sources, tools or mode change."""
+
+import json
+
+import pytest
+from reduced_study import clone, planned, snakemake
+
+pytestmark = pytest.mark.workflow
+
+OFF = ("native={cpu: 'off', cuda: 'off'}",)
+
+
+def record_in(directory, backend):
+    return json.loads((directory / "results" / "native" / backend / "build.json").read_text(encoding="utf-8"))
+
+
+def test_a_change_runs_the_backends_that_it_touches(tmp_path):
+    directory = clone(tmp_path / "clone")
+    snakemake(directory, "native", config=OFF)
+    assert {record_in(directory, backend)["status"] for backend in ("cpu", "cuda")} == {"unavailable"}
+    assert planned(directory, "native", config=OFF) == {}
+
+    kernel = sorted((directory / "native" / "cuda").glob("*.cu"))[0]
+    kernel.write_text(kernel.read_text(encoding="utf-8") + "// a remark\n", encoding="utf-8")
+    assert planned(directory, "native", config=OFF) == {"build_native": 1, "native": 1}
+    header = directory / "native" / "include" / "kdvfs" / "kernels.h"
+    header.write_text(header.read_text(encoding="utf-8") + "/* a remark */\n", encoding="utf-8")
+    assert planned(directory, "native", config=OFF) == {"build_native": 2, "native": 1}
+
+
+def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeypatch):
+    directory = clone(tmp_path / "clone")
+    snakemake(directory, "native", config=OFF)
+    before = record_in(directory, "cpu"), record_in(directory, "cuda")
+    monkeypatch.setenv("CUDACXX", "nvcc-0")
+    failed = snakemake(directory, "native", config=("native={cpu: 'off', cuda: 'on'}",), check=False)
+    assert failed.returncode != 0
+    assert "error: no nvcc ($CUDACXX = nvcc-0): install a CUDA toolkit" in failed.stdout
+    assert (record_in(directory, "cpu"), record_in(directory, "cuda")) == before

@@ -1,0 +1,165 @@
+"""Find nvcc and a cuBLASLt of its major version, or say what is there, what is missing and how to get it.
+
+A toolkit comes as a system installation, as a conda environment, or as pip wheels, which unpack to
+site-packages/nvidia/cu<major> and lack what a system has: lib64 and libraries without a version in their name.
+"""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections import namedtuple
+from importlib.util import find_spec
+
+from kernel_dvfs.native.missing import MissingTool
+
+Toolkit = namedtuple("Toolkit", "nvcc version root cublaslt")
+Toolkit.__doc__ = """nvcc: path; version: str; root: the folder that holds its bin/, include/ and libraries;
+cublaslt: CublasLt."""
+
+CublasLt = namedtuple("CublasLt", "library include version")
+CublasLt.__doc__ = """library: path of libcublasLt.so.<major>; include: folder of cublasLt.h; version: str."""
+
+OLDEST = 12
+SYSTEM = ("/usr/local/cuda", "/usr")
+NVCC_REMEDY = (
+    "install a CUDA toolkit (12 or 13) and put its nvcc on PATH, or "
+    "pip install 'cuda-toolkit[nvcc,crt,nvvm,cudart,cccl,cublas]==13.0.*'"
+)
+CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock"
+# all that a build takes from the toolkit: driver, host compiler, headers, assembler, static runtime
+PROBE = "#include <cuda_bf16.h>\n__global__ void probe() {}\nint main() { probe<<<1, 1>>>(); }\n"
+
+
+def find() -> Toolkit:
+    """The toolkit on this machine. Raises MissingTool without nvcc, or without cuBLASLt for it."""
+    nvcc = nvcc_path()
+    if not nvcc:
+        named = os.environ.get("CUDACXX")
+        places = ", ".join(["PATH", *_extra_folders()])
+        looked = f"$CUDACXX = {named}" if named else f"looked in {places}"
+        raise MissingTool(f"no nvcc ({looked}): {NVCC_REMEDY}")
+    version = _version(nvcc)
+    major = int(version.partition(".")[0])
+    if major < OLDEST:
+        raise MissingTool(f"{nvcc} is of CUDA {version}, older than {OLDEST}: {NVCC_REMEDY}")
+    root = _root(nvcc)
+    places = _cublaslt_places(major, root)
+    cublaslt = next(filter(None, (_cublaslt_in(place, major) for place in places)), None)
+    if not cublaslt:
+        remedy = CUBLAS_REMEDY if major == 13 else f"install cuBLAS of CUDA {major} beside its nvcc"
+        raise MissingTool(
+            f"nvcc {version} is there ({nvcc}), but no cublasLt.h with libcublasLt.so.{major} "
+            f"(looked in {', '.join(places)}): {remedy}"
+        )
+    return Toolkit(nvcc, version, root, cublaslt)
+
+
+def nvcc_path() -> str | None:
+    """Where nvcc lies: $CUDACXX, else on PATH, in the pip wheel, in /usr/local/cuda; None without one. Asks nobody."""
+    named = os.environ.get("CUDACXX")
+    if named:
+        return shutil.which(named)
+    return shutil.which("nvcc", path=os.pathsep.join([os.environ.get("PATH", ""), *_extra_folders()]))
+
+
+def host_compiler(cxx_command) -> str:
+    """The compiler that nvcc shall give host code to: $CUDAHOSTCXX, else the C++ compiler, without its launcher."""
+    named = os.environ.get("CUDAHOSTCXX")
+    words = [named] if named else reversed(cxx_command)
+    path = next(filter(None, map(shutil.which, words)), None)
+    if not path:
+        raise MissingTool(f"no host compiler for nvcc ($CUDAHOSTCXX = {named}): name a C++ compiler or unset it")
+    return path
+
+
+def check(toolkit, host) -> None:
+    """Compile and link an empty kernel: a toolkit that lacks a part, or that does not take the host compiler, is
+    found out here and in one line. Raises MissingTool."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = os.path.join(folder, "probe.cu")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(PROBE)
+        tried = _run(toolkit.nvcc, "-ccbin", host, *link_flags(toolkit), "-o", os.path.join(folder, "probe"), source)
+    if tried.returncode != 0:
+        lines = [line for line in (tried.stderr + tried.stdout).splitlines() if line.strip()]
+        said = next((line for line in lines if "error" in line), lines[0] if lines else "no message")
+        raise MissingTool(
+            f"{toolkit.nvcc} {toolkit.version} does not work with {host} ({said.strip()}): install the whole toolkit, "
+            "or name a C++ compiler that it takes in $CUDAHOSTCXX"
+        )
+
+
+def link_flags(toolkit) -> list[str]:
+    """What nvcc needs to link: in wheels of 13.0 and 13.1 it looks for its runtime in lib64, and it lies in lib."""
+    folder = os.path.join(toolkit.root, "lib")
+    return [f"-L{folder}"] if os.path.exists(os.path.join(folder, "libcudart_static.a")) else []
+
+
+def _extra_folders() -> list[str]:
+    """Where nvcc may lie without being on PATH."""
+    return [os.path.join(root, "bin") for root in (*_wheels("*"), *SYSTEM)]
+
+
+def _wheels(major) -> list[str]:
+    """Folders of the toolkit's pip wheels, newest first."""
+    package = find_spec("nvidia")
+    places = package.submodule_search_locations if package else ()
+    return sorted(
+        (path for place in places for path in glob.glob(os.path.join(glob.escape(place), f"cu{major}"))), reverse=True
+    )
+
+
+def _version(nvcc) -> str:
+    answer = _run(nvcc, "--version")
+    found = re.search(r"\bV(\d+\.\d+\.\d+)", answer.stdout)
+    if answer.returncode != 0 or not found:
+        said = next(iter((answer.stderr + answer.stdout).splitlines()), "no message")
+        raise MissingTool(f"{nvcc} does not work ({said.strip()}): {NVCC_REMEDY}")
+    return found[1]
+
+
+def _root(nvcc) -> str:
+    """nvcc may be a wrapper or a link, so it is asked; its answer lists the variables of its profile."""
+    answer = _run(nvcc, "--dryrun", "-E", "-x", "cu", os.devnull)
+    found = re.search(r"^#\$ TOP=(.+)$", answer.stderr, re.MULTILINE)
+    return os.path.normpath(found[1].strip() if found else os.path.join(os.path.dirname(os.path.realpath(nvcc)), ".."))
+
+
+def _run(*command):
+    return subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )
+
+
+def _cublaslt_places(major, root) -> list[str]:
+    """Where a cuBLASLt may lie: the locked wheel first, so that the version is the one that was chosen."""
+    return list(dict.fromkeys([*_wheels(major), root, *SYSTEM]))
+
+
+def _cublaslt_in(place, major) -> CublasLt | None:
+    """Header and library are taken from one place, since they must agree."""
+    multiarch = sysconfig.get_config_var("MULTIARCH") or "."
+    include = _folder_with("cublasLt.h", place, "include", "targets/*/include")
+    name = f"libcublasLt.so.{major}"
+    folder = _folder_with(name, place, "lib64", "lib", f"lib/{multiarch}", "targets/*/lib")
+    return CublasLt(os.path.join(folder, name), include, _cublaslt_version(include)) if include and folder else None
+
+
+def _folder_with(file, place, *patterns) -> str | None:
+    found = (path for pattern in patterns for path in glob.glob(os.path.join(glob.escape(place), pattern, file)))
+    return next(map(os.path.dirname, found), None)
+
+
+def _cublaslt_version(include) -> str:
+    with open(os.path.join(include, "cublas_api.h"), encoding="utf-8") as file:
+        parts = dict(re.findall(r"#define CUBLAS_VER_(\w+) (\d+)", file.read()))
+    return ".".join(parts.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH", "BUILD"))

@@ -1,0 +1,26 @@
+"""Which files a backend is made of."""
+
+import hashlib
+from pathlib import Path
+
+# below the source folder
+_SHARED = ("CMakeLists.txt", "include/**/*", "bindings/*.hpp")
+SOURCES = {
+    "cpu": (*_SHARED, "cpu/**/*", "bindings/cpu.cpp"),
+    "cuda": (*_SHARED, "cuda/**/*", "bindings/cuda.cpp"),
+}
+
+
+def source_files(source_dir, backend) -> list[Path]:
+    """Every file that `backend` is made of, sorted."""
+    found = (path for pattern in SOURCES[backend] for path in Path(source_dir).glob(pattern))
+    return sorted(path for path in found if path.is_file())
+
+
+def digest(source_dir, backend) -> str:
+    """SHA-256 of their names and contents."""
+    total = hashlib.sha256()
+    for path in source_files(source_dir, backend):
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(source_dir).as_posix()}\0{len(content)}\0".encode() + content)
+    return total.hexdigest()
