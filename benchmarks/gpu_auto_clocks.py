@@ -29,7 +29,8 @@ from kernel_dvfs.workload.rows import kernel_rows
 # fmt: off
 COLUMNS = (
     "gpu", "kernel", "core_mhz", "mem_mhz", "is_auto", "time_us", "time_sd_us", "energy_mj", "energy_sd_mj", "power_w",
-    "sm_mhz", "mem_clock_mhz", "temp_c", "power_cap_share", "windows", "window_s", "launches", "by_graph", "algorithm",
+    "sm_mhz", "mem_clock_mhz", "temp_c", "power_cap_share",
+    "counter_period_ms", "windows", "window_s", "launches", "by_graph", "algorithm",
     "date", "driver", "cuda", "library_sha256",
 )
 # fmt: on
@@ -46,7 +47,10 @@ def arguments():
     parser.add_argument("--windows", type=int, default=1)
     parser.add_argument("--algorithm", default="timed", choices=("timed", "heuristic"))
     parser.add_argument("-o", "--output", required=True)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.windows < 1 or options.window_s <= 0 or options.warmup_s < 0:
+        parser.error("at least one window, of more than 0 s, after a warm-up of at least 0 s")
+    return options
 
 
 class Board:
@@ -55,8 +59,10 @@ class Board:
     def __init__(self, uuid):
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self.capped = []  # whether the power cap was at work, at each read of the counter: around the edges
 
     def energy_mj(self):
+        self.capped.append(bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle) & POWER_CAP))
         return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)
 
     def memory_mhz(self):
@@ -65,28 +71,26 @@ class Board:
     def temperature_c(self):
         return pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)
 
-    def capped(self):
-        return bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle) & POWER_CAP)
-
     def driver(self):
         return pynvml.nvmlSystemGetDriverVersion()
 
 
 def measure(cuda, device, board, row, model, options) -> dict:
     """One line of the table."""
-    plan = row_plan(cuda, cuda.Arena(device), row, model, **({"algorithm": options.algorithm} if row.gemm else {}))
+    plan = row_plan(cuda, cuda.Arena(device), row, model, algorithm=options.algorithm)
     plan.run(1)
     before = plan.checksum()
     steady = Steady(cuda, device, plan)
     counter = EnergyCounter(board.energy_mj, time.monotonic, time.sleep, steady.feed)
     steady.run_for(options.warmup_s)
-    points, capped, memory_mhz, temperature_c = [], [], 0, 0
+    counter.calibrate()
+    points = []
+    board.capped.clear()
     for _ in range(options.windows):
         window = counter.window(options.window_s)
-        capped.append(board.capped())
-        memory_mhz, temperature_c = board.memory_mhz(), board.temperature_c()
         duration_s = window.end_s - window.start_s
         points.append(steady.between(window.start_s, window.end_s) | {"power_w": window.energy_mj / 1e3 / duration_s})
+    memory_mhz, temperature_c = board.memory_mhz(), board.temperature_c()
     steady.stop()
     if plan.checksum() != before:
         raise InputError(f"{row.id}: its results changed while it was measured; the numbers mean nothing")
@@ -110,7 +114,8 @@ def measure(cuda, device, board, row, model, options) -> dict:
         "sm_mhz": round(statistics.fmean(point["sm_mhz"] for point in points), 1),
         "mem_clock_mhz": memory_mhz,
         "temp_c": temperature_c,
-        "power_cap_share": sum(capped) / len(capped),
+        "power_cap_share": round(sum(board.capped) / len(board.capped), 3),
+        "counter_period_ms": round(1e3 * counter.period_s, 2),
         "windows": options.windows,
         "window_s": options.window_s,
         "launches": sum(point["launches"] for point in points),
@@ -149,4 +154,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"error: {error}")

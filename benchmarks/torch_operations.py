@@ -14,6 +14,7 @@ class _Signed:
     """bf16 bits as int16: PyTorch reads no uint16 from the array interface."""
 
     def __init__(self, array):
+        self._array = array  # keeps the memory
         self.__cuda_array_interface__ = array.__cuda_array_interface__ | {"typestr": "<i2"}
 
 

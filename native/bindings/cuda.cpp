@@ -5,6 +5,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,22 +44,57 @@ py::dict facts_of(const Device &device) {
 
 // --- options of a plan ------------------------------------------------------------------------------------------
 
+// Values of the options' dicts, or one line on what is wrong with them.
+py::dict dict_of(const char *op, const std::string &name, const py::handle value) {
+  if (!py::isinstance<py::dict>(value)) {
+    refuse(op, name, shown(value), "a dict");
+  }
+  return py::reinterpret_borrow<py::dict>(value);
+}
+
+std::string string_of(const char *op, const std::string &name, const py::handle value) {
+  if (!py::isinstance<py::str>(value)) {
+    refuse(op, name, shown(value), "a string");
+  }
+  return value.cast<std::string>();
+}
+
+double number_of(const char *op, const std::string &name, const py::handle value) {
+  const auto number = detail::number(value);
+  if (!number || !std::isfinite(*number)) {
+    refuse(op, name, shown(value), "a finite number");
+  }
+  return *number;
+}
+
+std::int64_t size_of(const char *op, const std::string &name, const py::handle value) {
+  const auto size = detail::integer(value);
+  if (!size || *size < 0) {
+    refuse(op, name, shown(value), "an int >= 0");
+  }
+  return *size;
+}
+
 Fill fill_of(const char *op, const std::string &tensor, const py::dict &given) {
-  const auto number = [&](const char *key, double otherwise) {
-    return given.contains(key) ? given[key].cast<double>() : otherwise;
-  };
-  const auto size = [&](const char *key) { return given.contains(key) ? given[key].cast<std::int64_t>() : 0; };
+  const std::string name = "fill of " + tensor;
   refuse_unknown(op, "fill", given, {"kind", "mean", "sd", "rows", "columns", "vocabulary"});
-  const std::string kind = given.contains("kind") ? given["kind"].cast<std::string>() : "";
+  const auto number = [&](const char *key, double otherwise) {
+    return given.contains(key) ? number_of(op, name + ": " + key, given[key]) : otherwise;
+  };
+  const auto size = [&](const char *key) {
+    return given.contains(key) ? size_of(op, name + ": " + key, given[key]) : std::int64_t{0};
+  };
+  const std::string kind = given.contains("kind") ? string_of(op, name + ": kind", given["kind"]) : "";
   Fill fill;
   if (kind == "normal" || kind == "lower") {
-    fill = {kind == "normal" ? Fill::normal : Fill::lower, number("mean", 0), number("sd", 1), size("rows"), size("columns"), 0};
+    const auto form = kind == "normal" ? Fill::normal : Fill::lower;
+    fill = {form, number("mean", 0), number("sd", 1), size("rows"), size("columns"), 0};
   } else if (kind == "causal") {
     fill = Fill::attention();
   } else if (kind == "ids") {
     fill = Fill::tokens(size("vocabulary"));
   } else if (kind != "zero") {
-    refuse(op, "fill of " + tensor, "'" + kind + "'", "normal, lower, causal, ids or zero");
+    refuse(op, name, "'" + kind + "'", "normal, lower, causal, ids or zero");
   }
   return fill;
 }
@@ -64,16 +102,16 @@ Fill fill_of(const char *op, const std::string &tensor, const py::dict &given) {
 std::map<std::string, Binding> bindings_of(const char *op, const py::dict &given) {
   std::map<std::string, Binding> bindings;
   for (const auto &[key, value] : given) {
-    const auto tensor = key.cast<std::string>();
-    const auto wanted = value.cast<py::dict>();
+    const std::string tensor = string_of(op, "a name in tensors", key);
+    const py::dict wanted = dict_of(op, "tensors: " + tensor, value);
     refuse_unknown(op, "binding", wanted, {"name", "fill"});
     Binding binding;
     if (wanted.contains("name")) {
-      binding.shared = wanted["name"].cast<std::string>();
+      binding.shared = string_of(op, "tensors: " + tensor + ": name", wanted["name"]);
     }
     if (wanted.contains("fill")) {
       binding.has_fill = true;
-      binding.fill = fill_of(op, tensor, wanted["fill"].cast<py::dict>());
+      binding.fill = fill_of(op, tensor, dict_of(op, "fill of " + tensor, wanted["fill"]));
     }
     bindings.emplace(tensor, binding);
   }
@@ -81,18 +119,24 @@ std::map<std::string, Binding> bindings_of(const char *op, const py::dict &given
 }
 
 std::shared_ptr<Plan> plan(std::shared_ptr<Arena> arena, const std::string &op, const py::dict &settings,
-                           const py::dict &tensors, const std::string &variant, int rotate, std::uint64_t seed,
-                           std::optional<double> zipf_exponent, const py::object &algorithm) {
+                           const py::dict &tensors, const std::string &variant, const py::object &rotate,
+                           const py::object &seed, const py::object &zipf_exponent, const py::object &algorithm) {
+  const char *const name = op.c_str();
   Options options;
-  options.tensors = bindings_of(op.c_str(), tensors);
+  options.tensors = bindings_of(name, tensors);
   options.variant = variant;
-  options.rotate = rotate;
-  options.seed = seed;
-  options.zipf_exponent = zipf_exponent.value_or(-1);
+  options.rotate = static_cast<int>(std::min<std::int64_t>(size_of(name, "rotate", rotate), 1 << 20));
+  options.seed = static_cast<std::uint64_t>(size_of(name, "seed", seed));
+  if (!zipf_exponent.is_none()) {
+    options.zipf_exponent = number_of(name, "zipf_exponent", zipf_exponent);
+    if (options.zipf_exponent < 0) {
+      refuse(name, "zipf_exponent", shown(zipf_exponent), "at least 0, or None for uniform ids");
+    }
+  }
   if (py::isinstance<py::bytes>(algorithm)) {
     options.pinned = algorithm.cast<std::string>();
   } else {
-    options.algorithm = algorithm.cast<std::string>();
+    options.algorithm = string_of(name, "algorithm", algorithm);
   }
   return with_operation(op, [&](auto empty) -> std::shared_ptr<Plan> {
     auto args = read_settings<decltype(empty)>(settings);
@@ -179,6 +223,7 @@ struct DeviceArray {
     out["shape"] = py::tuple(py::cast(std::vector<py::ssize_t>(of.shape.begin(), of.shape.end())));
     out["typestr"] = py::cast<std::string>(py::object(numpy_type(of).attr("str")));
     out["data"] = py::make_tuple(reinterpret_cast<std::uintptr_t>(of.data), false);
+    out["stream"] = reinterpret_cast<std::uintptr_t>(plan->device()->stream);  // for the reader to wait on
     out["version"] = 3;
     return out;
   }
@@ -206,7 +251,9 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
     return versions;
   }, "CUDA runtime and cuBLASLt, as the libraries count; needs no GPU");
 
-  py::class_<Device, std::shared_ptr<Device>>(m, "Device", "One GPU with a stream of its own.")
+  // every class is the module's own: two builds can be loaded in one process
+  const py::module_local own;
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device", own, "One GPU with a stream of its own; one thread at a time.")
       .def(py::init<int>(), py::arg("index") = 0, Unlocked())
       .def("info", [](const Device &device) { return facts_of(device); })
       .def("free_byte", &Device::free_bytes, Unlocked())
@@ -214,20 +261,20 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
       .def("copy_ms", &Device::copy_ms, py::arg("byte"), py::arg("n"), Unlocked(),
            "Milliseconds of n device-to-device copies of `byte` bytes: 2 * byte * n are moved.");
 
-  py::class_<Arena, std::shared_ptr<Arena>>(m, "Arena", "Device memory of plans that share tensors by name.")
-      .def(py::init<std::shared_ptr<Device>>(), py::arg("device"));
+  py::class_<Arena, std::shared_ptr<Arena>>(m, "Arena", own, "Device memory of plans that share tensors by name.")
+      .def(py::init<std::shared_ptr<Device>>(), py::arg("device").none(false));
 
-  py::class_<Graph>(m, "Graph", "Captured launches.")
+  py::class_<Graph>(m, "Graph", own, "Captured launches.")
       .def("launch", &Graph::launch, py::arg("n") = 1, Unlocked(), "Enqueue n replays.")
       .def("time", &Graph::time_ms, py::arg("n") = 1, Unlocked(), "Milliseconds of n replays, between two events.");
 
-  py::class_<Runnable, std::shared_ptr<Runnable>>(m, "Runnable", "What can be enqueued: a Plan or a Pass.")
+  py::class_<Runnable, std::shared_ptr<Runnable>>(m, "Runnable", own, "What can be enqueued: a Plan or a Pass.")
       .def("run", &Runnable::run, py::arg("n") = 1, Unlocked(), "Enqueue n repetitions and return.")
       .def("time", &Runnable::time_ms, py::arg("n") = 1, Unlocked(), "Milliseconds of n repetitions, between two events.")
       .def("capture", &Runnable::capture, py::arg("n") = 1, Unlocked(), "A Graph of n repetitions.");
 
-  py::class_<Plan, Runnable, std::shared_ptr<Plan>>(m, "Plan", "One operation at one shape, ready to run.")
-      .def(py::init(&plan), py::arg("arena"), py::arg("op"), py::arg("settings"), py::kw_only(),
+  py::class_<Plan, Runnable, std::shared_ptr<Plan>>(m, "Plan", own, "One operation at one shape, ready to run.")
+      .def(py::init(&plan), py::arg("arena").none(false), py::arg("op"), py::arg("settings"), py::kw_only(),
            py::arg("tensors") = py::dict(), py::arg("variant") = "vector", py::arg("rotate") = 1, py::arg("seed") = 1,
            py::arg("zipf_exponent") = py::none(), py::arg("algorithm") = "heuristic",
            "tensors: {tensor: {'name': shared name, 'fill': {...}}}; variant: 'vector' or, for permutes and\n"
@@ -241,23 +288,23 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
              return DeviceArray{std::move(self), tensor};
            }, py::arg("tensor"), "A tensor where it lies, without a copy. First buffer set.")
       .def("read", &read_tensor, py::arg("tensor"), "A tensor as an array; bf16 as uint16 bits. First buffer set.")
-      .def("write", &write_tensor, py::arg("tensor"), py::arg("array"), "Replace a tensor. First buffer set.");
+      .def("write", &write_tensor, py::arg("tensor"), py::arg("array"), "Replace a tensor. First buffer set; not for ids that other plans share.");
 
-  py::class_<DeviceArray>(m, "DeviceArray", "A tensor on the device, for CuPy, PyTorch or Numba; bf16 as uint16 bits.")
+  py::class_<DeviceArray>(m, "DeviceArray", own, "A tensor on the device, for CuPy, PyTorch or Numba; bf16 as uint16 bits.")
       .def_property_readonly("__cuda_array_interface__", &DeviceArray::interface);
 
-  py::class_<Pass, Runnable, std::shared_ptr<Pass>>(m, "Pass", "Plans run back to back.")
+  py::class_<Pass, Runnable, std::shared_ptr<Pass>>(m, "Pass", own, "Plans run back to back.")
       .def(py::init<std::vector<Pass::Group>>(), py::arg("groups"),
            "groups: [([plan, ...], repeat), ...]; the plans of a group run in order, `repeat` times over.");
 
-  py::class_<ClockProbe>(m, "ClockProbe", "Mean SM clock between marks in the stream, from the GPU's own counters.")
-      .def(py::init<std::shared_ptr<Device>, int>(), py::arg("device"), py::arg("marks"), Unlocked())
+  py::class_<ClockProbe>(m, "ClockProbe", own, "Mean SM clock between marks in the stream, from the GPU's own counters.")
+      .def(py::init<std::shared_ptr<Device>, int>(), py::arg("device").none(false), py::arg("marks"), Unlocked())
       .def("mark", &ClockProbe::mark, Unlocked())
       .def("clear", &ClockProbe::clear)
       .def("sm_mhz", &ClockProbe::sm_mhz, Unlocked(), "One mean per stretch between successive marks.");
 
-  py::class_<HeldEvent>(m, "Event", "A point in the stream.")
-      .def(py::init<std::shared_ptr<Device>>(), py::arg("device"), Unlocked())
+  py::class_<HeldEvent>(m, "Event", own, "A point in the stream.")
+      .def(py::init<std::shared_ptr<Device>>(), py::arg("device").none(false), Unlocked())
       .def("record", [](HeldEvent &self) { self.event.record(); }, Unlocked())
       .def("done", [](const HeldEvent &self) { return self.event.done(); }, Unlocked())
       .def("wait", [](const HeldEvent &self) { self.event.wait(); }, Unlocked())

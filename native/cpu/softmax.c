@@ -4,9 +4,9 @@
 #include "element.h"
 #include "kdvfs/ref.h"
 
-/* End of the last pack that reaches the diagonal of row t, or of the row. */
-static int64_t pack_end(int64_t t, int64_t T) {
-  const int64_t end = (t / KDVFS_PACK + 1) * KDVFS_PACK;
+/* End of the sector that holds the diagonal's element of row t, or of the row. */
+static int64_t sector_end(int64_t t, int64_t T) {
+  const int64_t end = (t / KDVFS_SECTOR + 1) * KDVFS_SECTOR;
   return end < T ? end : T;
 }
 
@@ -34,7 +34,7 @@ void kdvfs_ref_softmax_forward(const kdvfs_softmax_forward *args) {
       const float exponential = expf(args->scale * (load(args->pre, start + u, dtype) - largest));
       store(args->att, start + u, dtype, exponential / sum);
     }
-    store_zeros(args->att, start, t + 1, pack_end(t, T), dtype);
+    store_zeros(args->att, start, t + 1, sector_end(t, T), dtype);
   }
 }
 
@@ -52,6 +52,6 @@ void kdvfs_ref_softmax_backward(const kdvfs_softmax_backward *args) {
       const float att = load(args->att, start + u, dtype), datt = load(args->datt, start + u, dtype);
       store(args->dpre, start + u, dtype, args->scale * att * (datt - mean));
     }
-    store_zeros(args->dpre, start, t + 1, args->skip_upper ? pack_end(t, T) : T, dtype);
+    store_zeros(args->dpre, start, t + 1, args->skip_upper ? sector_end(t, T) : T, dtype);
   }
 }

@@ -18,15 +18,15 @@ __global__ void checksum_kernel(const std::uint16_t *words, std::int64_t size, s
   atomicAdd(sum, mine);
 }
 
-bool has_code_for_this_device() {
+cudaError_t find_code() {
   cudaFuncAttributes attributes{};
   const cudaError_t status = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(&checksum_kernel));
-  cudaGetLastError();
-  return status == cudaSuccess;
+  cudaGetLastError();  // reported here, not by the next check
+  return status;
 }
 
 std::uint64_t checksum(const std::vector<DeviceTensor> &tensors, const Device &device) {
-  device.enter();
+  const auto turn = device.enter();
   const std::string doing = "checksum";
   const Memory result(device, sizeof(unsigned long long), doing);
   auto *sum = static_cast<unsigned long long *>(result.data());

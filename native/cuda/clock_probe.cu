@@ -21,6 +21,17 @@ __device__ unsigned long long global_time_ns() {
 
 }  // namespace
 
+namespace {
+
+std::size_t bytes_for(int marks, int blocks) {
+  if (marks < 2) {
+    refuse("clock probe", "marks", std::to_string(marks), "at least 2");
+  }
+  return sizeof(ClockReading) * static_cast<std::size_t>(marks) * static_cast<std::size_t>(blocks);
+}
+
+}  // namespace
+
 // One thread a block; every multiprocessor gets one or two of the blocks.
 // ptx: none - three words
 __global__ void clock_probe_kernel(ClockReading *readings) {
@@ -34,31 +45,27 @@ ClockProbe::ClockProbe(std::shared_ptr<Device> device, int marks)
     : device_(std::move(device)),
       marks_(marks),
       blocks_(2 * device_->limits.sm_count),
-      memory_(*device_, sizeof(ClockReading) * static_cast<std::size_t>(marks > 0 ? marks * blocks_ : 1), "clock probe") {
-  if (marks < 2) {
-    refuse("clock probe", "marks", std::to_string(marks), "at least 2");
-  }
-}
+      memory_(*device_, bytes_for(marks, blocks_), "clock probe") {}
 
 void ClockProbe::mark() {
   if (marked_ == marks_) {
     refuse("clock probe", "number of marks", std::to_string(marked_ + 1), "at most " + std::to_string(marks_));
   }
-  device_->enter();
-  clock_probe_kernel<<<blocks_, 1, 0, device_->stream>>>(static_cast<ClockReading *>(memory_.data()) + marked_ * blocks_);
+  const auto turn = device_->enter();
+  clock_probe_kernel<<<blocks_, 1, 0, device_->stream>>>(place(marked_));
   check(cudaGetLastError(), "clock probe");
   marked_++;
 }
 
 std::vector<double> ClockProbe::sm_mhz() const {
-  std::vector<ClockReading> all(static_cast<std::size_t>(marked_ * blocks_));
+  std::vector<ClockReading> all(static_cast<std::size_t>(marked_) * static_cast<std::size_t>(blocks_));
   device_->download(all.data(), memory_.data(), all.size() * sizeof(ClockReading), "clock probe");
   std::vector<double> clocks;
   std::map<unsigned long long, ClockReading> before;
   for (int mark = 0; mark < marked_; mark++) {
     std::map<unsigned long long, ClockReading> now;
     for (int block = 0; block < blocks_; block++) {
-      const ClockReading &reading = all[static_cast<std::size_t>(mark * blocks_ + block)];
+      const ClockReading &reading = all[static_cast<std::size_t>(mark) * static_cast<std::size_t>(blocks_) + static_cast<std::size_t>(block)];
       now.emplace(reading.sm, reading);
     }
     double sum = 0;

@@ -74,11 +74,14 @@ void Device::open() {
   limits.shared_bytes_per_sm = static_cast<int>(properties.sharedMemPerMultiprocessor);
   limits.registers_per_sm = properties.regsPerMultiprocessor;
   limits.l2_bytes = static_cast<std::size_t>(properties.l2CacheSize);
-  if (!has_code_for_this_device()) {
+  const cudaError_t status = find_code();
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
+      status == cudaErrorUnsupportedPtxVersion) {
     throw DeviceError(doing + " (" + properties.name + ", sm_" + std::to_string(properties.major) +
                       std::to_string(properties.minor) + "): the kernels were not built for its architecture: build "
                       "again with CUDAARCHS=" + std::to_string(properties.major) + std::to_string(properties.minor));
   }
+  check(status, doing + ": kernels");
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), doing + ": stream");
   check(cublasLtCreate(&blas), doing + ": cuBLASLt");
 }
@@ -95,28 +98,32 @@ void Device::close() noexcept {
 
 Device::~Device() { close(); }
 
-void Device::enter() const { check(cudaSetDevice(index), "CUDA device " + std::to_string(index)); }
+std::unique_lock<std::recursive_mutex> Device::enter() const {
+  std::unique_lock<std::recursive_mutex> turn(mutex_);
+  check(cudaSetDevice(index), "CUDA device " + std::to_string(index));
+  return turn;
+}
 
 void Device::synchronize() const {
-  enter();
+  enter().unlock();  // waiting keeps nobody out
   check(cudaStreamSynchronize(stream), "CUDA device " + std::to_string(index) + ": running kernels");
 }
 
 std::size_t Device::free_bytes() const {
-  enter();
+  const auto turn = enter();
   std::size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "CUDA device " + std::to_string(index) + ": free memory");
   return free;
 }
 
 void Device::upload(void *to, const void *from, std::size_t bytes, const std::string &doing) const {
-  enter();
+  const auto turn = enter();
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), doing);
   check(cudaStreamSynchronize(stream), doing);
 }
 
 void Device::download(void *to, const void *from, std::size_t bytes, const std::string &doing) const {
-  enter();
+  const auto turn = enter();
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), doing);
   check(cudaStreamSynchronize(stream), doing);
 }
@@ -135,6 +142,9 @@ std::string Device::uuid() const {
 
 double Device::copy_ms(std::size_t bytes, int n) const {
   const std::string doing = "copy of " + std::to_string(bytes) + " bytes";
+  if (bytes < 1 || n < 1) {
+    throw ShapeError(doing + ": number of copies is " + std::to_string(n) + ", expected at least 1 of at least 1 byte");
+  }
   const Memory from(*this, bytes, doing), to(*this, bytes, doing);
   check(cudaMemsetAsync(from.data(), 0x5a, bytes, stream), doing);
   Stopwatch watch(*this);

@@ -1,6 +1,4 @@
 // Token and position embedding, and the gradients of the two tables.
-#include <cuda_pipeline_primitives.h>
-
 #include <algorithm>
 
 #include "kdvfs/buckets.hpp"
@@ -9,6 +7,7 @@
 #include "kdvfs/pack.cuh"
 #include "kdvfs/reduce.cuh"
 #include "kdvfs/rounding.h"
+#include "kdvfs/staging.cuh"
 
 namespace kdvfs {
 
@@ -33,20 +32,21 @@ unsigned blocks_for(std::int64_t work, std::int64_t work_per_block) {
   return static_cast<unsigned>((work + work_per_block - 1) / work_per_block);
 }
 
-// table + sum, rounded stochastically. `element`: of the first of the eight in its table.
+// Two elements of a table + their sums, rounded stochastically. `element`: of the first in its table.
+__device__ __forceinline__ std::uint32_t pair_plus(std::uint32_t pair, float low_sum, float high_sum,
+                                                   std::int64_t element, std::uint32_t seed) {
+  const std::uint32_t index = static_cast<std::uint32_t>(element);
+  const std::uint32_t low = kdvfs_round_stochastic(__float_as_uint(low_half(pair) + low_sum), index, seed);
+  const std::uint32_t high = kdvfs_round_stochastic(__float_as_uint(high_half(pair) + high_sum), index + 1, seed);
+  return low | high << 16;
+}
+
 __device__ __forceinline__ Pack table_plus(const Pack &table, const float (&sum)[Pack::size], std::int64_t element,
                                            std::uint32_t seed) {
-  float values[Pack::size];
-  unpack(table, values);
-  std::uint32_t words[Pack::size / 2];
-#pragma unroll
-  for (int i = 0; i < Pack::size; i += 2) {
-    const std::uint32_t index = static_cast<std::uint32_t>(element) + i;
-    const std::uint32_t low = kdvfs_round_stochastic(__float_as_uint(values[i] + sum[i]), index, seed);
-    const std::uint32_t high = kdvfs_round_stochastic(__float_as_uint(values[i + 1] + sum[i + 1]), index + 1, seed);
-    words[i / 2] = low | high << 16;
-  }
-  return {make_uint4(words[0], words[1], words[2], words[3])};
+  return {make_uint4(pair_plus(table.bits.x, sum[0], sum[1], element, seed),
+                     pair_plus(table.bits.y, sum[2], sum[3], element + 2, seed),
+                     pair_plus(table.bits.z, sum[4], sum[5], element + 4, seed),
+                     pair_plus(table.bits.w, sum[6], sum[7], element + 6, seed))};
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ __device__ __forceinline__ Pack table_plus(const Pack &table, const float (&sum)
 namespace {
 
 constexpr int forward_block_threads = 256;       // about
-constexpr int forward_tile_packs = 32;           // of the channels
+constexpr int forward_tile_packs = 16;           // of the channels
 constexpr int forward_sequences_per_thread = 2;  // rows of wte in flight; they share one row of wpe
 
 }  // namespace
@@ -78,6 +78,7 @@ __global__ void embedding_forward_kernel(const kdvfs_embedding_forward args) {
     // beyond the last sequence the first is made again, so that no branch stands between the loads
     m[i] = first + i * T < M ? first + i * T : first;
     const std::int64_t id = __ldg(args.ids + m[i]);
+    // not evict_last, though it hits L2 more often: such lines outlive the kernel, and the next would have less of L2
     tokens[i] = {__ldcg(as_vector(args.wte, id * C + c))};
   }
 #pragma unroll
@@ -161,14 +162,17 @@ Launch configure(const kdvfs_wpe_backward &args, const Limits &, const std::stri
 namespace {
 
 constexpr int wte_warps = 8;
-constexpr int wte_blocks_per_sm = 4;
-constexpr int wte_rows_in_flight = 2;
+constexpr int wte_blocks_per_sm = 5;
 constexpr int longest_for_a_warp = 32;  // tokens: each lane holds the number of one
-constexpr int ring_stages = 3;
-constexpr int stage_rows_per_warp = 2;
-constexpr int stage_rows = stage_rows_per_warp * wte_warps;
+constexpr int staged_rows = 2;          // of dout: most buckets have no more
 constexpr int bucket_packs = bucket_channels / Pack::size;
 static_assert(bucket_packs == 32, "a warp moves one token's channels of a bucket in one access");
+constexpr int part_packs = 8;  // of a long bucket's channels
+constexpr int part_channels = part_packs * Pack::size;
+constexpr int parts_per_bucket = bucket_packs / part_packs;
+static_assert(part_channels == 2 * 32, "a warp adds up a part, two channels in a lane");
+constexpr int ring_stages = 6;
+constexpr int stage_rows = 32 * wte_warps / part_packs;
 
 __device__ __forceinline__ kdvfs_bucket bucket_at(const kdvfs_wte_backward &args, int i) {
   if (i >= static_cast<int>(args.bucket_count)) {
@@ -195,128 +199,169 @@ __device__ __forceinline__ int token_of_lane(const kdvfs_wte_backward &args, con
   return lane < bucket.count ? __ldg(args.order + bucket.first + lane) : 0;
 }
 
-// One warp sums a bucket.
-__device__ __forceinline__ void sum_by_warp(const kdvfs_wte_backward &args, const kdvfs_bucket &bucket, int token) {
+// What a bucket needs first, on its way to the warp that sums it. A lane reads no other's packs.
+struct Staged {
+  Pack table[32], rows[staged_rows][32];
+};
+
+// Begins to copy it; nothing for a long bucket, nor beyond the last one.
+__device__ __forceinline__ void stage_bucket(const kdvfs_wte_backward &args, const kdvfs_bucket &bucket, int token,
+                                             Staged &staged) {
   const Channels channels(args, bucket);
-  const std::int64_t element = channels.of_row(bucket.id);
-  Pack table;
-  if (channels.exist()) {
-    table = load_streaming(args.dwte_in, element);
+  const int lane = threadIdx.x % 32;
+  const bool wanted = channels.exist() && bucket.count <= longest_for_a_warp;
+  if (wanted && bucket.count > 0) {
+    copy_async(staged.table[lane], args.dwte_in, channels.of_row(bucket.id));
   }
-  float sum[Pack::size] = {};
-  for (int first = 0; first < bucket.count; first += wte_rows_in_flight) {
-    Pack rows[wte_rows_in_flight];
 #pragma unroll
-    for (int i = 0; i < wte_rows_in_flight; i++) {
+  for (int i = 0; i < staged_rows; i++) {
+    const int m = __shfl_sync(whole_warp, token, i);
+    if (wanted && i < bucket.count) {
+      copy_async(staged.rows[i][lane], args.dout, channels.of_row(m));
+    }
+  }
+  end_batch();
+}
+
+// One warp sums a bucket. It loads the rows that are not staged.
+__device__ __forceinline__ void sum_by_warp(const kdvfs_wte_backward &args, const kdvfs_bucket &bucket, int token,
+                                            const Staged &staged) {
+  const Channels channels(args, bucket);
+  const int lane = threadIdx.x % 32;
+  float sum[Pack::size] = {};
+#pragma unroll
+  for (int i = 0; i < staged_rows; i++) {
+    if (i < bucket.count) {
+      add_to(sum, staged.rows[i][lane]);
+    }
+  }
+#pragma unroll 1
+  for (int first = staged_rows; first < bucket.count; first += staged_rows) {
+    Pack rows[staged_rows];
+#pragma unroll
+    for (int i = 0; i < staged_rows; i++) {
       const int m = __shfl_sync(whole_warp, token, first + i);
       if (channels.exist() && first + i < bucket.count) {
         rows[i] = load_streaming(args.dout, channels.of_row(m));
       }
     }
 #pragma unroll
-    for (int i = 0; i < wte_rows_in_flight; i++) {
+    for (int i = 0; i < staged_rows; i++) {
       if (first + i < bucket.count) {
         add_to(sum, rows[i]);
       }
     }
   }
   if (channels.exist()) {
-    store_streaming(args.dwte_out, element, table_plus(table, sum, element, args.seed));
+    const std::int64_t element = channels.of_row(bucket.id);
+    store_streaming(args.dwte_out, element, table_plus(staged.table[lane], sum, element, args.seed));
   }
 }
 
-// Rows on their way through shared memory.
+// Rows of a part on their way through shared memory.
 struct Ring {
-  uint4 rows[ring_stages][stage_rows][bucket_packs];
+  Pack rows[ring_stages][stage_rows][part_packs];
 };
 
-// All warps of a block sum one long bucket. Its rows flow through a ring, as one warp's registers could not keep enough
-// of them in flight. A thread adds up two channels, in the order of the rows.
-__device__ __forceinline__ void sum_by_block(const kdvfs_wte_backward &args, const kdvfs_bucket &bucket, Ring &ring) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const Channels channels(args, bucket);
+// A block sums one part of a long bucket: its warps keep many rows in flight, and its first warp adds them up in their
+// order. By parts, the longest bucket, which the kernel would have to wait for, is the work of several SMs.
+__device__ __forceinline__ void sum_by_block(const kdvfs_wte_backward &args, const kdvfs_bucket &bucket, int part,
+                                             Ring &ring) {
+  const int C = static_cast<int>(args.C);
+  const int first_channel = bucket.channel_group * static_cast<int>(bucket_channels) + part * part_channels;
+  if (first_channel >= C) {  // all threads of the block
+    return;
+  }
+  const int place = threadIdx.x / part_packs, pack = threadIdx.x % part_packs;
+  const int channel = first_channel + pack * Pack::size;
+  // The threads of one place hold the numbers of its tokens in as many stages, a thread one.
+  const auto token_from = [&](int stage) {
+    const int row = (stage + pack) * stage_rows + place;
+    return row < bucket.count ? __ldg(args.order + bucket.first + row) : 0;
+  };
+  int token = 0, next_token = token_from(0);
   const auto copy_stage = [&](int stage) {
-#pragma unroll
-    for (int i = 0; i < stage_rows_per_warp; i++) {
-      const int place = i * wte_warps + warp, row = stage * stage_rows + place;
-      if (channels.exist() && row < bucket.count) {
-        const int m = __ldg(args.order + bucket.first + row);
-        __pipeline_memcpy_async(&ring.rows[stage % ring_stages][place][lane],
-                                as_vector(args.dout, channels.of_row(m)), sizeof(uint4));
-      }
+    if (stage % part_packs == 0) {
+      token = next_token;
+      next_token = token_from(stage + part_packs);
     }
-    __pipeline_commit();
+    const std::int64_t m = __shfl_sync(whole_warp, token, stage % part_packs, part_packs);
+    Pack &row = ring.rows[stage % ring_stages][place][pack];
+    if (channel < C && stage * stage_rows + place < bucket.count) {
+      copy_async(row, args.dout, m * C + channel);
+    } else {
+      row = {};  // so that all stages have equally many rows
+    }
+    end_batch();
   };
 #pragma unroll 1
   for (int stage = 0; stage < ring_stages - 1; stage++) {
     copy_stage(stage);
   }
   float2 sum = {0.0f, 0.0f};
-  const bool adds = threadIdx.x < bucket_channels / 2;
   for (int stage = 0; stage * stage_rows < bucket.count; stage++) {
-    __pipeline_wait_prior(ring_stages - 2);
+    wait_for_batch<ring_stages - 2>();
     __syncthreads();  // this stage has arrived, and all have read the one before, which is filled again now
     copy_stage(stage + ring_stages - 1);
-    if (adds) {
-      const int row_count = min(stage_rows, bucket.count - stage * stage_rows);
-      for (int row = 0; row < row_count; row++) {
-        const auto *pairs = reinterpret_cast<const std::uint32_t *>(ring.rows[stage % ring_stages][row]);
-        sum.x += low_half(pairs[threadIdx.x]);
-        sum.y += high_half(pairs[threadIdx.x]);
+    if (threadIdx.x < 32) {
+      const auto *pairs = reinterpret_cast<const std::uint32_t *>(ring.rows[stage % ring_stages]) + threadIdx.x;
+#pragma unroll 8
+      for (int row = 0; row < stage_rows; row++) {
+        sum.x += low_half(pairs[row * 32]);
+        sum.y += high_half(pairs[row * 32]);
       }
     }
   }
-  __syncthreads();
-  auto *sums = reinterpret_cast<float *>(&ring);
-  if (adds) {
-    reinterpret_cast<float2 *>(sums)[threadIdx.x] = sum;
-  }
-  __syncthreads();
-  if (warp == 0 && channels.exist()) {
-    float sum_of_pack[Pack::size];
-#pragma unroll
-    for (int i = 0; i < Pack::size; i++) {
-      sum_of_pack[i] = sums[lane * Pack::size + i];
-    }
-    const std::int64_t element = channels.of_row(bucket.id);
-    const Pack table = load_streaming(args.dwte_in, element);
-    store_streaming(args.dwte_out, element, table_plus(table, sum_of_pack, element, args.seed));
+  const int own_channel = first_channel + 2 * threadIdx.x;
+  if (threadIdx.x < 32 && own_channel < C) {
+    const std::int64_t element = static_cast<std::int64_t>(bucket.id) * C + own_channel;
+    const auto *table = reinterpret_cast<const std::uint32_t *>(args.dwte_in) + element / 2;
+    auto *table_out = reinterpret_cast<std::uint32_t *>(args.dwte_out) + element / 2;
+    __stcs(table_out, pair_plus(__ldcs(table), sum.x, sum.y, element, args.seed));
   }
   __syncthreads();
 }
 
 }  // namespace
 
-// Long buckets, which come first, take a block each; the others a warp each. Bucket, numbers of tokens, and rows are
-// three loads that wait for one another: a warp starts those of its next buckets before it waits for the present rows.
+// Long buckets, which come first, take a block for each part; the others a warp each. Bucket, numbers of tokens, and
+// rows are three loads that wait for one another: a warp starts those of its next buckets before it waits for the
+// present rows.
 // ptx: ld.v4 st.v4
 __global__ void __launch_bounds__(32 * wte_warps, wte_blocks_per_sm)
     wte_backward_kernel(const kdvfs_wte_backward args) {
-  __shared__ Ring ring;
-  for (int i = blockIdx.x; bucket_at(args, i).count > longest_for_a_warp; i += gridDim.x) {
-    sum_by_block(args, bucket_at(args, i), ring);
+  __shared__ union {
+    Ring ring;
+    Staged staged[wte_warps][2];
+  } shared;
+  for (int i = blockIdx.x; bucket_at(args, i / parts_per_bucket).count > longest_for_a_warp; i += gridDim.x) {
+    sum_by_block(args, bucket_at(args, i / parts_per_bucket), i % parts_per_bucket, shared.ring);
   }
+  Staged *const staged = shared.staged[threadIdx.x / 32];
   const int step = gridDim.x * wte_warps;
   int i = blockIdx.x * wte_warps + threadIdx.x / 32;
   kdvfs_bucket bucket = bucket_at(args, i), next = bucket_at(args, i + step);
-  int token = token_of_lane(args, bucket);
-  while (bucket.count > 0) {
-    const int next_token = token_of_lane(args, next);
+  kdvfs_bucket after_next = bucket_at(args, i + 2 * step);
+  int token = token_of_lane(args, bucket), next_token = token_of_lane(args, next);
+  stage_bucket(args, bucket, token, staged[0]);
+  for (int turn = 0; bucket.count > 0; turn ^= 1) {
+    stage_bucket(args, next, next_token, staged[turn ^ 1]);
+    const int token_after_next = token_of_lane(args, after_next);
     i += step;
-    const kdvfs_bucket after_next = bucket_at(args, i + step);
+    const kdvfs_bucket one_more = bucket_at(args, i + 2 * step);
+    wait_for_batch<1>();
     if (bucket.count <= longest_for_a_warp) {
-      sum_by_warp(args, bucket, token);
+      sum_by_warp(args, bucket, token, staged[turn]);
     }
-    bucket = next;
-    next = after_next;
-    token = next_token;
+    bucket = next, next = after_next, after_next = one_more;
+    token = next_token, next_token = token_after_next;
   }
 }
 
 Launch configure(const kdvfs_wte_backward &args, const Limits &limits, const std::string &variant) {
   const char *const op = Operation<kdvfs_wte_backward>::name;
   require_vector(op, args.C, variant);
-  require_at_most(op, "the number of buckets", args.bucket_count, INT32_MAX / 4);
+  require_at_most(op, "the number of buckets", args.bucket_count, INT32_MAX / (2 * parts_per_bucket));
   const std::int64_t resident = static_cast<std::int64_t>(limits.sm_count) * wte_blocks_per_sm;
   const std::int64_t needed = blocks_for(args.bucket_count, wte_warps);
   Launch launch;

@@ -1,17 +1,75 @@
 #include "kdvfs/executor.hpp"
 
+#include "kdvfs/describe.hpp"
+
 namespace kdvfs {
+
+namespace {
+
+// Bytes of shared memory that `function` may ask for at launch. A limit belongs to the function, not to a launch, so it
+// is set to the most there is: what one plan needs must not take from another's.
+std::size_t open_shared_memory(const void *function, const Limits &limits, const std::string &name) {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, function), name);
+  const std::size_t most = static_cast<std::size_t>(limits.shared_bytes_per_block) - attributes.sharedSizeBytes;
+  check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)), name);
+  return most;
+}
+
+int blocks_per_sm(const Launch &launch, const std::string &name) {
+  int blocks = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, launch.function,
+                                                      static_cast<int>(launch.block.x * launch.block.y * launch.block.z),
+                                                      launch.shared_bytes),
+        name);
+  return blocks;
+}
+
+std::string text(dim3 size) {
+  return std::to_string(size.x) + "x" + std::to_string(size.y) + "x" + std::to_string(size.z);
+}
+
+// What CUDA would refuse at the first launch.
+void require_launchable(const Launch &launch, const Limits &limits, const char *op, const std::string &name) {
+  constexpr unsigned largest = 65535;  // of a grid's y and z
+  if (launch.grid.y > largest || launch.grid.z > largest) {
+    refuse(op, "its grid", text(launch.grid), "at most 65535 in y and z: a smaller shape");
+  }
+  const std::size_t most = open_shared_memory(launch.function, limits, name);
+  if (launch.shared_bytes > most) {
+    refuse(op, "its shared memory", std::to_string(launch.shared_bytes) + " bytes",
+           "at most " + std::to_string(most) + " on this GPU");
+  }
+  const int resident = blocks_per_sm(launch, name) * limits.sm_count;
+  if (resident == 0 || (launch.cooperative && launch.grid.x > static_cast<unsigned>(resident))) {
+    refuse(op, "its grid", text(launch.grid), "at most " + std::to_string(resident) + " blocks at once on this GPU");
+  }
+}
+
+// A launch that depends on what is derived from tensors is checked with the least there can be.
+template <typename Args>
+void assume_least(Args &) {}
+void assume_least(kdvfs_wte_backward &args) { args.bucket_count = 1; }
+
+}  // namespace
+
+template <typename Args>
+void Executor<Args>::require(const Device &device, Args args, const Options &options) {
+  const char *const op = Operation<Args>::name;
+  if (options.pinned || options.algorithm != "heuristic") {
+    refuse(op, "algorithm", options.pinned ? "a pinned one" : "'" + options.algorithm + "'",
+           "none: only gemm has a choice of algorithms");
+  }
+  const auto turn = device.enter();
+  assume_least(args);
+  require_launchable(configure(args, device.limits, options.variant), device.limits, op, op);
+}
 
 template <typename Args>
 Executor<Args>::Executor(Arena &arena, const Args &args, const Options &options, const std::string &name)
     : device_(*arena.device()), name_(name), launch_(configure(args, device_.limits, options.variant)) {
-  device_.enter();
-  if (launch_.shared_bytes > 48 * 1024) {
-    // more than this must be asked for; that it is refused is an error, not a reason to run something else
-    check(cudaFuncSetAttribute(launch_.function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(launch_.shared_bytes)),
-          name_ + ": " + std::to_string(launch_.shared_bytes) + " bytes of shared memory");
-  }
+  const auto turn = device_.enter();
+  require_launchable(launch_, device_.limits, Operation<Args>::name, name_);
   if (launch_.scratch_bytes) {
     scratch_ = std::make_unique<Memory>(device_, launch_.scratch_bytes, name_);
     check(cudaMemsetAsync(scratch_->data(), 0, launch_.scratch_bytes, device_.stream), name_ + ": scratch");
@@ -41,24 +99,15 @@ void Executor<Args>::launch(const Args &args) const {
 
 template <typename Args>
 Facts Executor<Args>::facts() const {
-  device_.enter();
+  const auto turn = device_.enter();
   cudaFuncAttributes attributes{};
   check(cudaFuncGetAttributes(&attributes, launch_.function), name_);
-  int blocks_per_sm = 0;
-  const dim3 block = launch_.block, grid = launch_.grid;
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks_per_sm, launch_.function,
-                                                      static_cast<int>(block.x * block.y * block.z),
-                                                      launch_.shared_bytes),
-        name_);
-  const auto text = [](dim3 size) {
-    return std::to_string(size.x) + "x" + std::to_string(size.y) + "x" + std::to_string(size.z);
-  };
-  return {{"grid", text(grid)},
-          {"block", text(block)},
+  return {{"grid", text(launch_.grid)},
+          {"block", text(launch_.block)},
           {"register_per_thread", std::int64_t{attributes.numRegs}},
           {"shared_byte", static_cast<std::int64_t>(attributes.sharedSizeBytes + launch_.shared_bytes)},
           {"scratch_byte", static_cast<std::int64_t>(launch_.scratch_bytes)},
-          {"block_per_sm", std::int64_t{blocks_per_sm}},
+          {"block_per_sm", std::int64_t{blocks_per_sm(launch_, name_)}},
           {"code", "sm_" + std::to_string(attributes.binaryVersion)}};
 }
 

@@ -26,7 +26,8 @@ __device__ float random_normal(std::uint64_t counter, std::uint64_t seed) {
   const std::uint64_t bits = random64(counter, seed);
   const float first = (static_cast<float>(bits >> 40) + 1.0f) * 0x1p-24f;  // (0, 1]
   const float second = static_cast<float>(bits & 0xffffff) * 0x1p-24f;     // [0, 1)
-  return sqrtf(-2.0f * __logf(first)) * __cosf(6.2831853f * second);
+  // __logf may say a little more than 0 just below 1
+  return sqrtf(fmaxf(0.0f, -2.0f * __logf(first))) * __cosf(6.2831853f * second);
 }
 
 __device__ void put(float *tensor, std::int64_t i, float value) { tensor[i] = value; }
@@ -126,7 +127,7 @@ std::uint64_t seed_of(const DeviceTensor &tensor, std::uint64_t seed) {
   for (const char letter : tensor.shared.empty() ? tensor.tensor : tensor.shared) {
     hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3ull;
   }
-  return random64(hash, seed);
+  return random64(hash + static_cast<std::uint64_t>(tensor.set), seed);
 }
 
 }  // namespace

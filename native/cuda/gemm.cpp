@@ -44,9 +44,13 @@ using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDes
 // A pinned algorithm outside of the process: valid for the same cuBLASLt, checked when it comes back.
 struct Pinned {
   std::uint64_t library;
-  std::uint64_t workspace_bytes;
+  std::int32_t compute_capability, sm_count;
   cublasLtMatmulAlgo_t algorithm;
 };
+
+std::int32_t compute_capability(const Device &device) {
+  return 10 * device.properties.major + device.properties.minor;
+}
 
 template <typename T>
 T config(const cublasLtMatmulAlgo_t &algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
@@ -72,17 +76,12 @@ struct Executor<kdvfs_gemm>::Product {
 
   Product(Arena &arena, const kdvfs_gemm &args, const Options &options, const std::string &name_)
       : device(*arena.device()), name(name_), shape(args), workspace(arena.workspace(workspace_bytes)) {
-    if (options.variant != "vector") {
-      refuse("gemm", "variant", options.variant, "vector: other products are other algorithms");
-    }
-    device.enter();
+    const auto turn = device.enter();
     describe();
-    if (!options.pinned.empty()) {
-      recall(options.pinned);
-    } else if (options.algorithm == "heuristic" || options.algorithm == "timed") {
-      choose(args, options.algorithm == "timed");
+    if (options.pinned) {
+      recall(*options.pinned);
     } else {
-      refuse("gemm", "algorithm", "'" + options.algorithm + "'", "heuristic, timed or the bytes of a pinned one");
+      choose(args, options.algorithm == "timed");
     }
   }
 
@@ -140,6 +139,11 @@ struct Executor<kdvfs_gemm>::Product {
       refuse("gemm", "shape", name, "one that cuBLASLt has an algorithm for");
     }
     found.resize(static_cast<std::size_t>(proposed));
+    const auto unfit = [](const cublasLtMatmulHeuristicResult_t &one) { return one.state != CUBLAS_STATUS_SUCCESS; };
+    found.erase(std::remove_if(found.begin(), found.end(), unfit), found.end());
+    if (found.empty()) {
+      refuse("gemm", "shape", name, "one that cuBLASLt has an algorithm for");
+    }
     rank = timed ? fastest(args, found) : 0;
     chosen = found[static_cast<std::size_t>(rank)];
     chosen_by = timed ? "timed" : "heuristic";
@@ -149,7 +153,14 @@ struct Executor<kdvfs_gemm>::Product {
   int fastest(const kdvfs_gemm &args, const std::vector<cublasLtMatmulHeuristicResult_t> &found) {
     std::vector<std::pair<double, int>> times;
     for (int i = 0; i < static_cast<int>(found.size()); i++) {
-      times.emplace_back(time_ms(args, found[static_cast<std::size_t>(i)].algo, first_round_ms), i);
+      try {
+        times.emplace_back(time_ms(args, found[static_cast<std::size_t>(i)].algo, first_round_ms), i);
+      } catch (const CudaError &) {
+        // proposed, but it does not run: the others may
+      }
+    }
+    if (times.empty()) {
+      refuse("gemm", "shape", name, "one that an algorithm of cuBLASLt runs on this GPU");
     }
     std::sort(times.begin(), times.end());
     times.resize(std::min<std::size_t>(times.size(), finalists));
@@ -179,22 +190,21 @@ struct Executor<kdvfs_gemm>::Product {
 
   void recall(const std::string &bytes) {
     Pinned pinned;
-    if (bytes.size() != sizeof pinned) {
-      refuse("gemm", "algorithm", std::to_string(bytes.size()) + " bytes", "the bytes of a pinned algorithm");
-    }
     std::memcpy(&pinned, bytes.data(), sizeof pinned);
     if (pinned.library != cublasLtGetVersion()) {
       refuse("gemm", "algorithm", "of cuBLASLt " + std::to_string(pinned.library),
              "one of cuBLASLt " + std::to_string(cublasLtGetVersion()) + ": choose it again");
     }
+    if (pinned.compute_capability != compute_capability(device) || pinned.sm_count != device.limits.sm_count) {
+      refuse("gemm", "algorithm", "of another GPU model", "one that was chosen on this GPU model: choose it again");
+    }
     const cublasStatus_t status =
         cublasLtMatmulAlgoCheck(device.blas, description.handle, first.handle, second.handle, result.handle,
                                 result.handle, &pinned.algorithm, &chosen);
-    if (status != CUBLAS_STATUS_SUCCESS) {
+    if (status != CUBLAS_STATUS_SUCCESS || chosen.workspaceSize > workspace_bytes) {
       refuse("gemm", "algorithm", std::string("not fit for ") + name, "one that was chosen for this shape and GPU");
     }
     chosen.algo = pinned.algorithm;
-    chosen.workspaceSize = pinned.workspace_bytes;
     chosen_by = "pinned";
   }
 
@@ -213,6 +223,18 @@ struct Executor<kdvfs_gemm>::Product {
   }
 };
 
+void Executor<kdvfs_gemm>::require(const Device &, const kdvfs_gemm &, const Options &options) {
+  if (options.variant != "vector") {
+    refuse("gemm", "variant", "'" + options.variant + "'", "'vector': other products are other algorithms");
+  }
+  if (options.pinned && options.pinned->size() != sizeof(Pinned)) {
+    refuse("gemm", "algorithm", std::to_string(options.pinned->size()) + " bytes", "the bytes of a pinned algorithm");
+  }
+  if (options.algorithm != "heuristic" && options.algorithm != "timed") {
+    refuse("gemm", "algorithm", "'" + options.algorithm + "'", "heuristic, timed or the bytes of a pinned one");
+  }
+}
+
 Executor<kdvfs_gemm>::Executor(Arena &arena, const kdvfs_gemm &args, const Options &options, const std::string &name)
     : product_(std::make_unique<Product>(arena, args, options, name)) {}
 
@@ -221,7 +243,8 @@ Executor<kdvfs_gemm>::~Executor() = default;
 void Executor<kdvfs_gemm>::launch(const kdvfs_gemm &args) const { product_->multiply(args, product_->chosen.algo); }
 
 std::string Executor<kdvfs_gemm>::pinned() const {
-  const Pinned pinned{cublasLtGetVersion(), product_->chosen.workspaceSize, product_->chosen.algo};
+  const Pinned pinned{cublasLtGetVersion(), compute_capability(product_->device), product_->device.limits.sm_count,
+                      product_->chosen.algo};
   return {reinterpret_cast<const char *>(&pinned), sizeof pinned};
 }
 

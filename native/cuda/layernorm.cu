@@ -132,8 +132,12 @@ __device__ __forceinline__ void finish_weights(const kdvfs_layernorm_backward &a
 
 }  // namespace
 
+// How rows come into registers: the next while one is worked on, one after the other, or each once for its sums and
+// once more for its gradient. The wider a row, the fewer registers there are for that.
+enum Reading { one_ahead, one_by_one, twice };
+
 // ptx: ld.v4 st.v4
-template <int Packs, int Threads, int Ahead>
+template <int Packs, int Threads, Reading reading>
 __global__ void __launch_bounds__(Threads, 1)
     layernorm_backward_kernel(const kdvfs_layernorm_backward args, void *scratch) {
   extern __shared__ float4 dynamic[];
@@ -141,31 +145,23 @@ __global__ void __launch_bounds__(Threads, 1)
   const int C = static_cast<int>(args.C), first = first_channel<Packs>();
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   const float share = 1.0f / static_cast<float>(C);
-  constexpr bool gamma_stays = Ahead > 0 || Packs <= 2;
   const auto inside = [&](int i) { return first + i * channel_step < C; };
 
   // A pack past the row's end is never loaded and stays 0, so that it counts for nothing.
   Pack dout[Packs] = {}, inp[Packs] = {}, bypass[Packs] = {}, gamma[Packs] = {};
-  const auto read_norm = [&](std::int64_t row) {
-    const void *const douts = address_of(args.dout, row * C + first), *const inps = address_of(args.inp, row * C + first);
+  const auto read_row = [&](std::int64_t row) {
+    const std::int64_t start = row * C + first;
+    const void *const douts = address_of(args.dout, start), *const inps = address_of(args.inp, start);
 #pragma unroll
     for (int i = 0; i < Packs; i++) {
-      if (Ahead <= 0) {
-        dout[i] = inp[i] = Pack{};
-      }
       if (inside(i)) {
         dout[i] = load_streaming(douts, i * channel_step);
         inp[i] = load_streaming(inps, i * channel_step);
       }
     }
-  };
-  const auto read_bypass = [&](std::int64_t row) {
-    const void *const bypasses = address_of(args.dinp_in, row * C + first);
+    const void *const bypasses = address_of(args.dinp_in, start);
 #pragma unroll
     for (int i = 0; i < Packs; i++) {
-      if (Ahead <= 0) {
-        bypass[i] = Pack{};
-      }
       if (inside(i)) {
         bypass[i] = load_streaming(bypasses, i * channel_step);
       }
@@ -173,14 +169,14 @@ __global__ void __launch_bounds__(Threads, 1)
   };
 #pragma unroll
   for (int i = 0; i < Packs; i++) {
-    if (inside(i) && gamma_stays) {
+    if (reading == one_ahead && inside(i)) {
       gamma[i] = load(args.gamma, first + i * channel_step);
     }
   }
 
   const auto normalise = [&](int i, auto &values, auto &norm, auto &dnorm, float rstd, float offset) {
     float weights[Pack::size];
-    if (!gamma_stays) {
+    if (reading != one_ahead) {
       gamma[i] = inside(i) ? load(args.gamma, first + i * channel_step) : Pack{};
     }
     unpack(dout[i], values);
@@ -197,27 +193,30 @@ __global__ void __launch_bounds__(Threads, 1)
   float mean = 0.0f, rstd = 0.0f;
   std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row < args.M) {
-    mean = args.mean[row], rstd = args.rstd[row];
-    if (Ahead >= 0) {
-      read_norm(row);
-      read_bypass(row);
+    if (reading != twice) {
+      mean = args.mean[row], rstd = args.rstd[row];
+      read_row(row);
     }
   }
   for (int turn = 0; row < args.M; turn ^= 1) {
     float norm[Packs][Pack::size], dnorm[Packs][Pack::size], sums[2] = {};
-    const float offset = -mean * rstd;
+    if (reading == twice) {
+      mean = args.mean[row], rstd = args.rstd[row];
+    }
+    const float scale = rstd, offset = -mean * rstd;
+    const std::int64_t next = row + step;
 #pragma unroll
     for (int i = 0; i < Packs; i++) {
       float values[Pack::size];
-      if (Ahead < 0) {
-        dout[i] = inp[i] = Pack{};
+      if (reading == twice) {
+        dout[i] = inp[i] = Pack{};  // rather than hold zeros in registers
         if (inside(i)) {
           dout[i] = load_streaming(args.dout, row * C + first + i * channel_step);
           inp[i] = load_streaming(args.inp, row * C + first + i * channel_step);
         }
-        __syncwarp();
+        __syncwarp();  // no loads across it: their registers are needed
       }
-      normalise(i, values, norm[i], dnorm[i], rstd, offset);
+      normalise(i, values, norm[i], dnorm[i], scale, offset);
 #pragma unroll
       for (int j = 0; j < Pack::size; j++) {
         sums[0] += dnorm[i][j];
@@ -226,24 +225,15 @@ __global__ void __launch_bounds__(Threads, 1)
         dbeta[i][j] += values[j];
       }
     }
-    // as soon as the registers are free, the next row's loads are on their way
-    const std::int64_t next = row + step;
-    const float scale = rstd;
-    if (Ahead < 0) {
-      read_bypass(row);
-    }
     Pack now[Packs];
 #pragma unroll
     for (int i = 0; i < Packs; i++) {
       now[i] = bypass[i];
     }
-    if (next < args.M) {
+    if (reading != twice && next < args.M) {
       mean = args.mean[next], rstd = args.rstd[next];
-      if (Ahead >= 1) {
-        read_norm(next);
-      }
-      if (Ahead == 2) {
-        read_bypass(next);
+      if (reading == one_ahead) {
+        read_row(next);
       }
     }
 
@@ -255,24 +245,25 @@ __global__ void __launch_bounds__(Threads, 1)
     void *const to = address_of(args.dinp_out, row * C + first);
 #pragma unroll
     for (int i = 0; i < Packs; i++) {
-      float dinp[Pack::size];
-      unpack(now[i], dinp);
-      if (Ahead <= 0) {  // rather than keep them in registers
-        float values[Pack::size];
-        if (Ahead == 0) {
-          forget(dout[i]);
-          forget(inp[i]);
-          forget(gamma[i]);
-        } else {
-          __syncwarp();
-          dout[i] = inp[i] = Pack{};
-          if (inside(i)) {
-            dout[i] = load_streaming(args.dout, row * C + first + i * channel_step);
-            inp[i] = load_streaming(args.inp, row * C + first + i * channel_step);
-          }
+      if (reading == twice) {
+        __syncwarp();
+        dout[i] = inp[i] = now[i] = Pack{};
+        if (inside(i)) {
+          now[i] = load_streaming(args.dinp_in, row * C + first + i * channel_step);
+          dout[i] = load_streaming(args.dout, row * C + first + i * channel_step);
+          inp[i] = load_streaming(args.inp, row * C + first + i * channel_step);
         }
+      }
+      if (reading == one_by_one) {
+        forget(dout[i]);
+        forget(inp[i]);
+      }
+      if (reading != one_ahead) {  // rather than keep them in registers
+        float values[Pack::size];
         normalise(i, values, norm[i], dnorm[i], scale, offset);
       }
+      float dinp[Pack::size];
+      unpack(now[i], dinp);
 #pragma unroll
       for (int j = 0; j < Pack::size; j++) {
         dinp[j] += dnorm[i][j] * scale + (norm[i][j] * per_norm + constant);
@@ -281,13 +272,8 @@ __global__ void __launch_bounds__(Threads, 1)
         store_streaming(to, i * channel_step, pack_of(dinp));
       }
     }
-    if (next < args.M) {
-      if (Ahead == 0) {
-        read_norm(next);
-      }
-      if (Ahead == 0 || Ahead == 1) {
-        read_bypass(next);
-      }
+    if (reading == one_by_one && next < args.M) {
+      read_row(next);
     }
     row = next;
   }
@@ -302,15 +288,14 @@ __global__ void __launch_bounds__(Threads, 1)
 
 namespace {
 
-// Rows of up to `longest` channels go to a kernel of `packs` packs a thread, up to `threads` threads a block.
+// Of `packs` packs a thread, up to `threads` threads a block.
 struct BackwardCandidate {
-  std::int64_t longest;
   int packs, threads;
   void (*kernel)(kdvfs_layernorm_backward, void *);
 };
-const BackwardCandidate backward_candidates[] = {{8192, 2, 512, layernorm_backward_kernel<2, 512, 1>},
-                                                 {12288, 4, 384, layernorm_backward_kernel<4, 384, 0>},
-                                                 {16384, 4, 512, layernorm_backward_kernel<4, 512, -1>}};
+const BackwardCandidate backward_candidates[] = {{2, 384, layernorm_backward_kernel<2, 384, one_ahead>},
+                                                 {4, 384, layernorm_backward_kernel<4, 384, one_by_one>},
+                                                 {4, 512, layernorm_backward_kernel<4, 512, twice>}};
 
 // For the sums of a block's rows, and for those of the blocks.
 inline std::size_t backward_shared_bytes(std::int64_t C, dim3 block) {
@@ -326,8 +311,10 @@ Launch configure(const kdvfs_layernorm_backward &args, const Limits &limits, con
     refuse(op, "variant", "'" + variant + "'", "'vector'");
   }
   Launch launch;
+  // the first that holds a row; what is too long for the last, block_of_rows refuses
   const BackwardCandidate *candidate = std::begin(backward_candidates);
-  while (candidate + 1 != std::end(backward_candidates) && args.C > candidate->longest) {
+  while (candidate + 1 != std::end(backward_candidates) &&
+         args.C > candidate->packs * candidate->threads * Pack::size) {
     candidate++;
   }
   launch.function = reinterpret_cast<const void *>(candidate->kernel);

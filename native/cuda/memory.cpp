@@ -1,5 +1,6 @@
 #include "kdvfs/memory.hpp"
 
+#include <cstdint>
 #include <set>
 
 #include "kdvfs/fill.hpp"
@@ -22,10 +23,17 @@ void require_same(const DeviceTensor &known, const Request &wanted, const std::s
   }
 }
 
+void add(std::size_t &sum, std::size_t bytes, const std::string &owner) {
+  if (bytes > SIZE_MAX - sum - alignment) {
+    throw OutOfMemory(owner + ": needs more bytes of device memory than can be counted");
+  }
+  sum += aligned(bytes);
+}
+
 void require_free(const Device &device, std::size_t bytes, const std::string &owner) {
   if (const std::size_t free = device.free_bytes(); bytes > free) {
     throw OutOfMemory(owner + ": needs " + std::to_string(bytes) + " bytes of device memory, " + std::to_string(free) +
-                      " are free: a smaller batch or a higher tensor-parallel degree needs less");
+                      " are free: end other processes on the GPU, or choose a smaller batch or a higher degree");
   }
 }
 
@@ -72,19 +80,22 @@ Memory::~Memory() {
 std::vector<DeviceTensor> Arena::take(const std::vector<Request> &requests, const FillSettings &settings,
                                 const std::string &owner) {
   require_apart(requests, owner);
+  const auto turn = device_->enter();
   // two blocks: shared tensors outlive the plan, its own go with it
   std::size_t own_bytes = 0, shared_bytes = 0;
   for (const Request &request : requests) {
     const auto known = shared_.find(request.shared);
     if (request.shared.empty()) {
-      own_bytes += aligned(request.bytes());
+      add(own_bytes, request.bytes(), owner);
     } else if (known == shared_.end()) {
-      shared_bytes += aligned(request.bytes());
+      add(shared_bytes, request.bytes(), owner);
     } else {
       require_same(known->second, request, owner);
     }
   }
-  require_free(*device_, own_bytes + shared_bytes, owner);
+  std::size_t all_bytes = own_bytes;
+  add(all_bytes, shared_bytes, owner);
+  require_free(*device_, all_bytes, owner);
   const auto own = own_bytes ? std::make_shared<Memory>(*device_, own_bytes, owner) : nullptr;
   const auto shared = shared_bytes ? std::make_shared<Memory>(*device_, shared_bytes, owner) : nullptr;
 

@@ -14,6 +14,9 @@ Pass::Pass(std::vector<Group> groups) : groups_(std::move(groups)) {
              "at least one plan, repeated at least once");
     }
     for (const auto &plan : plans) {
+      if (!plan) {
+        refuse("pass", "a plan", "None", "a Plan or a Pass");
+      }
       if (plan->device()->stream != device()->stream) {
         refuse("pass", plan->name(), "on another device", "the device of the first plan");
       }

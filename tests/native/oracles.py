@@ -75,19 +75,19 @@ def permute_heads_forward(s, x):
     return {"out": x["inp"].transpose(0, 2, 1, 3)}
 
 
-PACK = 8  # elements of a 16-byte access
+SECTOR = 16  # elements of 32 bytes
 
 
-def beyond_the_diagonals_pack(T):
-    """True where neither the lower triangle nor the pack of 8 that holds a row's diagonal element reaches."""
-    return np.arange(T) // PACK > np.arange(T)[:, None] // PACK
+def beyond_the_diagonals_sector(T):
+    """True where neither the lower triangle nor the sector of 16 that holds a row's diagonal element reaches."""
+    return np.arange(T) // SECTOR > np.arange(T)[:, None] // SECTOR
 
 
 def softmax_forward(s, x):
     lower = np.tril(np.ones((s["T"], s["T"]), bool))
     weights = np.where(lower, np.exp(s["scale"] * np.where(lower, x["pre"], 0)), 0)
     att = weights / weights.sum(axis=2, keepdims=True)
-    return {"att": np.where(beyond_the_diagonals_pack(s["T"]), UNWRITTEN, att)}
+    return {"att": np.where(beyond_the_diagonals_sector(s["T"]), UNWRITTEN, att)}
 
 
 def gelu(x):
@@ -142,7 +142,7 @@ def softmax_backward(s, x):
     """By the Jacobian of one row."""
     dpre = np.zeros_like(x["att"])
     if s["skip_upper"]:
-        dpre[:, beyond_the_diagonals_pack(s["T"])] = UNWRITTEN
+        dpre[:, beyond_the_diagonals_sector(s["T"])] = UNWRITTEN
     for n, t in np.ndindex(s["N"], s["T"]):
         p = x["att"][n, t, : t + 1]
         dpre[n, t, : t + 1] = s["scale"] * (np.diag(p) - np.outer(p, p)) @ x["datt"][n, t, : t + 1]

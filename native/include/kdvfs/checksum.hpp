@@ -11,7 +11,7 @@ namespace kdvfs {
 // Of the bits of all tensors, in order; waits for the stream.
 std::uint64_t checksum(const std::vector<DeviceTensor> &tensors, const Device &device);
 
-// Whether the library holds machine code, or PTX that the driver can compile, for this device.
-bool has_code_for_this_device();
+// What CUDA says when it looks for a kernel's code, or PTX that the driver can compile, for the current device.
+cudaError_t find_code();
 
 }  // namespace kdvfs

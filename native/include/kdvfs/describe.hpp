@@ -66,6 +66,12 @@ inline void positive(const char *op, const char *name, double value) {
   }
 }
 
+inline void vocabulary(const char *op, std::int64_t V) {
+  if (V > INT32_MAX) {
+    refuse(op, "V", std::to_string(V), "at most 2^31 - 1, what a token id can be");
+  }
+}
+
 // Squares of scores: the limit of an int32 index, as in the trainers this workload stands for.
 inline void squares(const char *op, std::int64_t N, std::int64_t T) {
   if (N > (INT64_C(1) << 31) / T / T || N * T * T >= (INT64_C(1) << 31)) {
@@ -86,7 +92,10 @@ struct Operation<kdvfs_embedding_forward> {
   static void settings(V &&v, A &a) {
     v("M", a.M), v("T", a.T), v("C", a.C), v("V", a.V);
   }
-  static void check(const kdvfs_embedding_forward &a) { detail::divides(name, "T", a.T, "M", a.M); }
+  static void check(const kdvfs_embedding_forward &a) {
+    detail::divides(name, "T", a.T, "M", a.M);
+    detail::vocabulary(name, a.V);
+  }
   template <typename V, typename A>
   static void tensors(V &&v, A &a) {
     v.input("ids", a.ids, {a.M}, Fill::tokens(a.V));
@@ -304,6 +313,7 @@ struct Operation<kdvfs_classifier> {
       refuse(name, "Vp", std::to_string(a.Vp), "at least V = " + std::to_string(a.V));
     }
     detail::positive(name, "dloss", a.dloss);
+    detail::vocabulary(name, a.V);
   }
   template <typename V, typename A>
   static void tensors(V &&v, A &a) {
@@ -380,7 +390,7 @@ struct Operation<kdvfs_wte_backward> {
   static void settings(V &&v, A &a) {
     v("M", a.M), v("V", a.V), v("C", a.C), v("seed", a.seed);
   }
-  static void check(const kdvfs_wte_backward &) {}
+  static void check(const kdvfs_wte_backward &a) { detail::vocabulary(name, a.V); }
   template <typename V, typename A>
   static void tensors(V &&v, A &a) {
     v.input("ids", a.ids, {a.M}, Fill::tokens(a.V));

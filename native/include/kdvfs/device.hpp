@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <mutex>
 #include <string>
 
 #include "kdvfs/error.hpp"
@@ -26,8 +27,9 @@ class Device {
   Device(const Device &) = delete;
   Device &operator=(const Device &) = delete;
 
-  // Makes this the calling thread's device: first thing in every function that calls CUDA.
-  void enter() const;
+  // Makes this the calling thread's device and keeps other threads out while what it returns lives: first thing in
+  // every function that enqueues, captures or allocates. One thread may enter again.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> enter() const;
   void synchronize() const;
   std::size_t free_bytes() const;
   // Between host and device, in the order of the stream; done when they return. (A plain cudaMemcpy is not in the
@@ -48,6 +50,8 @@ class Device {
  private:
   void open();
   void close() noexcept;
+
+  mutable std::recursive_mutex mutex_;
 };
 
 }  // namespace kdvfs

@@ -9,10 +9,12 @@
 
 namespace kdvfs {
 
-// Launches operation Args once on the device's stream. Made for the shape in `args`; launched with any pointers.
+// Launches operation Args once on the device's stream. Made for the settings in `args`; launched with any pointers.
 template <typename Args>
 class Executor {
  public:
+  // Throws ShapeError on what the constructor would refuse, before there is memory for any tensor.
+  static void require(const Device &device, Args args, const Options &options);
   Executor(Arena &arena, const Args &args, const Options &options, const std::string &name);
   void launch(const Args &args) const;
   Facts facts() const;
@@ -28,6 +30,7 @@ class Executor {
 template <>
 class Executor<kdvfs_gemm> {
  public:
+  static void require(const Device &device, const kdvfs_gemm &args, const Options &options);
   Executor(Arena &arena, const kdvfs_gemm &args, const Options &options, const std::string &name);
   ~Executor();
   void launch(const kdvfs_gemm &args) const;

@@ -24,8 +24,9 @@ typedef enum {
   KDVFS_BF16, /* uint16_t bits, rounded to nearest even at stores (but see stochastic rounding below) */
 } kdvfs_dtype;
 
-/* Elements of the widest access, 16 bytes of bf16. */
-#define KDVFS_PACK 8
+/* Elements of a sector, 32 bytes of bf16: memory is written in whole sectors, one that is written in part is read
+ * first. */
+#define KDVFS_SECTOR 16
 
 /* Every operation, by the one name that its row, struct, C reference, CUDA kernel and tests share. */
 #define KDVFS_HAND_WRITTEN(X) \
@@ -139,7 +140,7 @@ typedef struct {
 } kdvfs_permute_heads_backward;
 
 /* att[n, t, u] = softmax over u <= t of scale * pre[n, t, u]. Above the diagonal nothing is read, zeros are written up
- * to the next multiple of KDVFS_PACK columns, so that rows end with whole packs, and nothing beyond. */
+ * to the next multiple of KDVFS_SECTOR columns, so that rows end with whole sectors, and nothing beyond. */
 typedef struct {
   int64_t N, T; /* N = B*NH squares of T x T */
   kdvfs_dtype dtype;

@@ -10,35 +10,33 @@ namespace kdvfs {
 template <int Packs, typename Args>
 __device__ __forceinline__ void write_layernorm(const Args &args, std::int64_t row,
                                                 float (&values)[Packs][Pack::size]) {
-  __shared__ float shared[2][1][most_row_threads / 32];
+  __shared__ float shared[2][most_row_threads / 32];
   const int C = static_cast<int>(args.C);
   const int first = first_channel<Packs>();
 
-  float sum[1] = {0.0f};
+  float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < Packs; i++) {
 #pragma unroll
     for (const float value : values[i]) {
-      sum[0] += value;
+      sum += value;
     }
   }
-  row_sums(sum, shared[0]);
-  const float mean = sum[0] / static_cast<float>(C);
+  const float mean = row_sum(sum, shared[0]) / static_cast<float>(C);
 
   // a second pass over the deviations: E[x^2] - E[x]^2 would cancel when the mean is large
-  float squares[1] = {0.0f};
+  float squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < Packs; i++) {
     if (first + i * channel_step < C) {
 #pragma unroll
       for (float &value : values[i]) {
         value -= mean;
-        squares[0] += value * value;
+        squares += value * value;
       }
     }
   }
-  row_sums(squares, shared[1]);
-  const float rstd = rsqrtf(squares[0] / static_cast<float>(C) + args.eps);
+  const float rstd = rsqrtf(row_sum(squares, shared[1]) / static_cast<float>(C) + args.eps);
 
   const void *const gammas = address_of(args.gamma, first), *const betas = address_of(args.beta, first);
   void *const out = address_of(args.out, row * C + first);

@@ -38,6 +38,7 @@ struct Request {
   Shape shape;
   Fill fill;
   bool output;
+  int set;  // of buffers, from 0: what is used in turn
 
   std::int64_t size() const;
   std::size_t bytes() const { return static_cast<std::size_t>(size()) * size_of(element); }

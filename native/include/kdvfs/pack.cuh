@@ -11,7 +11,7 @@
 namespace kdvfs {
 
 struct alignas(16) Pack {
-  static constexpr int size = KDVFS_PACK;  // elements
+  static constexpr int size = 8;  // elements
   uint4 bits;
 };
 
@@ -34,17 +34,13 @@ __device__ __forceinline__ Pack load_streaming(const void *tensor, std::int64_t 
 }
 
 __device__ __forceinline__ void store(void *tensor, std::int64_t element, Pack pack) {
-  *as_vector(tensor, element) = pack.bits;
+  // not by assignment: an opaque address is not known to be global
+  __stwb(as_vector(tensor, element), pack.bits);
 }
 
 // not read again soon: evicted first
 __device__ __forceinline__ void store_streaming(void *tensor, std::int64_t element, Pack pack) {
   __stcs(as_vector(tensor, element), pack.bits);
-}
-
-// kept in L2, not in L1
-__device__ __forceinline__ void store_l2(void *tensor, std::int64_t element, Pack pack) {
-  __stcg(as_vector(tensor, element), pack.bits);
 }
 
 // bf16 is the upper half of a float32, so widening is a shift or a mask

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -30,7 +31,7 @@ struct Options {
   double zipf_exponent = -1;  // of token ids; negative = uniform
   // gemm: "heuristic" = the library's first proposal; "timed" = the fastest of its proposals on this device
   std::string algorithm = "heuristic";
-  std::string pinned;  // gemm: an algorithm that an earlier plan's facts gave; goes before `algorithm`
+  std::optional<std::string> pinned;  // gemm: what pinned() of an earlier plan gave; goes before `algorithm`
 };
 
 using Fact = std::variant<std::int64_t, double, std::string>;
@@ -46,7 +47,8 @@ class Plan : public Runnable {
   virtual std::string pinned() const = 0;
   // Tensors of the first buffer set, in the operation's order.
   virtual const std::vector<DeviceTensor> &tensors() const = 0;
-  // To and from host memory of the tensor's size, first buffer set; wait for the stream.
+  // To and from host memory of the tensor's size, first buffer set; wait for the stream. Ids are checked, and what a
+  // plan derived from them is made anew, so ids that other plans share cannot be written.
   virtual void read(const std::string &tensor, void *to) const = 0;
   virtual void write(const std::string &tensor, const void *from) = 0;
 };

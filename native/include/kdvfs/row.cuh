@@ -35,37 +35,24 @@ __device__ __forceinline__ int first_channel() {
   return static_cast<int>(threadIdx.x / 32 * (Packs * channel_step) + threadIdx.x % 32 * Pack::size);
 }
 
-// Sums over the threads of a row, in a fixed order; each of them gets the results. `shared` is free again after the
-// row's next barrier: take two in turn.
-template <int Count>
-__device__ __forceinline__ void row_sums(float (&sums)[Count], float (&shared)[Count][most_row_threads / 32]) {
-#pragma unroll
-  for (float &sum : sums) {
-    sum = warp_sum(sum);
-  }
-  const unsigned warps = blockDim.x / 32;
+// Sum over the threads of a row, in a fixed order; each of them gets it. `shared` is free again after the row's next
+// barrier: take two in turn.
+__device__ __forceinline__ float row_sum(float value, float (&shared)[most_row_threads / 32]) {
+  float sum = warp_sum(value);
+  const unsigned warps = blockDim.x / 32, first = threadIdx.y * warps;
   if (warps == 1) {
-    return;
+    return sum;
   }
-  const unsigned first = threadIdx.y * warps;
   if (threadIdx.x % 32 == 0) {
-#pragma unroll
-    for (int k = 0; k < Count; k++) {
-      shared[k][first + threadIdx.x / 32] = sums[k];
-    }
+    shared[first + threadIdx.x / 32] = sum;
   }
   __barrier_sync_count(1 + threadIdx.y, blockDim.x);  // this row's only: the others need not wait
-#pragma unroll
-  for (int k = 0; k < Count; k++) {
-    sums[k] = 0.0f;
-  }
+  sum = 0.0f;
 #pragma unroll 1
-  for (unsigned warp = first; warp < first + warps; warp++) {
-#pragma unroll
-    for (int k = 0; k < Count; k++) {
-      sums[k] += shared[k][warp];
-    }
+  for (unsigned warp = 0; warp < warps; warp++) {
+    sum += shared[first + warp];
   }
+  return sum;
 }
 
 // The same for two sums at once, at the price of one and a half: each half of a warp carries one of them.

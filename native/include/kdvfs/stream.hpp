@@ -10,7 +10,7 @@ namespace kdvfs {
 class Event {
  public:
   explicit Event(const Device &device) : device_(device) {
-    device_.enter();
+    const auto turn = device_.enter();
     check(cudaEventCreate(&event_), "event");
   }
   ~Event() { cudaEventDestroy(event_); }
@@ -18,12 +18,12 @@ class Event {
   Event &operator=(const Event &) = delete;
 
   void record() {
-    device_.enter();
+    const auto turn = device_.enter();
     check(cudaEventRecord(event_, device_.stream), "event");
   }
 
   bool done() const {
-    device_.enter();
+    const auto turn = device_.enter();
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cudaGetLastError();  // not an error, but it would be found by the next check
@@ -34,13 +34,13 @@ class Event {
   }
 
   void wait() const {
-    device_.enter();
+    device_.enter().unlock();  // waiting keeps nobody out
     check(cudaEventSynchronize(event_), "running kernels");
   }
 
   // GPU time from `earlier` to this, both done; resolution about 0.5 us.
   double since_ms(const Event &earlier) const {
-    device_.enter();
+    const auto turn = device_.enter();
     float ms = 0;
     check(cudaEventElapsedTime(&ms, earlier.event_, event_), "event");
     return ms;

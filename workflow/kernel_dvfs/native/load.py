@@ -26,7 +26,9 @@ def load(backend, results_dir="results"):
         raise InputError(f"native layer: {backend} is {why}")
     from importlib.util import module_from_spec, spec_from_file_location
 
-    spec = spec_from_file_location(f"kernel_dvfs.native._{backend}", path)
+    # a name of its own for each file: pybind11 keeps modules by name and would hand out another folder's
+    name = f"kernel_dvfs.native.{abs(hash((os.path.abspath(path), os.stat(path).st_mtime_ns)))}._{backend}"
+    spec = spec_from_file_location(name, path)
     try:
         module = module_from_spec(spec)
         spec.loader.exec_module(module)

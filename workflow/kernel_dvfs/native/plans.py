@@ -6,12 +6,14 @@
 from kernel_dvfs.workload.dataflow import bindings
 
 
-def row_plan(cuda, arena, row, model, tensor_parallel=1, **options):
+def row_plan(cuda, arena, row, model, tensor_parallel=1, algorithm="heuristic", **options):
     """The Plan of a workload row of that degree, its tensors shared by name with the arena's other plans.
 
-    options: those of cuda.Plan (variant, rotate, seed, zipf_exponent, algorithm). Raises cuda.ShapeError,
-    cuda.OutOfMemory.
+    algorithm: of its GEMM, if it is one; options: the others of cuda.Plan (variant, rotate, seed, zipf_exponent).
+    Raises cuda.ShapeError, cuda.OutOfMemory.
     """
+    if row.gemm:
+        options["algorithm"] = algorithm
     return cuda.Plan(arena, row.op, row.settings, tensors=bindings(row, model, tensor_parallel), **options)
 
 

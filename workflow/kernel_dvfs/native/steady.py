@@ -68,7 +68,7 @@ class Steady:
         if len(ended) < 2:
             raise InputError(
                 f"window of {end_s - start_s:.1f} s: {len(ended)} batches of launches ended in it, two are needed; "
-                "make it longer (window_s)"
+                f"window_s must span two launches and be at most {_MARKS * BATCH_S:.0f} s"
             )
         first, last = ended[0], ended[-1]
         launches = (last - first) * self.launches_per_batch
