@@ -17,7 +17,7 @@ def add_arguments(parser) -> None:
         metavar="DIR",
         help="where the backends go (default: results/native)",
     )
-    parser.add_argument("--cpu", choices=MODES, help="the C reference; needs a C++ compiler")
+    parser.add_argument("--cpu", choices=MODES, help="the C reference; needs a C and a C++ compiler")
     parser.add_argument(
         "--cuda",
         choices=MODES,
