@@ -30,22 +30,7 @@ __device__ __forceinline__ void add_to_bias(const void *dbias_in, void *dbias_ou
   store(dbias_out, column, pack_of(sum));
 }
 
-template <typename Args>
-void require_vector(const Args &args, const std::string &variant) {
-  const char *const op = Operation<Args>::name;
-  if (variant != "vector") {
-    refuse(op, "variant", "'" + variant + "'", "'vector'");
-  }
-  if (args.OC % Pack::size != 0) {
-    refuse(op, "OC", std::to_string(args.OC), "a multiple of 8");
-  }
-}
-
 std::int64_t ceiling(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
-namespace {
 
 constexpr int warps = 8;
 constexpr int rows_in_flight = 8;               // per thread
@@ -155,9 +140,11 @@ __global__ void __launch_bounds__(32 * warps, threads_per_sm / (32 * warps))
 }
 
 Launch configure(const kdvfs_bias_backward &args, const Limits &limits, const std::string &variant) {
-  require_vector(args, variant);
+  const char *const op = Operation<kdvfs_bias_backward>::name;
+  require_vector(op, variant);
+  require_packs(op, "OC", args.OC);
   if (args.M > INT32_MAX || args.G > 65535) {
-    refuse(Operation<kdvfs_bias_backward>::name, "M, G", std::to_string(args.M) + ", " + std::to_string(args.G),
+    refuse(op, "M, G", std::to_string(args.M) + ", " + std::to_string(args.G),
            "at most 2147483647 rows in at most 65535 parts");
   }
   const std::int64_t column_groups = ceiling(args.OC, block_columns), part_rows = ceiling(args.M, args.G);
@@ -199,7 +186,9 @@ __global__ void __launch_bounds__(reduce_block_threads) bias_reduce_kernel(const
 }
 
 Launch configure(const kdvfs_bias_reduce &args, const Limits &, const std::string &variant) {
-  require_vector(args, variant);
+  const char *const op = Operation<kdvfs_bias_reduce>::name;
+  require_vector(op, variant);
+  require_packs(op, "OC", args.OC);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(bias_reduce_kernel);
   launch.grid = dim3(static_cast<unsigned>(ceiling(args.OC, reduce_block_threads * Pack::size)));

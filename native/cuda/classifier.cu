@@ -199,12 +199,8 @@ __global__ void __launch_bounds__(most_threads) classifier_reread_kernel(const k
 
 Launch configure(const kdvfs_classifier &args, const Limits &limits, const std::string &variant) {
   const char *const op = Operation<kdvfs_classifier>::name;
-  if (variant != "vector") {
-    refuse(op, "variant", "'" + variant + "'", "'vector'");
-  }
-  if (args.Vp % Pack::size != 0) {
-    refuse(op, "Vp", std::to_string(args.Vp), "a multiple of 8");
-  }
+  require_vector(op, variant);
+  require_packs(op, "Vp", args.Vp);
   const int packs = packs_of(static_cast<int>(args.V));
   const std::size_t row_bytes = packs * sizeof(Pack);
   const std::size_t other_bytes = 2 * most_threads / 32 * sizeof(float) + 4 * sizeof(Target);

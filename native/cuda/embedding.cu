@@ -13,15 +13,6 @@ namespace kdvfs {
 
 namespace {
 
-void require_vector(const char *op, std::int64_t C, const std::string &variant) {
-  if (variant != "vector") {
-    refuse(op, "variant", "'" + variant + "'", "'vector'");
-  }
-  if (C % Pack::size != 0) {
-    refuse(op, "C", std::to_string(C), "a multiple of 8");
-  }
-}
-
 void require_at_most(const char *op, const char *name, std::int64_t value, std::int64_t limit) {
   if (value > limit) {
     refuse(op, name, std::to_string(value), "at most " + std::to_string(limit));
@@ -92,7 +83,8 @@ __global__ void embedding_forward_kernel(const kdvfs_embedding_forward args) {
 
 Launch configure(const kdvfs_embedding_forward &args, const Limits &, const std::string &variant) {
   const char *const op = Operation<kdvfs_embedding_forward>::name;
-  require_vector(op, args.C, variant);
+  require_vector(op, variant);
+  require_packs(op, "C", args.C);
   require_at_most(op, "M", args.M, INT32_MAX / forward_sequences_per_thread);
   require_at_most(op, "M / T", args.M / args.T, INT64_C(65535) * forward_sequences_per_thread);
   const std::int64_t packs = args.C / Pack::size;
@@ -150,7 +142,8 @@ __global__ void __launch_bounds__(wpe_block_threads) wpe_backward_kernel(const k
 
 Launch configure(const kdvfs_wpe_backward &args, const Limits &, const std::string &variant) {
   const char *const op = Operation<kdvfs_wpe_backward>::name;
-  require_vector(op, args.C, variant);
+  require_vector(op, variant);
+  require_packs(op, "C", args.C);
   require_at_most(op, "M", args.M, INT32_MAX);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(wpe_backward_kernel);
@@ -360,7 +353,8 @@ __global__ void __launch_bounds__(32 * wte_warps, wte_blocks_per_sm)
 
 Launch configure(const kdvfs_wte_backward &args, const Limits &limits, const std::string &variant) {
   const char *const op = Operation<kdvfs_wte_backward>::name;
-  require_vector(op, args.C, variant);
+  require_vector(op, variant);
+  require_packs(op, "C", args.C);
   require_at_most(op, "the number of buckets", args.bucket_count, INT32_MAX / (2 * parts_per_bucket));
   const std::int64_t resident = static_cast<std::int64_t>(limits.sm_count) * wte_blocks_per_sm;
   const std::int64_t needed = blocks_for(args.bucket_count, wte_warps);

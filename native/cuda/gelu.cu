@@ -107,12 +107,8 @@ namespace {
 template <typename Args>
 Launch configure_elementwise(const Args &args, const std::string &variant, void (*kernel)(Args)) {
   const char *const op = Operation<Args>::name;
-  if (variant != "vector") {
-    refuse(op, "variant", "'" + variant + "'", "'vector'");
-  }
-  if (args.C % Pack::size != 0) {
-    refuse(op, "C", std::to_string(args.C), "a multiple of 8");
-  }
+  require_vector(op, variant);
+  require_packs(op, "C", args.C);
   const std::int64_t packs = args.M * args.C / Pack::size;
   Launch launch;
   launch.function = reinterpret_cast<const void *>(kernel);

@@ -36,9 +36,7 @@ constexpr int forward_packs = 4, forward_threads = 256;
 
 Launch configure(const kdvfs_layernorm_forward &args, const Limits &, const std::string &variant) {
   const char *const op = Operation<kdvfs_layernorm_forward>::name;
-  if (variant != "vector") {
-    refuse(op, "variant", "'" + variant + "'", "'vector'");
-  }
+  require_vector(op, variant);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(&layernorm_forward_kernel<forward_packs>);
   launch.block = block_of_rows(op, args.C, forward_packs, forward_threads);
@@ -307,9 +305,7 @@ inline std::size_t backward_shared_bytes(std::int64_t C, dim3 block) {
 
 Launch configure(const kdvfs_layernorm_backward &args, const Limits &limits, const std::string &variant) {
   const char *const op = Operation<kdvfs_layernorm_backward>::name;
-  if (variant != "vector") {
-    refuse(op, "variant", "'" + variant + "'", "'vector'");
-  }
+  require_vector(op, variant);
   Launch launch;
   // the first that holds a row; what is too long for the last, block_of_rows refuses
   const BackwardCandidate *candidate = std::begin(backward_candidates);

@@ -55,9 +55,7 @@ __global__ void __launch_bounds__(most_row_threads) residual_layernorm_kernel(co
 
 Launch configure(const kdvfs_residual_layernorm &args, const Limits &, const std::string &variant) {
   const char *const op = Operation<kdvfs_residual_layernorm>::name;
-  if (variant != "vector") {
-    refuse(op, "variant", "'" + variant + "'", "'vector'");
-  }
+  require_vector(op, variant);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(&residual_layernorm_kernel<packs_per_thread>);
   launch.block = block_of_rows(op, args.C, packs_per_thread, block_threads);

@@ -250,9 +250,7 @@ Launch launch_rows(const Args &args, const Candidate<Args> &candidate) {
 template <typename Args, std::size_t Count>
 Launch launch_first(const Args &args, const Candidate<Args> (&candidates)[Count]) {
   const char *const op = Operation<Args>::name;
-  if (args.T % Pack::size != 0) {
-    refuse(op, "T", std::to_string(args.T), "a multiple of 8");
-  }
+  require_packs(op, "T", args.T);
   std::int64_t longest = 0;
   for (const Candidate<Args> &candidate : candidates) {
     longest = candidate.lanes * candidate.packs * Pack::size;
@@ -266,9 +264,7 @@ Launch launch_first(const Args &args, const Candidate<Args> (&candidates)[Count]
 }  // namespace
 
 Launch configure(const kdvfs_softmax_forward &args, const Limits &, const std::string &variant) {
-  if (variant != "vector") {
-    refuse(Operation<kdvfs_softmax_forward>::name, "variant", "'" + variant + "'", "'vector'");
-  }
+  require_vector(Operation<kdvfs_softmax_forward>::name, variant);
   const Candidate<kdvfs_softmax_forward> candidates[] = {{32, 4, 64, softmax_forward_kernel<32, 4>},
                                                          {32, 8, 128, softmax_forward_kernel<32, 8>},
                                                          {512, 8, 512, softmax_forward_kernel<512, 8>}};

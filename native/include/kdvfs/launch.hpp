@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include "kdvfs/kernels.h"
+#include "kdvfs/describe.hpp"
 
 namespace kdvfs {
 
@@ -29,6 +29,19 @@ struct Launch {
   std::size_t scratch_bytes = 0;  // zeroed once at setup; a kernel that uses it leaves its counters at zero
   bool cooperative = false;       // all blocks run at once, so that they may wait for each other; else it is refused
 };
+
+inline void require_vector(const char *op, const std::string &variant) {
+  if (variant != "vector") {
+    refuse(op, "variant", "'" + variant + "'", "'vector'");
+  }
+}
+
+// Rows of whole 16-byte accesses.
+inline void require_packs(const char *op, const char *name, std::int64_t length) {
+  if (length % 8 != 0) {
+    refuse(op, name, std::to_string(length), "a multiple of 8");
+  }
+}
 
 // variant: "vector" (default) or, where an operation has it, "scalar".
 // Throws ShapeError on a shape or a variant that the kernel cannot take.
