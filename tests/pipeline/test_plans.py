@@ -29,10 +29,10 @@ def replayed(planner, plan):
     durations, cost = [], 0.0
     for key, parts in zip(planner.keys, plan.parts):
         own, time_s = planner.profile.of(*key), 0.0
-        for core, _, share in parts:
-            row = int(np.flatnonzero(own.core_mhz == core)[0])
-            time_s += share * own.time_s[row]
-            cost += share * (own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
+        for part in parts:
+            row = int(np.flatnonzero(own.core_mhz == part.core_mhz)[0])
+            time_s += part.share * own.time_s[row]
+            cost += part.share * (own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
         durations.append(time_s)
     return max(planner.graph.finish_ticks(durations)), cost
 

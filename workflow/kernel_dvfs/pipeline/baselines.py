@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.plan import Plan
+from kernel_dvfs.pipeline.plan import Part, Plan
 from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.ticks import duration_ticks
 
@@ -17,7 +17,7 @@ def fixed(planner: Planner, rows: dict, kind: str) -> Plan:
         own, row = planner.profile.of(*key), rows[key]
         ticks[key] = int(duration_ticks(own.time_s[row]))
         cost[key] = float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
-        parts[key] = ((*own.clocks(row), 1.0),)
+        parts[key] = (Part(*own.clocks(row), 1.0, None),)
     durations = [ticks[key] for key in planner.keys]
     finish = planner.graph.finish_ticks(durations)
     return Plan(

@@ -5,7 +5,8 @@ Knows nothing of how it was found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import namedtuple
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,14 +18,21 @@ from kernel_dvfs.pipeline.ticks import TICKS_PER_S
 SCHEMA = "kernel-dvfs/pipeline-plan/1"
 
 
+class Part(namedtuple("Part", "core_mhz mem_mhz share setting")):
+    """Clocks of an operation, or of a share of its kernels: MHz, None = auto; or None and the name of a setting that
+    gives each kernel its own."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """One plan of one pipeline.
 
     kind: "one clock", "split" or a baseline's name. promised_ticks: the time it was asked for; time_ticks: its own,
     at measured durations. cost_j: sum of effective energies; bound_j: the least possible at the promised time, None
-    for a baseline. blocking_w: S P_blk. begin_ticks, end_ticks: (N,). parts: (N,) tuples of (core MHz, memory MHz,
-    share of the operation's kernels), in order. note: what the asker should know, or "".
+    for a baseline. blocking_w: S P_blk. begin_ticks, end_ticks: (N,). parts: (N,) tuples of Part, in order. note: what
+    the asker should know, or "". kernel_settings: {setting: {kernel id: (core, memory)}}.
     """
 
     kind: str
@@ -38,6 +46,7 @@ class Plan:
     end_ticks: np.ndarray
     parts: list
     note: str = ""
+    kernel_settings: dict = field(default_factory=dict)
 
     @property
     def time_s(self) -> float:
@@ -59,10 +68,7 @@ class Plan:
                     "microbatch": operation.microbatch,
                     "begin_s": float(self.begin_ticks[number] / TICKS_PER_S),
                     "end_s": float(self.end_ticks[number] / TICKS_PER_S),
-                    "clocks": [
-                        {"core_mhz": core, "mem_mhz": mem, "share_of_kernels": share}
-                        for core, mem, share in self.parts[number]
-                    ],
+                    "clocks": [_clocks(part) for part in self.parts[number]],
                 }
             )
         return {
@@ -76,7 +82,18 @@ class Plan:
             "blocking_w": self.blocking_w,
             "note": self.note,
             "ranks": [{"stage": stage, "instructions": own} for stage, own in enumerate(stages)],
+            "kernel_settings": {
+                name: {kernel: {"core_mhz": core, "mem_mhz": mem} for kernel, (core, mem) in clocks.items()}
+                for name, clocks in self.kernel_settings.items()
+            },
         }
+
+
+def _clocks(part: Part) -> dict:
+    """What a part of an operation runs at: a pair, or the name of a setting in `kernel_settings`."""
+    if part.setting is not None:
+        return {"kernel_setting": part.setting, "share_of_kernels": part.share}
+    return {"core_mhz": part.core_mhz, "mem_mhz": part.mem_mhz, "share_of_kernels": part.share}
 
 
 def write_plan(path, plan: Plan, about: dict) -> None:

@@ -15,12 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.curve import curve_of, options_of
+from kernel_dvfs.pipeline.curve import Options, curve_of, options_of
 from kernel_dvfs.pipeline.frontier import Frontier
 from kernel_dvfs.pipeline.graph import Graph
 from kernel_dvfs.pipeline.parametric import parametric_frontier
-from kernel_dvfs.pipeline.plan import Plan
-from kernel_dvfs.pipeline.rounding import Lists, Rounded, round_to_options
+from kernel_dvfs.pipeline.plan import Part, Plan
+from kernel_dvfs.pipeline.rounding import Lists, round_to_options
 from kernel_dvfs.pipeline.split import split_options
 from kernel_dvfs.pipeline.stage_profile import StageProfile
 from kernel_dvfs.pipeline.ticks import TICKS_PER_S, seconds
@@ -68,10 +68,6 @@ class Planner:
         return Frontier.of(records, slowest_cost, self.blocking_w)
 
     @cached_property
-    def _one_clock(self) -> dict:
-        return self.options
-
-    @cached_property
     def _split(self) -> dict:
         return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
 
@@ -79,7 +75,7 @@ class Planner:
     def _lists(self) -> dict:
         return {
             kind: Lists([own[key] for key in self.keys])
-            for kind, own in ((ONE_CLOCK, self._one_clock), (SPLIT, self._split))
+            for kind, own in ((ONE_CLOCK, self.options), (SPLIT, self._split))
         }
 
     def plan(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
@@ -102,14 +98,24 @@ class Planner:
             note = f"no plan takes {seconds(ticks):.6g} s: this is the fastest, {seconds(fastest):.6g} s"
         elif ticks > slowest:
             note = f"no plan gains from {seconds(ticks):.6g} s: this is the slowest, {seconds(slowest):.6g} s"
-        begin, end = frontier.planned(kept)
+        cheapest, rounded = self.rounded(kept, kind)
+        choice = [int(at) for at in rounded.choice]
+        return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
+
+    def rounded(self, ticks: int, kind: str) -> tuple:
+        """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
+        begin, end = self.frontier.planned(ticks)
         # one clock is a way to split, too, and rounding is no more than a heuristic
         found = {
-            own: round_to_options(self.graph, self._lists[own], begin, end, kept)
+            own: round_to_options(self.graph, self._lists[own], begin, end, ticks)
             for own in KINDS[: KINDS.index(kind) + 1]
         }
         cheapest = min(found, key=lambda own: found[own].cost_j)
-        return replace(self._plan(cheapest, kept, found[cheapest]), kind=kind, note=note)
+        return cheapest, found[cheapest]
+
+    def offered(self, kind: str) -> dict:
+        """{key: Options} that plans of a kind choose from."""
+        return self.options if kind == ONE_CLOCK else self._split
 
     def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
         """The plan for a pipeline that must wait until `time_s` anyway: least energy until then.
@@ -136,28 +142,40 @@ class Planner:
             raise InputError(f"pipeline: price {price_w} W: expected a number >= 0")
         return self.plan_ticks(self.frontier.ticks_at_price(price_w), kind)
 
-    def _plan(self, kind: str, promised: int, rounded: Rounded) -> Plan:
-        offered = self._one_clock if kind == ONE_CLOCK else self._split
-        parts, ticks = [], []
-        for key, at in zip(self.keys, rounded.choice.tolist()):
+    def plan_of(self, choice: list, finish, promised: int, kind: str) -> Plan:
+        """The plan in which operation i runs at position choice[i] of its options and ends at finish[i] ticks."""
+        offered = self.offered(kind)
+        parts, ticks, cost, settings = [], [], 0.0, {}
+        for key, at in zip(self.keys, choice):
             own = offered[key]
-            parts.append(self._parts(key, own, at))
-            ticks.append(own.ticks[at])
+            parts.append(self._parts(key, own, at, settings))
+            ticks.append(int(own.ticks[at]))
+            cost += float(own.cost_j[at])
+        finish = np.asarray(finish)
         return Plan(
             kind=kind,
             graph=self.graph,
             promised_ticks=promised,
-            time_ticks=rounded.time_ticks,
-            cost_j=rounded.cost_j,
+            time_ticks=int(finish.max()),
+            cost_j=cost,
             bound_j=float(self.frontier.cost_at(promised)),
             blocking_w=self.blocking_w,
-            begin_ticks=rounded.finish - np.array(ticks),
-            end_ticks=rounded.finish,
+            begin_ticks=finish - np.array(ticks),
+            end_ticks=finish,
             parts=parts,
+            kernel_settings=settings,
         )
 
-    def _parts(self, key, own, at: int) -> tuple:
-        measured = self.profile.of(*key)
+    def _parts(self, key: tuple, own: Options, at: int, settings: dict) -> tuple:
+        """The Parts of an option; settings of single kernels are added to `settings`."""
         share = float(own.share[at])
         made = [(own.setting[at], 1 - share), (own.slower[at], share)] if share else [(own.setting[at], 1.0)]
-        return tuple((*measured.clocks(row), part) for row, part in made)
+        kernels = self.profile.kernel_clocks.get(key)
+        if kernels is None:
+            measured = self.profile.of(*key)
+            return tuple(Part(*measured.clocks(row), part, None) for row, part in made)
+        names = [f"stage {key[0]} {key[1]} {row}" for row, _ in made]
+        for name, (row, _) in zip(names, made):
+            if name not in settings:
+                settings[name] = kernels.at(int(row))
+        return tuple(Part(None, None, part, name) for name, (_, part) in zip(names, made))

@@ -44,11 +44,16 @@ class Settings(namedtuple("Settings", "core_mhz mem_mhz time_s energy_j source")
 
 
 class StageProfile:
-    """settings: {(virtual stage, instruction): Settings}. name: for messages and results folders."""
+    """settings: {(virtual stage, instruction): Settings}. name: for messages.
 
-    def __init__(self, settings: dict, name: str):
+    kernel_clocks: {key: an object whose at(row) gives {kernel id: (core, memory) MHz}}, for options that set the clocks
+    of each kernel; {} where an option is one pair of clocks.
+    """
+
+    def __init__(self, settings: dict, name: str, kernel_clocks: dict | None = None):
         self.settings = settings
         self.name = name
+        self.kernel_clocks = kernel_clocks or {}
 
     @property
     def stages(self) -> int:
