@@ -4,35 +4,22 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import sweep_pairs
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.partition import layers_per_stage
 from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
-from kernel_dvfs.profile import aggregate
 from kernel_dvfs.profile.store import read_profile
 
 STAGES, BLOCKING_W = 4, 160.0
 
 
 @pytest.fixture(scope="module")
-def profile_path(setup_of, tmp_path_factory):
-    """A kernel profile of GPT-3 125M on two simulated A100."""
-    path = tmp_path_factory.mktemp("kernels") / "profile.parquet"
-    setup = setup_of(gpu="a100_sxm", model="gpt3-125m", batch=4, tensor_parallel=2)
-    grid = {"core_mhz": {"step": 200}, "mem_mhz": "all", "auto": False}
-    pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], grid)
-    aggregate.from_bench(setup, pairs, 1, str(path), ("kernel",))
-    return path
+def kernels(kernels_path):
+    return read_kernels(kernels_path)
 
 
-@pytest.fixture(scope="module")
-def kernels(profile_path):
-    return read_kernels(profile_path)
-
-
-def test_the_stages_launch_together_what_an_iteration_launches(profile_path, kernels):
-    rows = read_profile(profile_path).table.to_pylist()
+def test_the_stages_launch_together_what_an_iteration_launches(kernels_path, kernels):
+    rows = read_profile(kernels_path).table.to_pylist()
     expected = {row["target"]: row["launches_per_iteration"] for row in rows}
     counted = {}
     for (_, instruction), own in launches(kernels, STAGES).items():
@@ -51,12 +38,12 @@ def test_embedding_belongs_to_the_first_stage_and_the_loss_to_the_last(kernels):
     assert names[0, "recompute"] == [name for name in names[0, "forward"] if name.startswith("forward")]
 
 
-def test_a_pass_is_the_sum_of_its_kernels_with_the_energy_of_all_ranks(profile_path, kernels):
+def test_a_pass_is_the_sum_of_its_kernels_with_the_energy_of_all_ranks(kernels_path, kernels):
     made = pass_level(kernels, STAGES)
     own = made.of(1, "forward")
     row = int(np.flatnonzero(own.core_mhz == 1410)[0])
     time_s = energy_j = 0.0
-    for each in read_profile(profile_path).table.to_pylist():
+    for each in read_profile(kernels_path).table.to_pylist():
         count = dict(launches(kernels, STAGES)[1, "forward"]).get(each["target"], 0)
         if each["core_mhz"] == 1410:
             time_s += count * each["time_s"]

@@ -24,8 +24,8 @@ def by_method(study, microbatches: int, ratio: float = 1.0, simple: bool = True)
 
     found = {}
     if simple:
-        for plan in (uniform(planner, ticks), per_stage(planner, ticks)):
-            found[plan.kind if plan.kind != "all-max" else "uniform clock"] = entry(plan.energy_j(until_s), plan.time_s)
+        for name, plan in zip(ORDER, (uniform(planner, ticks), per_stage(planner, ticks))):
+            found[name] = entry(plan.energy_j(until_s), plan.time_s)
     _, frontier = study.published(microbatches)
     if len(frontier.time_s):
         found |= _published(study, microbatches, ratio, frontier, entry)
