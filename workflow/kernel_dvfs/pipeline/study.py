@@ -14,6 +14,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import Graph, pipeline_graph
+from kernel_dvfs.pipeline.kernel_switching import switched_kernel_level
 from kernel_dvfs.pipeline.plan import Plan
 from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.published import PublishedFrontier, published_frontier
@@ -116,13 +117,17 @@ class PipelineStudy:
             self._planners[microbatches] = Planner(self.profile, graph, self.stage_blocking_w, self["kernels"])
         return self._planners[microbatches]
 
-    def kernel_planner(self, microbatches: int) -> Planner:
-        """A pair of clocks per kernel. Raises InputError where only stages are known."""
+    def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:
+        """A pair of clocks per kernel, changes within an operation taking latency_s.
+
+        Raises InputError where only stages are known.
+        """
         if self.kernels is None:
             raise InputError(
                 f"{self['name']}: a profile of stages knows no kernels; make the stages from a kernel profile"
             )
-        profile = kernel_level(self.kernels, self["stages"] * self["chunks"], self.stage_blocking_w)
+        shape = self.kernels, self["stages"] * self["chunks"], self.stage_blocking_w
+        profile = switched_kernel_level(*shape, latency_s) if latency_s else kernel_level(*shape)
         return Planner(profile, self.graph(microbatches), self.stage_blocking_w, self["kernels"])
 
     def base(self, microbatches: int) -> Plan:
@@ -184,7 +189,7 @@ def make_study(source, folder, options: dict, scale_time: float = 1.0, scale_ene
         profile, subject = pass_level(kernels, options["stages"] * options["chunks"]), kernels.source
     else:
         profile = read_stage_profile(source, scale_time, scale_energy)
-        subject = f"stages of {Path(source).name}"
+        subject = "stages from a table"
     if profile.stages < options["stages"] * options["chunks"]:
         raise InputError(
             f"{source}: {profile.stages} stages, the schedule needs {options['stages'] * options['chunks']}; "

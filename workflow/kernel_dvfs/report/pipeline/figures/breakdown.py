@@ -41,9 +41,9 @@ def data(study) -> pd.DataFrame:
             label = f"{own.microbatches} microbatches, {own.method}"
             rows += [(label, "intrinsic", own.intrinsic_percent), (label, "extrinsic", own.extrinsic_percent)]
         else:
-            rows.append((f"paper: {own.workload}, {own.method}", "paper, total", own.pipeline_percent))
+            rows.append((f"paper: {own.workload}, {own.method}", "paper", own.pipeline_percent))
     made = pd.DataFrame(rows, columns=["label", "part", "percent"])
     labels = list(dict.fromkeys(made.label))[::-1]
     # the part drawn last lies nearest to the axis
-    parts = [name for name in ("extrinsic", "intrinsic", "paper, total") if name in set(made.part)]
+    parts = [name for name in ("extrinsic", "intrinsic", "paper") if name in set(made.part)]
     return made.assign(label=pd.Categorical(made.label, labels), part=pd.Categorical(made.part, parts))

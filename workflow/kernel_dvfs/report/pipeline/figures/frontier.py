@@ -45,8 +45,8 @@ def draw(study) -> p9.ggplot:
         + p9.labs(
             title="Time-energy frontier of an iteration",
             subtitle=subtitle(study, "down, left", microbatches),
-            x="iteration time / time at the highest clocks",
-            y="energy / energy at the highest clocks",
+            x="iteration time / all-max",
+            y="energy / all-max",
             caption="Line: exact lower bound. Marks: plans that can be run.",
         )
         + style.keys(color="", shape="")

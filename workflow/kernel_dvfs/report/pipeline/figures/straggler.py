@@ -25,7 +25,7 @@ def draw(study) -> p9.ggplot:
         + p9.labs(
             title="Saved while waiting for a straggler",
             subtitle=subtitle(study, "up", microbatches),
-            x="straggler's iteration time / own at the highest clocks (T'/T)",
+            x="straggler's iteration time / all-max (T'/T)",
             y="energy saved, %",
         )
         + style.keys(color="", shape="", linetype="")

@@ -2,6 +2,7 @@
 
 import pandas as pd
 import plotnine as p9
+from mizani.breaks import breaks_extended
 
 from kernel_dvfs.pipeline.planner import ONE_CLOCK
 from kernel_dvfs.pipeline.ticks import TICKS_PER_S
@@ -24,7 +25,7 @@ def draw(study) -> p9.ggplot:
             p9.aes(xmin="begin_s", xmax="end_s", ymin="low", ymax="high", fill="watt"), color="white", size=0.1
         )
         + p9.facet_wrap("plan", ncol=1)
-        + p9.scale_fill_gradientn(colors=list(style.GAIN), name="W per GPU")
+        + p9.scale_fill_gradientn(colors=list(style.GAIN), name="W per GPU", breaks=breaks_extended(n=4))
         + p9.scale_y_reverse(breaks=list(range(study["stages"])))
         + p9.labs(
             title="One iteration, stage by stage",
