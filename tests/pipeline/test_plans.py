@@ -116,7 +116,7 @@ def test_a_plan_is_written_as_json_per_rank_in_order_of_execution(planner, tmp_p
             read_plan(tmp_path / bad)
 
 
-# percent saved at the time of all-max: the bound and, at least, one clock rounded (prototype of the design notes)
+# percent saved at the time of all-max: the bound and, at least, one clock rounded (figures of an independent prototype)
 SAVED = {
     ("gpt3-175b", 12): (16.059, 15.938),
     ("gpt3-175b", 24): (14.858, 14.720),
