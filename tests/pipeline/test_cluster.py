@@ -42,7 +42,7 @@ def test_an_impossible_cluster_is_refused(planner, ratio, pipelines):
         emulate(all_max(planner), 1.0, 1.0, ratio, pipelines)
 
 
-# percent of the cluster and of a waiting pipeline, T'/T = 1.2, 96 microbatches, 16 pipelines (bound, of an independent prototype)
+# bound by an independent prototype: percent of the cluster and of a waiting pipeline, T'/T = 1.2, 16 x 96 microbatches
 @pytest.mark.parametrize(("model", "cluster", "pipeline"), [("gpt3-175b", 28.54, 29.67), ("bloom", 30.44, 32.34)])
 def test_the_bound_at_1024_gpus_is_the_known_one(shared, model, cluster, pipeline):
     path = shared(f"perseus/stage_profile/{model}+a100_sxm_bf16.csv")

@@ -54,6 +54,7 @@ def test_a_time_out_of_reach_is_answered_with_the_end_and_a_note(stage_csv, tmp_
     [
         (("--time", "nan"), "planned time nan s"),
         (("--energy", "1"), "raise the budget"),
+        (("--energy", "nan"), "energy budget nan J"),
         (("--price", "-1"), "price -1.0 W"),
         (("--straggler", "0"), "straggler's time"),
         (("--time", "1", "--schedule", "zigzag"), "allowed: 1f1b"),

@@ -128,6 +128,8 @@ class Planner:
 
     def plan_for_energy(self, budget_j: float, kind: str = ONE_CLOCK) -> Plan:
         """The fastest planned iteration of at most `budget_j`, by the bound. Raises InputError where there is none."""
+        if not (math.isfinite(budget_j) and budget_j > 0):
+            raise InputError(f"pipeline: energy budget {budget_j} J: expected a number > 0")
         ticks = self.frontier.ticks_at_energy(budget_j)
         if ticks is None:
             least = self.frontier.energy_j.min()
