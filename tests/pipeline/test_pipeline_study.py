@@ -80,6 +80,19 @@ def test_the_published_plans_are_late_at_measured_times_and_ours_are_not(stage_s
     assert max(run.time_s / run.promised_s for run in runs) > 1
 
 
+def test_realised_plans_count_transfers(stage_csv, study_options, tmp_path):
+    for name, transfer_s in (("near", 0.0), ("far", 0.05)):
+        make_study(stage_csv, tmp_path / name, study_options | {"name": name, "transfer_s": transfer_s})
+    near, far = (PipelineStudy(tmp_path / name) for name in ("near", "far"))
+    for study in (near, far):
+        _, frontier = study.published(4)
+        run = study.realised(4, len(frontier.time_s) - 1)
+        assert run.time_s == pytest.approx(study.planner(4).frontier.time_s[-1], rel=0.02)
+    assert far.base(4).time_s > near.base(4).time_s + 0.2
+    found = by_method(far, 4)
+    assert found["bound"][0] >= found[REALISED][0] - 1 and abs(found[REALISED][1]) < 2
+
+
 # percent saved, as the artifact counts: Table 6 of the paper
 @pytest.mark.parametrize(("model", "row"), [("gpt3-175b", 0), ("bloom", 2)])
 def test_table_6_of_the_paper_is_met_by_our_rewriting_of_its_algorithm(shared, study_options, tmp_path, model, row):

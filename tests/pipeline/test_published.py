@@ -9,15 +9,15 @@ from made_up import BLOCKING_W, profile, settings
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.published import published_frontier
+from kernel_dvfs.pipeline.published import published_frontier, published_length
 from kernel_dvfs.pipeline.published_curve import unit_curve
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
 P_BLOCKING_W = 83.64
 
 
-def solve(stages, microbatches, profile, blocking_w, **options):
-    graph = pipeline_graph("1f1b", stages, microbatches)
+def solve(stages, microbatches, profile, blocking_w, transfer_s=0.0, **options):
+    graph = pipeline_graph("1f1b", stages, microbatches, transfer_s=transfer_s)
     curves = {key: unit_curve(own.time_s, own.energy_j, blocking_w, **options) for key, own in profile.settings.items()}
     own = [curves[operation.virtual_stage, operation.instruction] for operation in graph.operations]
     return graph, own, published_frontier(graph, own, blocking_w, options.get("unit_s", 0.001))
@@ -49,6 +49,17 @@ def test_each_point_is_one_unit_faster_and_its_plan_takes_as_long_by_its_own_flo
     for time_s, units in zip(found.time_s, found.units):
         assert max(graph.finish_ticks(units.tolist())) * 0.001 == pytest.approx(time_s)
         assert all(curve.fastest <= own <= curve.slowest for curve, own in zip(curves, units.tolist()))
+
+
+def test_a_transfer_takes_whole_units_and_realised_plans_take_it_too():
+    stages = profile(3)
+    (_, _, near), (graph, _, far) = (
+        solve(3, 5, stages, BLOCKING_W, transfer_s=transfer_s) for transfer_s in (0.0, 0.0105)
+    )
+    # the critical path crosses between stages at least twice forward and twice back
+    assert far.time_s[-1] >= near.time_s[-1] + 0.040 - 1e-9 and len(far.time_s) > 20
+    for time_s, units in zip(far.time_s, far.units):
+        assert published_length(graph, units.tolist(), 0.001) * 0.001 == pytest.approx(time_s)
 
 
 def test_the_exact_frontier_lies_at_or_below_the_published_plans_at_measured_figures():

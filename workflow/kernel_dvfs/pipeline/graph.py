@@ -49,11 +49,15 @@ class Graph:
 
     def finish_ticks(self, ticks: list) -> list:
         """Earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
-        finish = []
-        for number, own in enumerate(ticks):
-            begin = max((finish[other] + lag for other, lag in self.before[number]), default=0)
-            finish.append(begin + own)
-        return finish
+        return finishes(self.before, ticks)
+
+
+def finishes(before: list, durations: list) -> list:
+    """Earliest ends of operations in topological order, in any unit of time; before: per operation [(other, lag)]."""
+    finish = []
+    for own, waits in zip(durations, before):
+        finish.append(max((finish[other] + lag for other, lag in waits), default=0) + own)
+    return finish
 
 
 def _sorted(operations: list, edges: list) -> list:

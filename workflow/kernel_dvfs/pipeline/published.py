@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.graph.python import max_flow
 
-from kernel_dvfs.pipeline.graph import Graph
+from kernel_dvfs.pipeline.graph import Graph, finishes
 from kernel_dvfs.pipeline.published_curve import UnitCurve
+from kernel_dvfs.pipeline.ticks import TICKS_PER_S
 
 _UNIT_J = 1e-6
 _INFINITE = round(10000 / _UNIT_J)
@@ -33,8 +34,8 @@ class PublishedFrontier:
 def published_frontier(
     graph: Graph, curves: list[UnitCurve], blocking_w: float, unit_s: float = 0.001
 ) -> PublishedFrontier:
-    """The frontier of `curves`, one per operation; edges take no time there."""
-    state = _State(graph, curves)
+    """The frontier of `curves`, one per operation. Edges take whole units of time, rounded down like the rest."""
+    state = _State(graph, curves, unit_s)
     time_s, energy_j, units = [], [], []
     blocking_j = blocking_w * graph.stages * unit_s
     while state.step():
@@ -44,12 +45,23 @@ def published_frontier(
     return PublishedFrontier(np.array(time_s), np.array(energy_j), np.array(units).reshape(-1, len(graph)))
 
 
+def published_length(graph: Graph, units: list, unit_s: float) -> int:
+    """Unit times of an iteration whose operations take `units`."""
+    return max(finishes(_in_units(graph.before, unit_s), units))
+
+
+def _in_units(neighbours: list, unit_s: float) -> list:
+    unit_ticks = round(unit_s * TICKS_PER_S)
+    return [[(other, lag // unit_ticks) for other, lag in own] for own in neighbours]
+
+
 class _State:
     """Durations in unit times, and what one unit more or less costs each operation."""
 
-    def __init__(self, graph: Graph, curves: list[UnitCurve]):
+    def __init__(self, graph: Graph, curves: list[UnitCurve], unit_s: float):
         n = len(graph)
-        self.graph, self.curves = graph, curves
+        self.curves = curves
+        self.before, self.after = _in_units(graph.before, unit_s), _in_units(graph.after, unit_s)
         self.units = np.array([curve.slowest for curve in curves])
         self.cost_j = sum(curve.at_unit[curve.slowest] for curve in curves)
         entry = [i for i in range(n) if not graph.before[i]]
@@ -58,18 +70,20 @@ class _State:
         self.source, self.sink, self.super_source, self.super_sink = range(2 * n, 2 * n + 4)
         self.tail = np.concatenate([np.arange(n), graph.tail + n, np.full(len(entry), self.source), np.add(leave, n)])
         self.head = np.concatenate([np.arange(n) + n, graph.head, entry, np.full(len(leave), self.sink)]).astype(int)
+        lag = graph.lag_ticks // round(unit_s * TICKS_PER_S)
+        self.lag = np.concatenate([lag, np.zeros(len(entry) + len(leave), np.int64)])
         self.bounds = [self._bounds(i) for i in range(n)]
         self._time()
 
     def _time(self) -> None:
         """Earliest and latest times of all nodes; the length of the iteration, in units."""
         units, n = self.units.tolist(), len(self.units)
-        finish = self.graph.finish_ticks(units)
+        finish = finishes(self.before, units)
         self.length = max(finish)
         latest = [self.length] * n
         for number in range(n - 1, -1, -1):
             latest[number] = min(
-                (latest[other] - units[other] for other, _ in self.graph.after[number]), default=self.length
+                (latest[other] - units[other] - lag for other, lag in self.after[number]), default=self.length
             )
         finish, latest = np.array(finish), np.array(latest)
         # by node: begins, ends, source, sink
@@ -90,7 +104,7 @@ class _State:
     def step(self) -> bool:
         """Shorten the iteration by one unit; False where that is not possible or changes nothing."""
         n = len(self.units)
-        duration = np.concatenate([self.units, np.zeros(len(self.tail) - n, np.int64)])
+        duration = np.concatenate([self.units, self.lag])
         critical = np.flatnonzero(self.earliest[self.tail] + duration == self.latest[self.head])
         own = critical[critical < n]
         least = np.zeros(len(critical), np.int64)

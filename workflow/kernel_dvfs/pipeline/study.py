@@ -17,10 +17,11 @@ from kernel_dvfs.pipeline.graph import Graph, pipeline_graph
 from kernel_dvfs.pipeline.kernel_switching import switched_kernel_level
 from kernel_dvfs.pipeline.plan import Plan
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.published import PublishedFrontier, published_frontier
+from kernel_dvfs.pipeline.published import PublishedFrontier, published_frontier, published_length
 from kernel_dvfs.pipeline.published_curve import unit_curve
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile, write_stage_profile
 from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, pass_level, read_kernels
+from kernel_dvfs.pipeline.ticks import TICKS_PER_S, duration_ticks
 
 SCHEMA = "kernel-dvfs/pipeline-study/1"
 # what every study says, beside schema, name, subject and source
@@ -157,14 +158,16 @@ class PipelineStudy:
             own, row = self.profile.of(*key), curve.setting_at(units)
             time_s.append(float(own.time_s[row]))
             cost += float(own.energy_j[row] - self.stage_blocking_w * own.time_s[row])
-        return Realised(float(frontier.time_s[point]), max(planner.graph.finish_ticks(time_s)), cost)
+        ticks = duration_ticks(time_s).tolist()
+        return Realised(float(frontier.time_s[point]), max(planner.graph.finish_ticks(ticks)) / TICKS_PER_S, cost)
 
 
 def published_base(study: PipelineStudy, microbatches: int) -> tuple:
     """(time s, energy J) of all-max as the artifact counts it: time from floored durations of the fastest options."""
     planner, (curves, _) = study.planner(microbatches), study.published(microbatches)
     base = study.base(microbatches)
-    time_s = max(planner.graph.finish_ticks([curve.fastest for curve in curves])) * study["unit_time_s"]
+    fastest = [curve.fastest for curve in curves]
+    time_s = published_length(planner.graph, fastest, study["unit_time_s"]) * study["unit_time_s"]
     return time_s, base.energy_j(time_s)
 
 
