@@ -91,7 +91,7 @@ def test_an_energy_budget_and_a_price_are_answered_from_the_records(planner):
             assert frontier.energy_at(ticks * (1 - 1e-6)) > budget
     with pytest.raises(InputError, match="raise the budget"):
         planner.plan_for_energy(least * 0.99)
-    assert frontier.energy_at(frontier.least_energy_ticks()) == pytest.approx(least)
+    assert frontier.energy_at(frontier.ticks_at_price(frontier.blocking_w)) == pytest.approx(least)
     middle = len(frontier.cost_j) // 2
     price_w = float(frontier.records.price_uw[middle]) / 1e6
     assert frontier.ticks_at_price(price_w) == frontier.records.ticks[middle - 1]

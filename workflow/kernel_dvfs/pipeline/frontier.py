@@ -55,12 +55,11 @@ class Frontier:
         """Least energy (J) of iterations of `ticks`: a lower bound of every plan that takes as long."""
         return self.cost_at(ticks) + self.blocking_w * np.asarray(ticks) / TICKS_PER_S
 
-    def least_energy_ticks(self) -> int:
-        """Time of least energy: where one more second saves as much as waiting costs."""
-        return self.ticks_at_price(self.blocking_w)
-
     def ticks_at_price(self, price_w: float) -> int:
-        """The fastest iteration at which a second less would cost at least `price_w` of effective energy."""
+        """The fastest iteration at which a second less would cost at least `price_w` of effective energy.
+
+        At the price of waiting, blocking_w, that is the iteration of least energy.
+        """
         # price_uw[r] holds between r - 1 and r: go on while it is below the price asked
         cheaper = np.searchsorted(self.records.price_uw[1:], price_w * UW_PER_W, side="left")
         return int(self.records.ticks[cheaper])

@@ -10,15 +10,12 @@ import numpy as np
 
 from kernel_dvfs.choice.dominance import pareto
 from kernel_dvfs.pipeline.curve import Curve, Options
-from kernel_dvfs.pipeline.ticks import duration_ticks
 
 
-def split_options(
-    options: Options, curve: Curve, kernels: int, switch_s: float = 0.0, switch_cost_j: float = 0.0
-) -> Options:
-    """`options`, and those with a switch at each of the `kernels` - 1 boundaries, undominated, fastest first.
+def split_options(options: Options, curve: Curve, kernels: int) -> Options:
+    """`options`, and those with a change at each of the `kernels` - 1 boundaries, undominated, fastest first.
 
-    curve: the hull of `options`. switch_s, switch_cost_j: time and effective energy of one switch.
+    curve: the hull of `options`. What a change costs is counted where plans are run (switching.py).
     """
     if len(curve.ticks) < 2 or kernels < 2:
         return options
@@ -28,8 +25,8 @@ def split_options(
     def between(values):
         return (values[fast][:, None] + np.diff(values[curve.vertex])[:, None] * share).ravel()
 
-    ticks = np.ceil(between(options.ticks)).astype(np.int64) + duration_ticks(switch_s)
-    cost = between(options.cost_j) + switch_cost_j
+    ticks = np.ceil(between(options.ticks)).astype(np.int64)
+    cost = between(options.cost_j)
     made = Options(
         np.concatenate([options.ticks, ticks]),
         np.concatenate([options.cost_j, cost]),

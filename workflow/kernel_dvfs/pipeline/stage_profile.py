@@ -60,11 +60,6 @@ class StageProfile:
         """Virtual stages, numbered from 0."""
         return 1 + max(stage for stage, _ in self.settings)
 
-    @property
-    def clocks_mhz(self) -> list:
-        """The core clocks that occur, MHz, ascending."""
-        return sorted({float(mhz) for own in self.settings.values() for mhz in own.core_mhz if mhz == mhz})
-
     def of(self, stage: int, instruction: str) -> Settings:
         """Raises InputError naming the stage or instruction that is missing."""
         found = self.settings.get((stage, instruction))
