@@ -17,6 +17,7 @@ include: "workflow/rules/profile.smk"
 include: "workflow/rules/schedules.smk"
 include: "workflow/rules/carry_over.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/pipeline.smk"
 
 
 onstart:

@@ -14,6 +14,9 @@ TABLE_FORMATS = {
 }
 FIGURE_FORMATS = ("pdf", "png")
 
+# of the pipeline study: tables/<name>.csv and .md
+PIPELINE_TABLES = ("no_straggler", "straggler", "emulation", "breakdown", "levels", "switching", "certificate")
+
 # the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"
 PASS_STRICT = "pass-global-waste-slack0"

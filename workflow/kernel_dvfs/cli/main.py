@@ -16,11 +16,17 @@ COMMANDS = {
     "table": "write one table of the report",
     "figure": "draw one figure of the report",
     "compare-gpus": "put every GPU and workload in a results folder side by side",
+    "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
+    "pipeline-frontier": "a pipeline's whole frontier of time against energy",
+    "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",
+    "pipeline-solve": "frontiers and plans of a pipeline study",
+    "pipeline-table": "write one table of a pipeline study",
+    "pipeline-figure": "draw one figure of a pipeline study",
     "records": "find truncated and foreign records, and delete them on request",
     "build": "compile the native layer",
 }
-# what a Python name cannot be
-_MODULES = {"import": "import_", "compare-gpus": "compare_gpus"}
+# what a Python name cannot be; every dash is an underscore
+_MODULES = {"import": "import_"}
 
 
 def main(arguments=None) -> int:
@@ -56,7 +62,7 @@ def _reason(error: OSError) -> str:
 
 
 def _module(command: str):
-    name = f"kernel_dvfs.cli.{_MODULES.get(command, command)}"
+    name = f"kernel_dvfs.cli.{_MODULES.get(command, command).replace('-', '_')}"
     __import__(name)
     return sys.modules[name]
 
