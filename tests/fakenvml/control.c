@@ -193,7 +193,7 @@ int fakenvml_sleep(const char *uuid, double seconds) {
   }
   const int virtually = (int)device->virtual_time;
   if (virtually) {
-    device->now_ns += (int64_t)(seconds * 1e9);
+    device->now_ns += seconds > 1e-6 ? (int64_t)(seconds * 1e9) : 1000;  // never nothing, as any sleep
     advance(device);
   }
   leave();

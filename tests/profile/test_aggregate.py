@@ -37,7 +37,7 @@ def records(setup, tmp_path):
                 for repeat in range(3 if pair == BASELINE else 1):
                     path = tmp_path / f"measurements/{study}/{name}/{label(pair)}/r{repeat}.json"
                     record.write_point(
-                        str(path), setup, bench.device, bench.target, "sweep", repeat, bench.point(pair, repeat=repeat)
+                        str(path), setup, bench, bench.target, "sweep", repeat, bench.point(pair, repeat=repeat)
                     )
     return tmp_path / "measurements"
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, leaves, lines
 from kernel_dvfs.files import write_text
 
 # command -> what it does; each has a module of its name in kernel_dvfs.cli
@@ -18,6 +18,10 @@ COMMANDS = {
     "compare-gpus": "put every GPU and workload in a results folder side by side",
     "records": "find truncated and foreign records, and delete them on request",
     "build": "compile the native layer",
+    "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
+    "preflight": "check a real GPU before a study: counter, permission, other processes",
+    "serve": "the measuring process of a real GPU",
+    "reset": "give a real GPU's clocks back",
 }
 # what a Python name cannot be
 _MODULES = {"import": "import_", "compare-gpus": "compare_gpus"}
@@ -30,22 +34,25 @@ def main(arguments=None) -> int:
     try:
         run, options = _quick(arguments) or _full(arguments)
         return run(options) or 0
-    except InputError as error:
-        _tell(str(error), options)
+    except (InputError, ExceptionGroup) as error:
+        if any(not isinstance(each, InputError) for each in leaves(error)):
+            raise
+        _tell(lines(error), options)
     except BrokenPipeError:
         raise
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
-        _tell(_reason(error), options)
+        _tell([_reason(error)], options)
     return 2
 
 
-def _tell(error: str, options) -> None:
-    """One line on stderr, and in the log where the command has one."""
-    print(f"error: {error}", file=sys.stderr)
+def _tell(errors: list, options) -> None:
+    """One line each on stderr, and in the log where the command has one."""
+    text = "".join(f"error: {error}\n" for error in errors)
+    print(text, file=sys.stderr, end="")
     log = getattr(options, "log", "")
     if log:
-        write_text(log, f"error: {error}\n")
+        write_text(log, text)
 
 
 def _reason(error: OSError) -> str:
@@ -63,7 +70,7 @@ def _module(command: str):
 
 def _quick(arguments: list):
     """(run, options) of a command with a table of options, all given plainly; else None."""
-    if not arguments or arguments[0] not in ("measure", "compare"):
+    if not arguments or arguments[0] not in ("measure", "compare", "preflight"):
         return None
     from kernel_dvfs.cli import quick
 

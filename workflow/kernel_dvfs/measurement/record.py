@@ -63,8 +63,8 @@ _COMPARISON_RECORD = {"schema": _TEXT, "run": {"setup": _TEXT}, "device": _GROUP
 _COMPARISON_FIELDS = {"target": _TEXT, "repeat": _COUNT, "points": _FOUR}
 
 
-def write_point(path: str, setup, device: dict, target, campaign: str, repeat: int, point: dict) -> None:
-    """Write one point's record."""
+def write_point(path: str, setup, bench, target, campaign: str, repeat: int, point: dict) -> None:
+    """Write the record of a point that `bench` (campaign.open_bench) has just measured."""
     content = {
         "schema": POINT,
         "run": {
@@ -72,9 +72,10 @@ def write_point(path: str, setup, device: dict, target, campaign: str, repeat: i
             "seed": setup.measurement["seed"],
             "campaign": campaign,
             "repeat": repeat,
+            **bench.run,
         },
-        "device": device,
-        "kernel": {"study": target.study, "name": target.name, "workload": setup.workload["name"]},
+        "device": bench.device,
+        "kernel": {"study": target.study, "name": target.name, "workload": setup.workload["name"], **bench.kernel},
         **point,
     }
     _write(path, content)

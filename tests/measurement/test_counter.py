@@ -1,0 +1,106 @@
+"""Windows cut at the edges of a slow energy counter are right; cut anywhere else they are not."""
+
+import pytest
+
+from kernel_dvfs.errors import CounterFault, InputError
+from kernel_dvfs.measurement.counter import EnergyCounter
+
+PERIOD_S, READ_S = 0.1, 0.004
+
+
+class Board:
+    """A board of 700 W, a little less each second, whose counter moves every 100 ms; time passes by reading."""
+
+    def __init__(self, start_s=0.0371):
+        self.time_s = start_s
+        self.fed = 0
+        self.frozen_from_s = float("inf")
+        self.fall_at_s = float("inf")
+
+    def energy_mj(self, time_s):
+        return 1e3 * (700 * time_s - 2 * time_s**2)
+
+    def read(self):
+        self.time_s += READ_S
+        shown_s = min(self.time_s, self.frozen_from_s) // PERIOD_S * PERIOD_S
+        return int(self.energy_mj(shown_s)) if self.time_s < self.fall_at_s else 0
+
+    def now(self):
+        return self.time_s
+
+    def sleep(self, duration_s):
+        self.time_s += duration_s
+
+    def feed(self):
+        self.fed += 1
+
+
+@pytest.fixture
+def board():
+    return Board()
+
+
+@pytest.fixture
+def counter(board):
+    return EnergyCounter(board.read, board.now, board.sleep, board.feed)
+
+
+def test_the_period_is_measured(counter):
+    assert counter.calibrate() == pytest.approx(PERIOD_S, abs=READ_S / 2)
+
+
+def test_a_window_has_the_power_of_its_time_within_a_read(counter, board):
+    counter.calibrate()
+    window = counter.window(5.0)
+    duration_s = window.end_s - window.start_s
+    assert duration_s == pytest.approx(5.0, abs=PERIOD_S)
+    true_w = (board.energy_mj(window.end_s) - board.energy_mj(window.start_s)) / 1e3 / duration_s
+    assert window.energy_mj / 1e3 / duration_s == pytest.approx(true_w, rel=READ_S / 5.0)
+
+
+def test_an_unaligned_window_is_off_by_a_share_of_a_period(board):
+    """What the edges are good for: 0.9 s between any two reads are wrong by up to a period, 11 %."""
+    board.time_s = 10.099
+    first, start_s = board.read(), board.time_s
+    board.sleep(0.89)
+    last, end_s = board.read(), board.time_s
+    true_mj = board.energy_mj(end_s) - board.energy_mj(start_s)
+    assert abs((last - first) / true_mj - 1) > 0.05
+
+
+def test_the_gpu_is_fed_all_the_time(counter, board):
+    counter.window(2.0)
+    assert board.fed > 2.0 / 0.02
+
+
+def test_a_counter_that_stands_still_is_refused(counter, board):
+    board.frozen_from_s = 1.0
+    with pytest.raises(InputError, match=r"energy counter: stood at \d+ mJ for 1\.\d s"):
+        counter.window(5.0)
+
+
+def test_a_counter_that_falls_is_refused(counter, board):
+    board.fall_at_s = 3.0
+    with pytest.raises(InputError, match="energy counter: fell from"):
+        counter.window(5.0)
+
+
+def test_the_time_of_a_read_is_measured(counter):
+    counter.calibrate()
+    assert counter.read_s == pytest.approx(READ_S)
+
+
+def test_samples_are_taken_once_a_period_and_never_while_an_edge_is_awaited(board):
+    sampled_s = []
+    counter = EnergyCounter(board.read, board.now, board.sleep, board.feed, lambda: sampled_s.append(board.time_s))
+    window = counter.window(5.0)
+    inside = [at_s for at_s in sampled_s if window.start_s <= at_s <= window.end_s]
+    assert inside == sampled_s and 35 <= len(inside) <= 50
+    assert max(inside) < window.end_s - 0.01
+
+
+def test_a_fault_says_whether_the_counter_fell(counter, board):
+    board.fall_at_s = 3.0
+    with pytest.raises(CounterFault) as fault:
+        counter.window(5.0)
+    assert fault.value.fell
