@@ -26,7 +26,7 @@ _NOISE_SD = 0.0005
 class SimulatedLoads:
     """What measurement.real.native_loads.NativeLoads offers, without CUDA."""
 
-    facts = {"cuda_runtime": "none: simulated kernels on a fake NVML"}  # noqa: RUF012
+    facts = {"cuda_runtime": 0, "cublaslt": 0}  # noqa: RUF012 - there is no CUDA
 
     def __init__(self, nvml, uuid: str):
         self._fake, self._uuid = nvml.shared_library, uuid.encode()

@@ -40,12 +40,6 @@ STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
 PREFLIGHT = f"{FOLDER}/preflight.json"
 ON_BOARD = [loads.source(), ancient(PREFLIGHT)] if REAL else []
 
-if REAL and workflow.scheduling_settings:
-    # ten random ready jobs at a time (profiles/default) would undo the order of the clock pairs
-    workflow.scheduling_settings.subsample = None
-    # a GPU that has failed once fails the next two thousand jobs as well
-    workflow.execution_settings.keep_going = False
-
 
 def start():
     """Hold the folder for this run, on a real GPU only that GPU's: several are measured side by side."""
@@ -56,6 +50,11 @@ def start():
         os._exit(1)  # nothing has been started, so no handler of Snakemake's has anything to tidy up
     for line in studies.notices(STUDY, CLOCKS):
         print(line, file=sys.stderr, flush=True)
+    if REAL:
+        # ten random ready jobs at a time (profiles/default) would undo the order of the clock pairs
+        workflow.scheduler.subsample = None
+        # a GPU that has failed once fails the next two thousand jobs as well
+        workflow.scheduler.keepgoing = False
 
 
 def finish():
