@@ -237,12 +237,15 @@ def _real(config: dict, results: str) -> Study:
 
     facts = known_facts(config["gpu"].partition(":")[2], results)
     slug, mode = facts["slug"], config["clocks"]
+    if config["grid"]["mem_mhz"] == []:
+        # what the study does not lock need not be lockable
+        facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     if mode == "auto-only":
         pairs, omitted = [BASELINE], []
     else:
         pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
         if not facts["clocks"]["mem_mhz"]:
-            omitted.append((("auto", "all"), "this GPU cannot lock its memory clock: only the core clock is swept"))
+            omitted.append((("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
     folder = f"{results}/{slug}/{workload_name(config)}"
     rows = _rows(config, facts)
     # comparisons switch clocks within a job: nobody but us can
