@@ -25,6 +25,7 @@ static const char *const kNames[] = {"h200", "rtx_3080_ti"};
 void make_devices(State *state, const char *profiles) {
   memset(state->devices, 0, sizeof state->devices);
   state->count = 0;
+  strcpy(state->driver, "580.00 (fake NVML)");
   for (const char *at = profiles; *at && state->count < MAX_DEVICES; at += strcspn(at, ","), at += *at == ',') {
     Device *device = &state->devices[state->count];
     for (unsigned i = 0; i < sizeof kNames / sizeof *kNames; ++i) {

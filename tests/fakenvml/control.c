@@ -82,7 +82,9 @@ int fakenvml_set(const char *path, unsigned index, const char *key, const char *
     return 1;
   }
   int failed = 1;
-  if (index < state->count) {
+  if (!strcmp(key, "driver")) {
+    failed = snprintf(state->driver, sizeof state->driver, "%s", text) < 0;
+  } else if (index < state->count) {
     advance(&state->devices[index]);
     failed = turn(&state->devices[index], key, text);
   }

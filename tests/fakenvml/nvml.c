@@ -160,7 +160,11 @@ const char *nvmlErrorString(int code) {
 }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned size) {
-  return initialised ? copy(text, size, "580.00 (fake NVML)") : UNINITIALISED;
+  State *state = initialised ? enter(NULL) : NULL;
+  if (!state) {
+    return initialised ? NO_DRIVER : UNINITIALISED;
+  }
+  RETURN(copy(text, size, state->driver));
 }
 
 int nvmlSystemGetNVMLVersion(char *text, unsigned size) {

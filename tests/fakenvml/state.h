@@ -66,7 +66,7 @@ typedef struct {
 } Device;
 
 typedef struct {
-  char magic[16];
+  char magic[16], driver[48];
   uint32_t count;
   int32_t clients[MAX_PIDS];
   Device devices[MAX_DEVICES];

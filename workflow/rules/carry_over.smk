@@ -4,7 +4,7 @@
 
 rule validate:
     input:
-        ON_BOARD,
+        KERNELS,
         gpu=STUDY.setup or [],
         schedule=STRICT,
     output:
@@ -24,7 +24,7 @@ rule validate:
 
 rule carry_over:
     input:
-        ON_BOARD,
+        KERNELS,
         gpu=lambda wildcards: STUDY.variants[wildcards.variant].setup,
         schedule=STRICT,
     output:

@@ -36,9 +36,8 @@ AUTO_REPEATS = config["auto_repeats"]
 GPUS = int(STUDY.kind != "simulated")
 REPEATS = config["validation_repeats"]
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
-# what a measurement of a real GPU depends on beside its setup: the kernels, and that everything was checked once
-PREFLIGHT = f"{FOLDER}/preflight.json"
-ON_BOARD = [loads.source(), ancient(PREFLIGHT)] if REAL else []
+# what a measurement of a real GPU depends on beside its setup: the kernels
+KERNELS = loads.source() if REAL else []
 
 
 def start():
@@ -53,7 +52,7 @@ def start():
     if REAL:
         # ten random ready jobs at a time (profiles/default) would undo the order of the clock pairs
         workflow.scheduler.subsample = None
-        # a GPU that has failed once fails the next two thousand jobs as well
+        # a GPU that is not fit, or not ours to set, fails the next two thousand jobs as it failed the first
         workflow.scheduler.keepgoing = False
 
 

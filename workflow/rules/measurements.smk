@@ -30,22 +30,6 @@ if not REAL:
 
 else:
 
-    # once before all measurements: one error instead of two thousand where the GPU is not fit or not ours to set
-    rule preflight:
-        input:
-            loads.source(),
-            gpu=STUDY.setup,
-        output:
-            PREFLIGHT,
-        log:
-            f"logs/{FOLDER}/preflight.log",
-        conda:
-            "../../envs/pipeline.yaml"
-        resources:
-            gpu=GPUS,
-        shell:
-            "exec python -S -c 'import kernel_dvfs.__main__' preflight --gpu {input.gpu} --log {log} -o {output}"
-
     # a rule a clock pair, in descending priority: all targets at one pair, then the next pair
     for rank, (pair, repeat) in enumerate(STUDY.points):
 
@@ -53,7 +37,7 @@ else:
             name:
                 f"measure_{pair[0]}_{pair[1]}_r{repeat}"
             input:
-                ON_BOARD,
+                KERNELS,
                 gpu=STUDY.setup,
             output:
                 f"{FOLDER}/measurements/{{study}}/{{target}}/{studies.label(pair)}/r{repeat}.json",

@@ -19,7 +19,6 @@ COMMANDS = {
     "records": "find truncated and foreign records, and delete them on request",
     "build": "compile the native layer",
     "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
-    "preflight": "check a real GPU before a study: counter, permission, other processes",
     "serve": "the measuring process of a real GPU",
     "reset": "give a real GPU's clocks back",
 }
@@ -70,7 +69,7 @@ def _module(command: str):
 
 def _quick(arguments: list):
     """(run, options) of a command with a table of options, all given plainly; else None."""
-    if not arguments or arguments[0] not in ("measure", "compare", "preflight"):
+    if not arguments or arguments[0] not in ("measure", "compare"):
         return None
     from kernel_dvfs.cli import quick
 

@@ -19,19 +19,12 @@ _LOG = "logs/kernel-dvfs-server.log"
 
 
 class RemoteBench:
-    """A bench (measurement.campaign) whose board is in another process. device, run, kernel: of the last point.
-
-    target: None for `check` alone.
-    """
+    """A bench (measurement.campaign) whose board is in another process. device, run, kernel: of the last point."""
 
     def __init__(self, setup, path: str, target):
         self._setup, self._path = setup, os.path.abspath(path)
-        self._target = f"{target.study}/{target.name}" if target else None
+        self._target = f"{target.study}/{target.name}"
         self.device, self.run, self.kernel = {}, {}, {}
-
-    def check(self) -> dict:
-        """No measurement: the board's facts, once everything has been checked."""
-        return self._ask({"do": "check", "setup": self._path, "target": "the preflight"})["device"]
 
     def point(self, pair, campaign: str, repeat: int) -> dict:
         answer = self._ask({"do": "point", "campaign": campaign} | self._what(pair, repeat))
@@ -57,12 +50,6 @@ class RemoteBench:
             if "device" in answer:
                 return answer
         raise InputError(f"the measuring process of GPU {self._setup.gpu['uuid']} does not stay; see {_LOG}")
-
-
-def check(setup, path: str) -> dict:
-    """Have the GPU's measuring process running, all its checks passed; the record's `device` group."""
-    bench = RemoteBench(setup, path, None)
-    return bench.check()
 
 
 def stop(path: str) -> None:

@@ -113,7 +113,8 @@ class RealGpu:
             "core_mhz": [min(sm_mhz, *seen["sm_mhz"]), sm_mhz, max(sm_mhz, *seen["sm_mhz"])],
             "mem_mhz": _spread(seen["mem_mhz"]),
             "temp_c": [before_c, after_c],
-            "cap_ns": cap_ns or 0,
+            # read before the first edge and after the last, so of a little more than the window
+            "cap_ns": min(cap_ns or 0, round(1e9 * (span.end_s - span.start_s))),
             "thermal_delta": thermal or 0,
             "reasons": _shares(seen["reasons"]),
             "processes": max(0, board.compute_processes() - self._own_processes),
