@@ -1,5 +1,7 @@
 """The order of a real GPU's points: each once, pairs mixed, auto at regular places."""
 
+from itertools import pairwise
+
 import pytest
 
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
@@ -18,7 +20,7 @@ def test_every_pair_is_measured_once_and_auto_as_often_as_asked():
 def test_auto_is_first_last_and_evenly_between():
     places = [place for place, (pair, _) in enumerate(points(PAIRS, 10, 1)) if pair == BASELINE]
     assert places[0] == 0 and places[-1] == len(PAIRS) + 10 - 2
-    gaps = [after - before for before, after in zip(places, places[1:])]
+    gaps = [after - before for before, after in pairwise(places)]
     assert max(gaps) - min(gaps) <= 1
     assert [repeat for pair, repeat in points(PAIRS, 10, 1) if pair == BASELINE] == list(range(10))
 

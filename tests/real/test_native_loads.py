@@ -24,12 +24,12 @@ class Cuda:
     def __init__(self, room=100, uuid=UUID):
         self.room, self.uuid, self.arenas = room, uuid, []
 
-    def Device(self, index):  # noqa: N802 - the extension's name
+    def Device(self, index):
         assert index == 0
         info = {"uuid": self.uuid, "runtime": 13000, "cublaslt": 130000, "sm_count": 132, "threads_per_sm": 2048}
         return SimpleNamespace(info=lambda: info)
 
-    def Arena(self, device):  # noqa: N802
+    def Arena(self, device):
         self.arenas.append([])
         return self.arenas[-1]
 
