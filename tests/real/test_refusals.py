@@ -62,6 +62,19 @@ def test_an_unfit_gpu_is_refused_with_the_remedy(lab, knobs, named):
     assert untouched(made)
 
 
+def test_a_mig_slice_that_cuda_is_confined_to_is_refused(lab):
+    lab().refused("MIG is on", environment={"CUDA_VISIBLE_DEVICES": "MIG-0123"})
+
+
+def test_a_refused_configuration_leaves_no_trace(lab):
+    made = lab()
+    code = "from kernel_dvfs.study import load, plan\n"
+    code += "plan(load('config.yaml') | {'gpu': 'nvml', 'slack_percent': 1e-9}, 'r')"
+    made.measure()
+    done = made.python(code)
+    assert "at most six decimals" in done.stderr and not (made.folder / "r").exists()
+
+
 def test_a_core_only_sweep_is_possible_where_memory_cannot_be_locked(lab):
     made = lab(fail="nvmlDeviceSetMemoryLockedClocks:3")
     made.refused("mem_mhz: []")

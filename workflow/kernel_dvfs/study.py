@@ -233,9 +233,9 @@ def _simulated(config: dict, results: str) -> Study:
 
 def _real(config: dict, results: str) -> Study:
     """A study of a real GPU. What needs clocks to be set is left out where they are not ours to set."""
-    from kernel_dvfs.gpu.nvml.known import known_facts
+    from kernel_dvfs.gpu.nvml.known import keep, known_facts
 
-    facts = known_facts(config["gpu"].partition(":")[2], results)
+    known = facts = known_facts(config["gpu"].partition(":")[2], results)
     slug, mode = facts["slug"], config["clocks"]
     if config["grid"]["mem_mhz"] == []:
         # what the study does not lock need not be lockable
@@ -263,6 +263,8 @@ def _real(config: dict, results: str) -> Study:
         )
 
     granularities = [] if mode == "auto-only" else ["pass", "kernel"]
+    schedules = schedule_names(granularities, config["slack_percent"], _weights(config, "nvml"))
+    keep(known, results)
     return Study(
         kind="nvml",
         gpu=slug,
@@ -275,7 +277,7 @@ def _real(config: dict, results: str) -> Study:
         pairs=pairs,
         omitted=omitted,
         points=order.points(pairs, config["auto_repeats"], config["seed"]),
-        schedules=schedule_names(granularities, config["slack_percent"], _weights(config, "nvml")),
+        schedules=schedules,
         variants={
             name: Variant(stored(options, rows), study, value, [row.id for row in rows])
             for name, (study, value, options, rows) in worked_out.items()

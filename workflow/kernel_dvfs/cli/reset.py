@@ -10,16 +10,18 @@ from kernel_dvfs.gpu.nvml.restore import reset
 
 def add_arguments(parser) -> None:
     parser.epilog = "example: kernel-dvfs reset --all; in the epilog of a batch system: kernel-dvfs reset --all --stale"
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--uuid", metavar="UUID", help="one GPU")
     which.add_argument("--all", action="store_true", help="every GPU")
-    parser.add_argument("--stale", action="store_true", help="only where a killed run has left a lease behind")
+    parser.add_argument("--stale", action="store_true", help="only where a killed run has left a lease behind (all)")
     parser.add_argument("--force", action="store_true", help="also where another run holds the GPU")
 
 
 def run(options) -> None:
+    if not (options.uuid or options.all or options.stale):
+        raise InputError("reset: which GPU? --uuid UUID, --all, or --stale for those that a killed run has left locked")
     if options.stale:
-        wanted = [uuid for uuid in left_behind() if options.all or uuid == options.uuid]
+        wanted = [uuid for uuid in left_behind() if options.uuid in (None, uuid)]
         if not wanted:
             print("no lease is left behind: nothing to reset")
             return

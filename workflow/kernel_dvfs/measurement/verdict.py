@@ -2,6 +2,9 @@
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE
 
+# points that say nothing about their clocks: kept, shown, and left out wherever something is worked out
+UNUSABLE = ("disturbed", "counter")
+
 # a clock is reached if it is within 15 MHz or 1 % of the request
 _REACHED_MHZ = 15
 _REACHED_SHARE = 0.01

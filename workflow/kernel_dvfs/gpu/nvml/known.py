@@ -15,7 +15,7 @@ _FILE = "gpu.json"
 def known_facts(which: str, results: str) -> dict:
     """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError.
 
-    Kept in the GPU's results folder; a UUID is looked up there where there is no driver.
+    Where there is no driver, a UUID is looked up in the results folders (see `keep`).
     """
     try:
         with Library() as nvml:
@@ -27,7 +27,11 @@ def known_facts(which: str, results: str) -> dict:
                 return kept
         raise
     found["slug"] = slug(found)
+    return found
+
+
+def keep(found: dict, results: str) -> None:
+    """Leave the facts in the GPU's results folder."""
     path = Path(results, found["slug"], _FILE)
     if not path.is_file() or read_json(path) != found:
         write_json(path, found)
-    return found

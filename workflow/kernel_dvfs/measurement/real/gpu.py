@@ -94,6 +94,7 @@ class RealGpu:
         board = self._board
         self._samples = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
         before_c, before = board.temperature_c(), board.throttled()
+        self._feed()
         if number == 0:
             self._start_c = before_c
         self._sample()
@@ -219,6 +220,7 @@ class RealGpu:
 
     def _sample(self) -> None:
         if self._samples is not None:
+            self._feed()  # three calls of the driver take a while
             self._samples["reasons"].append(self._board.event_reasons())
             self._samples["sm_mhz"].append(self._board.sm_mhz())
             self._samples["mem_mhz"].append(self._board.mem_mhz())
