@@ -189,11 +189,13 @@ class RealGpu:
 
     def release(self) -> None:
         """Nothing locked. Raises restore.NotRestored."""
-        self.stop()
-        if self._settings["clocks"] == "lock" and self._pair != BASELINE:
-            self._pair = None
-            self._guard.reset()
-            self._pair = BASELINE
+        try:
+            self.stop()
+        finally:
+            if self._settings["clocks"] == "lock" and self._pair != BASELINE:
+                self._pair = None
+                self._guard.reset()
+                self._pair = BASELINE
 
     def _ranges(self, pair) -> tuple:
         """([min, max], [min, max]) of core and memory; None where it is left to the governor."""

@@ -11,10 +11,8 @@ import socket
 import time
 from contextlib import suppress
 
-from kernel_dvfs.errors import CounterFault, InputError, lines
+from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import parse
-from kernel_dvfs.gpu.nvml.errors import NvmlError
-from kernel_dvfs.gpu.nvml.restore import NotRestored
 from kernel_dvfs.measurement import target
 from kernel_dvfs.measurement.real.address import socket_path
 from kernel_dvfs.measurement.real.gpu import Unwanted
@@ -24,8 +22,6 @@ from kernel_dvfs.measurement.setup import read
 REST_AFTER_S = 3.0
 END_AFTER_S = 60.0
 STALE = "stale"
-# after these the GPU or the right to it is in doubt: the session ends
-_FATAL = (NvmlError, NotRestored, CounterFault)
 _LOOK_EVERY_S = 0.1
 
 
@@ -92,7 +88,8 @@ class Server:
             os.unlink(self._path)
 
     def _answer(self, session: Session) -> bool:
-        """Answer one client; whether to go on."""
+        """Answer one client; whether to go on. Any error ends the session: a new one starts from a GPU that is known
+        to be sound, and the client is told after all has been restored."""
         request = self._read()
         if request is None:
             return True
@@ -105,11 +102,6 @@ class Server:
             answer = _measured(session, setup, request)
         except Unwanted:
             self._close()
-            return True
-        except _FATAL:
-            raise
-        except (InputError, ExceptionGroup) as error:
-            self._reply({"errors": lines(error)})
             return True
         self._reply(answer)
         return True
