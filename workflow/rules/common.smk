@@ -38,6 +38,8 @@ REPEATS = config["validation_repeats"]
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
 # what a measurement of a real GPU depends on beside its setup: the kernels
 KERNELS = loads.source() if REAL else []
+if KERNELS == loads.NATIVE:
+    config["native"]["cuda"] = "on"
 
 
 def start():
