@@ -177,6 +177,18 @@ def test_external_clocks_are_asked_of_the_batch_system(real):
     assert "rule validate" not in said, "comparisons switch clocks within a job"
 
 
+def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(real):
+    shutil.rmtree(real.directory / "results")
+    real.boards.set(deny=1)
+    done = real.run("all", config=["clocks=external"])
+    assert "trusts the batch system to have set its clocks" in done.stdout
+    verdicts = {(record["request"]["mem_mhz"], record["verdict"]) for record in real.records()}
+    assert (2201, "not_reached") in verdicts and (2201, "ok") not in verdicts
+    made = {path.stem for path in (real.directory / FOLDER / "tables").iterdir()}
+    assert "strategies" in made and "validation" not in made
+    assert real.boards.get("sets") == "0"
+
+
 def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(real):
     shutil.rmtree(real.directory / "results")
     words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL, "--", "profile"]
