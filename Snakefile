@@ -24,6 +24,14 @@ onstart:
     start()
 
 
+onsuccess:
+    finish()
+
+
+onerror:
+    finish()
+
+
 rule all:
     default_target: True
     input:

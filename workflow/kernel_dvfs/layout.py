@@ -2,6 +2,7 @@
 
 # tables/<name>.<format>
 TABLE_FORMATS = {
+    "baseline": ("csv", "md"),
     "kernel_clocks": ("csv", "md", "tex"),
     "strategies": ("csv", "md", "tex"),
     "relaxed": ("csv",),
