@@ -3,8 +3,8 @@
 CPU seconds of one process each, whole frontier, imports not timed; of lowtime the solver alone counts, of ours all.
 Needs a Python with lowtime (a benchmark dependency):
 
-    python -m venv /tmp/lowtime && /tmp/lowtime/bin/pip install lowtime==0.3.0
-    PYTHONPATH=workflow python benchmarks/pipeline_frontier.py STAGES.csv --lowtime-python /tmp/lowtime/bin/python
+    python -m venv lowtime && lowtime/bin/pip install lowtime==0.3.0
+    PYTHONPATH=workflow python benchmarks/pipeline_frontier.py STAGES.csv --lowtime-python lowtime/bin/python
 
 STAGES.csv: stages in the layout of the Perseus artifact (stage, instruction, frequency, time, energy of one GPU), in
 the artifact's own scale: lowtime's unit of time is 0.001 s.

@@ -69,3 +69,11 @@ def test_a_given_profile_must_come_with_its_blocking_power(planned, tmp_path):
     (tmp_path / "mine.csv").write_text("")
     with pytest.raises(InputError, match="blocking_w = null: a given profile does not say it"):
         planned(profile=str(tmp_path / "mine.csv"))
+
+
+def test_a_kernel_profile_is_not_scaled(planned, tmp_path):
+    (tmp_path / "profile.parquet").write_text("")
+    given = {"profile": str(tmp_path / "profile.parquet"), "blocking_w": 80}
+    assert planned(**given).levels
+    with pytest.raises(InputError, match="in full scale; allowed: 1"):
+        planned(**given, scale_energy=8)

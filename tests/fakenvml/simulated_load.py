@@ -124,6 +124,7 @@ class _Steady:
             self.feed()
             self._loads.sleep(min(left_s, 0.05))
         self.feed()
+        self._trace = self._trace[-1:]  # what ran is forgotten
 
     def between(self, start_s, end_s):
         self.feed()

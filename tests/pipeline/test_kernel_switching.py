@@ -48,6 +48,17 @@ def test_slower_changes_leave_less_and_never_less_than_one_clock(kernels):
         assert costs[-2] == pytest.approx(costs[-1], abs=tolerance)
 
 
+def test_changes_that_take_no_time_leave_nearly_all_that_kernels_add(kernels):
+    best, passes = kernel_level(kernels, STAGES, BLOCKING_W), pass_level(kernels, STAGES)
+    free = switched_kernel_level(kernels, STAGES, BLOCKING_W, 1e-12)
+    for key in launches(kernels, STAGES):
+        settings = [each.of(*key) for each in (best, free, passes)]
+        curves = [curve_of(options_of(own.time_s, own.energy_j, BLOCKING_W)) for own in settings]
+        times = np.linspace(max(curve.ticks[0] for curve in curves), min(curve.ticks[-1] for curve in curves), 50)
+        least, found, one = (np.interp(times, curve.ticks, curve.cost_j) for curve in curves)
+        assert (found - least).max() <= 0.1 * (one - least).max(), key
+
+
 def test_an_option_counts_its_changes(kernels):
     latency_s = 1e-5
     made = switched_kernel_level(kernels, STAGES, BLOCKING_W, latency_s)

@@ -44,7 +44,9 @@ def test_without_a_straggler_the_bound_saves_most_and_nothing_of_ours_is_late(st
 def test_the_papers_rows_stand_beside_ours_and_are_marked(study):
     frame = no_straggler.make(study)
     theirs = frame[frame.source == paper.SOURCE]
-    assert len(theirs) == 3 * len(paper.NO_STRAGGLER) == 30
+    assert len(theirs) == 2 * len(paper.NO_STRAGGLER) == 20
+    derived = frame[frame.source == paper.DERIVED]
+    assert len(derived) == 10 and derived.method.str.startswith("Zeus").all()
     row = theirs[
         (theirs.method == "Perseus") & theirs.workload.str.contains("A40") & theirs.workload.str.contains("T5")
     ]

@@ -55,6 +55,8 @@ def test_a_profile_is_read_back_as_it_was_written(tmp_path):
         (OURS + ROWS.replace("backward", ""), "line 4, column instruction: empty"),
         (OURS + ROWS + "0,forward,700,,0.8,70\n", "line 5: stage 0 forward at these clocks stands there twice"),
         (OURS + ROWS.replace(",100\n", "\n"), "line 2: 5 cells under 6 columns"),
+        (OURS + ROWS.replace("0,backward", "999999999,backward"), "stage 1 is missing, there is a stage 999999999"),
+        (OURS + ROWS.replace("0,", "1,"), "stage 0 is missing"),
         (OURS, "no rows under the header"),
         ("", "column stage, instruction, core_mhz, time_s, energy_j missing"),
         (OURS.replace("energy_j", "joule") + ROWS, "column energy_j missing"),

@@ -152,6 +152,50 @@ def test_one_bad_control_does_not_stop_the_other_from_being_restored(lab):
     assert made.restored(0.1)
 
 
+@pytest.mark.parametrize("when", ["a clock is set", "clocks are given back"])
+def test_an_interrupt_at_the_worst_moment_leaves_nothing_locked(lab, when):
+    """Ctrl-C between a call and the note that it was made, or in the middle of the restoring."""
+    made = lab(time="real")
+    at = {
+        "a clock is set": """
+set_it = control.board.lock_core
+def interrupted(*clocks):
+    set_it(*clocks)
+    raise KeyboardInterrupt
+control.board.lock_core, control._touched = interrupted, False
+try: control.lock_core(345, 1200)
+except KeyboardInterrupt: control.__exit__(None, None, None)
+""",
+        "clocks are given back": """
+def interrupted(): raise KeyboardInterrupt
+control.board.reset_mem = interrupted
+control.__exit__(None, None, None)
+""",
+    }[when]
+    process = script(made, at)
+    process.communicate(timeout=30)
+    assert made.restored(seconds=5)
+
+
+def test_a_guard_that_sets_no_clocks_refuses_to(lab):
+    made = lab(time="real")
+    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code += f"with Guard({made.boards.uuid!r}, sets_clocks=False) as guard: guard.lock_core(345, 900)"
+    done = made.python(code)
+    assert "its clocks are not ours to set" in done.stderr
+    assert made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+def test_a_killed_run_that_set_no_clocks_does_not_stop_the_next_one_without_rights(lab):
+    made = lab(time="real", deny=1)
+    code = "import os\nfrom kernel_dvfs.gpu.nvml.guard import Guard\n"
+    enter = f"Guard({made.boards.uuid!r}, sets_clocks=False).__enter__()"
+    made.python(f"{code}guard = {enter}; os._exit(9)")
+    assert made.lease.exists()
+    done = made.python(f"{code}{enter}")
+    assert done.returncode == 0 and not done.stderr
+
+
 def test_a_gpu_that_rests_is_not_left_locked(lab):
     made = lab()
     made.measure()

@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.lease import Lease, left_behind
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease, left_behind
 from kernel_dvfs.gpu.nvml.lock_folder import VARIABLE
 
 NOBODY = 65534
@@ -58,6 +58,17 @@ def test_a_lease_without_its_lock_is_stale_and_says_whose_it_was(folder):
     second.take()
     assert f"process {os.getpid()}" in second.stale.owner and "(1500-2201)" in second.stale.owner
     assert not second.stale.rebooted
+    second.release()
+
+
+def test_a_run_that_sets_no_clocks_leaves_nothing_to_restore(folder):
+    first = Lease("GPU-1")
+    first.take()
+    first.write(NO_CLOCKS)
+    first.close()
+    second = Lease("GPU-1")
+    second.take()
+    assert second.stale is None
     second.release()
 
 

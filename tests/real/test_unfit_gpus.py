@@ -62,6 +62,15 @@ def test_an_unfit_gpu_is_refused_with_the_remedy(lab, knobs, named):
     assert untouched(made)
 
 
+def test_where_the_driver_lists_no_clocks_auto_can_still_be_planned(lab):
+    made = lab(fail="nvmlDeviceGetSupportedMemoryClocks:3")
+    made.refused("lists no clocks", "clocks: auto-only")
+    assert "the driver lists none" in made.command("devices").stdout
+    code = "from kernel_dvfs.study import load, plan\nstudy = plan(load('config.yaml') | {'gpu': 'nvml', 'clocks': "
+    done = made.python(f"{code}'auto-only'}}, 'r')\nprint(*map(tuple, study.pairs))")
+    assert done.stdout == "('auto', 'auto')\n", done.stderr
+
+
 def test_a_mig_slice_that_cuda_is_confined_to_is_refused(lab):
     lab().refused("MIG is on", environment={"CUDA_VISIBLE_DEVICES": "MIG-0123"})
 

@@ -242,6 +242,8 @@ def _real(config: dict, results: str) -> Study:
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     if mode == "auto-only":
         pairs, omitted = [BASELINE], []
+    elif not facts["clocks"]["core_mhz"]["listed"]:
+        raise InputError("the driver lists no clocks for this GPU; measure it with clocks: auto-only")
     else:
         pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
         if not facts["clocks"]["mem_mhz"]:

@@ -55,18 +55,19 @@ def _given(asked: dict, results: str) -> PipelinePlan:
         raise InputError(f"profile = '{path}': no such file; allowed: a CSV of stages or a kernel profile (.parquet)")
     if asked["blocking_w"] is None:
         raise InputError("blocking_w = null: a given profile does not say it; allowed: W that one waiting GPU draws")
+    levels = path.suffix == ".parquet"
+    if levels:
+        _unscaled(asked, "stages of a kernel profile")
     # the same name with other scales is another study
     scales = [asked["scale_time"], asked["scale_energy"], asked["blocking_w"]]
     name = f"{path.stem}-{_shape(asked)}"
     folder = f"{results}/pipeline/table-{path.stem}/{_shape(asked)}-{_digest(scales)}"
     options = _options(asked, name, asked["blocking_w"])
-    levels = path.suffix == ".parquet"
     return PipelinePlan(folder, str(path), None, [], options, asked["scale_time"], asked["scale_energy"], levels)
 
 
 def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
-    if (asked["scale_time"], asked["scale_energy"]) != (1, 1):
-        raise InputError("scale_time, scale_energy: stages of simulated kernels are in full scale; allowed: 1")
+    _unscaled(asked, "stages of simulated kernels")
     own = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
     grid = {"core_mhz": {"step": asked["core_step_mhz"]}, "mem_mhz": "all", "auto": False}
     study = plan(config | own | _ALONE | {"grid": grid, "gpu_overrides": {}}, f"{results}/pipeline")
@@ -76,6 +77,11 @@ def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
     options = _options(asked, f"{study.workload}-{_shape(asked)}", blocking_w)
     folder = f"{study.folder}/{_shape(asked)}"
     return PipelinePlan(folder, f"{study.folder}/kernels.parquet", study.setup, study.pairs, options, 1, 1, True)
+
+
+def _unscaled(asked: dict, what: str) -> None:
+    if (asked["scale_time"], asked["scale_energy"]) != (1, 1):
+        raise InputError(f"scale_time, scale_energy: {what} are in full scale; allowed: 1")
 
 
 def waiting_w(spec: dict) -> float:

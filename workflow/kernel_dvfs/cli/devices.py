@@ -45,13 +45,16 @@ def _describe(nvml, index: int, board, config: str):
     except InputError as error:
         yield f"   cannot be measured: {error}"
         return
-    cores = next(reversed(known["clocks"]["core_mhz"]["listed"].values()))
+    cores = next(reversed(known["clocks"]["core_mhz"]["listed"].values()), [])
     mems = known["clocks"]["mem_mhz"]
     ecc = {True: "on", False: "off", None: "none"}[known["ecc"]]
     limit_w = "unknown" if known["power_limit_mw"] is None else f"{known['power_limit_mw'] / 1000:g} W"
     yield f"   driver {known['driver']}, PCI {known['pci_bus_id']}, power limit {limit_w}, ECC {ecc}"
-    yield f"   core clocks: {cores[0]} to {cores[-1]} MHz ({len(cores)}), can be locked"
-    yield f"   memory clocks: {', '.join(map(str, mems))} MHz, can be locked" if mems else "   memory clock: fixed"
+    if cores:
+        yield f"   core clocks: {cores[0]} to {cores[-1]} MHz ({len(cores)}), can be locked"
+        yield f"   memory clocks: {', '.join(map(str, mems))} MHz, can be locked" if mems else "   memory clock: fixed"
+    else:
+        yield "   clocks: the driver lists none, so none can be locked: measure it with clocks: auto-only"
     yield f"   energy counter: {_counter(board)} (of the {known['energy_scope']})"
     allowed, why = may_set_clocks()
     yield f"   permission to lock clocks: {'yes' if allowed else 'no'}, {why}"
@@ -65,7 +68,7 @@ def _describe(nvml, index: int, board, config: str):
             yield f"   left behind by {stale.owner}: the next run resets it, or kernel-dvfs reset --uuid {board.uuid}"
     except InputError as error:
         yield f"   {error}"
-    yield from _study(board.uuid, config, allowed)
+    yield from _study(board.uuid, config, allowed and bool(cores))
 
 
 def _counter(board) -> str:

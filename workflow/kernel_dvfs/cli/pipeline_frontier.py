@@ -7,7 +7,8 @@ from kernel_dvfs.cli import pipeline_options
 
 def add_arguments(parser) -> None:
     parser.epilog = (
-        "example: kernel-dvfs pipeline-frontier stages.csv --microbatches 12 --blocking-w 669 -o frontier.csv"
+        "example: kernel-dvfs pipeline-frontier stages.csv --scale-energy 8 --blocking-w 669 --microbatches 12 "
+        "-o frontier.csv"
     )
     pipeline_options.add_arguments(parser)
     parser.add_argument("-o", "--output", required=True, metavar="F.csv")

@@ -7,7 +7,8 @@ from kernel_dvfs.cli import pipeline_options
 
 def add_arguments(parser) -> None:
     parser.epilog = (
-        "example: kernel-dvfs pipeline-plan stages.csv --microbatches 12 --blocking-w 669 --time 28.4 -o plan.json"
+        "example: kernel-dvfs pipeline-plan stages.csv --scale-energy 8 --blocking-w 669 --microbatches 12 --time 28.4 "
+        "-o plan.json"
     )
     pipeline_options.add_arguments(parser)
     asked = parser.add_mutually_exclusive_group(required=True)

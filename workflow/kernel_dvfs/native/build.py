@@ -44,7 +44,7 @@ def build(source_dir, out_dir, backend, mode="auto", say=None) -> dict:
     if not (source_dir / "CMakeLists.txt").is_file():
         raise InputError(f"native build: no CMakeLists.txt in {source_dir}: give the folder by --native-dir")
     target = out_dir / backend
-    with _workplace(target) as work:
+    with _work_folder(target) as work:
         if mode == "off":
             return _unavailable(backend, work, target, f"switched off by --{backend} off")
         try:
@@ -115,7 +115,7 @@ def _install(new, record, target) -> None:
 
 
 @contextmanager
-def _workplace(target):
+def _work_folder(target):
     """A free path beside `target` (so that renames stay in one file system), held against a second build of it.
     What a killed build left there is cleared."""
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 
 from kernel_dvfs.errors import InputError
@@ -16,7 +19,7 @@ def fixed(planner: Planner, rows: dict, kind: str) -> Plan:
     for key in planner.options:
         own, row = planner.profile.of(*key), rows[key]
         ticks[key] = int(duration_ticks(own.time_s[row]))
-        cost[key] = float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
+        cost[key] = _cost_j(planner, key, row)
         parts[key] = (Part(*own.clocks(row), 1.0, None),)
     durations = [ticks[key] for key in planner.keys]
     finish = planner.graph.finish_ticks(durations)
@@ -56,23 +59,30 @@ def uniform(planner: Planner, limit_ticks: int) -> Plan:
 
 
 def per_stage(planner: Planner, limit_ticks: int) -> Plan:
-    """One clock pair per stage that keeps the limit: from all-max, the step that saves most while one fits.
+    """One clock pair per stage that keeps the limit: from all-max, the step that saves most while one fits; or one
+    pair for all stages, where that is cheaper.
 
     Raises InputError where a stage's instructions share no clock.
     """
-    best = all_max(planner)
+    best = replace(all_max(planner), kind="per-stage clock")
     by_stage, chosen = {}, {}
     for operation in planner.graph.operations:
         by_stage.setdefault(operation.stage, set()).add((operation.virtual_stage, operation.instruction))
     tables = {key: _rows_by_clock(planner, key) for key in planner.options}
-    clocks = {}
+    clocks, counts = {}, Counter(planner.keys)
     for stage, keys in by_stage.items():
         shared = set.intersection(*(set(tables[key]) for key in keys))
         if not shared:
             raise InputError(
                 f"{planner.profile.name}: the instructions of stage {stage} share no clock; profile them alike"
             )
-        clocks[stage] = sorted(shared, reverse=True)
+        # a step always saves: pairs that cost more than a higher one are left out
+        clocks[stage], least = [], np.inf
+        for pair in sorted(shared, reverse=True):
+            cost = sum(counts[key] * _cost_j(planner, key, tables[key][pair]) for key in keys)
+            if cost < least:
+                clocks[stage].append(pair)
+                least = cost
         chosen[stage] = 0
 
     def plan_of(positions):
@@ -84,11 +94,16 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
         within = [(plan_of(step), step) for step in steps]
         within = [(plan, step) for plan, step in within if plan.time_ticks <= limit_ticks]
         if not within:
-            return best
-        plan, step = min(within, key=lambda pair: pair[0].energy_j(limit_ticks))
-        if plan.cost_j >= best.cost_j:
-            return best
-        best, chosen = plan, step
+            break
+        best, chosen = min(within, key=lambda pair: pair[0].cost_j)
+    same = replace(uniform(planner, limit_ticks), kind=best.kind)
+    return same if same.time_ticks <= limit_ticks and same.cost_j < best.cost_j else best
+
+
+def _cost_j(planner: Planner, key: tuple, row: int) -> float:
+    """Effective energy of an instruction at a row of its settings."""
+    own = planner.profile.of(*key)
+    return float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
 
 
 def _rows_by_clock(planner: Planner, key: tuple) -> dict:

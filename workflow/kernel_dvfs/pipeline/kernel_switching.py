@@ -12,11 +12,12 @@ import math
 
 import numpy as np
 
+from kernel_dvfs.choice.dominance import lower_hull, pareto
 from kernel_dvfs.pipeline.stage_profile import Settings, StageProfile
 from kernel_dvfs.pipeline.stages_from_kernels import Kernels, launches
 
-# prices of time as shares of the dearest: from all that time is worth to almost nothing
-_PRICES = np.geomspace(1.0, 1e-3, 40)
+# prices of time that are tried per operation: as many, at even ranks among those of its kernels' hulls
+_PRICES = 40
 
 
 def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, latency_s: float) -> StageProfile:
@@ -28,9 +29,7 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
         cost = np.array([kernels.energy_j[name] for name in names]) - blocking_w * time_s
         rows = np.arange(len(names))
         choices = {(pair,) * len(names) for pair in range(len(kernels.pairs))}
-        total_t, total_c = time_s.sum(axis=0), cost.sum(axis=0)
-        dearest_w = (total_c.max() - total_c.min()) / max(np.diff(np.unique(total_t)).min(), 1e-4 * total_t.min())
-        choices |= {tuple(cheapest(cost + x * time_s, x * latency_s)) for x in dearest_w * _PRICES}
+        choices |= {tuple(cheapest(cost + x * time_s, x * latency_s)) for x in _prices(time_s, cost)}
         ordered = np.array(sorted(choices))
         changes = np.count_nonzero(np.diff(ordered, axis=1), axis=1)
         taken_s = np.array([time_s[rows, choice].sum() for choice in ordered]) + latency_s * changes
@@ -39,6 +38,17 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
         made[key] = Settings(nothing, nothing, taken_s, spent + blocking_w * taken_s, [kernels.source] * len(ordered))
         clocks[key] = _LaunchClocks(kernels.pairs, names, ordered)
     return StageProfile(made, f"{kernels.source}, {stages} stages, kernel level, changes take {latency_s:g} s", clocks)
+
+
+def _prices(time_s: np.ndarray, cost: np.ndarray) -> np.ndarray:
+    """Prices of time (W) among those of all segments of the launches' hulls; none where no launch has a choice."""
+    found = []
+    for own_t, own_c in zip(time_s, cost):
+        keep = pareto(own_t, own_c, np.arange(len(own_t)))
+        hull = keep[lower_hull(own_t[keep], own_c[keep])]
+        found.append(-np.diff(own_c[hull]) / np.diff(own_t[hull]))
+    prices = np.concatenate(found)
+    return np.quantile(prices, np.linspace(0, 1, _PRICES)) if len(prices) else prices
 
 
 def sequence(own: list) -> list:

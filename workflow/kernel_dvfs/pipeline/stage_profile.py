@@ -106,6 +106,10 @@ def read_stage_profile(path, scale_time: float = 1.0, scale_energy: float = 1.0,
         own[clocks] = (time_s * scale_time, energy_j * scale_energy, source)
     if not found:
         raise InputError(f"{path}: no rows under the header; profile at least one stage")
+    stages = {stage for stage, _ in found}
+    absent = next(stage for stage in range(len(stages) + 1) if stage not in stages)
+    if absent < max(stages):
+        raise InputError(f"{path}: stage {absent} is missing, there is a stage {max(stages)}; number them from 0")
     return StageProfile({key: _settings(own) for key, own in sorted(found.items())}, name or str(path))
 
 

@@ -36,9 +36,8 @@ def facts(nvml, board) -> dict:
 
 
 def clocks(supported_mhz: dict, mem_lock: bool) -> dict:
-    """The clocks group of a setup (gpu.clocks): mem_mhz is empty where memory clocks cannot be locked."""
-    if not supported_mhz:
-        raise InputError("the driver lists no clocks for this GPU; measure it with clocks: auto-only")
+    """The clocks group of a setup (gpu.clocks): mem_mhz is empty where memory clocks cannot be locked, and all is
+    empty where the driver lists no clocks."""
     return {
         "core_mhz": {"listed": {str(mem): cores for mem, cores in supported_mhz.items()}},
         "mem_mhz": list(supported_mhz) if mem_lock else [],

@@ -5,10 +5,11 @@ To be entered before NVML and CUDA are opened by this process.
 
 import sys
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.nvml.errors import Denied, Unsupported
 from kernel_dvfs.gpu.nvml.janitor import Janitor
-from kernel_dvfs.gpu.nvml.lease import Lease
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.gpu.nvml.restore import NotRestored, leave_as_configured, reset
 
@@ -47,7 +48,7 @@ class Guard:
             self.board = Board(self.nvml, self._lease.uuid)
             self._sweep()
             # not earlier: until it is swept, a stale lease has to stay what it is
-            self.announce("nothing yet")
+            self.announce("nothing yet" if self._sets_clocks else NO_CLOCKS)
         except BaseException:
             self._leave(restored=self._lease.stale is None)
             raise
@@ -74,22 +75,23 @@ class Guard:
         reset(self.board)
 
     def _touch(self, control, *clocks_mhz) -> None:
+        if not self._sets_clocks:
+            raise InputError(f"GPU {self._lease.uuid}: its clocks are not ours to set; configure clocks: lock")
+        # before the call: whatever interrupts it, or comes just after it, finds that there is something to restore
+        before, self._touched = self._touched, True
         try:
             control(*clocks_mhz)
         except (Denied, Unsupported):
-            raise  # nothing has changed
-        except BaseException:
-            self._touched = True
+            self._touched = before  # nothing has changed
             raise
-        self._touched = True
 
     def __exit__(self, kind, error, trace) -> None:
-        restored = True
+        restored = not self._touched
         try:
             if self._touched:
                 leave_as_configured(self.board, self._after)
+                restored = True
         except NotRestored as failed:
-            restored = False
             if error is not None:
                 raise NotRestored(failed.message, [*failed.exceptions, _as_exception(error)]) from error
             raise

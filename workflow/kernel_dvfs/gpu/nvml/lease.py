@@ -20,6 +20,8 @@ from kernel_dvfs.gpu.nvml import lock_folder
 from kernel_dvfs.tuples import named
 
 SCHEMA = "kernel-dvfs/lease/1"
+# `requested` of a run that sets none: killed, it leaves nothing to restore
+NO_CLOCKS = "no clocks, only measured"
 _FIELDS = {
     "schema": str,
     "uuid": str,
@@ -215,6 +217,8 @@ def _stale(text: str):
         content = parse(text)
     except InputError:
         return Stale("a run whose lease cannot be read", False)
+    if content["requested"] == NO_CLOCKS:
+        return None
     return Stale(
         f"process {content['pid']} of {content['user']} ({content['requested']})", content["boot_id"] != boot_id()
     )

@@ -13,6 +13,8 @@ _SETTLE_LIMIT_S = 5.0
 _SAME_SHARE = 0.005
 _EVENT_BITS = (0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100)
 _HEAT_STEP_S = 1.0
+_FEED_EVERY_S = 0.01
+_SHORT_S = 0.1
 # runs of a load that a stretch of time must hold to say how long one takes
 _LEAST_RUNS = 6
 
@@ -94,6 +96,9 @@ class RealGpu:
         board = self._board
         self._samples = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
         before_c, before = board.temperature_c(), board.throttled()
+        if load.run_s < _SHORT_S:
+            # forget what ran before, so that there is room for all batches of the window; long ones need none
+            self._steady.run_for(0)
         self._feed()
         if number == 0:
             self._start_c = before_c
@@ -208,11 +213,12 @@ class RealGpu:
     # --- while a load runs --------------------------------------------------------------------------------------------
 
     def _run(self, seconds: float) -> None:
-        # in slices, so that nobody waits for a point that is not wanted any more
+        # not Steady.run_for, which forgets what ran: the clocks are asked for afterwards
         end_s = self._loads.now_s() + seconds
         while (left_s := end_s - self._loads.now_s()) > 0:
-            self._steady.run_for(min(left_s, 1.0))
             self._feed()
+            self._loads.sleep(min(left_s, _FEED_EVERY_S))
+        self._feed()
 
     def _feed(self) -> None:
         if not self._is_wanted():

@@ -1,10 +1,12 @@
-"""Figures printed by the Perseus paper (Chung et al., SOSP 2024) and its artifact, as data. Nothing here is ours.
+"""Figures of the Perseus paper (Chung et al., SOSP 2024) and its artifact, as data. No measurement here is ours.
 
 Tables 3 and 4 are measured on testbeds that nobody can emulate from clocks alone, so they stand beside ours as "paper".
 Table 6 and Figure 7 are emulations from measured stage profiles.
 """
 
 SOURCE = "paper (SOSP'24)"
+# computed from the raw measurements of its artifact, not printed by it
+DERIVED = "paper's artifact"
 
 # Table 3: (GPUs, model, Perseus and EnvPipe: energy reduction and slowdown in percent, base time s, base energy J)
 NO_STRAGGLER = (

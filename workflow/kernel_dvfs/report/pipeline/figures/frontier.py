@@ -41,6 +41,8 @@ def draw(study) -> p9.ggplot:
             nudge_y=0.003,
         )
         + p9.scale_color_manual(style.SERIES[:2])
+        # room for the topmost name
+        + p9.scale_y_continuous(expand=(0.05, 0, 0.12, 0))
         + p9.scale_shape_manual(("o", "^"))
         + p9.labs(
             title="Time-energy frontier of an iteration",

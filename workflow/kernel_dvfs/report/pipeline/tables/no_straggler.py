@@ -17,9 +17,14 @@ def make(study) -> pd.DataFrame:
         for method in [each for each in ORDER if each in found]:
             rows.append(_row("ours", study["name"], microbatches, method, found[method], base.time_s, base.energy_j()))
     for zeus, (gpus, model, perseus, envpipe, time_s, energy_j) in zip(paper.ZEUS_PER_STAGE, paper.NO_STRAGGLER):
-        for method, figures in (("Perseus", perseus), ("EnvPipe", envpipe), ("Zeus per stage, least energy", zeus)):
+        theirs = (
+            (paper.SOURCE, "Perseus", perseus),
+            (paper.SOURCE, "EnvPipe", envpipe),
+            (paper.DERIVED, "Zeus per stage, least energy", zeus),
+        )
+        for source, method, figures in theirs:
             microbatches = int(model.rpartition("x")[2].rstrip(")"))
-            rows.append(_row(paper.SOURCE, f"{model}, {gpus}", microbatches, method, figures, time_s, float(energy_j)))
+            rows.append(_row(source, f"{model}, {gpus}", microbatches, method, figures, time_s, float(energy_j)))
     return pd.DataFrame(rows)
 
 

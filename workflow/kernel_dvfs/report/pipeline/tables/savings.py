@@ -3,6 +3,7 @@
 from kernel_dvfs.pipeline.baselines import per_stage, uniform
 from kernel_dvfs.pipeline.planner import ONE_CLOCK, SPLIT
 from kernel_dvfs.pipeline.study import cheapest_within, published_base
+from kernel_dvfs.pipeline.ticks import TICKS_PER_S
 
 BOUND, PUBLISHED, REALISED = "bound", "published, as promised", "published, as run"
 ORDER = ("uniform clock", "per-stage clock", PUBLISHED, REALISED, ONE_CLOCK, SPLIT, BOUND)
@@ -33,7 +34,7 @@ def by_method(study, microbatches: int, ratio: float = 1.0, simple: bool = True)
         plan = planner.plan_ticks(min(ticks, planner.frontier.slowest_ticks), kind)
         found[kind] = entry(plan.energy_j(until_s), plan.time_s)
     bound = float(planner.frontier.cost_at(ticks)) + planner.blocking_w * until_s
-    found[BOUND] = entry(bound, min(ticks, planner.frontier.slowest_ticks) / 1e12)
+    found[BOUND] = entry(bound, min(ticks, planner.frontier.slowest_ticks) / TICKS_PER_S)
     return found
 
 

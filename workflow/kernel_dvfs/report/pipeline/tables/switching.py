@@ -4,6 +4,7 @@ import pandas as pd
 
 from kernel_dvfs.pipeline.planner import KINDS
 from kernel_dvfs.pipeline.switching import with_switches
+from kernel_dvfs.pipeline.ticks import TICKS_PER_S
 
 CAPTION = (
     "Changes of clocks that take time: percent saved at the time of all-max, each change a stop at the blocking power"
@@ -26,7 +27,7 @@ def make(study) -> pd.DataFrame:
                         "best_plan": found.plan.kind,
                         "energy_saved_percent": 100 * (1 - found.plan.energy_j(base.time_s) / base.energy_j()),
                         "switches": found.switches,
-                        "late_s": max(0.0, (found.time_ticks - base.time_ticks) / 1e12),
+                        "late_s": max(0.0, (found.time_ticks - base.time_ticks) / TICKS_PER_S),
                     }
                 )
     return pd.DataFrame(rows)
