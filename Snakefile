@@ -17,10 +17,19 @@ include: "workflow/rules/profile.smk"
 include: "workflow/rules/schedules.smk"
 include: "workflow/rules/carry_over.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/pipeline.smk"
 
 
 onstart:
     start()
+
+
+onsuccess:
+    finish()
+
+
+onerror:
+    finish()
 
 
 rule all:

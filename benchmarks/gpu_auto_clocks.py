@@ -15,10 +15,10 @@ import statistics
 import sys
 import time
 
-import pynvml
-
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
+from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.plans import row_plan
@@ -53,44 +53,28 @@ def arguments():
     return options
 
 
-class Board:
-    """What NVML tells of the GPU that CUDA calls `uuid`; reads only."""
-
-    def __init__(self, uuid):
-        pynvml.nvmlInit()
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        self.capped = []  # whether the power cap was at work, at each read of the counter: around the edges
-
-    def energy_mj(self):
-        self.capped.append(bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle) & POWER_CAP))
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle)
-
-    def memory_mhz(self):
-        return pynvml.nvmlDeviceGetClockInfo(self._handle, pynvml.NVML_CLOCK_MEM)
-
-    def temperature_c(self):
-        return pynvml.nvmlDeviceGetTemperature(self._handle, pynvml.NVML_TEMPERATURE_GPU)
-
-    def driver(self):
-        return pynvml.nvmlSystemGetDriverVersion()
-
-
 def measure(cuda, device, board, row, model, options) -> dict:
     """One line of the table."""
     plan = row_plan(cuda, cuda.Arena(device), row, model, algorithm=options.algorithm)
     plan.run(1)
     before = plan.checksum()
     steady = Steady(cuda, device, plan)
-    counter = EnergyCounter(board.energy_mj, time.monotonic, time.sleep, steady.feed)
+    capped = []  # whether the power cap was at work, at each read of the counter: around the edges
+
+    def energy_mj():
+        capped.append(bool(board.event_reasons() & POWER_CAP))
+        return board.energy_mj()
+
+    counter = EnergyCounter(energy_mj, time.monotonic, time.sleep, steady.feed)
     steady.run_for(options.warmup_s)
     counter.calibrate()
     points = []
-    board.capped.clear()
+    capped.clear()
     for _ in range(options.windows):
         window = counter.window(options.window_s)
         duration_s = window.end_s - window.start_s
         points.append(steady.between(window.start_s, window.end_s) | {"power_w": window.energy_mj / 1e3 / duration_s})
-    memory_mhz, temperature_c = board.memory_mhz(), board.temperature_c()
+    memory_mhz, temperature_c = board.mem_mhz(), board.temperature_c()
     steady.stop()
     if plan.checksum() != before:
         raise InputError(f"{row.id}: its results changed while it was measured; the numbers mean nothing")
@@ -114,7 +98,7 @@ def measure(cuda, device, board, row, model, options) -> dict:
         "sm_mhz": round(statistics.fmean(point["sm_mhz"] for point in points), 1),
         "mem_clock_mhz": memory_mhz,
         "temp_c": temperature_c,
-        "power_cap_share": round(sum(board.capped) / len(board.capped), 3),
+        "power_cap_share": round(sum(capped) / len(capped), 3),
         "counter_period_ms": round(1e3 * counter.period_s, 2),
         "windows": options.windows,
         "window_s": options.window_s,
@@ -129,11 +113,12 @@ def main():
     cuda = load("cuda", options.results)
     device = cuda.Device(0)
     about = device.info()
-    board = Board(about["uuid"])
+    nvml = Library().__enter__()  # open to the end of the process
+    board = Board(nvml, about["uuid"])
     common = {
         "gpu": about["name"],
         "date": datetime.date.today().isoformat(),
-        "driver": board.driver(),
+        "driver": nvml.versions["driver"],
         "cuda": f"{about['runtime'] // 1000}.{about['runtime'] % 1000 // 10}",
         "library_sha256": library_sha256("cuda", options.results)[:12],
     }

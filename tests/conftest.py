@@ -1,5 +1,8 @@
-"""Shared fixtures: where the measured data of the developers lie, if they are there at all."""
+"""Shared fixtures: where the measured data of the developers lie, if they are there at all; a fake NVML."""
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +53,41 @@ def setup_of(config, tmp_path_factory):
 
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
     return lambda **changed: read(plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup)
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory) -> Path:
+    """The fake NVML, compiled; skips where there is no C compiler."""
+    import fake
+
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler (cc) for the fake NVML")
+    return fake.build(tmp_path_factory.mktemp("fakenvml"))
+
+
+@pytest.fixture
+def boards(fake_library, tmp_path):
+    """`boards("h200,h200", time="virtual")` makes fake boards in a state file of their own (tests/fakenvml/fake.py)."""
+    import fake
+
+    return lambda profiles="h200", **knobs: fake.Boards(fake_library, tmp_path / "boards.state", profiles, **knobs)
+
+
+@pytest.fixture(scope="session")
+def binding(tmp_path_factory):
+    """`binding("12.535")` is a folder with that version of nvidia-ml-py alone; skips where it cannot be installed."""
+    folders = {}
+
+    def install(version):
+        if version not in folders:
+            folder = tmp_path_factory.mktemp(f"nvidia-ml-py-{version}")
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+            done = subprocess.run(
+                [*pip, "--target", str(folder), f"nvidia-ml-py=={version}.*"], capture_output=True, text=True
+            )
+            folders[version] = folder if done.returncode == 0 else None
+        if not folders[version]:
+            pytest.skip(f"nvidia-ml-py {version} cannot be installed here")
+        return folders[version]
+
+    return install

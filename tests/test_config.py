@@ -47,6 +47,7 @@ def test_every_key_is_commented_and_in_the_schema(root):
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
+        ("pipeline", {}, ["pipeline", "'profile' is a required property"]),
         ("batch", 0, ["batch", "0", ">= 1"]),
         ("batch", 2.5, ["batch", "2.5", "whole number"]),
         ("batch", "many", ["batch", "many"]),
@@ -59,7 +60,6 @@ def test_every_key_is_commented_and_in_the_schema(root):
         ("data_parallel_batches", [40, 0], ["data_parallel_batches.1", "0", ">= 1"]),
         ("data_parallel_batches", [40, 40], ["data_parallel_batches"]),
         ("gpu", "rtx_9999", ["rtx_9999", "rtx_3080_ti"]),
-        ("gpu", "nvml", ["nvml", "not part of this version"]),
         ("gpu", {"kind": "table"}, ["gpu", "path"]),
         ("gpu", {"kind": "table", "path": "missing.csv"}, ["missing.csv"]),
         ("model", "gpt5", ["gpt5", "gpt3-xl"]),

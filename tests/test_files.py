@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_dvfs.files import compact_json, read_json, whole, write_json, write_text
+from kernel_dvfs.files import compact_json, parse_json, read_json, whole, write_json, write_text
 from kernel_dvfs.tuples import named
 
 VALUES = st.recursive(
@@ -65,3 +65,14 @@ def test_named_tuples_behave_like_tuples():
             Pair(*wrong)
     with pytest.raises(TypeError):
         Pair(1, 2, other=3)
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', "[" * 100000])
+def test_json_that_readers_would_understand_differently_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_json(text)
+
+
+def test_json_is_read_as_the_standard_library_does():
+    text = '{"a": [1, -2.5e3, true, null, "\\u00e4"], "b": {"a": {}}}'
+    assert parse_json(text) == json.loads(text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import CounterFault, InputError
 from kernel_dvfs.measurement.counter import EnergyCounter
 
 PERIOD_S, READ_S = 0.1, 0.004
@@ -83,3 +83,24 @@ def test_a_counter_that_falls_is_refused(counter, board):
     board.fall_at_s = 3.0
     with pytest.raises(InputError, match="energy counter: fell from"):
         counter.window(5.0)
+
+
+def test_the_time_of_a_read_is_measured(counter):
+    counter.calibrate()
+    assert counter.read_s == pytest.approx(READ_S)
+
+
+def test_samples_are_taken_once_a_period_and_never_while_an_edge_is_awaited(board):
+    sampled_s = []
+    counter = EnergyCounter(board.read, board.now, board.sleep, board.feed, lambda: sampled_s.append(board.time_s))
+    window = counter.window(5.0)
+    inside = [at_s for at_s in sampled_s if window.start_s <= at_s <= window.end_s]
+    assert inside == sampled_s and 35 <= len(inside) <= 50
+    assert max(inside) < window.end_s - 0.01
+
+
+def test_a_fault_says_whether_the_counter_fell(counter, board):
+    board.fall_at_s = 3.0
+    with pytest.raises(CounterFault) as fault:
+        counter.window(5.0)
+    assert fault.value.fell

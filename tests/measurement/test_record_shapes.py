@@ -25,7 +25,7 @@ def setup(setup_of):
 def made(setup, tmp_path_factory):
     """(a point's record, a comparison's record), as text."""
     folder, bench = tmp_path_factory.mktemp("made"), Bench(setup, TARGET)
-    record.write_point(str(folder / "p"), setup, bench.device, TARGET, "sweep", 0, bench.point(PAIR))
+    record.write_point(str(folder / "p"), setup, bench, TARGET, "sweep", 0, bench.point(PAIR))
     record.write_comparison(str(folder / "c"), setup, bench.device, "s.json", [bench.compare(PAIR, 0)])
     return (folder / "p").read_text(), (folder / "c").read_text()
 

@@ -1,5 +1,7 @@
 """A steady load never lets the GPU idle, and knows the time and the clock of what ran in a window."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from kernel_dvfs.errors import InputError
@@ -143,3 +145,37 @@ def test_stopping_waits_for_what_is_queued(gpu_of):
     load.feed()
     load.stop()
     assert gpu.now_s >= gpu.busy_until_s
+
+
+class Board(SimpleNamespace):
+    """A board whose energy counter moves every 100 ms, by 50 J; all else stands still."""
+
+    def energy_mj(self):
+        self.gpu.now_s += 4e-3  # a read takes as long
+        return 50_000 * int(self.gpu.now_s * 10)
+
+    def __getattr__(self, name):
+        values = {"throttled": (0, 0, 0), "sm_mhz": 1500, "mem_mhz": 3201, "compute_processes": 1}
+        return lambda: values.get(name, 0)
+
+
+@pytest.mark.parametrize("launch_us", [2.5, 80.0, 650e3])
+def test_a_real_gpu_s_warm_up_and_windows_know_what_has_just_run(gpu_of, monkeypatch, launch_us):
+    """The seam over a board and the steady load fit together: neither is a stub here."""
+    from kernel_dvfs.measurement.real.gpu import RealGpu
+
+    monkeypatch.setattr(steady, "_MARKS", 400)  # 15 s of batches: less than the windows together
+    gpu = gpu_of(launch_us)
+    about = dict.fromkeys(("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope", "clocks"))
+    guard = SimpleNamespace(board=Board(gpu=gpu), nvml=SimpleNamespace(versions={}))
+    loads = SimpleNamespace(now_s=gpu.monotonic, sleep=gpu.sleep, facts={})
+    counter = SimpleNamespace(period_s=0.1, read_s=0.004)
+    real = RealGpu(guard, about, {"clocks": "auto-only"}, loads, counter, 1, lambda: True)
+    load = SimpleNamespace(start=lambda: steady.Steady(gpu, gpu, Plan(gpu)), run_s=1e-6 * launch_us)
+    real.warm_up(load, 2.0)
+    for number in range(4):
+        window = real.window(load, 5.0, None, number)
+        assert window["time_us"] == pytest.approx(launch_us)
+        assert window["core_mhz"] == [1500, 1500, 1500] and window["energy_mj"] == 2_500_000
+        unseen_s = window["duration_s"] - 1e-6 * window["launches"] * launch_us
+        assert -1e-9 <= unseen_s < 4 * max(steady.BATCH_S, 1e-6 * launch_us), "the batches that lie across an edge"

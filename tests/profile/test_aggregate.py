@@ -37,7 +37,7 @@ def records(setup, tmp_path):
                 for repeat in range(3 if pair == BASELINE else 1):
                     path = tmp_path / f"measurements/{study}/{name}/{label(pair)}/r{repeat}.json"
                     record.write_point(
-                        str(path), setup, bench.device, bench.target, "sweep", repeat, bench.point(pair, repeat=repeat)
+                        str(path), setup, bench, bench.target, "sweep", repeat, bench.point(pair, repeat=repeat)
                     )
     return tmp_path / "measurements"
 
@@ -98,3 +98,15 @@ def test_the_import_command_prints_notices_and_writes_a_profile(tmp_path, capsys
     chosen = json.loads(schedule.read_text())
     assert chosen["targets"] == {"k": {"core_mhz": 1000, "mem_mhz": 5000}}
     assert chosen["energy_change_percent"] == pytest.approx(-20) and chosen["status"] == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "n", "verdict"), [(("ok", "disturbed"), 1, "ok"), (("disturbed",) * 2, 2, "disturbed")]
+)
+def test_a_disturbed_repeat_is_left_out_unless_there_is_no_other(setup_of, verdicts, n, verdict):
+    bench = Bench(setup_of(), Target("kernel", "forward_gelu"))
+    points = [bench.point(BASELINE, repeat=repeat) | {"verdict": each} for repeat, each in enumerate(verdicts)]
+    row = aggregate._row(BASELINE, points)
+    assert (row["n"], row["verdict"]) == (n, verdict)
+    if n == 1:
+        assert row["time_s"] == pytest.approx(1e-6 * points[0]["summary"]["time_us"])

@@ -132,7 +132,7 @@ class Study:
         for name, comparisons in files.items():
             path = self.folder / "measurements" / folder / f"{name}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
-            record.write_comparison(str(path), self.setup, {}, STRICT, comparisons)
+            record.write_comparison(str(path), self.setup, DEVICE, STRICT, comparisons)
         return self if folder != "validation" or self.validated else self.validation(0.1, -5.0, repeats=repeats)
 
     def file(self, name, text):
@@ -150,11 +150,19 @@ class Study:
         return self.row(number)["verdict"]
 
 
+DEVICE = {
+    **{"kind": "simulated", "name": "X", "uuid": "x", "driver": "x", "energy_scope": "board"},
+    **{"power_limit_mw": None, "counter_period_ms": 100.0, "counter_read_ms": 4.0},
+}
+
+
 def _point(time_s, energy_j):
     """A point of a comparison."""
-    summary = {"n": 3, "time_us": time_s * 1e6, "time_sd_us": 0.0, "energy_mj": energy_j * 1e3, "energy_sd_mj": 0.0}
+    energy_mj = 1e5 * energy_j  # a hundred times as much: 1 J in 1 s is no power of a GPU
+    summary = {"n": 3, "time_us": time_s * 1e6, "time_sd_us": 0.0, "energy_mj": energy_mj, "energy_sd_mj": 0.0}
+    summary["power_mw"] = energy_mj / time_s
     return {
-        "request": {"core_mhz": "auto", "mem_mhz": "auto"},
+        "request": {"policy": "auto", "core_mhz": "auto", "mem_mhz": "auto", "switch_s": 0.0},
         "reached": {"core_mhz": AT_AUTO[0], "mem_mhz": AT_AUTO[1], "alias_of": None},
         "summary": summary,
         "verdict": "ok",

@@ -392,3 +392,9 @@ def test_the_command_is_ready_before_plotnine_is(root):
         "assert not {'plotnine', 'pandas', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+
+
+def test_pairs_that_are_all_alike_have_a_panel_to_be_drawn_in():
+    alike = pd.DataFrame({passes.X: [0.0, 1e-13, -1e-13], passes.Y: [0.0, 1e-12, 0.0]})
+    view = passes._around("all pairs", alike)
+    assert view.right - view.left > 0.01 and view.top - view.bottom > 0.01

@@ -9,10 +9,14 @@ from kernel_dvfs.measurement import record, setup
 from kernel_dvfs.report import fresh
 from kernel_dvfs.report.results import Results
 
+DEVICE = {
+    **{"kind": "simulated", "name": "X", "uuid": "x", "driver": "x", "energy_scope": "board"},
+    **{"power_limit_mw": None, "counter_period_ms": 100.0, "counter_read_ms": 4.0},
+}
 POINT = {
-    "request": {"core_mhz": "auto", "mem_mhz": "auto"},
+    "request": {"policy": "auto", "core_mhz": "auto", "mem_mhz": "auto", "switch_s": 0.0},
     "reached": {"core_mhz": 1650, "mem_mhz": 9251, "alias_of": None},
-    "summary": {"n": 3, "time_us": 1.0, "time_sd_us": 0.1, "energy_mj": 1.0, "energy_sd_mj": 0.1},
+    "summary": {"n": 3, "time_us": 1.0, "time_sd_us": 0.1, "energy_mj": 1.0, "energy_sd_mj": 0.1, "power_mw": 1e6},
     "verdict": "ok",
     "reasons": [],
 }
@@ -32,7 +36,7 @@ def folder(tmp_path):
 
 def write(folder, of, name, points):
     comparisons = [{"target": target, "repeat": repeat, "points": [POINT] * 4} for target, repeat in points]
-    record.write_comparison(str(folder / f"{name}.json"), of, {}, "s.json", comparisons)
+    record.write_comparison(str(folder / f"{name}.json"), of, DEVICE, "s.json", comparisons)
 
 
 def comparisons(folder):

@@ -41,10 +41,10 @@ def clone(directory: Path) -> Path:
     return directory
 
 
-def snakemake(directory, *targets, check=True, **more) -> subprocess.CompletedProcess:
-    """Run it in a clone; the finished process with all its output in stdout."""
+def snakemake(directory, *targets, check=True, env=None, **more) -> subprocess.CompletedProcess:
+    """Run it in a clone; the finished process with all its output in stdout. env: of the process, else this one's."""
     done = subprocess.run(
-        command(*targets, **more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory
+        command(*targets, **more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory, env=env
     )
     if check:
         assert done.returncode == 0, done.stdout[-4000:]

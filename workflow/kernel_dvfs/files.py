@@ -62,7 +62,11 @@ def _refuse(value):
 def read_json(path):
     """The JSON in a file. Raises OSError, or ValueError where it is not one whole JSON value."""
     with open(path, encoding="utf-8") as file:
-        text = file.read()
+        return parse_json(file.read())
+
+
+def parse_json(text: str):
+    """The one JSON value in a text. Raises ValueError, also on NaN, infinity, and a name that stands twice."""
     try:
         from _json import make_scanner
 
@@ -70,21 +74,47 @@ def read_json(path):
     except (ImportError, TypeError, AttributeError):
         import json
 
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_refuse_constant)
     try:
         value, end = scan(text, len(text) - len(text.lstrip()))
     except StopIteration as stop:
         raise ValueError(f"no JSON at character {stop.value}") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if text[end:].strip():
         raise ValueError(f"something follows the JSON at character {end}")
     return value
+
+
+def _object(pairs: list) -> dict:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
+        raise ValueError(f"{twice!r} stands twice")
+    return content
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (_INFINITY, -_INFINITY):
+        raise ValueError(f"{text} is too large a number")
+    return value
+
+
+_INFINITY = float("inf")
+
+
+def _refuse_constant(text: str):
+    raise ValueError(f"{text} is no number")
 
 
 class _Scanner:
     """What json.JSONDecoder shows to its scanner."""
 
     strict = True
-    object_hook = object_pairs_hook = None
-    parse_float = float
+    object_hook = None
+    # plain functions of a class: called as they are, with no instance
+    object_pairs_hook = staticmethod(_object)
+    parse_float = staticmethod(_finite)
     parse_int = int
-    parse_constant = float
+    parse_constant = staticmethod(_refuse_constant)

@@ -2,6 +2,7 @@
 
 # tables/<name>.<format>
 TABLE_FORMATS = {
+    "baseline": ("csv", "md"),
     "kernel_clocks": ("csv", "md", "tex"),
     "strategies": ("csv", "md", "tex"),
     "relaxed": ("csv",),
@@ -13,6 +14,9 @@ TABLE_FORMATS = {
     "claims": ("csv", "md"),
 }
 FIGURE_FORMATS = ("pdf", "png")
+
+# of the pipeline study: tables/<name>.csv and .md
+PIPELINE_TABLES = ("no_straggler", "straggler", "emulation", "breakdown", "levels", "switching", "certificate")
 
 # the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"

@@ -14,21 +14,22 @@ import yaml
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import label, sweep_pairs
+from kernel_dvfs.gpu.clocks import BASELINE, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
-from kernel_dvfs.measurement import setup
+from kernel_dvfs.measurement import order, setup
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import kernel_rows
 
 Study = namedtuple(
     "Study",
-    "kind gpu workload folder table setup kernels passes pairs omitted schedules variants batches degrees "
+    "kind gpu workload folder table setup kernels passes pairs omitted points schedules variants batches degrees "
     "tensor_energy_pj tensor_energies_pj",
 )
-Study.__doc__ = """kind: simulated or table. gpu, workload: names of the results folders; folder: both joined.
+Study.__doc__ = """kind: simulated, nvml or table. gpu, workload: names of the results folders; folder: both joined.
 table: path of a measured table or None. setup: path of the setup file, None for a table. kernels, passes: names of
-the targets. pairs: Pair list of the sweep, baseline first; omitted: [(Pair, reason)]. schedules: names of those that
+the targets. pairs: Pair list of the sweep, baseline first; omitted: [(Pair, reason)]. points:
+[(Pair, repeat)] of a target in the order that a real GPU measures them. schedules: names of those that
 Table 2 compares. variants: {name: Variant}. batches, degrees: where the schedule is carried to. tensor_energy_pj: the
 spec's own energy of a tensor-core FLOP, None for a table; tensor_energies_pj: those the headline is repeated for."""
 
@@ -43,10 +44,13 @@ _DEFAULT_WORK = {
     "pass_boundary": "llmc",
     "token_ids_zipf": None,
 }
-_PROTOCOL = ("warmup_s", "window_s", "windows", "seed")
+_PROTOCOL = ("window_s", "windows", "seed")
+# beside it on a real GPU
+_REAL_PROTOCOL = ("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent")
+_WARMUP_S = {"simulated": 25, "nvml": 2}
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
-_DEFAULT_WEIGHTS = {"simulated": "counts", "table": "raw"}
+_DEFAULT_WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
 
 
 def load(path: str) -> dict:
@@ -69,12 +73,9 @@ def plan(config: dict, results: str = "results") -> Study:
     gpu = config["gpu"]
     if isinstance(gpu, dict):
         return _table(config, results)
-    if gpu.partition(":")[0] == "nvml":
-        raise InputError(
-            "config: gpu = 'nvml': real GPUs are not part of this version yet; allowed: a simulated GPU "
-            f"({', '.join(gpu_spec.names())}) or a table of measurements ({{kind: table, path: FILE}})"
-        )
     try:
+        if gpu.partition(":")[0] == "nvml":
+            return _real(config, results)
         return _simulated(config, results)
     except InputError as error:
         raise InputError(f"config: {error}") from None
@@ -124,6 +125,21 @@ def import_options(gpu: dict) -> str:
     return shlex.join(words)
 
 
+def notices(study: Study, clocks: str) -> list:
+    """What the user should know of a study before it starts. clocks: who sets those of a real GPU."""
+    if study.kind != "nvml" or clocks == "lock":
+        return []
+    if clocks == "auto-only":
+        return [
+            f"clocks: auto-only: {study.gpu} is measured at auto: Figure 5 and tables/baseline. Schedules, Tables 1 "
+            "and 2 and the other figures need the right to lock clocks (docs/real-gpus.md)"
+        ]
+    return [
+        f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
+        "records them. Fresh validation and carrying over switch clocks within a job, so they are left out"
+    ]
+
+
 def _weights(config: dict, kind: str) -> str:
     weights = config["weights"]
     return "" if weights in (None, _DEFAULT_WEIGHTS[kind]) else f"-{weights}"
@@ -147,6 +163,7 @@ def _table(config: dict, results: str) -> Study:
         passes=[],
         pairs=[],
         omitted=[],
+        points=[],
         schedules=schedule_names(["kernel"], config["slack_percent"], _weights(config, "table")),
         variants={},
         batches=[],
@@ -172,10 +189,7 @@ def _simulated(config: dict, results: str) -> Study:
         energies_pj = gpu_spec.tensor_energy_range_pj(config["gpu"])
 
     # all is worked out before anything is written: a refused configuration leaves no trace
-    others = {f"batch-{value}": ("batch", value, spec, {"batch": value}) for value in config["data_parallel_batches"]}
-    others |= {f"tp-{value}": ("tp", value, spec, {"tensor_parallel": value}) for value in degrees}
-    for name in (f"batch-{config['batch']}", f"tp-{config['tensor_parallel']}"):
-        others.pop(name, None)
+    others = {name: (study, value, spec, changed) for name, study, value, changed in _other_sizes(config, degrees)}
     for value in energies_pj:
         if value != own_pj:
             energy = overrides.get("energy_pj", {}) | {"tensor_bf16_flop": value}
@@ -188,8 +202,9 @@ def _simulated(config: dict, results: str) -> Study:
 
     def stored(spec, options, rows):
         gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
-        protocol = {key: config[key] for key in _PROTOCOL}
-        return setup.store(f"{folder}/setup", gpu, _workload(options), _targets(rows, options), protocol)
+        return setup.store(
+            f"{folder}/setup", gpu, _workload(options), _targets(rows, options), _protocol(config, "simulated")
+        )
 
     names = list(passes(rows, config["pass_boundary"]))
     return Study(
@@ -203,6 +218,7 @@ def _simulated(config: dict, results: str) -> Study:
         passes=names,
         pairs=pairs,
         omitted=omitted,
+        points=order.points(pairs, config["auto_repeats"], config["seed"]),
         schedules=schedule_names(["pass", "kernel"], config["slack_percent"], _weights(config, "simulated")),
         variants={
             name: Variant(stored(other, options, rows), study, value, [row.id for row in rows])
@@ -213,6 +229,84 @@ def _simulated(config: dict, results: str) -> Study:
         tensor_energy_pj=own_pj,
         tensor_energies_pj=energies_pj,
     )
+
+
+def _real(config: dict, results: str) -> Study:
+    """A study of a real GPU. What needs clocks to be set is left out where they are not ours to set."""
+    from kernel_dvfs.gpu.nvml.known import keep, known_facts
+
+    known = facts = known_facts(config["gpu"].partition(":")[2], results)
+    slug, mode = facts["slug"], config["clocks"]
+    if config["grid"]["mem_mhz"] == []:
+        # what the study does not lock need not be lockable
+        facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
+    if mode == "auto-only":
+        pairs, omitted = [BASELINE], []
+    elif not facts["clocks"]["core_mhz"]["listed"]:
+        raise InputError("the driver lists no clocks for this GPU; measure it with clocks: auto-only")
+    else:
+        pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
+        if not facts["clocks"]["mem_mhz"]:
+            omitted.append((("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
+    folder = f"{results}/{slug}/{workload_name(config)}"
+    rows = _rows(config, facts)
+    # comparisons switch clocks within a job: nobody but us can
+    degrees = _degrees(config) if mode == "lock" else []
+    batches = config["data_parallel_batches"] if mode == "lock" else []
+    others = list(_other_sizes(config | {"data_parallel_batches": batches}, degrees))
+    worked_out = {
+        name: (study, value, config | changed, _rows(config | changed, facts)) for name, study, value, changed in others
+    }
+
+    def stored(options, rows):
+        gpu = {"kind": "nvml"} | facts
+        return setup.store(
+            f"{folder}/setup", gpu, _workload(options), _targets(rows, options), _protocol(config, "nvml")
+        )
+
+    granularities = [] if mode == "auto-only" else ["pass", "kernel"]
+    schedules = schedule_names(granularities, config["slack_percent"], _weights(config, "nvml"))
+    keep(known, results)
+    return Study(
+        kind="nvml",
+        gpu=slug,
+        workload=workload_name(config),
+        folder=folder,
+        table=None,
+        setup=stored(config, rows),
+        kernels=[row.id for row in rows],
+        passes=list(passes(rows, config["pass_boundary"])),
+        pairs=pairs,
+        omitted=omitted,
+        points=order.points(pairs, config["auto_repeats"], config["seed"]),
+        schedules=schedules,
+        variants={
+            name: Variant(stored(options, rows), study, value, [row.id for row in rows])
+            for name, (study, value, options, rows) in worked_out.items()
+        },
+        batches=batches,
+        degrees=degrees,
+        tensor_energy_pj=None,
+        tensor_energies_pj=[],
+    )
+
+
+def _other_sizes(config: dict, degrees: list):
+    """The same workload at other batches and degrees: (name, study, value, changed options)."""
+    for study, key, values in (
+        ("batch", "batch", config["data_parallel_batches"]),
+        ("tp", "tensor_parallel", degrees),
+    ):
+        for value in values:
+            if value != config[key]:
+                yield f"{study}-{value}", study, value, {key: value}
+
+
+def _protocol(config: dict, kind: str) -> dict:
+    """How a setup measures."""
+    warmup_s = _WARMUP_S[kind] if config["warmup_s"] is None else config["warmup_s"]
+    keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
+    return {"warmup_s": warmup_s} | {key: config[key] for key in keys}
 
 
 def _degrees(config: dict) -> list:

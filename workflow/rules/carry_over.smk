@@ -4,6 +4,7 @@
 
 rule validate:
     input:
+        KERNELS,
         gpu=STUDY.setup or [],
         schedule=STRICT,
     output:
@@ -23,6 +24,7 @@ rule validate:
 
 rule carry_over:
     input:
+        KERNELS,
         gpu=lambda wildcards: STUDY.variants[wildcards.variant].setup,
         schedule=STRICT,
     output:

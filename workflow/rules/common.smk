@@ -11,7 +11,9 @@ from kernel_dvfs import config as configuration
 from kernel_dvfs import environment, layout, lock
 from kernel_dvfs import study as studies
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.measurement import campaign
+from kernel_dvfs.measurement.real import client, loads
 
 environment.prepare(str(LIBRARY))
 
@@ -23,21 +25,50 @@ except InputError as error:
 
 FOLDER = STUDY.folder
 MEASURED_HERE = STUDY.table is None
+REAL = STUDY.kind == "nvml"
+# who sets the clocks of a real GPU; comparisons, which switch them within a job, are ours only to make
+CLOCKS = config["clocks"] if REAL else "lock"
+COMPARED_HERE = MEASURED_HERE and CLOCKS == "lock"
+CHOSEN_HERE = CLOCKS != "auto-only"
 PAIRS = studies.clocks_argument(STUDY.pairs)
 AUTO_REPEATS = config["auto_repeats"]
 # a simulated GPU has no need to be measured by one job at a time
 GPUS = int(STUDY.kind != "simulated")
 REPEATS = config["validation_repeats"]
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
+# what a measurement of a real GPU depends on beside its setup: the kernels
+KERNELS = loads.source() if REAL else []
+if KERNELS == loads.NATIVE:
+    config["native"]["cuda"] = "on"
 
 
 def start():
-    """Hold the folder for this run."""
+    """Hold the folder for this run, on a real GPU only that GPU's: several are measured side by side."""
     try:
-        lock.hold(".snakemake/kernel-dvfs.lock")
+        lock.hold(f".snakemake/kernel-dvfs{f'-{STUDY.gpu}' if REAL else ''}.lock")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(1)  # nothing has been started, so no handler of Snakemake's has anything to tidy up
+    for line in studies.notices(STUDY, CLOCKS):
+        print(line, file=sys.stderr, flush=True)
+    if REAL:
+        # ten random ready jobs at a time (profiles/default) would undo the order of the clock pairs
+        workflow.scheduler.subsample = None
+        # a GPU that is not fit, or not ours to set, fails the next two thousand jobs as it failed the first
+        workflow.scheduler.keepgoing = False
+
+
+def finish():
+    """Nothing is left to measure: the GPU's process may go, its clocks restored."""
+    if REAL:
+        client.stop(STUDY.setup)
+
+
+def from_outside(pair):
+    """How a batch system is asked to set a pair, where it is the one who does."""
+    words = [str(pair[0])] if pair[0] != AUTO else []
+    words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
+    return f"--gpu-freq={','.join(words)}" if words and CLOCKS == "external" else ""
 
 
 def records():
@@ -53,6 +84,8 @@ def records():
 
 def schedules():
     """The schedules that the study asks for."""
+    if not CHOSEN_HERE:
+        return []
     # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
     always = [layout.STRICT] + ([layout.PASS_STRICT] if STUDY.passes else [])
     return [f"{FOLDER}/schedules/{name}.json" for name in sorted({*always, *STUDY.schedules})]
@@ -74,7 +107,7 @@ def variants(*kinds):
 
 def validation():
     """The fresh repeats of the strict schedule."""
-    return [f"{FOLDER}/measurements/validation/repeat-{k}.json" for k in range(REPEATS) if MEASURED_HERE]
+    return [f"{FOLDER}/measurements/validation/repeat-{k}.json" for k in range(REPEATS) if COMPARED_HERE]
 
 
 def carried(kind):
@@ -93,7 +126,8 @@ def setups(kind):
 
 def chosen_anew(kind):
     """Profile, schedule and fresh repeats of the variants of a kind, where variants are chosen anew."""
-    if kind != "tensor-energy" and not config["reoptimise"]:
+    # sweeping anew in one process is for simulated GPUs
+    if STUDY.kind != "simulated" or (kind != "tensor-energy" and not config["reoptimise"]):
         return []
     files = ("profile.parquet", "schedule.json", "fresh.json")
     return [f"{FOLDER}/variants/{name}/{file}" for name in variants(kind) for file in files]
@@ -116,9 +150,13 @@ def others(workload):
 
 def tables():
     """The tables that this study can fill."""
-    names = ["kernel_clocks", "strategies", "relaxed", "claims"]
-    if MEASURED_HERE:
-        names += ["validation", "omitted_pairs", "tensor_energy"]
+    names = ["baseline"] if REAL else []
+    if CHOSEN_HERE:
+        names += ["kernel_clocks", "strategies", "relaxed", "claims"]
+        names += ["omitted_pairs"] if MEASURED_HERE else []
+        names += ["tensor_energy"] if STUDY.kind == "simulated" else []
+    if COMPARED_HERE:
+        names += ["validation"] if CHOSEN_HERE else []
         names += ["data_parallelism"] if STUDY.batches else []
         names += ["tensor_parallelism"] if STUDY.degrees else []
     return names
@@ -153,7 +191,7 @@ def table_inputs(name):
 
 def table_options(name):
     """What a table needs to be told, as JSON."""
-    parallelism = {"repeats": REPEATS, "reoptimised": config["reoptimise"]}
+    parallelism = {"repeats": REPEATS, "reoptimised": bool(chosen_anew("batch") + chosen_anew("tp"))}
     return json.dumps(
         {
             "relaxed": {"ties": config["ties"], "weights": config["weights"]},
@@ -185,8 +223,10 @@ FIGURE_TABLES = {
 
 def figures():
     """The figures that this study can draw."""
-    names = ["fig2_desirability", "fig5_kernels"]
-    names += ["fig3_forward_pass", "fig4_backward_pass"] if STUDY.passes else []
+    names = ["fig5_kernels"]
+    if CHOSEN_HERE:
+        names += ["fig2_desirability"]
+        names += ["fig3_forward_pass", "fig4_backward_pass"] if STUDY.passes else []
     return names + [figure for figure, table in FIGURE_TABLES.items() if table in tables()]
 
 

@@ -47,7 +47,7 @@ for name in figures():
 rule compare_gpus:
     input:
         schedules(),
-        f"{FOLDER}/tables/validation.csv" if MEASURED_HERE else [],
+        f"{FOLDER}/tables/validation.csv" if COMPARED_HERE else [],
         others("*"),
     output:
         "results/comparison/gpus.csv",
@@ -64,4 +64,4 @@ rule report:
     input:
         [table_files(name) for name in tables()],
         [figure_files(name) for name in figures()],
-        rules.compare_gpus.output,
+        rules.compare_gpus.output if CHOSEN_HERE else [],

@@ -6,7 +6,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.campaign import open_bench
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.target import Target, parse
 
@@ -41,7 +41,7 @@ def run(options) -> None:
     repeats = range(first, last + 1)
     comparisons = []
     for target in targets:
-        bench = Bench(setup, target)
+        bench = open_bench(setup, options.gpu, target)
         # a kernel that the schedule does not know (another bias split) stays at auto
         pair = chosen.get(target.name, BASELINE)
         comparisons += [bench.compare(pair, repeat) for repeat in repeats]

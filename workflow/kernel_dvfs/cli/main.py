@@ -2,7 +2,7 @@
 
 import sys
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, leaves, lines
 from kernel_dvfs.files import write_text
 
 # command -> what it does; each has a module of its name in kernel_dvfs.cli
@@ -16,11 +16,20 @@ COMMANDS = {
     "table": "write one table of the report",
     "figure": "draw one figure of the report",
     "compare-gpus": "put every GPU and workload in a results folder side by side",
+    "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
+    "pipeline-frontier": "a pipeline's whole frontier of time against energy",
+    "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",
+    "pipeline-solve": "frontiers and plans of a pipeline study",
+    "pipeline-table": "write one table of a pipeline study",
+    "pipeline-figure": "draw one figure of a pipeline study",
     "records": "find truncated and foreign records, and delete them on request",
     "build": "compile the native layer",
+    "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
+    "serve": "the measuring process of a real GPU",
+    "reset": "give a real GPU's clocks back",
 }
-# what a Python name cannot be
-_MODULES = {"import": "import_", "compare-gpus": "compare_gpus"}
+# what a Python name cannot be; every dash is an underscore
+_MODULES = {"import": "import_"}
 
 
 def main(arguments=None) -> int:
@@ -30,22 +39,25 @@ def main(arguments=None) -> int:
     try:
         run, options = _quick(arguments) or _full(arguments)
         return run(options) or 0
-    except InputError as error:
-        _tell(str(error), options)
+    except (InputError, ExceptionGroup) as error:
+        if any(not isinstance(each, InputError) for each in leaves(error)):
+            raise
+        _tell(lines(error), options)
     except BrokenPipeError:
         raise
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
-        _tell(_reason(error), options)
+        _tell([_reason(error)], options)
     return 2
 
 
-def _tell(error: str, options) -> None:
-    """One line on stderr, and in the log where the command has one."""
-    print(f"error: {error}", file=sys.stderr)
+def _tell(errors: list, options) -> None:
+    """One line each on stderr, and in the log where the command has one."""
+    text = "".join(f"error: {error}\n" for error in errors)
+    print(text, file=sys.stderr, end="")
     log = getattr(options, "log", "")
     if log:
-        write_text(log, f"error: {error}\n")
+        write_text(log, text)
 
 
 def _reason(error: OSError) -> str:
@@ -56,7 +68,7 @@ def _reason(error: OSError) -> str:
 
 
 def _module(command: str):
-    name = f"kernel_dvfs.cli.{_MODULES.get(command, command)}"
+    name = f"kernel_dvfs.cli.{_MODULES.get(command, command).replace('-', '_')}"
     __import__(name)
     return sys.modules[name]
 

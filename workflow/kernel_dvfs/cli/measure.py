@@ -5,11 +5,11 @@ from kernel_dvfs.cli.numbers import whole_number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import record, target
-from kernel_dvfs.measurement.campaign import SWEEP, Bench
+from kernel_dvfs.measurement.campaign import SWEEP, open_bench
 from kernel_dvfs.measurement.setup import read
 
 OPTIONS = (
-    quick.Option("--gpu", None, "SETUP", "a setup file, or the name of a simulated GPU"),
+    quick.Option("--gpu", None, "SETUP", "a setup file, the name of a simulated GPU, or nvml[:UUID|INDEX]"),
     quick.Option("--target", None, "ID", "kernel id, kernel/ID or pass/NAME"),
     quick.Option("--clocks", None, "CORE,MEM", "MHz or auto, each"),
     quick.Option("--campaign", SWEEP, "NAME", "what the measurement is for"),
@@ -26,15 +26,21 @@ def add_arguments(parser) -> None:
 
 
 def run(options) -> None:
-    setup = read(options.gpu) if options.gpu.endswith(".json") else _of_config(options.gpu, options.config)
+    if options.gpu.endswith(".json"):
+        _measure(read(options.gpu), options.gpu, options)
+    else:
+        _measure_as_configured(options)
+
+
+def _measure(setup, path: str, options) -> None:
     what = target.parse(setup, options.target)
     repeat = whole_number("--repeat", options.repeat)
-    bench = Bench(setup, what)
+    bench = open_bench(setup, path, what)
     point = bench.point(parse(options.clocks), options.campaign, repeat)
-    record.write_point(options.output, setup, bench.device, what, options.campaign, repeat, point)
+    record.write_point(options.output, setup, bench, what, options.campaign, repeat, point)
 
 
-def _of_config(gpu: str, config: str):
+def _measure_as_configured(options) -> None:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -42,13 +48,16 @@ def _of_config(gpu: str, config: str):
     from kernel_dvfs.config import check
     from kernel_dvfs.study import load, plan
 
-    content = load(config) | {"gpu": gpu}
+    content = load(options.config) | {"gpu": options.gpu}
     # an installed library comes without the workflow, and so without its schema
     schema = Path(kernel_dvfs.__file__).parents[1] / "schemas" / "config.schema.yaml"
     if schema.is_file():
         check(content, str(schema))
     with TemporaryDirectory() as folder:
         try:
-            return read(plan(content, folder).setup)
+            path = plan(content, folder).setup
         except KeyError as missing:
-            raise InputError(f"configuration {config}: key {missing} is missing; see the shipped config.yaml") from None
+            raise InputError(
+                f"configuration {options.config}: key {missing} is missing; see the shipped config.yaml"
+            ) from None
+        _measure(read(path), path, options)

@@ -44,27 +44,48 @@ def parse_clock(text):
     return mhz
 
 
-def supported_core_mhz(clocks: dict) -> list:
-    """Every core clock that the GPU lists, MHz, ascending."""
+def supported_core_mhz(clocks: dict, mem_mhz=AUTO) -> list:
+    """Every core clock that the GPU lists beside a memory clock (AUTO: the highest), MHz, ascending.
+
+    clocks["core_mhz"]: {lowest, highest, step}, the same beside every memory clock; or, as a driver tells it,
+    {"listed": {memory clock: [core clocks, ascending]}}.
+    """
     grid = clocks["core_mhz"]
+    if "listed" in grid:
+        return grid["listed"][max(grid["listed"], key=int) if mem_mhz == AUTO else str(mem_mhz)]
     return list(range(grid["lowest"], grid["highest"] + 1, grid["step"]))
 
 
 def check(clocks: dict, pair, where: str = "clocks") -> None:
     """Raise InputError if the GPU does not list a clock of `pair`."""
     core, mem = pair
-    grid = clocks["core_mhz"]
-    on_grid = core == AUTO or (
-        grid["lowest"] <= core <= grid["highest"] and (core - grid["lowest"]) % grid["step"] == 0
-    )
-    if not on_grid:
-        raise InputError(
-            f"{where}: this GPU has no core clock {core} MHz; allowed: {grid['lowest']} to {grid['highest']} "
-            f"in steps of {grid['step']}, or auto"
-        )
     if mem != AUTO and mem not in clocks["mem_mhz"]:
-        known = ", ".join(map(str, clocks["mem_mhz"]))
-        raise InputError(f"{where}: this GPU has no memory clock {mem} MHz; allowed: {known}, or auto")
+        known = ", ".join(map(str, clocks["mem_mhz"])) + ", or auto" if clocks["mem_mhz"] else "auto only"
+        raise InputError(f"{where}: this GPU has no memory clock {mem} MHz to lock; allowed: {known}")
+    if core != AUTO and not _lists_core(clocks, pair):
+        raise InputError(
+            f"{where}: this GPU has no core clock {core} MHz{_beside(pair)}; allowed: {_cores(clocks, mem)}"
+        )
+
+
+def _lists_core(clocks: dict, pair) -> bool:
+    grid = clocks["core_mhz"]
+    if "listed" in grid:
+        return pair[0] in supported_core_mhz(clocks, pair[1])
+    return grid["lowest"] <= pair[0] <= grid["highest"] and (pair[0] - grid["lowest"]) % grid["step"] == 0
+
+
+def _beside(pair) -> str:
+    return "" if pair[1] == AUTO else f" beside memory clock {pair[1]} MHz"
+
+
+def _cores(clocks: dict, mem_mhz) -> str:
+    """The core clocks in words: a range where they are evenly spaced, else all."""
+    known = supported_core_mhz(clocks, mem_mhz)
+    steps = {above - below for below, above in zip(known, known[1:])}  # noqa: RUF007 - pairwise is slow to import
+    if len(steps) == 1:
+        return f"{known[0]} to {known[-1]} in steps of {steps.pop()}, or auto"
+    return f"{', '.join(map(str, known))}, or auto"
 
 
 def _folds(clocks: dict, pair) -> bool:
@@ -118,8 +139,11 @@ def sweep_pairs(clocks: dict, grid: dict):
     for mem_mhz in mems:
         for core_mhz in cores:
             pair = Pair(core_mhz, mem_mhz)
-            check(clocks, pair, "grid")
-            if _folds(clocks, pair):
+            check(clocks, Pair(core_mhz, AUTO), "grid")
+            check(clocks, Pair(AUTO, mem_mhz), "grid")
+            if core_mhz != AUTO and not _lists_core(clocks, pair):
+                omitted.append((pair, f"the GPU lists no core clock {core_mhz} MHz{_beside(pair)}"))
+            elif _folds(clocks, pair):
                 fold = clocks["fold"]
                 omitted.append(
                     (

@@ -1,8 +1,8 @@
 """The simulated GPU: the seam's methods on virtual time.
 
 A GPU behind the seam offers: `device()`, `prepare(works)`, `locked(pair, key)`, `condition(load)`,
-`warm_up(load, seconds)`, `window(load, seconds, key, number)`. Above it nobody can tell a simulated from a real
-board, but by its name. It knows no kernel names: a load is work.
+`warm_up(load, seconds)`, `window(load, seconds, key, number)`, `disturbances(windows)`, `request(pair)`. Above it
+nobody can tell a simulated from a real board, but by its name. It knows no kernel names: a load is work.
 """
 
 import math
@@ -60,6 +60,14 @@ class SimulatedGpu:
         """A context in which a pair of clocks is requested; released however it ends. Yields the latency, s."""
         clocks.check(self.spec["clocks"], pair)
         return _Locked(self, pair, key)
+
+    def request(self, pair) -> dict:
+        """More of the record's `request` group: nothing here."""
+        return {}
+
+    def disturbances(self, windows: list) -> list:
+        """What came from outside while the windows ran, in words: nothing can."""
+        return []
 
     def copy(self) -> "SimulatedGpu":
         """Another board in the same state."""

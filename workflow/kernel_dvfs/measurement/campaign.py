@@ -18,22 +18,33 @@ def repeats(pair, auto_repeats: int) -> int:
     return auto_repeats if pair == BASELINE else 1
 
 
-def open_gpu(setup, exact: bool = False):
-    """The GPU of a setup. Raises InputError for a kind that cannot measure."""
-    if setup.gpu["kind"] != "simulated":
-        raise InputError(f"gpu kind '{setup.gpu['kind']}' cannot measure yet; configure a simulated GPU by name")
-    from kernel_dvfs.gpu.simulated import SimulatedGpu
+def open_bench(setup, path: str, target: Target):
+    """What measures a target on the GPU of a setup: device, run, kernel for the record, point(), compare().
 
-    return SimulatedGpu(setup.gpu["spec"], setup.measurement["seed"], exact)
+    path: of the setup's file. Raises InputError for a kind of GPU that cannot measure.
+    """
+    kind = setup.gpu["kind"]
+    if kind == "simulated":
+        return Bench(setup, target)
+    if kind == "nvml":
+        from kernel_dvfs.measurement.real.client import RemoteBench
+
+        return RemoteBench(setup, path, target)
+    raise InputError(f"gpu kind '{kind}' cannot measure; configure a simulated GPU by name, or nvml")
 
 
 class Bench:
-    """A GPU conditioned for one target: each point starts from the same hot board."""
+    """A simulated GPU conditioned for one target: each point starts from the same hot board."""
+
+    # of a real board only: records of a simulated one are the same bytes each time
+    run = kernel = {}  # noqa: RUF012 - never written
 
     def __init__(self, setup, target: Target, exact: bool = False):
+        from kernel_dvfs.gpu.simulated import SimulatedGpu
+
         self.setup = setup
         self.target = target
-        self._hot = open_gpu(setup, exact)
+        self._hot = SimulatedGpu(setup.gpu["spec"], setup.measurement["seed"], exact)
         self._load = self._hot.prepare(works(setup, target))
         condition(self._hot, self._load, ("condition",))
 

@@ -4,7 +4,7 @@
 Knows a function that reads a counter, a clock and a load to keep busy; no NVML, no CUDA.
 """
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import CounterFault
 from kernel_dvfs.tuples import named
 
 # what one edge-to-edge window gives; energy in mJ, times in s of `now`
@@ -24,20 +24,27 @@ class EnergyCounter:
     """An energy counter, its period and the time of one read.
 
     read_mj: () -> energy since some start, mJ, never falling; now_s, sleep: as time.monotonic and time.sleep;
-    feed: called between reads, keeps the GPU busy. Raises InputError where the counter falls or stands still.
+    feed: called between reads, keeps the GPU busy; sample: called about once a period while no edge is near, for
+    what else is to be watched over a window. Raises CounterFault where the counter falls or stands still.
     """
 
-    def __init__(self, read_mj, now_s, sleep, feed):
+    def __init__(self, read_mj, now_s, sleep, feed, sample=None):
         self._read_mj, self._now_s, self._sleep, self._feed = read_mj, now_s, sleep, feed
+        self._sample = sample
         self.period_s = 0.1
+        self.read_s = 0.0
         self._last_mj = 0
 
     def calibrate(self, edges: int = 5) -> float:
-        """Measure the period, s, over `edges` periods; the GPU is kept busy meanwhile."""
+        """Measure the period, s, over `edges` periods, and the time of a read; the GPU is kept busy meanwhile."""
         start_s, _ = self._next_edge(self._now_s())
         for _ in range(edges):
             end_s, _ = self._next_edge(self._now_s())
         self.period_s = (end_s - start_s) / edges
+        before_s = self._now_s()
+        for _ in range(edges):
+            self._read()
+        self.read_s = (self._now_s() - before_s) / edges
         return self.period_s
 
     def window(self, window_s: float) -> AlignedWindow:
@@ -48,8 +55,12 @@ class EnergyCounter:
 
     def _next_edge(self, not_before_s: float) -> tuple:
         """(time, energy after it) of the counter's first move after `not_before_s`; seen one read late at most."""
+        sampled_s = self._now_s()
         while (left_s := not_before_s - _LEAD_S - self._now_s()) > 0:
             self._feed()
+            if self._sample and self._now_s() - sampled_s >= self.period_s:
+                sampled_s = self._now_s()
+                self._sample()
             self._sleep(min(left_s, _LEAD_S))
         known_mj, moved_s = self._read(), self._now_s()
         while True:
@@ -60,14 +71,16 @@ class EnergyCounter:
             if energy_mj > known_mj:
                 known_mj, moved_s = energy_mj, seen_s
             elif seen_s - moved_s > _FROZEN_PERIODS * self.period_s:
-                raise InputError(
-                    f"energy counter: stood at {known_mj} mJ for {seen_s - moved_s:.1f} s; does this GPU have one?"
+                raise CounterFault(
+                    f"energy counter: stood at {known_mj} mJ for {seen_s - moved_s:.1f} s; does this GPU have one?",
+                    fell=False,
                 )
 
     def _read(self) -> int:
         before_mj, self._last_mj = self._last_mj, self._read_mj()
         if self._last_mj < before_mj:
-            raise InputError(
-                f"energy counter: fell from {before_mj} to {self._last_mj} mJ; was the driver reloaded meanwhile?"
+            raise CounterFault(
+                f"energy counter: fell from {before_mj} to {self._last_mj} mJ; was the driver reloaded meanwhile?",
+                fell=True,
             )
         return self._last_mj

@@ -1,17 +1,14 @@
 """One point of the protocol: a load at a clock pair, warmed up, measured in windows, and judged.
 
-Knows the seam of a GPU, not which kind it is. Verdicts as in the protocol: every point is kept, with its reasons.
+Knows the seam of a GPU, not which kind it is.
 """
 
 import math
 
+from kernel_dvfs.errors import CounterFault
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE
-
-# a clock is reached if it is within 15 MHz or 1 % of the request
-_REACHED_MHZ = 15
-_REACHED_SHARE = 0.01
-# NVML event reasons that mean "held below the request": power cap, slowdowns, thermal, brake
-_THROTTLE_BITS = ("0x4", "0x8", "0x20", "0x40", "0x80")
+from kernel_dvfs.measurement import stopping
+from kernel_dvfs.measurement.verdict import judge
 
 
 def condition(gpu, load, key) -> None:
@@ -23,23 +20,26 @@ def condition(gpu, load, key) -> None:
 def measure(gpu, load, pair, settings: dict, key) -> dict:
     """Measure `load` at `pair`; the point: request, windows, reached, summary, verdict, reasons. Raw units.
 
-    settings: warmup_s, window_s (s), windows (count). The clocks are released again however this ends.
+    settings: warmup_s, window_s (s), windows (count) and what `stopping.rule` reads. The clocks are released again
+    however this ends. Raises CounterFault where the energy counter fell, or froze before the first window was over.
     """
+    enough, windows, counter = stopping.rule(settings), [], ""
     with gpu.locked(pair, key) as switch_s:
         gpu.warm_up(load, settings["warmup_s"])
-        windows = [gpu.window(load, settings["window_s"], key, number) for number in range(settings["windows"])]
-    reached = {
-        "core_mhz": _median([window["core_mhz"][1] for window in windows]),
-        "mem_mhz": _median([window["mem_mhz"][1] for window in windows]),
-    }
-    verdict, reasons, alias = _judge(pair, reached, windows)
+        try:
+            while not enough.is_finished([_energy_mj(window) for window in windows]):
+                windows.append(gpu.window(load, settings["window_s"], key, len(windows)))
+        except CounterFault as fault:
+            if fault.fell or not windows:
+                raise
+            counter = str(fault)
+        disturbances = gpu.disturbances(windows)
+    reached = reached_of(windows)
+    verdict, reasons, alias = judge(pair, reached, windows, counter, disturbances, enough.unstable)
+    policy = AUTO if pair == BASELINE else settings.get("clocks", "lock")
     return {
-        "request": {
-            "policy": AUTO if pair == BASELINE else "lock",
-            "core_mhz": pair[0],
-            "mem_mhz": pair[1],
-            "switch_s": round(switch_s, 6),
-        },
+        "request": {"policy": policy, "core_mhz": pair[0], "mem_mhz": pair[1], "switch_s": round(switch_s, 6)}
+        | gpu.request(pair),
         "windows": windows,
         "reached": reached | {"alias_of": alias},
         "summary": summary(windows),
@@ -48,11 +48,16 @@ def measure(gpu, load, pair, settings: dict, key) -> dict:
     }
 
 
+def reached_of(windows: list) -> dict:
+    """The clocks that the windows ran at, MHz: the median of their medians."""
+    return {domain: _median([window[domain][1] for window in windows]) for domain in ("core_mhz", "mem_mhz")}
+
+
 def summary(windows: list) -> dict:
     """Per launch (of the whole load), over windows: mean and standard deviation of time (us) and energy (mJ)."""
     times = [window["time_us"] for window in windows]
     powers = [window["energy_mj"] / window["duration_s"] for window in windows]
-    energies = [power * time * 1e-6 for power, time in zip(powers, times)]
+    energies = [_energy_mj(window) for window in windows]
     return {
         "n": len(windows),
         "time_us": _mean(times),
@@ -63,26 +68,9 @@ def summary(windows: list) -> dict:
     }
 
 
-def _judge(pair, reached: dict, windows: list) -> tuple:
-    """(verdict, reasons in words, the pair that a folded request really is or None)."""
-    throttled = any(window["cap_ns"] or set(window["reasons"]) & set(_THROTTLE_BITS) for window in windows)
-    missed = []
-    for domain, request in zip(("core", "mem"), pair):
-        got = reached[f"{domain}_mhz"]
-        if request != AUTO and abs(got - request) > max(_REACHED_MHZ, _REACHED_SHARE * request):
-            missed.append((domain, f"{domain} clock: asked {request} MHz, reached {got:g} MHz"))
-    if pair == BASELINE or (not missed and not throttled):
-        return "ok", ["power cap active"] if throttled else [], None
-    alias = None
-    if any(domain == "mem" for domain, _ in missed):
-        alias = f"{pair[0]}-{reached['mem_mhz']:g}"
-    reasons = [reason for _, reason in missed]
-    if throttled:
-        reasons.append("power cap active")
-        # with the core at auto, the cap is the governor at its usual work
-        core_missed = any(domain == "core" for domain, _ in missed)
-        return ("throttled" if core_missed else "not_reached" if missed else "ok"), reasons, alias
-    return "not_reached", reasons, alias
+def _energy_mj(window: dict) -> float:
+    """Of one run of the load, mJ."""
+    return window["energy_mj"] / window["duration_s"] * window["time_us"] * 1e-6
 
 
 def _mean(values: list) -> float:

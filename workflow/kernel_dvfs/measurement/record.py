@@ -6,6 +6,7 @@ The one place that knows the shape of a record file. Raw units (mJ, us, MHz), as
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, read_json, write_text
 from kernel_dvfs.gpu.clocks import AUTO, Pair, label
+from kernel_dvfs.measurement import consistency
 
 POINT = "kernel-dvfs/point/1"
 COMPARISON = "kernel-dvfs/comparison/1"
@@ -23,48 +24,109 @@ def _is_number(value) -> bool:
 
 _INFINITY = float("inf")
 # (what a field must be, in words; the test)
-_ANY = ("anything", lambda value: True)
 _TEXT = ("text", lambda value: type(value) is str)
 _COUNT = ("a whole number >= 0", lambda value: type(value) is int and value >= 0)
 _SOME = ("a whole number >= 1", lambda value: type(value) is int and value >= 1)
 _NUMBER = ("a number", _is_number)
 _POSITIVE = ("a positive number", lambda value: _is_number(value) and value > 0)
 _SCATTER = ("a number >= 0 or null", lambda value: value is None or (_is_number(value) and value >= 0))
-_CLOCK = ("a number of MHz or auto", lambda value: value == AUTO or _is_number(value))
-_GROUP = ("a group of fields", lambda value: type(value) is dict)
-_LIST = ("a list", lambda value: type(value) is list)
+_NOT_NEGATIVE = ("a number >= 0", lambda value: _is_number(value) and value >= 0)
+_FLAG = ("true, false or null", lambda value: value is None or type(value) is bool)
+_TEXT_OR_NULL = ("text or null", lambda value: value is None or type(value) is str)
+_POLICY = ("auto, lock or external", lambda value: value in (AUTO, "lock", "external"))
+_LOCK = ("range or exact", lambda value: value in ("range", "exact"))
+_POWER_LIMIT = ("a positive number or null", lambda value: value is None or (_is_number(value) and value > 0))
+_SHARES = (
+    "a group of event bits and shares",
+    lambda value: type(value) is dict and all(_is_number(share) and 0 < share <= 1 for share in value.values()),
+)
+_PAIR = ("two numbers", lambda value: type(value) is list and len(value) == 2 and all(map(_is_number, value)))
+_RANGE = ("two numbers or null", lambda value: value is None or _PAIR[1](value))
+_SPREAD = (
+    "[lowest, middle, highest]",
+    lambda value: type(value) is list and len(value) == 3 and all(map(_is_number, value)) and value == sorted(value),
+)
+_CLOCK = ("a number of MHz or auto", lambda value: value == AUTO or (_is_number(value) and value >= 30))
+_TEXTS = ("a list of texts", lambda value: type(value) is list and all(type(each) is str for each in value))
 _FILLED = ("a list of at least one", lambda value: type(value) is list and value != [])
 _FOUR = ("a list of four points", lambda value: type(value) is list and len(value) == 4)
 _VERDICT = (f"one of {', '.join(_VERDICTS)}", lambda value: type(value) is str and value in _VERDICTS)
 
 # what readers rely on
 _POINT_FIELDS = {
-    "request": {"core_mhz": _CLOCK, "mem_mhz": _CLOCK},
-    "reached": {"core_mhz": _NUMBER, "mem_mhz": _NUMBER, "alias_of": _ANY},
+    "request": {"policy": _POLICY, "core_mhz": _CLOCK, "mem_mhz": _CLOCK, "switch_s": _NOT_NEGATIVE},
+    "reached": {"core_mhz": _NUMBER, "mem_mhz": _NUMBER, "alias_of": _TEXT_OR_NULL},
     "summary": {
         "n": _SOME,
         "time_us": _POSITIVE,
         "time_sd_us": _SCATTER,
         "energy_mj": _POSITIVE,
         "energy_sd_mj": _SCATTER,
+        "power_mw": _POSITIVE,
     },
     "verdict": _VERDICT,
-    "reasons": _LIST,
+    "reasons": _TEXTS,
+}
+_WINDOW = {
+    "duration_s": _POSITIVE,
+    "energy_mj": _POSITIVE,
+    "launches": _SOME,
+    "time_us": _POSITIVE,
+    "core_mhz": _SPREAD,
+    "mem_mhz": _SPREAD,
+    "temp_c": _PAIR,
+    "cap_ns": _COUNT,
+    "thermal_delta": _COUNT,
+    "reasons": _SHARES,
+    "processes": _COUNT,
+}
+_DEVICE = {
+    "kind": _TEXT,
+    "name": _TEXT,
+    "uuid": _TEXT,
+    "driver": _TEXT,
+    "power_limit_mw": _POWER_LIMIT,
+    "energy_scope": _TEXT,
+    "counter_period_ms": _POSITIVE,
+    "counter_read_ms": _NOT_NEGATIVE,
+}
+# what only a real board has
+_REAL_DEVICE = {
+    **dict.fromkeys(("pci_bus_id", "nvml", "binding", "cuda"), _TEXT),
+    "vbios": _TEXT_OR_NULL,
+    "ecc": _FLAG,
+    "persistence": _FLAG,
+}
+# where a load has them: a pass has no shape, a point at auto no range
+_OPTIONAL = {
+    "device": {"cuda_runtime": _COUNT, "cublaslt": _COUNT},
+    "kernel": {"shape": _TEXT, "dtype": _TEXT, "instance": _TEXT, "working_set_bytes": _COUNT},
+    "request": {"lock": _LOCK, "core_range_mhz": _RANGE, "mem_range_mhz": _RANGE},
+}
+_REAL_RUN = {
+    **dict.fromkeys(("run_id", "started_utc", "host", "boot_id", "config_sha256"), _TEXT),
+    "block": _COUNT,
+    "order": _SOME,
 }
 _POINT_RECORD = {
     "schema": _TEXT,
-    "run": {"setup": _TEXT, "campaign": _TEXT, "repeat": _COUNT},
-    "device": _GROUP,
-    "kernel": {"study": _TEXT, "name": _TEXT},
+    "run": {"setup": _TEXT, "seed": _COUNT, "campaign": _TEXT, "repeat": _COUNT},
+    "device": _DEVICE,
+    "kernel": {"study": _TEXT, "name": _TEXT, "workload": _TEXT},
     "windows": _FILLED,
     **_POINT_FIELDS,
 }
-_COMPARISON_RECORD = {"schema": _TEXT, "run": {"setup": _TEXT}, "device": _GROUP, "comparisons": _FILLED}
+_COMPARISON_RECORD = {
+    "schema": _TEXT,
+    "run": {"setup": _TEXT, "seed": _COUNT, "schedule": _TEXT},
+    "device": _DEVICE,
+    "comparisons": _FILLED,
+}
 _COMPARISON_FIELDS = {"target": _TEXT, "repeat": _COUNT, "points": _FOUR}
 
 
-def write_point(path: str, setup, device: dict, target, campaign: str, repeat: int, point: dict) -> None:
-    """Write one point's record."""
+def write_point(path: str, setup, bench, target, campaign: str, repeat: int, point: dict) -> None:
+    """Write the record of a point that `bench` (campaign.open_bench) has just measured."""
     content = {
         "schema": POINT,
         "run": {
@@ -72,9 +134,10 @@ def write_point(path: str, setup, device: dict, target, campaign: str, repeat: i
             "seed": setup.measurement["seed"],
             "campaign": campaign,
             "repeat": repeat,
+            **bench.run,
         },
-        "device": device,
-        "kernel": {"study": target.study, "name": target.name, "workload": setup.workload["name"]},
+        "device": bench.device,
+        "kernel": {"study": target.study, "name": target.name, "workload": setup.workload["name"], **bench.kernel},
         **point,
     }
     _write(path, content)
@@ -104,6 +167,14 @@ def read_point(path: str, setup, target, pair: Pair, repeat=None) -> dict:
     repeat: the repeat that it must be of; None takes it from a file name r<repeat>.json.
     """
     content = _read(path, POINT, _POINT_RECORD)
+    for number, window in enumerate(content["windows"]):
+        _check(path, f"windows[{number}]", window, _WINDOW)
+    if content["device"]["kind"] == "nvml":
+        _check(path, "run", content["run"], _REAL_RUN)
+        for group, fields in _OPTIONAL.items():
+            there = {name: kind for name, kind in fields.items() if name in content[group]}
+            _check(path, group, content[group], there)
+    _consistent(path, consistency.of_point(content))
     run, kernel, request = content["run"], content["kernel"], content["request"]
     _same(path, "setup", run["setup"], setup.digest)
     _same(path, "target", f"{kernel['study']}/{kernel['name']}", f"{target.study}/{target.name}")
@@ -123,7 +194,13 @@ def read_comparison(path: str) -> tuple:
         _check(path, where, comparison, _COMPARISON_FIELDS)
         for place, point in enumerate(comparison["points"]):
             _check(path, f"{where}.points[{place}]", point, _POINT_FIELDS)
+            _consistent(path, consistency.of_summary(f"{where}.points[{place}].", point, content["device"]))
     return content["run"]["setup"], content["comparisons"]
+
+
+def _consistent(path: str, wrong: str) -> None:
+    if wrong:
+        raise InputError(f"record {path}: {wrong}; {_REMEDY}")
 
 
 def _repeat_of(path: str):
@@ -143,6 +220,8 @@ def _read(path: str, schema: str, fields: dict) -> dict:
     if type(content) is not dict or content.get("schema") != schema or content.keys() != fields.keys():
         raise InputError(f"record {path}: not a complete {schema} record; {_REMEDY}")
     _check(path, "", content, fields)
+    if content["device"]["kind"] == "nvml":
+        _check(path, "device", content["device"], _REAL_DEVICE)
     return content
 
 

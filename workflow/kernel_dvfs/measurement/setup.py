@@ -6,8 +6,17 @@ different settings cannot disturb each other, and a record says which setup it w
 
 import os
 
+try:
+    # hashlib costs a measurement job 4 ms to import
+    from _sha2 import sha256
+except ImportError:
+    try:
+        from _sha256 import sha256
+    except ImportError:
+        from hashlib import sha256
+
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_text
+from kernel_dvfs.files import parse_json, write_text
 from kernel_dvfs.tuples import named
 
 SCHEMA = "kernel-dvfs/setup/1"
@@ -25,7 +34,6 @@ Setup = named(
 def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: dict) -> str:
     """Write a setup into `folder` unless it lies there whole; its path."""
     # slow to import and of no use to a measurement job
-    import hashlib
     import json
 
     content = {
@@ -36,10 +44,14 @@ def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: di
         "measurement": measurement,
     }
     text = json.dumps(content, allow_nan=False) + "\n"
-    path = os.path.join(folder, f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.json")
+    path = os.path.join(folder, f"{_digest(text)}.json")
     if not _holds(path, text):
         write_text(path, text)
     return path
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:12]
 
 
 def _holds(path: str, text: str) -> bool:
@@ -54,7 +66,9 @@ def _holds(path: str, text: str) -> bool:
 def read(path: str) -> Setup:
     """The setup in a file. Raises InputError."""
     try:
-        content = read_json(path)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        content = parse_json(text)
     except (OSError, ValueError) as error:
         raise InputError(f"setup {path}: {error}; {_REMEDY}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -66,4 +80,6 @@ def read(path: str) -> Setup:
         if not isinstance(content["targets"].get(study), dict):
             raise InputError(f"setup {path}: targets.{study} is missing or damaged; {_REMEDY}")
     digest = os.path.splitext(os.path.basename(path))[0]
+    if digest != _digest(text):
+        raise InputError(f"setup {path}: was changed: its name is not that of its content; {_REMEDY}")
     return Setup(digest, content["gpu"], content["workload"], content["targets"], content["measurement"])

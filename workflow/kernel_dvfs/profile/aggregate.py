@@ -7,6 +7,7 @@ from kernel_dvfs.gpu.clocks import AUTO, BASELINE, label
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench, repeats
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 
 
@@ -62,6 +63,8 @@ def _labels(kernels: dict) -> dict:
 
 def _row(pair, records: list) -> dict:
     core_mhz, mem_mhz = (None if clock == AUTO else float(clock) for clock in pair)
+    # repeats that say nothing are left out, unless there are no others: then the row says so
+    records = [each for each in records if each["verdict"] not in UNUSABLE] or records
     mean = partial(_mean, records)
     odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
     return {

@@ -13,6 +13,7 @@ import plotnine as p9
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.report.figures import label, style
 
+_LEAST_PERCENT = 0.1  # extent of a panel
 View = namedtuple("View", "name left right bottom top")
 View.__doc__ = "A panel: its name and the limits of its axes, percent saved."
 
@@ -160,7 +161,8 @@ def _in_panels(panels: list, make, every: list | None = None) -> pd.DataFrame:
 
 def _around(name: str, points: pd.DataFrame) -> View:
     (left, right), (bottom, top) = ((min(points[a].min(), 0), max(points[a].max(), 0)) for a in (X, Y))
-    wide, high = right - left or 1, top - bottom or 1
+    # pairs that are all alike, as where no clock was obeyed, still need a panel
+    wide, high = max(right - left, _LEAST_PERCENT), max(top - bottom, _LEAST_PERCENT)
     return View(name, left - 0.06 * wide, right + 0.05 * wide, bottom - 0.1 * high, top + 0.14 * high)
 
 

@@ -1,0 +1,216 @@
+// The board: clocks that follow requests after a while, power under a limit, temperature, an energy counter that
+// shows the energy at its last edge. Figures of the profiles are those of the simulated GPUs, rounded.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "state.h"
+
+static const int64_t kMs = 1000000;
+
+static const Profile kProfiles[] = {
+    {.name = "Simulated H200 on a fake NVML", .mem_mhz = {3201, 2201}, .mem_count = 2,
+     .core_low = 345, .core_high = 1980, .core_step = 15, .auto_core = 1980, .auto_mem = 3201, .idle_core = 345,
+     .capability_major = 9, .capability_minor = 0, .architecture = 9, .cores = 132 * 128, .default_limit_mw = 700000,
+     .standing_w = 75, .mem_w_per_ghz = 20, .core_w_per_ghz = 250, .ambient_c = 25, .c_per_w = 0.045, .tau_s = 20},
+    {.name = "Simulated RTX 3080 Ti on a fake NVML", .mem_mhz = {9501, 9251, 5001, 810, 405}, .mem_count = 5,
+     .core_low = 210, .core_high = 2100, .core_step = 15, .auto_core = 1950, .auto_mem = 9501, .idle_core = 210,
+     .fold_mem = 405, .fold_above_core = 420, .fold_to = 810,
+     .capability_major = 8, .capability_minor = 6, .architecture = 7, .cores = 80 * 128, .default_limit_mw = 350000,
+     .standing_w = 30, .mem_w_per_ghz = 6, .core_w_per_ghz = 110, .ambient_c = 30, .c_per_w = 0.14, .tau_s = 20},
+};
+static const char *const kNames[] = {"h200", "rtx_3080_ti"};
+
+void make_devices(State *state, const char *profiles) {
+  memset(state->devices, 0, sizeof state->devices);
+  state->count = 0;
+  strcpy(state->driver, "580.00 (fake NVML)");
+  for (const char *at = profiles; *at && state->count < MAX_DEVICES; at += strcspn(at, ","), at += *at == ',') {
+    Device *device = &state->devices[state->count];
+    for (unsigned i = 0; i < sizeof kNames / sizeof *kNames; ++i) {
+      if (strlen(kNames[i]) == strcspn(at, ",") && !strncmp(at, kNames[i], strlen(kNames[i]))) {
+        device->profile = kProfiles[i];
+      }
+    }
+    snprintf(device->profile.uuid, sizeof device->profile.uuid, "GPU-fa4e%04x-0000-4000-8000-00000000fa4e",
+             state->count);
+    snprintf(device->profile.bus_id, sizeof device->profile.bus_id, "00000000:%02X:00.0", 1 + state->count);
+    device->limit_mw = device->profile.default_limit_mw;
+    device->persistence = 1;
+    device->ecc = device->profile.capability_minor == 0;
+    device->period_ns = 100 * kMs;
+    device->jitter_ns = 3 * kMs / 2;
+    device->read_ns = 41 * kMs / 10;
+    device->call_ns = 3400;
+    device->core_lag_ns = 30 * kMs;
+    device->mem_lag_ns = 60 * kMs;
+    device->forced_c = NAN;
+    device->slowdown_c = 90;
+    device->temperature_c = device->profile.ambient_c;
+    device->core_mhz = device->profile.idle_core;
+    device->offset_mj = -123456;  // the driver has been loaded for a while
+    device->shown_mj = 123456;
+    device->last_ns = device->now_ns = 1000 * kMs;
+    device->next_edge_ns = device->last_ns + device->period_ns;
+    ++state->count;
+  }
+}
+
+int64_t now_ns(const Device *device) {
+  if (device->virtual_time) {
+    return device->now_ns;
+  }
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);  // that of Python's time.monotonic
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+int loaded(const Device *device) {
+  return device->load_pid && alive(device->load_pid);
+}
+
+static Lock in_force(const Domain *domain, int64_t at_ns) {
+  return at_ns >= domain->next_at_ns ? domain->next : domain->now;
+}
+
+static uint32_t core_ceiling(const Device *device, int64_t at_ns) {
+  const Profile *p = &device->profile;
+  const Lock lock = in_force(&device->core, at_ns);
+  const uint32_t top = lock.max_mhz ? lock.max_mhz : p->auto_core;
+  return top < p->auto_core ? top : p->auto_core;  // the highest requests land at auto's ceiling
+}
+
+static uint32_t memory_at(const Device *device, int64_t at_ns) {
+  const Profile *p = &device->profile;
+  const Lock lock = in_force(&device->mem, at_ns);
+  uint32_t best = p->auto_mem;
+  if (lock.max_mhz) {
+    for (uint32_t i = 0; i < p->mem_count; ++i) {
+      if (fabs((double)p->mem_mhz[i] - lock.max_mhz) < fabs((double)best - lock.max_mhz)) {
+        best = p->mem_mhz[i];
+      }
+    }
+  }
+  return best == p->fold_mem && core_ceiling(device, at_ns) > p->fold_above_core ? p->fold_to : best;
+}
+
+uint32_t memory_mhz(const Device *device) {
+  return memory_at(device, device->last_ns);
+}
+
+static double table_w(const Device *device, uint32_t mem_mhz, uint32_t core_mhz) {
+  const Profile *p = &device->profile;
+  uint32_t row = 0;
+  while (row + 1 < p->mem_count && p->mem_mhz[row] != mem_mhz) {
+    ++row;
+  }
+  const uint32_t column = core_mhz <= p->core_low ? 0 : (core_mhz - p->core_low) / p->core_step;
+  return device->load_w[row][column < MAX_CORE ? column : MAX_CORE - 1];
+}
+
+static double power_at(const Device *device, uint32_t mem_mhz, uint32_t core_mhz, int busy) {
+  const Profile *p = &device->profile;
+  if (busy) {
+    return table_w(device, mem_mhz, core_mhz);
+  }
+  const double ghz = core_mhz / 1000.0, volt = ghz < 1.05 ? 1 : 1 + 0.35 * (ghz - 1.05);
+  return p->standing_w + p->mem_w_per_ghz * mem_mhz / 1000 + device->utilisation * p->core_w_per_ghz * volt * volt * ghz;
+}
+
+double power_w(const Device *device, uint32_t core_mhz) {
+  return power_at(device, memory_mhz(device), core_mhz, loaded(device));
+}
+
+// Clocks and power of the coming stretch: the highest core clock that the request and the limits allow.
+static double settle(Device *device, int busy) {
+  const Profile *p = &device->profile;
+  const uint32_t mem = memory_at(device, device->last_ns);
+  device->capped = device->hot = 0;
+  if (!busy && device->utilisation == 0) {
+    const Lock lock = in_force(&device->core, device->last_ns);
+    device->core_mhz = lock.min_mhz > p->idle_core ? lock.min_mhz : p->idle_core;
+    return p->standing_w + p->mem_w_per_ghz * mem / 1000;
+  }
+  uint32_t core = core_ceiling(device, device->last_ns);
+  if (device->temperature_c >= device->slowdown_c) {
+    const uint32_t slow = p->core_low + (p->core_high - p->core_low) / 2 / p->core_step * p->core_step;
+    device->hot = core > slow;
+    core = core > slow ? slow : core;
+  }
+  while (core > p->core_low && power_at(device, mem, core, busy) * 1000 > device->limit_mw) {
+    const uint32_t above = (core - p->core_low) % p->core_step;
+    core -= above ? above : p->core_step;
+    device->capped = 1;
+  }
+  device->core_mhz = core;
+  return power_at(device, mem, core, busy);
+}
+
+static void edge(Device *device) {
+  const int frozen = device->freeze_at_ns && device->last_ns >= device->freeze_at_ns;
+  if (device->reset_at_ns && device->last_ns >= device->reset_at_ns) {
+    device->offset_mj = device->energy_mj;  // as after a reload of the driver
+    device->reset_at_ns = 0;
+  }
+  if (!frozen) {
+    device->shown_mj = (uint64_t)(device->energy_mj - device->offset_mj);
+  }
+  // an even grid with a small error each: hashed, so that it is the same every time
+  const uint64_t hash = (++device->edges * 0x9E3779B97F4A7C15u) >> 40;
+  const double error = (double)hash / (1 << 24) * 2 - 1;
+  const int64_t grid = device->last_ns - device->last_ns % device->period_ns;
+  const int64_t nearest = device->last_ns - grid > device->period_ns / 2 ? grid + device->period_ns : grid;
+  device->next_edge_ns = nearest + device->period_ns + (int64_t)(error * (double)device->jitter_ns);
+}
+
+void advance(Device *device) {
+  const int64_t end = now_ns(device);
+  const int busy = loaded(device);
+  if (device->next_edge_ns < device->last_ns || device->next_edge_ns > device->last_ns + 2 * device->period_ns) {
+    device->next_edge_ns = device->last_ns + device->period_ns;  // another clock or period than before
+  }
+  if (end < device->last_ns || end - device->last_ns > (int64_t)3600 * 1000000000) {
+    device->last_ns = end - (end < device->last_ns ? 0 : device->period_ns);  // from virtual to real time
+    device->next_edge_ns = device->last_ns + device->period_ns;
+  }
+  while (device->last_ns < end) {
+    int64_t until = device->last_ns + 10 * kMs;
+    until = until < device->next_edge_ns ? until : device->next_edge_ns;
+    for (const Domain *domain = &device->core; domain; domain = domain == &device->core ? &device->mem : NULL) {
+      until = domain->next_at_ns > device->last_ns && domain->next_at_ns < until ? domain->next_at_ns : until;
+    }
+    until = until < end ? until : end;
+    if (!isnan(device->forced_c)) {
+      device->temperature_c = device->forced_c;
+    }
+    const double watt = settle(device, busy), ns = (double)(until - device->last_ns);
+    device->energy_mj += watt * ns / 1e6;
+    device->cycles += device->core_mhz * ns / 1e3;
+    device->cap_ns += device->capped * ns;
+    device->thermal_ns += device->hot * ns;
+    const Profile *p = &device->profile;
+    const double target = p->ambient_c + p->c_per_w * watt;
+    device->temperature_c = target + (device->temperature_c - target) * exp(-ns / 1e9 / p->tau_s);
+    device->last_ns = until;
+    if (until == device->next_edge_ns) {
+      edge(device);
+    }
+  }
+  settle(device, busy);
+}
+
+void request(Device *device, Domain *domain, Lock lock, int64_t lag_ns) {
+  const int64_t now = device->last_ns;
+  domain->now = in_force(domain, now);
+  domain->next = lock;
+  domain->next_at_ns = now + lag_ns;
+  ++device->sets;
+}
+
+void unload_driver(Device *device) {
+  const Domain none = {{0, 0}, {0, 0}, 0};
+  device->core = device->mem = none;
+  device->offset_mj = device->energy_mj;
+  device->shown_mj = 0;
+}

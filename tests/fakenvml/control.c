@@ -1,0 +1,207 @@
+// Beside NVML: knobs and readings for tests, and what a simulated kernel needs (time, cycles, its power). A program that
+// must know whether its NVML is real looks for these symbols.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "state.h"
+
+static const int64_t kMs = 1000000;
+
+int fakenvml_create(const char *path, const char *profiles) {
+  State *state = enter(path);
+  if (!state) {
+    return 1;
+  }
+  make_devices(state, profiles);
+  leave();
+  return 0;
+}
+
+static int add_fault(Device *device, const char *text) {
+  if (!*text) {
+    memset(device->faults, 0, sizeof device->faults);
+    return 0;
+  }
+  for (Fault *fault = device->faults; fault < device->faults + MAX_FAULTS; ++fault) {
+    if (!fault->symbol[0]) {
+      fault->times = -1;
+      return sscanf(text, "%63[^:]:%d:%d:%d", fault->symbol, &fault->code, &fault->after, &fault->times) < 2;
+    }
+  }
+  return 1;
+}
+
+// `freeze@2.5`: 2.5 s from now; `ok`: no fault.
+static void counter(Device *device, const char *text) {
+  const char *at = strchr(text, '@');
+  const int64_t when = now_ns(device) + (int64_t)((at ? atof(at + 1) : 0) * 1e9);
+  device->freeze_at_ns = strncmp(text, "freeze", 6) ? 0 : when;
+  device->reset_at_ns = strncmp(text, "reset", 5) ? 0 : when;
+}
+
+static int turn(Device *d, const char *key, const char *text) {
+  const double number = atof(text);
+  if (!strcmp(key, "time")) {
+    const int64_t now = now_ns(d);
+    d->virtual_time = !strcmp(text, "virtual");
+    d->now_ns = now;
+  }
+  else if (!strcmp(key, "limit_mw")) d->limit_mw = (uint32_t)number;
+  else if (!strcmp(key, "mig")) d->mig = (uint32_t)number;
+  else if (!strcmp(key, "ecc")) d->ecc = (uint32_t)number;
+  else if (!strcmp(key, "persistence")) d->persistence = (uint32_t)number;
+  else if (!strcmp(key, "foreign_compute")) d->foreign_compute = (uint32_t)number;
+  else if (!strcmp(key, "foreign_graphics")) d->foreign_graphics = (uint32_t)number;
+  else if (!strcmp(key, "deny")) d->deny = (uint32_t)number;
+  else if (!strcmp(key, "ignore")) {
+    d->ignore_core = !!strstr(text, "core");
+    d->ignore_mem = !!strstr(text, "mem");
+  }
+  else if (!strcmp(key, "core_lag_ms")) d->core_lag_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "mem_lag_ms")) d->mem_lag_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "read_ms")) d->read_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "period_ms")) d->period_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "jitter_ms")) d->jitter_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "utilisation")) d->utilisation = number;
+  else if (!strcmp(key, "forced_c")) d->forced_c = atof(*text ? text : "nan");
+  else if (!strcmp(key, "temperature_c")) d->temperature_c = number;
+  else if (!strcmp(key, "new_field_ids")) d->new_field_ids = (uint32_t)number;
+  else if (!strcmp(key, "architecture")) d->profile.architecture = (uint32_t)number;
+  else if (!strcmp(key, "counter")) counter(d, text);
+  else if (!strcmp(key, "fail")) return add_fault(d, text);
+  else return 1;
+  return 0;
+}
+
+int fakenvml_set(const char *path, unsigned index, const char *key, const char *text) {
+  State *state = enter(path);
+  if (!state) {
+    return 1;
+  }
+  int failed = 1;
+  if (!strcmp(key, "driver")) {
+    failed = snprintf(state->driver, sizeof state->driver, "%s", text) < 0;
+  } else if (index < state->count) {
+    advance(&state->devices[index]);
+    failed = turn(&state->devices[index], key, text);
+  }
+  leave();
+  return failed;
+}
+
+static void show_lock(const Domain *domain, char *text, size_t size) {
+  if (domain->next.max_mhz) {
+    snprintf(text, size, "%u-%u", domain->next.min_mhz, domain->next.max_mhz);
+  } else {
+    snprintf(text, size, "none");
+  }
+}
+
+int fakenvml_get(const char *path, unsigned index, const char *key, char *text, size_t size) {
+  State *state = enter(path);
+  if (!state) {
+    return 1;
+  }
+  int failed = index >= state->count;
+  if (!failed) {
+    Device *d = &state->devices[index];
+    advance(d);
+    if (!strcmp(key, "core_lock")) show_lock(&d->core, text, size);
+    else if (!strcmp(key, "mem_lock")) show_lock(&d->mem, text, size);
+    else if (!strcmp(key, "core_mhz")) snprintf(text, size, "%u", d->core_mhz);
+    else if (!strcmp(key, "mem_mhz")) snprintf(text, size, "%u", memory_mhz(d));
+    else if (!strcmp(key, "energy_mj")) snprintf(text, size, "%.6f", d->energy_mj);
+    else if (!strcmp(key, "now_s")) snprintf(text, size, "%.9f", now_ns(d) / 1e9);
+    else if (!strcmp(key, "temperature_c")) snprintf(text, size, "%.3f", d->temperature_c);
+    else if (!strcmp(key, "sets")) snprintf(text, size, "%llu", (unsigned long long)d->sets);
+    else if (!strcmp(key, "calls")) snprintf(text, size, "%llu", (unsigned long long)d->calls);
+    else if (!strcmp(key, "uuid")) snprintf(text, size, "%s", d->profile.uuid);
+    else failed = 1;
+  }
+  leave();
+  return failed;
+}
+
+// --- for a simulated kernel in this process -------------------------------------------------------------------------
+
+static Device *own(const char *uuid) {
+  State *state = enter(NULL);
+  for (unsigned i = 0; state && i < state->count; ++i) {
+    if (!strcmp(state->devices[i].profile.uuid, uuid)) {
+      advance(&state->devices[i]);
+      return &state->devices[i];
+    }
+  }
+  if (state) {
+    leave();
+  }
+  return NULL;
+}
+
+// This process computes on the device, as one with a CUDA context does.
+int fakenvml_open(const char *uuid) {
+  Device *device = own(uuid);
+  if (!device) {
+    return 1;
+  }
+  int at = 0;
+  while (at + 1 < MAX_PIDS && device->contexts[at] != getpid() && alive(device->contexts[at])) {
+    ++at;
+  }
+  device->contexts[at] = getpid();
+  leave();
+  return 0;
+}
+
+// Run a kernel whose board power (W) is power[memory clock, descending][core clock, ascending]; NULL: stop.
+int fakenvml_load(const char *uuid, const double *power, unsigned mem_count, unsigned core_count) {
+  Device *device = own(uuid);
+  if (!device) {
+    return 1;
+  }
+  const int fits = !power || (mem_count == device->profile.mem_count && core_count <= MAX_CORE);
+  device->load_pid = power && fits ? getpid() : 0;
+  for (unsigned i = 0; device->load_pid && i < mem_count; ++i) {
+    for (unsigned j = 0; j < MAX_CORE; ++j) {
+      device->load_w[i][j] = power[i * core_count + (j < core_count ? j : core_count - 1)];
+    }
+  }
+  advance(device);
+  leave();
+  return !fits;
+}
+
+// Time (s), core cycles so far (millions), clocks now (MHz): what a kernel on the device can know.
+int fakenvml_now(const char *uuid, double *values) {
+  Device *device = own(uuid);
+  if (!device) {
+    return 1;
+  }
+  values[0] = (double)device->last_ns / 1e9;
+  values[1] = device->cycles / 1e6;
+  values[2] = device->core_mhz;
+  values[3] = memory_mhz(device);
+  leave();
+  return 0;
+}
+
+int fakenvml_sleep(const char *uuid, double seconds) {
+  Device *device = own(uuid);
+  if (!device) {
+    return 1;
+  }
+  const int virtually = (int)device->virtual_time;
+  if (virtually) {
+    device->now_ns += seconds > 1e-6 ? (int64_t)(seconds * 1e9) : 1000;  // never nothing, as any sleep
+    advance(device);
+  }
+  leave();
+  if (!virtually && seconds > 0) {
+    const struct timespec wait = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&wait, NULL);
+  }
+  return 0;
+}

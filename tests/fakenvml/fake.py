@@ -1,0 +1,59 @@
+"""The fake NVML from a test: build it once a session, make boards, turn knobs, read what the boards really did."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent
+# nvidia-ml-py opens the library by this name only
+LIBRARY = "libnvidia-ml.so.1"
+
+
+def build(folder: Path) -> Path:
+    """Compile the library into `folder`; its path."""
+    library = folder / LIBRARY
+    sources = sorted(str(path) for path in SOURCES.glob("*.c"))
+    # symbolic: names that the C library has as well (advance) stay our own
+    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    flags += [f"-Wl,-soname,{LIBRARY}", "-Wl,-Bsymbolic"]
+    subprocess.run([shutil.which("cc") or "cc", *flags, "-o", str(library), *sources, "-lm", "-lpthread"], check=True)
+    return library
+
+
+class Boards:
+    """Fake boards in a state file of their own: "h200", "rtx_3080_ti", or several, "h200,h200"."""
+
+    def __init__(self, library: Path, path: Path, profiles: str = "h200", **knobs):
+        self.library, self.folder, self.path = library, library.parent, path
+        # a copy under another name: this process keeps one library, whatever a test loads as NVML
+        self._library = ctypes.CDLL(str(library))
+        assert not self._library.fakenvml_create(str(path).encode(), profiles.encode())
+        self.set(**knobs)
+
+    def set(self, board: int = 0, **knobs) -> None:
+        """Turn knobs: fail="symbol:code[:after[:times]]", counter="freeze@2.5", time="virtual", deny=1, ..."""
+        for key, value in knobs.items():
+            code = self._library.fakenvml_set(str(self.path).encode(), board, key.encode(), str(value).encode())
+            assert not code, f"no knob {key} = {value}"
+
+    def get(self, key: str, board: int = 0) -> str:
+        """What the board really does: core_lock, mem_lock (next in force), core_mhz, energy_mj (true), sets, ..."""
+        text = ctypes.create_string_buffer(64)
+        size = ctypes.c_size_t(64)
+        assert not self._library.fakenvml_get(str(self.path).encode(), board, key.encode(), text, size), key
+        return text.value.decode()
+
+    @property
+    def uuid(self) -> str:
+        return self.get("uuid")
+
+    @property
+    def locks(self) -> tuple:
+        """(core, memory) locks, `none` each where nothing is locked."""
+        return self.get("core_lock"), self.get("mem_lock")
+
+    def environment(self, **more) -> dict:
+        """The environment of a process that finds this NVML instead of a driver's."""
+        return os.environ | {"LD_LIBRARY_PATH": str(self.folder), "FAKENVML_STATE": str(self.path)} | more

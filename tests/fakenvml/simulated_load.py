@@ -1,0 +1,158 @@
+"""Kernels for boards of the fake NVML: the simulated GPU's model, at the clocks that the fake board really runs.
+
+Loaded by measurement.real.loads where its hook names this file and NVML says that it is a fake. The board is told
+the power of the load at each of its clocks, and does the rest: limits, heat, energy. Time is the board's, virtual or
+not. FAKE_DEATH=how@seconds kills this process that long after its first kernel has begun.
+"""
+
+import ctypes
+import os
+import signal
+
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.draws import normal
+from kernel_dvfs.gpu.governor import settle
+from kernel_dvfs.gpu.kernel import parameters
+from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
+from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
+from kernel_dvfs.measurement.target import works
+
+_SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
+_TEMPERATURE_C = 55
+_NOISE_SD = 0.0005
+
+
+class SimulatedLoads:
+    """What measurement.real.native_loads.NativeLoads offers, without CUDA."""
+
+    facts = {"cuda_runtime": 0, "cublaslt": 0}  # noqa: RUF012 - there is no CUDA
+
+    def __init__(self, nvml, uuid: str):
+        self._fake, self._uuid = nvml.shared_library, uuid.encode()
+        board = Board(nvml, uuid)
+        name = next(spec for part, spec in _SPECS.items() if part in board.name())
+        self.spec = gpu_spec.resolve(name)
+        listed = board.supported_mhz()
+        self.mem_mhz = sorted(listed, reverse=True)
+        self.core_mhz = listed[self.mem_mhz[0]]
+        assert self._fake.fakenvml_open(self._uuid) == 0
+        how, _, after = os.environ.get("FAKE_DEATH", "").partition("@")
+        self._death, self._death_after_s, self._first_s = how, float(after or 0), None
+
+    def prepare(self, setup, target):
+        return _Load(self, [(parameters(self.spec, work), count) for work, count in works(setup, target)], target.name)
+
+    def now(self) -> tuple:
+        """(time s, core cycles so far in millions, core MHz, memory MHz)"""
+        values = (ctypes.c_double * 4)()
+        assert self._fake.fakenvml_now(self._uuid, values) == 0
+        return tuple(values)
+
+    def now_s(self) -> float:
+        return self.now()[0]
+
+    def sleep(self, seconds: float) -> None:
+        self._fake.fakenvml_sleep(self._uuid, ctypes.c_double(seconds))
+
+    def run(self, power_w) -> None:
+        """Put a load on the board: power_w[memory clock][core clock], None for nothing."""
+        if power_w is None:
+            self._fake.fakenvml_load(self._uuid, None, 0, 0)
+            return
+        flat = [watt for row in power_w for watt in row]
+        table = (ctypes.c_double * len(flat))(*flat)
+        assert self._fake.fakenvml_load(self._uuid, table, len(power_w), len(power_w[0])) == 0
+
+    def perhaps_die(self) -> None:
+        if not self._death:
+            return
+        now_s = self.now_s()
+        self._first_s = self._first_s or now_s
+        if now_s - self._first_s > self._death_after_s:
+            death, self._death = self._death, ""
+            _DEATHS[death]()
+
+
+class _Load:
+    def __init__(self, loads, kernels, name):
+        self.loads, self.kernels, self.name = loads, kernels, name
+        self._started = 0
+        state = settle(loads.spec, kernels, ("auto", "auto"), _TEMPERATURE_C, loads.core_mhz[-1])
+        self.run_s = state.time_s
+        self.about = {"shape": name, "dtype": "simulated", "instance": "simulated", "working_set_bytes": 0}
+
+    def start(self):
+        self._started += 1
+        return _Steady(self, 1 + _NOISE_SD * normal(self.name, self._started))
+
+    def check(self):
+        pass
+
+    def time_s(self, core_mhz, mem_mhz) -> float:
+        bandwidth = relative_bandwidth(self.loads.spec["memory"], int(mem_mhz))
+        return sum(count * launch_time_s(kernel, core_mhz / 1000, bandwidth) for kernel, count in self.kernels)
+
+    def power_w(self, core_mhz, mem_mhz) -> float:
+        spec = self.loads.spec
+        energy_j = sum(count * launch_j(spec, kernel, core_mhz, mem_mhz) for kernel, count in self.kernels)
+        standing_w = static_w(spec, mem_mhz, _TEMPERATURE_C) + clock_w(spec["core"], core_mhz)
+        return standing_w + energy_j / self.time_s(core_mhz, mem_mhz)
+
+
+class _Steady:
+    """What native.steady.Steady offers."""
+
+    def __init__(self, load, noise):
+        self._load, self._loads, self._noise = load, load.loads, noise
+        loads = self._loads
+        loads.run([[load.power_w(core, mem) for core in loads.core_mhz] for mem in loads.mem_mhz])
+        self._trace = [(*loads.now()[:2], 0.0)]  # time s, cycles, runs so far
+
+    def feed(self):
+        self._loads.perhaps_die()
+        now_s, cycles, _, mem_mhz = self._loads.now()
+        before_s, before, runs = self._trace[-1]
+        if now_s > before_s:
+            mhz = (cycles - before) / (now_s - before_s)
+            runs += (now_s - before_s) / (self._load.time_s(mhz, mem_mhz) * self._noise)
+            self._trace.append((now_s, cycles, runs))
+
+    def run_for(self, duration_s):
+        end_s = self._loads.now_s() + duration_s
+        while (left_s := end_s - self._loads.now_s()) > 0:
+            self.feed()
+            self._loads.sleep(min(left_s, 0.05))
+        self.feed()
+        self._trace = self._trace[-1:]  # what ran is forgotten
+
+    def between(self, start_s, end_s):
+        self.feed()
+        inside = [point for point in self._trace if start_s <= point[0] <= end_s]
+        (first_s, first, begun), (last_s, last, ended) = inside[0], inside[-1]
+        return {
+            "time_us": 1e6 * (last_s - first_s) / (ended - begun),
+            "launches": max(1, int(ended - begun)),
+            "sm_mhz": (last - first) / (last_s - first_s),
+        }
+
+    def stop(self):
+        self._loads.run(None)
+
+
+def _segfault():
+    ctypes.string_at(0)
+
+
+def _raise():
+    raise RuntimeError("a fault in the middle of a window")
+
+
+_DEATHS = {
+    "exception": _raise,
+    "os._exit": lambda: os._exit(3),
+    "segfault": _segfault,
+    **{name: lambda name=name: os.kill(os.getpid(), getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGHUP")},
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGKILL to the group": lambda: os.killpg(os.getpgid(0), signal.SIGKILL),
+}

@@ -1,0 +1,89 @@
+// State of the fake GPUs: one file, mapped by every process that loads the library, under a file lock. So a lock on
+// clocks outlives the process that set it, as in a driver, and knobs can be turned in the middle of a run.
+#ifndef FAKENVML_STATE_H
+#define FAKENVML_STATE_H
+
+#include <stdint.h>
+
+enum { MAX_DEVICES = 8, MAX_MEM = 8, MAX_CORE = 160, MAX_FAULTS = 16, MAX_PIDS = 16 };
+
+typedef struct {
+  uint32_t min_mhz, max_mhz;  // 0, 0: not locked
+} Lock;
+
+// A request and when the board obeys it: until then the old one rules.
+typedef struct {
+  Lock now, next;
+  int64_t next_at_ns;
+} Domain;
+
+typedef struct {
+  char symbol[64];  // exact name, or * for every call on a device
+  int32_t code, after, times;  // fails `times` calls (< 0: all) after `after` good ones
+} Fault;
+
+typedef struct {
+  char name[64], uuid[48], bus_id[24];
+  uint32_t mem_mhz[MAX_MEM], mem_count;  // descending, as NVML lists them
+  uint32_t core_low, core_high, core_step;
+  uint32_t auto_core, auto_mem, idle_core;
+  uint32_t fold_mem, fold_above_core, fold_to;  // 0: the board folds nothing
+  uint32_t capability_major, capability_minor, architecture, cores;
+  uint32_t default_limit_mw;
+  // power while no table is given: standing + memory + V(f)^2 f at full use
+  double standing_w, mem_w_per_ghz, core_w_per_ghz;
+  double ambient_c, c_per_w, tau_s;
+} Profile;
+
+typedef struct {
+  Profile profile;
+  // knobs
+  uint32_t limit_mw, mig, ecc, persistence, foreign_compute, foreign_graphics;
+  uint32_t ignore_core, ignore_mem, deny;
+  uint32_t virtual_time;
+  int64_t core_lag_ns, mem_lag_ns, read_ns, call_ns, period_ns, jitter_ns;
+  double utilisation, forced_c, slowdown_c;
+  int64_t freeze_at_ns, reset_at_ns;  // 0: never
+  uint32_t new_field_ids;  // where the moved throttle fields are: 251..253, or 269..271
+  Fault faults[MAX_FAULTS];
+  // what the board does
+  Domain core, mem;
+  int64_t now_ns;   // virtual time
+  int64_t last_ns;  // integrated up to here
+  int64_t next_edge_ns;
+  uint64_t edges;
+  double energy_mj, offset_mj;  // true energy; what a reload of the driver took away
+  uint64_t shown_mj;            // the counter
+  double temperature_c, cycles;
+  double cap_ns, thermal_ns, hw_thermal_ns;
+  uint32_t core_mhz, capped, hot;
+  uint64_t sets, calls;
+  // a load: power (W) by memory clock and core clock, of a process that is alive
+  int32_t load_pid;
+  uint32_t load_mem, load_core;
+  double load_w[MAX_MEM][MAX_CORE];
+  int32_t contexts[MAX_PIDS];
+} Device;
+
+typedef struct {
+  char magic[16], driver[48];
+  uint32_t count;
+  int32_t clients[MAX_PIDS];
+  Device devices[MAX_DEVICES];
+} State;
+
+// Map the file, filling it under the lock if it is new; NULL without one. The state stays locked until `leave`.
+State *enter(const char *path);
+void leave(void);
+int alive(int pid);
+
+void make_devices(State *state, const char *profiles);  // "h200,rtx_3080_ti"
+int64_t now_ns(const Device *device);
+void advance(Device *device);  // integrate up to now
+void unload_driver(Device *device);
+void request(Device *device, Domain *domain, Lock lock, int64_t lag_ns);
+uint32_t memory_mhz(const Device *device);
+double power_w(const Device *device, uint32_t core_mhz);
+int loaded(const Device *device);
+
+#endif

@@ -1,0 +1,184 @@
+"""Ten thousand damaged files: records, comparisons, setups and leases. None is taken for a good one, and each is
+refused in one line."""
+
+import copy
+import json
+import random
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.gpu.nvml import lease
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement import setup as setups
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.target import Target
+
+TARGET, PAIR = Target("kernel", "forward_fc_gemm"), Pair(1890, 9251)
+FILES = ("simulated point", "real point", "comparison", "setup", "lease")
+DAMAGES = ("truncated", "type", "unit", "NaN", "twice", "schema")
+EACH = 10_000 // (len(FILES) * len(DAMAGES)) + 1
+REAL = {
+    "run": {
+        **{"run_id": "b-1-2", "started_utc": "2026-11-21T00:00:00Z", "host": "h", "boot_id": "b"},
+        **{"config_sha256": "0" * 12, "block": 3, "order": 7},
+    },
+    "device": {
+        **{"kind": "nvml", "pci_bus_id": "0", "nvml": "13", "binding": "13", "cuda": "13.0", "vbios": "1"},
+        **{"ecc": True, "persistence": False, "cuda_runtime": 13000, "cublaslt": 130000},
+    },
+    "kernel": {"shape": "s", "dtype": "bf16", "instance": "i", "working_set_bytes": 5},
+    "request": {"lock": "range", "core_range_mhz": [210, 1890], "mem_range_mhz": [405, 9251]},
+}
+
+
+@pytest.fixture(scope="module")
+def setup(setup_of):
+    return setup_of()
+
+
+@pytest.fixture(scope="module")
+def files(setup, tmp_path_factory):
+    """{kind of file: (its content, path to damage, reader)}; each reader accepts the whole file."""
+    folder, bench = tmp_path_factory.mktemp("whole"), Bench(setup, TARGET)
+    path, other = str(folder / "r0.json"), str(folder / "c.json")
+    record.write_point(path, setup, bench, TARGET, "sweep", 0, bench.point(PAIR))
+    point = json.loads((folder / "r0.json").read_text())
+    real = copy.deepcopy(point)
+    for group, fields in REAL.items():
+        real[group] |= fields
+    record.write_comparison(other, setup, bench.device, "s.json", [bench.compare(PAIR, 0)])
+    stored = setups.store(str(folder), setup.gpu, setup.workload, setup.targets, setup.measurement)
+    content = {
+        **{"schema": lease.SCHEMA, "uuid": "GPU-1", "pid": 5, "process_start": 7, "boot_id": "b", "user": "u"},
+        **{"host": "h", "since_utc": "2026-11-21T00:00:00Z", "requested": "1500-2201"},
+    }
+
+    def read_point(text):
+        (folder / "r0.json").write_text(text)
+        record.read_point(path, setup, TARGET, PAIR)
+
+    def read_comparison(text):
+        (folder / "c.json").write_text(text)
+        record.read_comparison(other)
+
+    def read_setup(text):
+        with open(stored, "w") as file:
+            file.write(text)
+        setups.read(stored)
+
+    return {
+        "simulated point": (point, read_point),
+        "real point": (real, read_point),
+        "comparison": (json.loads((folder / "c.json").read_text()), read_comparison),
+        "setup": (setups.parse_json(open(stored).read()), read_setup),
+        "lease": (content, lease.parse),
+    }
+
+
+def leaves(node, path=()):
+    """Paths of everything in a file but the insides of free texts."""
+    if isinstance(node, dict):
+        for key, child in node.items():
+            yield (*path, key)
+            yield from leaves(child, (*path, key))
+    elif isinstance(node, list):
+        for place, child in enumerate(node):
+            yield (*path, place)
+            yield from leaves(child, (*path, place))
+
+
+def at(node, path):
+    for step in path:
+        node = node[step]
+    return node
+
+
+def put(node, path, value):
+    at(node, path[:-1])[path[-1]] = value
+
+
+def another_type(value, rng):
+    if isinstance(value, bool):
+        return rng.choice(["yes", 2, [True], {}])
+    if isinstance(value, int | float):
+        return rng.choice([str(value), [value], {"value": value}, True])
+    if isinstance(value, str):
+        return rng.choice([7.5, [value], {"text": value}, False])
+    if isinstance(value, list):
+        return rng.choice(["list", 3, {str(place): child for place, child in enumerate(value)}])
+    if isinstance(value, dict):
+        return rng.choice([list(value), "group", 4])
+    return rng.choice([[], {"null": None}, True])
+
+
+# quantities in which a wrong unit can be told, wherever they stand in a record
+_THOUSANDFOLD = ("duration_s", "energy_mj", "time_us", "power_mw", "core_mhz", "mem_mhz")
+
+
+def mix_up_units(content, rng):
+    """A thousandfold or a thousandth of a quantity: in one place, in all windows, or everywhere at once."""
+    measured = [path for path in leaves(content) if path[-1] in _THOUSANDFOLD and "request" not in path]
+    name, factor = rng.choice(sorted({path[-1] for path in measured})), rng.choice([1000, 0.001])
+    places = [path for path in measured if path[-1] == name]
+    how = rng.choice(["one", "windows", "everywhere"])
+    chosen = [path for path in places if "windows" in path] if how == "windows" else places
+    chosen = [rng.choice(places)] if how == "one" or not chosen else chosen
+    for path in chosen:
+        value = at(content, path)
+        put(content, path, [each * factor for each in value] if isinstance(value, list) else value * factor)
+
+
+def damaged(content, damage, rng):
+    """The text of a file with this damage; None where this file cannot have it."""
+    content = copy.deepcopy(content)
+    text = json.dumps(content)
+    if damage == "truncated":
+        return text[: rng.randrange(len(text) - 1)]
+    if damage == "schema":
+        put(content, ("schema",), rng.choice(["kernel-dvfs/point/2", "kernel-dvfs/lease/9", "", "other", None, 1]))
+        return json.dumps(content)
+    if damage == "unit":
+        if "device" not in content:
+            return None
+        mix_up_units(content, rng)
+        return json.dumps(content)
+    if damage == "twice":
+        groups = [(), *(path for path in leaves(content) if isinstance(at(content, path), dict) and at(content, path))]
+        group = at(content, rng.choice(groups))
+        name = rng.choice(list(group))
+        group["twice"] = group[name]
+        return json.dumps(content).replace('"twice"', json.dumps(name))
+    path = rng.choice([path for path in leaves(content) if path != ("schema",)])
+    if damage == "NaN":
+        path = rng.choice([path for path in leaves(content) if type(at(content, path)) in (int, float)])
+        put(content, path, rng.choice([float("nan"), float("inf"), -float("inf")]))
+    else:
+        put(content, path, another_type(at(content, path), rng))
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_the_whole_file_is_accepted(files, kind):
+    content, reader = files[kind]
+    reader(json.dumps(content) + "\n")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", FILES)
+def test_no_damaged_file_is_accepted(files, kind, damage):
+    content, reader = files[kind]
+    rng, tried = random.Random(f"{kind} {damage}"), 0
+    for _ in range(EACH):
+        text = damaged(content, damage, rng)
+        if text is None:
+            continue
+        tried += 1
+        try:
+            reader(text)
+        except InputError as refused:
+            assert "\n" not in str(refused)
+        else:
+            pytest.fail(f"taken for a good {kind}: {text}")
+    assert tried == (0 if (damage, kind) in (("unit", "setup"), ("unit", "lease")) else EACH)

@@ -1,0 +1,51 @@
+"""When a point has enough windows."""
+
+import pytest
+
+from kernel_dvfs.measurement.stopping import Fixed, Steady, interval_percent, rule
+
+
+def windows_until_done(enough, energies):
+    for count in range(len(energies) + 1):
+        if enough.is_finished(energies[:count]):
+            return count
+    raise AssertionError("never")
+
+
+def test_a_fixed_number_is_that_number():
+    assert windows_until_done(Fixed(3), [1.0] * 9) == 3
+
+
+def test_quiet_windows_stop_at_the_least_number():
+    enough = Steady(3, 8, 1.0)
+    assert windows_until_done(enough, [100.0, 100.01, 99.99] + [1.0] * 9) == 3 and enough.unstable == ""
+
+
+def test_noise_that_shrinks_gets_more_windows_until_it_is_small_enough():
+    energies = [100.0, 103.0, 101.0, 101.5, 101.4, 101.4, 101.4, 101.4, 101.4, 101.4]
+    enough = Steady(3, 10, 1.0)
+    count = windows_until_done(enough, energies)
+    assert 3 < count < 10 and interval_percent(energies[:count]) <= 1.0 and enough.unstable == ""
+
+
+def test_noise_that_does_not_shrink_is_unstable_before_the_limit():
+    enough = Steady(2, 50, 1.0)
+    assert windows_until_done(enough, [100.0, 101.0, 150.0] + [100.0] * 50) == 3
+    assert "after 3 windows" in enough.unstable
+
+
+def test_at_the_limit_noise_is_unstable():
+    enough = Steady(2, 4, 0.01)
+    assert windows_until_done(enough, [100.0, 104.0, 102.0, 102.1, 102.0]) == 4
+    assert "wanted: 0.01 %" in enough.unstable
+
+
+def test_the_interval_is_that_of_student():
+    assert interval_percent([99.0, 101.0]) == pytest.approx(12.706, rel=1e-3)
+    assert interval_percent([99.0, 100.0, 101.0]) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+
+
+def test_the_rule_follows_the_settings():
+    assert isinstance(rule({"windows": 3}), Fixed)
+    assert isinstance(rule({"windows": 3, "max_windows": 6, "energy_ci_percent": 1}), Steady)
+    assert isinstance(rule({"windows": 1, "max_windows": 1, "energy_ci_percent": 1}), Fixed)

@@ -1,0 +1,69 @@
+"""A small pipeline study on disk, from the kernels of a simulated GPU, and one from a CSV of stages."""
+
+import json
+
+import pytest
+from made_up import profile
+
+from kernel_dvfs.gpu.clocks import sweep_pairs
+from kernel_dvfs.pipeline.stage_profile import write_stage_profile
+from kernel_dvfs.pipeline.study import make_study
+from kernel_dvfs.profile import aggregate
+
+OPTIONS = {
+    "stages": 4,
+    "schedule": "1f1b",
+    "chunks": 1,
+    "early_recompute": False,
+    "transfer_s": 0.0,
+    "constant": [],
+    "microbatches": [4, 6],
+    "total_microbatches": 24,
+    "tensor_parallel": 2,
+    "blocking_w": 80.0,
+    "straggler": [1.05, 1.2],
+    "unit_time_s": 0.001,
+    "kernels": 10,
+    "switch_latency_s": [0, 0.001],
+}
+
+
+@pytest.fixture(scope="session")
+def study_options() -> dict:
+    """What a study.json says, to copy and change."""
+    return json.loads(json.dumps(OPTIONS))
+
+
+@pytest.fixture(scope="session")
+def kernels_path(setup_of, tmp_path_factory):
+    """A kernel profile of GPT-3 125M on two simulated A100."""
+    path = tmp_path_factory.mktemp("kernels") / "profile.parquet"
+    setup = setup_of(gpu="a100_sxm", model="gpt3-125m", batch=8, tensor_parallel=2)
+    grid = {"core_mhz": {"step": 200}, "mem_mhz": "all", "auto": False}
+    pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], grid)
+    aggregate.from_bench(setup, pairs, 1, str(path), ("kernel",))
+    return path
+
+
+@pytest.fixture(scope="session")
+def kernel_study(kernels_path, study_options, tmp_path_factory):
+    """The folder of a study whose kernels are known. Not to be changed."""
+    folder = tmp_path_factory.mktemp("kernel-study")
+    make_study(kernels_path, folder, study_options | {"name": "toy", "unit_time_s": 0.0001})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def stage_csv(tmp_path_factory):
+    """A CSV of four stages."""
+    path = tmp_path_factory.mktemp("csv") / "stages.csv"
+    write_stage_profile(path, profile(4))
+    return path
+
+
+@pytest.fixture(scope="session")
+def stage_study(stage_csv, study_options, tmp_path_factory):
+    """The folder of a study of that CSV. Not to be changed."""
+    folder = tmp_path_factory.mktemp("stage-study")
+    make_study(stage_csv, folder, study_options | {"name": "made-up"})
+    return folder

@@ -1,0 +1,120 @@
+"""The pipeline commands: what they write, and one line for what they refuse."""
+
+import csv
+import json
+
+import pytest
+from PIL import Image
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.layout import PIPELINE_TABLES
+from kernel_dvfs.pipeline.study import KEYS
+from kernel_dvfs.report.pipeline.figures import NAMES
+
+SHAPE = ("--microbatches", "4", "--blocking-w", "80")
+
+
+def run(*words) -> int:
+    return main([str(word) for word in words])
+
+
+@pytest.fixture
+def refused(capsys):
+    """The one line that a refused command prints."""
+
+    def line(*words):
+        assert run(*words) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1
+        return said
+
+    return line
+
+
+def test_a_frontier_and_plans_come_from_a_csv_alone(stage_csv, tmp_path, capsys):
+    assert run("pipeline-frontier", stage_csv, *SHAPE, "-o", tmp_path / "f.csv") == 0
+    with open(tmp_path / "f.csv", newline="") as file:
+        times = [float(row["time_s"]) for row in csv.DictReader(file)]
+    middle = (times[0] + times[-1]) / 2
+    for asked, value in (("time", middle), ("straggler", middle), ("price", 100), ("energy", 1e9)):
+        assert run("pipeline-plan", stage_csv, *SHAPE, f"--{asked}", value, "--split", "-o", tmp_path / "p.json") == 0
+        plan = json.loads((tmp_path / "p.json").read_text())
+        assert plan["asked"] == {asked: value} and plan["time_s"] <= plan["promised_time_s"] <= times[0]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_time_out_of_reach_is_answered_with_the_end_and_a_note(stage_csv, tmp_path, capsys):
+    assert run("pipeline-plan", stage_csv, *SHAPE, "--time", "0.001", "-o", tmp_path / "p.json") == 0
+    assert "this is the fastest" in capsys.readouterr().err
+    assert "this is the fastest" in json.loads((tmp_path / "p.json").read_text())["note"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--time", "nan"), "planned time nan s"),
+        (("--energy", "1"), "raise the budget"),
+        (("--energy", "nan"), "energy budget nan J"),
+        (("--price", "-1"), "price -1.0 W"),
+        (("--straggler", "0"), "straggler's time"),
+        (("--time", "1", "--schedule", "zigzag"), "allowed: 1f1b"),
+        (("--time", "1", "--stages", "9"), "stage 4 is missing"),
+        (("--time", "1", "--scale-time", "0"), "scale_time = 0.0"),
+        (("--time", "1", "--transfer-s", "nan"), "--transfer-s nan"),
+        (("--time", "1", "--kernels", "0"), "--kernels 0"),
+        (("--time", "1", "--microbatches", "0"), "microbatches = 0"),
+        (("--time", "1", "--blocking-w", "-5"), "blocking power -5.0 W"),
+        (("--time", "1", "--constant", "load"), "lacks instruction 'load'"),
+    ],
+)
+def test_a_bad_option_is_one_line_and_leaves_no_file(refused, stage_csv, tmp_path, words, named):
+    assert named in refused("pipeline-plan", stage_csv, *SHAPE, *words, "-o", tmp_path / "p.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bad_csv_is_one_line(refused, tmp_path):
+    (tmp_path / "bad.csv").write_text("stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n0,forward,1,,nan,1\n")
+    said = refused("pipeline-frontier", tmp_path / "bad.csv", *SHAPE, "-o", tmp_path / "f.csv")
+    assert "bad.csv: line 2, column time_s" in said
+
+
+def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
+    options = json.dumps(study_options | {"name": "made-up"})
+    assert run("pipeline-profile", stage_csv, tmp_path, "--options", options) == 0
+    assert run("pipeline-solve", tmp_path, 6) == 0
+    assert (tmp_path / "mb6/plans/split.json").is_file()
+
+
+@pytest.mark.parametrize(("options", "named"), [("{", "not JSON"), ("{}", KEYS[0]), ("[]", "missing")])
+def test_options_that_say_too_little_are_one_line(refused, stage_csv, tmp_path, options, named):
+    assert named in refused("pipeline-profile", stage_csv, tmp_path, "--options", options)
+
+
+@pytest.mark.parametrize("name", PIPELINE_TABLES)
+def test_every_table_is_written_and_says_whose_numbers_it_holds(kernel_study, name):
+    assert run("pipeline-table", name, kernel_study) == 0
+    text = (kernel_study / f"tables/{name}.csv").read_text()
+    assert "simulated A100 SXM, emulated pipeline" in text and "nan" not in text
+    assert "simulated A100 SXM" in (kernel_study / f"tables/{name}.md").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_is_drawn(kernel_study, name):
+    assert run("pipeline-figure", name, kernel_study) == 0
+    assert (kernel_study / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
+    with Image.open(kernel_study / f"figures/{name}.png") as image:
+        assert image.text["Title"] == f"{name} (simulated A100 SXM, emulated pipeline)"
+        darkest, lightest = image.convert("L").getextrema()
+        assert darkest < 64 and lightest == 255, "an empty page"
+
+
+def test_a_figure_is_the_same_each_time(kernel_study):
+    made = []
+    for _ in range(2):
+        assert run("pipeline-figure", "timeline", kernel_study) == 0
+        made.append([(kernel_study / f"figures/timeline.{form}").read_bytes() for form in ("pdf", "png")])
+    assert made[0] == made[1]
+
+
+def test_levels_without_kernels_are_refused(refused, stage_study):
+    assert "knows no kernels" in refused("pipeline-table", "levels", stage_study)

@@ -1,0 +1,122 @@
+"""Tables and figures of the pipeline study: their figures agree with each other and with the plans."""
+
+import pandas as pd
+import pytest
+
+from kernel_dvfs.pipeline.study import PipelineStudy
+from kernel_dvfs.report.pipeline import paper
+from kernel_dvfs.report.pipeline.figures import frontier, timeline
+from kernel_dvfs.report.pipeline.figures import straggler as straggler_figure
+from kernel_dvfs.report.pipeline.tables import (
+    breakdown,
+    certificate,
+    emulation,
+    levels,
+    no_straggler,
+    straggler,
+    switching,
+)
+
+SOME = ["energy_saved_percent"]
+
+
+@pytest.fixture(scope="module")
+def study(kernel_study):
+    return PipelineStudy(kernel_study)
+
+
+def ours(frame, **chosen) -> pd.DataFrame:
+    frame = frame[frame.source == "ours"]
+    for column, value in chosen.items():
+        frame = frame[frame[column] == value]
+    return frame.set_index("method")
+
+
+def test_without_a_straggler_the_bound_saves_most_and_nothing_of_ours_is_late(study):
+    frame = no_straggler.make(study)
+    for microbatches in (4, 6):
+        own = ours(frame, microbatches=microbatches)
+        saved = own.energy_saved_percent
+        assert saved["bound"] >= saved["split"] >= saved["one clock"] >= saved["per-stage clock"] >= 0
+        assert (own.slowdown_percent[["one clock", "split", "uniform clock"]] <= 1e-9).all()
+
+
+def test_the_papers_rows_stand_beside_ours_and_are_marked(study):
+    frame = no_straggler.make(study)
+    theirs = frame[frame.source == paper.SOURCE]
+    assert len(theirs) == 2 * len(paper.NO_STRAGGLER) == 20
+    derived = frame[frame.source == paper.DERIVED]
+    assert len(derived) == 10 and derived.method.str.startswith("Zeus").all()
+    row = theirs[
+        (theirs.method == "Perseus") & theirs.workload.str.contains("A40") & theirs.workload.str.contains("T5")
+    ]
+    assert row.energy_saved_percent.item() == 28.5 and row.microbatches.item() == 32
+
+
+def test_the_three_tables_of_savings_agree(study):
+    plain, clusters, waiting = no_straggler.make(study), emulation.make(study), straggler.make(study)
+    for method in ("one clock", "split", "bound"):
+        a, b = (ours(frame, microbatches=4).energy_saved_percent[method] for frame in (plain, clusters))
+        assert a == pytest.approx(b)
+    both = breakdown.make(study)
+    for method in ("one clock", "split", "bound"):
+        row = ours(both, microbatches=4).loc[method]
+        assert row.pipeline_percent == pytest.approx(row.intrinsic_percent + row.extrinsic_percent)
+        at_ratio = ours(waiting, microbatches=4, straggler_ratio=1.2).energy_saved_percent[method]
+        assert row.pipeline_percent == pytest.approx(at_ratio)
+    assert ours(clusters, microbatches=4).gpus["bound"] == 6 * 4 * 2
+
+
+def test_a_pipeline_that_waits_saves_more_by_waiting_slower(study):
+    frame = straggler.make(study)
+    for microbatches in (4, 6):
+        early, late = (
+            ours(frame, microbatches=microbatches, straggler_ratio=ratio).energy_saved_percent for ratio in (1.05, 1.2)
+        )
+        assert late["bound"] > early["bound"] and late["one clock"] > early["one clock"]
+
+
+def test_each_level_of_choice_adds(study):
+    frame = levels.make(study).set_index(["straggler_ratio", "level"]).energy_saved_percent
+    for ratio in levels.RATIOS:
+        own = frame[ratio]
+        assert own["kernels in the pipeline, bound"] > own["operations, bound"] >= own["operations, one clock"]
+        assert own["kernels in the pipeline, bound"] > own["kernels alone"] > 0
+
+
+def test_the_checks_hold_on_this_study(study):
+    frame = certificate.make(study)
+    assert (frame.latest_s <= 0).all() and (frame.ordered == "bound <= split <= one clock").all()
+    assert (frame.lp_difference.astype(float) <= 1e-6).all() and (frame.points >= 20).all()
+
+
+def test_slower_changes_leave_less_and_no_plan_is_late(study):
+    frame = switching.make(study)
+    assert (frame.late_s == 0).all()
+    for _, own in frame.groupby(["microbatches", "asked"]):
+        assert own.sort_values("latency_ms").energy_saved_percent.is_monotonic_decreasing
+
+
+def test_the_frontier_figure_draws_no_plan_below_the_bound(study):
+    lines, marks, baselines = frontier.data(study, 4)
+    planner, base = study.planner(4), study.base(4)
+    for mark in pd.concat([marks, baselines]).itertuples():
+        bound = float(planner.frontier.energy_at(mark.time * base.time_ticks)) / base.energy_j()
+        assert mark.energy >= bound * (1 - 1e-9)
+    assert lines.energy.min() < 1
+
+
+def test_the_timeline_shows_every_operation_twice_and_less_power_afterwards(study):
+    bars = timeline.data(study, 4)
+    assert len(bars) == 2 * len(study.graph(4))
+    before, after = (own for _, own in bars.groupby("plan", observed=True))
+    assert after.watt.mean() < before.watt.mean()
+    assert after.end_s.max() <= before.end_s.max()
+    for (_, low), own in bars.groupby(["plan", "low"], observed=True):
+        spans = own.sort_values("begin_s")
+        assert (spans.end_s.to_numpy()[:-1] <= spans.begin_s.to_numpy()[1:] + 1e-12).all(), low
+
+
+def test_the_straggler_figure_shows_its_tables_series(study):
+    frame = straggler_figure.data(study, 6)
+    assert set(frame.method) == {"bound", "one clock", "published, as run"} and set(frame.microbatches) == {6}

@@ -1,0 +1,114 @@
+"""A study on disk: what is written, what is refused, and the figures of the published emulation again."""
+
+import csv
+import json
+from itertools import pairwise
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.plan import read_plan
+from kernel_dvfs.pipeline.study import PipelineStudy, make_study
+from kernel_dvfs.pipeline.write import write_solution
+from kernel_dvfs.report.pipeline import paper
+from kernel_dvfs.report.pipeline.tables.savings import PUBLISHED, REALISED, by_method
+
+
+def test_a_solved_study_holds_frontiers_and_plans_that_others_can_read(stage_csv, study_options, tmp_path):
+    make_study(stage_csv, tmp_path, study_options | {"name": "made-up"})
+    study = PipelineStudy(tmp_path)
+    write_solution(study, 4)
+    with open(tmp_path / "mb4/frontier.csv", newline="") as file:
+        rows = [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+    assert len(rows) == len(study.planner(4).frontier.cost_j) and rows[0]["price_w"] == 0
+    for slow, fast in pairwise(rows):
+        fall = (fast["effective_energy_j"] - slow["effective_energy_j"]) / (slow["time_s"] - fast["time_s"])
+        assert fast["price_w"] == pytest.approx(fall, rel=1e-3)
+        assert fast["energy_j"] == pytest.approx(fast["effective_energy_j"] + 4 * 2 * 80.0 * fast["time_s"])
+    names = {path.stem for path in (tmp_path / "mb4/plans").iterdir()}
+    assert names == {"all-max", "one-clock", "split", "straggler-1.05", "straggler-1.2"}
+    base, plan = (read_plan(tmp_path / f"mb4/plans/{name}.json") for name in ("all-max", "one-clock"))
+    assert plan["time_s"] <= base["time_s"] and plan["energy_j"] < base["energy_j"]
+    assert plan["microbatches"] == 4 and plan["profile"] == "made-up"
+    with open(tmp_path / "mb4/published.csv", newline="") as file:
+        assert {row["filter_on"] for row in csv.DictReader(file)} == {"raw", "effective"}
+
+
+def test_the_scales_of_a_csv_are_applied_once(stage_csv, study_options, tmp_path):
+    make_study(stage_csv, tmp_path / "plain", study_options | {"name": "x"})
+    make_study(stage_csv, tmp_path / "scaled", study_options | {"name": "x"}, 10, 80)
+    plain, scaled = (PipelineStudy(tmp_path / name).profile.of(0, "forward") for name in ("plain", "scaled"))
+    assert scaled.time_s == pytest.approx(10 * plain.time_s) and scaled.energy_j == pytest.approx(80 * plain.energy_j)
+
+
+def test_a_cluster_has_as_many_gpus_as_its_pipelines_need(stage_study):
+    study = PipelineStudy(stage_study)
+    assert [study.pipelines(own) for own in (4, 6, 100)] == [6, 4, 1]
+    assert study.gpus(4) == 6 * 4 * 2
+
+
+def test_fewer_stages_than_the_schedule_needs_are_refused(stage_csv, study_options, tmp_path):
+    with pytest.raises(InputError, match="4 stages, the schedule needs 8"):
+        make_study(stage_csv, tmp_path, study_options | {"name": "x", "stages": 8})
+    assert not list(tmp_path.iterdir())
+
+
+def test_kernels_of_another_degree_are_refused(kernels_path, study_options, tmp_path):
+    with pytest.raises(InputError, match="degree 2, asked for 8"):
+        make_study(kernels_path, tmp_path, study_options | {"name": "x", "tensor_parallel": 8})
+
+
+def test_a_study_of_stages_knows_no_kernels(stage_study):
+    with pytest.raises(InputError, match="knows no kernels"):
+        PipelineStudy(stage_study).kernel_planner(4)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"schema": "kernel-dvfs/pipeline-study/1"}'])
+def test_a_damaged_study_is_one_line(tmp_path, content):
+    if content is not None:
+        (tmp_path / "study.json").write_text(content)
+    with pytest.raises(InputError, match=r"study\.json.*pipeline-profile"):
+        PipelineStudy(tmp_path)
+
+
+def test_the_published_plans_are_late_at_measured_times_and_ours_are_not(stage_study):
+    study = PipelineStudy(stage_study)
+    _, frontier = study.published(4)
+    runs = [study.realised(4, point) for point in range(0, len(frontier.time_s), 5)]
+    assert all(run.promised_s == time_s for run, time_s in zip(runs, frontier.time_s[::5]))
+    # durations are rounded down to whole units
+    assert max(run.time_s / run.promised_s for run in runs) > 1
+
+
+def test_realised_plans_count_transfers(stage_csv, study_options, tmp_path):
+    for name, transfer_s in (("near", 0.0), ("far", 0.05)):
+        make_study(stage_csv, tmp_path / name, study_options | {"name": name, "transfer_s": transfer_s})
+    near, far = (PipelineStudy(tmp_path / name) for name in ("near", "far"))
+    for study in (near, far):
+        _, frontier = study.published(4)
+        run = study.realised(4, len(frontier.time_s) - 1)
+        assert run.time_s == pytest.approx(study.planner(4).frontier.time_s[-1], rel=0.02)
+    assert far.base(4).time_s > near.base(4).time_s + 0.2
+    found = by_method(far, 4)
+    assert found["bound"][0] >= found[REALISED][0] - 1 and abs(found[REALISED][1]) < 2
+
+
+# percent saved, as the artifact counts: Table 6 of the paper
+@pytest.mark.parametrize(("model", "row"), [("gpt3-175b", 0), ("bloom", 2)])
+def test_table_6_of_the_paper_is_met_by_our_rewriting_of_its_algorithm(shared, study_options, tmp_path, model, row):
+    options = study_options | {"name": model, "stages": 8, "tensor_parallel": 8, "blocking_w": 83.64}
+    options |= {"unit_time_s": 0.01, "microbatches": [12, 24]}
+    make_study(shared(f"perseus/stage_profile/{model}+a100_sxm_bf16.csv"), tmp_path, options, 10, 80)
+    study = PipelineStudy(tmp_path)
+    _, perseus, envpipe, _ = paper.EMULATION[row]
+    for place, microbatches in enumerate(study["microbatches"]):
+        found = by_method(study, microbatches, simple=False)
+        assert found[PUBLISHED][0] == pytest.approx(perseus[place], abs=0.006)
+        assert found["one clock"][0] > max(perseus[place], envpipe[place], found[REALISED][0] - 0.5)
+        assert found["bound"][0] >= found["split"][0] >= found["one clock"][0]
+
+
+def test_what_the_study_says_is_json_that_is_written_whole(stage_study, study_options):
+    written = json.loads((stage_study / "study.json").read_text())
+    assert {key: written[key] for key in study_options} == study_options
+    assert [path.name for path in sorted(stage_study.iterdir())] == ["stages.csv", "study.json"]

@@ -1,0 +1,76 @@
+"""A straggler comes and goes while training runs; the answer is a plan, or nothing where nothing has to change."""
+
+import pytest
+from made_up import BLOCKING_W, profile
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.graph import pipeline_graph
+from kernel_dvfs.pipeline.planner import Planner
+from kernel_dvfs.pipeline.runtime import Runtime
+
+
+@pytest.fixture(scope="module")
+def planner():
+    return Planner(profile(4), pipeline_graph("1f1b", 4, 8), BLOCKING_W)
+
+
+@pytest.fixture
+def runtime(planner):
+    return Runtime(planner)
+
+
+def test_a_straggler_slows_the_others_down_and_its_end_brings_the_first_plan_back(runtime):
+    first = runtime.plan
+    slow = runtime.set_straggler(3, 1.2 * runtime.base_s)
+    assert first.time_s < slow.time_s <= 1.2 * runtime.base_s and slow.cost_j < first.cost_j
+    back = runtime.clear(3)
+    assert back.time_ticks == first.time_ticks and back.cost_j == first.cost_j
+
+
+def test_the_slowest_of_several_stragglers_counts(runtime):
+    runtime.set_straggler(1, 1.3 * runtime.base_s)
+    assert runtime.set_straggler(2, 1.1 * runtime.base_s) is None
+    assert runtime.iteration_s == 1.3 * runtime.base_s
+    assert runtime.clear(1).time_s <= 1.1 * runtime.base_s
+
+
+def test_noise_within_the_hysteresis_changes_nothing_but_a_broken_promise_does(runtime):
+    asked_s = 1.2 * runtime.base_s
+    plan = runtime.set_straggler(3, asked_s)
+    assert runtime.set_straggler(3, 1.015 * asked_s) is None
+    assert runtime.set_straggler(3, asked_s) is None
+    # within 2 %, but shorter than the plan in force: waiting for it would delay everyone
+    quicker = runtime.set_straggler(3, 0.99 * plan.time_s)
+    assert quicker is not None and quicker.time_s <= 0.99 * plan.time_s
+    assert runtime.set_straggler(3, 1.1 * asked_s) is not None
+
+
+def test_drift_in_small_steps_is_followed_in_the_end(runtime):
+    asked = [1.2 * runtime.base_s * 1.01**step for step in range(5)]
+    answers = [runtime.set_straggler(0, time_s) for time_s in asked]
+    assert answers[0] is not None and any(answer is not None for answer in answers[1:])
+
+
+def test_clearing_a_slight_straggler_brings_the_first_plan_back_too(runtime):
+    first = runtime.plan
+    runtime.set_straggler(3, 1.03 * runtime.base_s)
+    assert runtime.clear(3).time_ticks == first.time_ticks
+
+
+@pytest.mark.parametrize("time_s", [0, -1, float("nan"), float("inf"), "soon", None])
+def test_an_impossible_time_is_refused_and_the_plan_stays(runtime, time_s):
+    plan = runtime.plan
+    with pytest.raises(InputError, match="pipeline 5: iteration time"):
+        runtime.set_straggler(5, time_s)
+    assert runtime.plan is plan and runtime.iteration_s == runtime.base_s
+
+
+def test_clearing_a_pipeline_that_keeps_up_is_refused(runtime):
+    runtime.set_straggler(2, 2.0 * runtime.base_s)
+    with pytest.raises(InputError, match="pipeline 5 is no straggler; stragglers now: 2"):
+        runtime.clear(5)
+
+
+def test_an_impossible_hysteresis_is_refused(planner):
+    with pytest.raises(InputError, match="hysteresis"):
+        Runtime(planner, hysteresis=1.5)

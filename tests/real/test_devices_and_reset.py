@@ -1,0 +1,87 @@
+"""What `devices` tells and `reset` does: both for people, and for a batch system's epilog."""
+
+from test_guard import kill_owner_and_janitor, script
+
+
+def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, root):
+    made = lab("h200,rtx_3080_ti", time="real")
+    (made.folder / "config.yaml").write_text((root / "config.yaml").read_text())
+    done = made.command("devices")
+    assert done.returncode == 0 and not done.stderr
+    for said in (
+        f"0: Simulated H200 on a fake NVML  gpu: nvml:{made.boards.uuid}",
+        "core clocks: 345 to 1980 MHz (110), can be locked",
+        "memory clocks: 2201, 3201 MHz, can be locked",
+        "power limit 700 W, ECC on",
+        "energy counter: moves every ",
+        "permission to lock clocks: ",
+        "config.yaml with clocks: ",
+        "48 targets x 30 clock pairs, at least 48.1 h (sweep 9.3, validation 3.9, other sizes 35.0)",
+        "1: Simulated RTX 3080 Ti on a fake NVML",
+        "simulated GPUs, no hardware needed: gpu: a100_sxm",
+    ):
+        assert said in done.stdout, done.stdout
+    assert made.boards.get("sets") == "0" and not made.lease.exists(), "nothing was changed"
+
+
+def test_devices_says_what_is_in_the_way(lab):
+    made = lab(time="real", foreign_compute=1, fail="nvmlDeviceGetTotalEnergyConsumption:3")
+    said = made.command("devices").stdout
+    assert "1 other process(es) compute on it" in said and "energy counter: no:" in said
+    assert "no config.yaml here" in said
+
+
+def test_devices_tells_of_a_lease_that_is_held_or_left_behind(lab):
+    made = lab(time="real")
+    kill_owner_and_janitor(made)
+    assert "left behind by process" in made.command("devices").stdout
+    assert made.lease.exists() and made.boards.locks != ("none", "none"), "only told"
+    made.command("reset", "--all")
+    process = script(made, "sys.stdin.readline()")
+    process.stdout.readline()
+    assert f"is held by process {process.pid}" in made.command("devices").stdout
+    process.communicate("\n", timeout=30)
+
+
+def test_reset_gives_clocks_back_and_says_what_it_found(lab):
+    made = lab("h200,h200", time="real", mem_lag_ms=0)
+    lock = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
+    lock += "nvml = Library().__enter__()\nfrom kernel_dvfs.gpu.nvml.find import uuids\n"
+    lock += "for uuid in uuids(nvml): Board(nvml, uuid).lock_mem(2201, 2201)"
+    assert made.python(lock).returncode == 0
+    done = made.command("reset", "--uuid", made.boards.uuid)
+    assert done.returncode == 0 and "both locks reset" in done.stdout and "memory 2201 -> 3201 MHz" in done.stdout
+    assert (made.boards.get("mem_lock"), made.boards.get("mem_lock", 1)) == ("none", "2201-2201")
+    assert made.command("reset", "--all").stdout.count("both locks reset") == 2
+    assert made.boards.get("mem_lock", 1) == "none" and not list(made.locks.glob("*.json"))
+
+
+def test_reset_refuses_a_held_gpu_without_force(lab):
+    made = lab(time="real")
+    process = script(made, "sys.stdin.readline(); os._exit(0)")
+    process.stdout.readline()
+    done = made.command("reset", "--uuid", made.boards.uuid)
+    assert done.returncode == 2 and f"is held by process {process.pid}" in done.stderr and "--force" in done.stderr
+    assert made.boards.locks == ("345-900", "2201-2201")
+    done = made.command("reset", "--all", "--stale")
+    assert done.returncode == 0 and "left alone" in done.stdout
+    done = made.command("reset", "--uuid", made.boards.uuid, "--force")
+    assert done.returncode == 0 and made.boards.locks == ("none", "none")
+    process.communicate("\n", timeout=30)
+
+
+def test_reset_of_one_gpu_goes_on_where_another_fails(lab):
+    made = lab("h200,h200", time="real", fail="nvmlDeviceResetGpuLockedClocks:999")
+    done = made.command("reset", "--all")
+    assert done.returncode == 2 and done.stderr.count("error: ") == 1
+    assert "nvmlDeviceResetGpuLockedClocks" in done.stderr and done.stdout.count("both locks reset") == 1
+
+
+def test_reset_stale_removes_what_a_killed_run_left_and_nothing_else(lab):
+    made = lab(time="real")
+    assert "nothing to reset" in made.command("reset", "--all", "--stale").stdout
+    kill_owner_and_janitor(made)
+    done = made.command("reset", "--stale")
+    assert done.returncode == 0 and "removed the lease that process" in done.stdout
+    assert made.restored(0.1)
+    assert "which GPU?" in made.command("reset").stderr

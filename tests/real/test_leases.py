@@ -1,0 +1,136 @@
+"""A lease is held by a lock, not by a file; what a dead run leaves can be taken over by anyone, also another user."""
+
+import os
+import stat
+import tempfile
+import traceback
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease, left_behind
+from kernel_dvfs.gpu.nvml.lock_folder import VARIABLE
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def folder(monkeypatch):
+    """A lock folder like /tmp: everyone may make files, nobody delete those of others."""
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o1777)
+        monkeypatch.setenv(VARIABLE, path)
+        yield path
+
+
+def as_nobody(action) -> None:
+    """Run `action` in a forked process of another user; its failure is ours."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            action()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_released_lease_leaves_no_file(folder):
+    lease = Lease("GPU-1")
+    lease.take()
+    lease.write("1500-2201")
+    assert left_behind() == ["GPU-1"] and stat.S_IMODE(os.stat(lease.path).st_mode) == 0o666
+    lease.release()
+    assert os.listdir(folder) == []
+
+
+def test_a_lease_without_its_lock_is_stale_and_says_whose_it_was(folder):
+    first = Lease("GPU-1")
+    first.take()
+    first.write("1500-2201")
+    first.close()
+    second = Lease("GPU-1")
+    second.take()
+    assert f"process {os.getpid()}" in second.stale.owner and "(1500-2201)" in second.stale.owner
+    assert not second.stale.rebooted
+    second.release()
+
+
+def test_a_run_that_sets_no_clocks_leaves_nothing_to_restore(folder):
+    first = Lease("GPU-1")
+    first.take()
+    first.write(NO_CLOCKS)
+    first.close()
+    second = Lease("GPU-1")
+    second.take()
+    assert second.stale is None
+    second.release()
+
+
+def test_a_lease_that_was_deleted_while_someone_waited_for_it_is_not_taken_for_held(folder):
+    first = Lease("GPU-1")
+    first.take()
+    os.unlink(first.path)
+    second = Lease("GPU-1")
+    second.take()
+    with pytest.raises(InputError, match="held by"):
+        Lease("GPU-1").take()
+    second.release()
+    first.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_another_user_s_lease_is_respected_while_held_and_taken_over_when_stale(folder):
+    mine = Lease("GPU-1")
+    mine.take()
+    mine.write("1500-2201")
+
+    def refused():
+        with pytest.raises(InputError, match=rf"held by process {os.getppid()} of root"):
+            Lease("GPU-1").take()
+
+    as_nobody(refused)
+    mine.close()
+
+    def taken_over():
+        theirs = Lease("GPU-1")
+        theirs.take()
+        assert theirs.stale and "of root" in theirs.stale.owner
+        theirs.write("900-2201")
+        theirs.release()
+
+    as_nobody(taken_over)
+    again = Lease("GPU-1")
+    again.take()
+    assert again.stale is None, "emptied, since it could not be deleted"
+    again.release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_folder_that_is_not_ours_to_write_is_named_with_the_remedy(folder):
+    os.chmod(folder, 0o755)
+
+    def refused():
+        with pytest.raises(InputError, match=rf"{folder}.*Permission denied.*{VARIABLE}"):
+            Lease("GPU-1").take()
+
+    as_nobody(refused)
+
+
+@pytest.mark.parametrize("uuid", ["", "../etc/passwd", "GPU 1"])
+def test_what_is_no_uuid_names_no_file(folder, uuid):
+    with pytest.raises(InputError, match="is no GPU's UUID"):
+        Lease(uuid)
+
+
+def test_a_link_in_the_place_of_a_lease_is_not_followed(folder, tmp_path):
+    (tmp_path / "target").write_text("precious")
+    os.symlink(tmp_path / "target", os.path.join(folder, "kernel-dvfs-GPU-1.json"))
+    with pytest.raises(InputError, match="lease"):
+        Lease("GPU-1").take()
+    assert (tmp_path / "target").read_text() == "precious"

@@ -1,0 +1,62 @@
+"""The target `pipeline` in a clone: complete, nothing to do again, and only what a change touches is made anew."""
+
+import pytest
+from reduced_study import clone, planned, snakemake
+
+pytestmark = pytest.mark.workflow
+
+SMALL = (
+    "pipeline={model: gpt3-125m, batch: 8, tensor_parallel: 2, stages: 4, core_step_mhz: 200, microbatches: [4], "
+    "unit_time_s: 0.0001, kernels: 10, straggler: [1.2], switch_latency_s: [0, 0.001]}"
+)
+FOLDER = "results/pipeline/sim-a100-sxm/gpt3-125m-b8-tp2/pp4"
+CSV = """stage,instruction,frequency,time,energy
+0,forward,1400,0.05,20
+0,forward,700,0.08,15
+0,backward,1400,0.10,40
+0,backward,700,0.16,30
+1,forward,1400,0.06,24
+1,forward,700,0.09,18
+1,backward,1400,0.12,48
+1,backward,700,0.18,36
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    directory = clone(tmp_path_factory.mktemp("pipeline") / "clone")
+    snakemake(directory, "pipeline", config=[SMALL])
+    return directory
+
+
+def test_the_study_is_complete_and_has_nothing_to_do_again(finished):
+    tables = {path.name for path in (finished / FOLDER / "tables").iterdir()}
+    names = ("no_straggler", "straggler", "emulation", "breakdown", "levels", "switching", "certificate")
+    assert tables == {f"{name}.{form}" for name in names for form in ("csv", "md")}
+    assert len(list((finished / FOLDER / "figures").iterdir())) == 10
+    assert (finished / FOLDER / "mb4/plans/straggler-1.2.json").is_file()
+    assert planned(finished, "pipeline", config=[SMALL]) == {}
+
+
+def test_another_number_of_microbatches_sweeps_no_kernel_again(finished):
+    jobs = planned(finished, "pipeline", config=[SMALL.replace("[4]", "[4, 6]")])
+    assert "pipeline_kernels" not in jobs and jobs["pipeline_stages"] == 1 and jobs["pipeline_table"] == 7
+
+
+def test_the_pipeline_is_no_part_of_the_whole_study(finished):
+    assert not any(rule.startswith("pipeline") for rule in planned(finished, "all", config=[SMALL]))
+
+
+def test_a_csv_of_stages_is_taken_and_a_bad_one_refused_in_front_of_the_user(tmp_path):
+    directory = clone(tmp_path / "clone")
+    given = SMALL.replace("stages: 4", "stages: 2, profile: mine.csv, blocking_w: 80, scale_time: 10, scale_energy: 20")
+    (directory / "mine.csv").write_text(CSV.replace("0.18", "-0.18"))
+    said = snakemake(directory, "pipeline", check=False, config=[given])
+    line = next(line for line in said.stdout.splitlines() if line.startswith("error:"))
+    assert said.returncode != 0 and "mine.csv: line 9, column time_s: -0.18" in line
+    (directory / "mine.csv").write_text(CSV)
+    snakemake(directory, "pipeline", config=[given], options=["--until", "pipeline_solve"])
+    (folder,) = (directory / "results/pipeline/table-mine").iterdir()
+    assert (folder / "mb4/plans/one-clock.json").is_file() and (folder / "stages.csv").read_text().count("\n") == 9
+    # kernels are not known, so neither are levels
+    assert planned(directory, "pipeline", config=[given]) == {"pipeline_table": 6, "pipeline_figure": 5, "pipeline": 1}

@@ -1,0 +1,240 @@
+"""The whole workflow on a real GPU, as far as a fake NVML goes: Snakemake, nvidia-ml-py, a reduced grid."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from reduced_study import ROOT, clone, planned, snakemake
+
+pytestmark = pytest.mark.workflow
+
+REAL = (
+    "gpu=nvml:0",
+    "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
+    "auto_repeats=2",
+    "data_parallel_batches=[]",
+    "tensor_parallel_degrees=[]",
+    *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
+)
+TARGETS, POINTS = 48, 48 * 5
+SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
+FOLDER = f"results/{SLUG}/gpt3-xl-b40-tp1"
+
+
+@pytest.fixture(scope="module")
+def finished_real(fake_library, tmp_path_factory):
+    """(a clone in which the study of a board is complete, the boards). Not to be changed: use `real`."""
+    import fake
+
+    folder = tmp_path_factory.mktemp("real")
+    boards = fake.Boards(fake_library, folder / "boards.state", "h200,h200", time="virtual")
+    boards.set(board=1, time="virtual")
+    directory = clone(folder / "clone")
+    # a copy: it stands for the native library, which a test changes
+    shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", directory)
+    real = Real(directory, boards)
+    real.run("all")
+    return real
+
+
+@pytest.fixture
+def real(finished_real, tmp_path):
+    """A copy of it with boards of its own, to change."""
+    import fake
+
+    directory = tmp_path / "clone"
+    shutil.copytree(finished_real.directory, directory, symlinks=True)
+    boards = fake.Boards(finished_real.boards.library, tmp_path / "boards.state", "h200,h200", time="virtual")
+    boards.set(board=1, time="virtual")
+    return Real(directory, boards)
+
+
+class Real:
+    """A clone beside fake boards."""
+
+    def __init__(self, directory, boards):
+        self.directory, self.boards = directory, boards
+        self.locks = boards.path.parent / "locks"
+        self.locks.mkdir(exist_ok=True)
+
+    def environment(self, **more) -> dict:
+        return self.boards.environment(
+            KERNEL_DVFS_LOCK_DIR=str(self.locks),
+            # as seen from the clone, as the native library is: Snakemake compares names of inputs
+            KERNEL_DVFS_TEST_LOAD="simulated_load.py",
+            **more,
+        )
+
+    def run(self, *targets, config=(), environment=None, **more):
+        config = (*REAL, *config)
+        return snakemake(self.directory, *targets, config=config, env=environment or self.environment(), **more)
+
+    def planned(self, *targets, config=(), environment=None) -> dict:
+        config = (*REAL, *config)
+        jobs = planned(self.directory, *targets, config=config, env=environment or self.environment())
+        measured = [count for rule, count in jobs.items() if rule.startswith("measure_")]
+        return {rule: count for rule, count in jobs.items() if not rule.startswith("measure_")} | (
+            {"measure": sum(measured)} if measured else {}
+        )
+
+    def records(self, slug=SLUG) -> list:
+        found = self.directory.glob(f"results/{slug}/*/measurements/*/*/*/r*.json")
+        return sorted((json.loads(path.read_text()) for path in found), key=lambda record: record["run"]["order"])
+
+    def is_restored(self) -> bool:
+        return self.boards.locks == ("none", "none") and not list(self.locks.glob("*.json"))
+
+
+def test_a_study_is_measured_chosen_validated_and_reported_and_the_clocks_come_back(finished_real):
+    assert finished_real.is_restored()
+    records = finished_real.records()
+    assert len(records) == POINTS
+    assert {record["verdict"] for record in records} <= {"ok", "throttled", "not_reached"}
+    folder = finished_real.directory / FOLDER
+    chosen = json.loads((folder / "schedules/kernel-global-waste-slack0.json").read_text())
+    assert chosen["status"] == "optimal" and chosen["energy_change_percent"] < 0
+    for name in ("baseline", "kernel_clocks", "strategies", "validation", "claims"):
+        assert "fake NVML" in (folder / f"tables/{name}.csv").read_text(), "numbers from a fake say so"
+    assert (folder / "figures/fig6_relaxed_waste.pdf").is_file()
+
+
+def test_one_clock_pair_follows_the_other_in_one_session_with_auto_first_and_last(finished_real):
+    stretches = []
+    for record in finished_real.records():
+        request, run = record["request"], record["run"]
+        here = (request["core_mhz"], request["mem_mhz"], run["repeat"])
+        if not stretches or stretches[-1] != here:
+            stretches.append(here)
+    assert len(stretches) == 5 and len(set(stretches)) == 5, "no pair is come back to"
+    assert (stretches[0], stretches[-1]) == (("auto", "auto", 0), ("auto", "auto", 1))
+    assert len({record["run"]["run_id"] for record in finished_real.records()}) == 1
+
+
+def test_a_finished_study_has_nothing_to_do_not_even_away_from_the_gpu(real, tmp_path):
+    assert real.planned() == {}
+    away = real.environment(LD_LIBRARY_PATH=str(tmp_path))
+    assert real.planned(config=[f"gpu=nvml:{real.boards.uuid}"], environment=away) == {}
+
+
+def test_one_deleted_record_is_measured_again_alone(real):
+    record = f"{FOLDER}/measurements/kernel/forward_gelu/1500-2201/r0.json"
+    (real.directory / record).unlink()
+    assert real.planned()["measure"] == 1
+    real.run(record)
+    assert len(real.records()) == POINTS and real.is_restored()
+
+
+def test_another_driver_or_other_kernels_measure_anew(real):
+    real.boards.set(driver="581.00 (fake NVML)")
+    assert real.planned()["measure"] == POINTS
+    real.boards.set(driver="580.00 (fake NVML)")
+    assert real.planned() == {}
+    with open(real.directory / "simulated_load.py", "a") as file:
+        file.write("# another build\n")
+    assert real.planned()["measure"] == POINTS
+
+
+def test_another_gpu_has_its_own_folder_and_the_first_one_s_results_stay(real):
+    jobs = real.planned(config=["gpu=nvml:1"])
+    assert jobs["measure"] == POINTS
+    assert len(real.records()) == POINTS and real.planned(config=["gpu=nvml:0"]) == {}
+
+
+def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(real):
+    shutil.rmtree(real.directory / "results")
+    real.boards.set(deny=1)
+    done = real.run("profile", check=False)
+    assert done.returncode != 0
+    errors = {line for line in done.stdout.splitlines() if line.startswith("error: ")}
+    assert len(errors) == 1 and "no permission" in errors.pop()
+    assert not real.records() and real.boards.get("sets") == "0"
+
+
+def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(real):
+    shutil.rmtree(real.directory / "results")
+    real.boards.set(deny=1)
+    done = real.run("all", config=["clocks=auto-only"])
+    assert "need the right to lock clocks (docs/real-gpus.md)" in done.stdout
+    folder = real.directory / FOLDER
+    assert {path.stem for path in (folder / "tables").iterdir()} == {"baseline"}
+    assert {path.stem for path in (folder / "figures").iterdir()} == {"fig5_kernels"}
+    assert len(real.records()) == 2 * TARGETS and real.boards.get("sets") == "0"
+
+
+def test_external_clocks_are_asked_of_the_batch_system(real):
+    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--dry-run", "--quiet", "host", "--forceall"]
+    config = ["--config", *REAL, "clocks=external", "--", "profile"]
+    done = subprocess.run(
+        [*words, *config], cwd=real.directory, env=real.environment(), capture_output=True, text=True, timeout=120
+    )
+    said = done.stdout + done.stderr
+    assert "slurm_extra=--gpu-freq=1500,memory=2201" in said and "slurm_extra=--gpu-freq=memory=2201" in said
+    assert "rule validate" not in said, "comparisons switch clocks within a job"
+
+
+def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(real):
+    shutil.rmtree(real.directory / "results")
+    real.boards.set(deny=1)
+    done = real.run("all", config=["clocks=external"])
+    assert "trusts the batch system to have set its clocks" in done.stdout
+    verdicts = {(record["request"]["mem_mhz"], record["verdict"]) for record in real.records()}
+    assert (2201, "not_reached") in verdicts and (2201, "ok") not in verdicts
+    made = {path.stem for path in (real.directory / FOLDER / "tables").iterdir()}
+    assert "strategies" in made and "validation" not in made
+    assert real.boards.get("sets") == "0"
+
+
+def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(real):
+    shutil.rmtree(real.directory / "results")
+    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL, "--", "profile"]
+    running = subprocess.Popen(
+        words, cwd=real.directory, env=real.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    end = time.monotonic() + 90
+    while len(list(real.directory.glob(f"{FOLDER}/measurements/*/*/*/r*.json"))) < 60:
+        assert running.poll() is None and time.monotonic() < end, "the run should be measuring"
+        time.sleep(0.05)
+    os.kill(running.pid, signal.SIGINT)
+    running.wait(timeout=60)
+    end = time.monotonic() + 10
+    while not real.is_restored():
+        assert time.monotonic() < end, "the measuring process is told to end with the run"
+        time.sleep(0.1)
+    done = {path: path.stat().st_mtime_ns for path in real.directory.glob(f"{FOLDER}/measurements/*/*/*/r*.json")}
+    assert 60 <= len(done) < POINTS
+    real.run("profile")
+    assert len(real.records()) == POINTS
+    assert sum(path.stat().st_mtime_ns != written for path, written in done.items()) <= 1
+
+
+def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
+    shutil.rmtree(real.directory / "results")
+    names = [SLUG, SLUG.replace("fa4e0000", "fa4e0001")]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL[1:], f"gpu=nvml:{index}", "--"]
+            + [
+                f"results/{name}/gpt3-xl-b40-tp1/measurements/kernel/{kernel}/1500-2201/r0.json"
+                for kernel in ("forward_gelu", "forward_fc_gemm", "embedding_layernorm")
+            ],
+            cwd=real.directory,
+            env=real.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for index, name in enumerate(names)
+    ]
+    for run in runs:
+        said, _ = run.communicate(timeout=120)
+        assert run.returncode == 0, said[-3000:]
+    for index, name in enumerate(names):
+        records = real.records(name)
+        assert len(records) == 3
+        assert {record["device"]["uuid"] for record in records} == {real.boards.get("uuid", index)}
+    assert real.is_restored() and real.boards.get("core_lock", 1) == "none"

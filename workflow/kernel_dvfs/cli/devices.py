@@ -1,0 +1,129 @@
+"""`kernel-dvfs devices`: which GPUs are here, what they can do, what a study of them would take, and what is missing.
+
+Changes nothing on any GPU. Without a driver it says so, and names the simulated GPUs.
+"""
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as gpu_spec
+
+
+def add_arguments(parser) -> None:
+    parser.epilog = "example: kernel-dvfs devices"
+    parser.add_argument("--config", default="config.yaml", metavar="FILE", help="the study to estimate (config.yaml)")
+
+
+def run(options) -> None:
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.find import uuids
+    from kernel_dvfs.gpu.nvml.library import Library
+
+    try:
+        with Library() as nvml:
+            found = uuids(nvml)
+            for index, uuid in enumerate(found):
+                for line in _describe(nvml, index, Board(nvml, uuid), options.config):
+                    print(line)
+            if not found:
+                print("no NVIDIA GPU is visible; in a container, start it with --gpus")
+    except InputError as error:
+        print(error)
+    print(f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in gpu_spec.names())}")
+
+
+def _describe(nvml, index: int, board, config: str):
+    from kernel_dvfs.gpu.nvml.facts import facts
+    from kernel_dvfs.gpu.nvml.lease import Lease
+    from kernel_dvfs.gpu.nvml.rights import may_set_clocks
+
+    yield f"{index}: {board.name()}  gpu: nvml:{board.uuid}"
+    try:
+        known = facts(nvml, board)
+    except InputError as error:
+        yield f"   cannot be measured: {error}"
+        return
+    cores = next(reversed(known["clocks"]["core_mhz"]["listed"].values()), [])
+    mems = known["clocks"]["mem_mhz"]
+    ecc = {True: "on", False: "off", None: "none"}[known["ecc"]]
+    limit_w = "unknown" if known["power_limit_mw"] is None else f"{known['power_limit_mw'] / 1000:g} W"
+    yield f"   driver {known['driver']}, PCI {known['pci_bus_id']}, power limit {limit_w}, ECC {ecc}"
+    if cores:
+        yield f"   core clocks: {cores[0]} to {cores[-1]} MHz ({len(cores)}), can be locked"
+        yield f"   memory clocks: {', '.join(map(str, mems))} MHz, can be locked" if mems else "   memory clock: fixed"
+    else:
+        yield "   clocks: the driver lists none, so none can be locked: measure it with clocks: auto-only"
+    yield f"   energy counter: {_counter(board)} (of the {known['energy_scope']})"
+    allowed, why = may_set_clocks()
+    yield f"   permission to lock clocks: {'yes' if allowed else 'no'}, {why}"
+    yield from _obstacles(board)
+    try:
+        lease = Lease(board.uuid)
+        lease.take()
+        stale = lease.stale
+        lease.close() if stale else lease.release()
+        if stale:
+            yield f"   left behind by {stale.owner}: the next run resets it, or kernel-dvfs reset --uuid {board.uuid}"
+    except InputError as error:
+        yield f"   {error}"
+    yield from _study(board.uuid, config, allowed and bool(cores))
+
+
+def _counter(board) -> str:
+    from kernel_dvfs.errors import CounterFault
+    from kernel_dvfs.gpu.nvml.errors import NvmlError
+    from kernel_dvfs.measurement.counter import EnergyCounter
+
+    try:
+        counter = EnergyCounter(board.energy_mj, time.monotonic, time.sleep, lambda: None)
+        counter.calibrate()
+    except (NvmlError, CounterFault) as error:
+        return f"no: {error}"
+    return f"moves every {1000 * counter.period_s:.0f} ms, {1000 * counter.read_s:.1f} ms a read"
+
+
+def _obstacles(board):
+    from kernel_dvfs.measurement.real.preflight import check_board
+
+    said = []
+    try:
+        check_board(board, False, said.append)
+    except InputError as error:
+        said.append(str(error))
+    for line in said:
+        yield f"   {line}"
+
+
+def _study(uuid: str, config: str, allowed: bool):
+    """What would be measured, for how long, and what is missing for it."""
+    from kernel_dvfs.measurement.real import loads
+    from kernel_dvfs.measurement.real.estimate import study_s
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.study import load, plan
+
+    if not Path(config).is_file():
+        yield f"   no {config} here: run this beside it to see what a study would take"
+        return
+    with TemporaryDirectory() as folder:
+        try:
+            content = load(config)
+            content |= {"gpu": f"nvml:{uuid}"} | ({} if allowed else {"clocks": "auto-only"})
+            study = plan(content, folder)
+            measurement = read(study.setup).measurement
+        except (InputError, KeyError) as error:
+            yield f"   no study as configured: {error}"
+            return
+    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
+    end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + sum(parts.values())))
+    targets = len(study.kernels) + len(study.passes)
+    yield (
+        f"   {config} with clocks: {content['clocks']}: {targets} targets x {len(study.pairs)} clock pairs, at least "
+        f"{sum(parts.values()) / 3600:.1f} h ({', '.join(f'{part} {s / 3600:.1f}' for part, s in parts.items())}), "
+        f"until {end} if started now"
+    )
+    if parts.get("other sizes"):
+        yield "   (data_parallel_batches and tensor_parallel_degrees: [] leave the other sizes out)"
+    if not Path(loads.source()).is_file():
+        yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"

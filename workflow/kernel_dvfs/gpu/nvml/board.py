@@ -1,0 +1,145 @@
+"""One GPU through NVML, by UUID: what it is, its clocks, its sensors. Every method is one question or one request,
+with the unit in its name; none decides anything."""
+
+from kernel_dvfs.gpu.nvml.errors import Unsupported
+
+# of nvml.h; the bindings' names for them have moved, the numbers have not
+_CLOCK_SM, _CLOCK_MEM = 1, 2
+_SENSOR_GPU = 0
+_FIELD_POWER_CAP, _FIELD_THERMAL, _FIELD_SYNC_BOOST = 74, 75, 76
+# field values say their type by number: double, unsigned int, unsigned long, unsigned long long, long long, int
+_VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
+
+
+class Board:
+    """The GPU with a UUID. Raises errors.NvmlError, also later, from any method."""
+
+    def __init__(self, nvml, uuid: str):
+        self._nvml, self.uuid = nvml, uuid
+        self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid, gpu=uuid)
+
+    def _get(self, name: str, *arguments):
+        return self._nvml.call(f"nvmlDevice{name}", self._handle, *arguments, gpu=self.uuid)
+
+    def _maybe(self, name: str, *arguments):
+        """The answer, or None where this GPU or driver has none."""
+        try:
+            return self._get(name, *arguments)
+        except Unsupported:
+            return None
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    def name(self) -> str:
+        return self._get("GetName")
+
+    def index(self) -> int:
+        return self._get("GetIndex")
+
+    def pci_bus_id(self) -> str:
+        bus_id = self._get("GetPciInfo").busId
+        return bus_id.decode() if isinstance(bus_id, bytes) else bus_id
+
+    def vbios(self):
+        return self._maybe("GetVbiosVersion")
+
+    def power_limit_mw(self):
+        return self._maybe("GetEnforcedPowerLimit")
+
+    def ecc(self):
+        """True, False, or None where there is no ECC."""
+        mode = self._maybe("GetEccMode")
+        return None if mode is None else bool(mode[0])
+
+    def mig(self) -> bool:
+        mode = self._maybe("GetMigMode")
+        return bool(mode and mode[0])
+
+    def persistence(self):
+        mode = self._maybe("GetPersistenceMode")
+        return None if mode is None else bool(mode)
+
+    def compute_capability(self) -> tuple:
+        return tuple(self._get("GetCudaComputeCapability"))
+
+    def core_count(self) -> int:
+        """CUDA cores."""
+        return self._get("GetNumGpuCores")
+
+    # --- clocks -------------------------------------------------------------------------------------------------------
+
+    def supported_mhz(self) -> dict:
+        """{memory clock: [core clocks, ascending]}, memory ascending, MHz; {} where the driver lists none."""
+        listed = self._maybe("GetSupportedMemoryClocks") or []
+        return {mem: sorted(self._get("GetSupportedGraphicsClocks", mem)) for mem in sorted(listed)}
+
+    def sm_mhz(self) -> int:
+        return self._get("GetClockInfo", _CLOCK_SM)
+
+    def mem_mhz(self) -> int:
+        return self._get("GetClockInfo", _CLOCK_MEM)
+
+    def lock_core(self, lowest_mhz: int, highest_mhz: int) -> None:
+        self._get("SetGpuLockedClocks", lowest_mhz, highest_mhz)
+
+    def lock_mem(self, lowest_mhz: int, highest_mhz: int) -> None:
+        self._get("SetMemoryLockedClocks", lowest_mhz, highest_mhz)
+
+    def reset_core(self) -> None:
+        self._get("ResetGpuLockedClocks")
+
+    def reset_mem(self) -> None:
+        self._get("ResetMemoryLockedClocks")
+
+    # --- sensors ------------------------------------------------------------------------------------------------------
+
+    def energy_mj(self) -> int:
+        """Energy since the driver was loaded."""
+        return self._get("GetTotalEnergyConsumption")
+
+    def temperature_c(self) -> int:
+        if self._nvml.has("nvmlDeviceGetTemperatureV"):
+            try:
+                return self._get("GetTemperatureV", _SENSOR_GPU)
+            except Unsupported:
+                pass  # a driver older than the binding
+        return self._get("GetTemperature", _SENSOR_GPU)
+
+    def event_reasons(self) -> int:
+        """NVML's bits of why the clocks are not higher, now."""
+        if self._nvml.has("nvmlDeviceGetCurrentClocksEventReasons"):
+            try:
+                return self._get("GetCurrentClocksEventReasons")
+            except Unsupported:
+                pass
+        return self._get("GetCurrentClocksThrottleReasons")
+
+    def throttled(self) -> tuple:
+        """Cumulative (power cap ns, thermal, sync boost ns) since the driver was loaded; None each where unknown.
+
+        Fields 74 to 76 have had these numbers in every driver; those of the other slowdowns have moved between
+        bindings, so they are left alone.
+        """
+        values = self._maybe("GetFieldValues", [_FIELD_POWER_CAP, _FIELD_THERMAL, _FIELD_SYNC_BOOST])
+        if values is None:
+            return None, None, None
+        return tuple(
+            int(getattr(each.value, _VALUE_OF_TYPE.get(each.valueType, "ullVal"))) if each.nvmlReturn == 0 else None
+            for each in values
+        )
+
+    # --- who else -----------------------------------------------------------------------------------------------------
+
+    def compute_processes(self) -> int:
+        """Processes that compute on it. Their number only: in a container, ids are the host's."""
+        return self._processes("Compute")
+
+    def graphics_processes(self) -> int:
+        return self._processes("Graphics")
+
+    def _processes(self, kind: str) -> int:
+        for name in (f"Get{kind}RunningProcesses_v3", f"Get{kind}RunningProcesses"):
+            found = self._maybe(name)
+            if found is not None:
+                return len(found)
+        return 0

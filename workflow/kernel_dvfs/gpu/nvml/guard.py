@@ -1,0 +1,128 @@
+"""A GPU taken and its clocks given back: lease and janitor on entering, restored on leaving, however that happens.
+
+To be entered before NVML and CUDA are opened by this process.
+"""
+
+import sys
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.nvml.errors import Denied, Unsupported
+from kernel_dvfs.gpu.nvml.janitor import Janitor
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease
+from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.gpu.nvml.restore import NotRestored, leave_as_configured, reset
+
+# one run's measuring process may be ending while the next one's starts
+_PATIENCE_S = 3.0
+
+
+class Guard:
+    """with Guard(uuid, after) as guard: guard.board is the GPU, guard.nvml the library, open until the end.
+
+    after: clocks to leave behind instead of none, see restore.leave_as_configured. sets_clocks: False where nothing
+    will be set, so that there is nothing to restore either. say: called with one line for the user.
+    Raises InputError where the GPU is taken; NotRestored on leaving where clocks could not be given back.
+    """
+
+    def __init__(self, uuid: str, after: dict | None = None, sets_clocks: bool = True, say=None):
+        self._after, self._sets_clocks = after or {}, sets_clocks
+        self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._lease = Lease(uuid)
+        self._janitor = Janitor(self._lease, self._after)
+        self.nvml = self.board = None
+        self._touched = False  # whether a control may have been changed
+
+    def __enter__(self) -> "Guard":
+        self._lease.take(_PATIENCE_S)
+        try:
+            if self._sets_clocks:
+                self._janitor.start()
+        except BaseException:
+            self._lease.close()
+            raise
+        try:
+            # open all through: without a client, a driver without persistence unloads, and forgets locks and counter
+            self.nvml = Library()
+            self.nvml.__enter__()
+            self.board = Board(self.nvml, self._lease.uuid)
+            self._sweep()
+            # not earlier: until it is swept, a stale lease has to stay what it is
+            self.announce("nothing yet" if self._sets_clocks else NO_CLOCKS)
+        except BaseException:
+            self._leave(restored=self._lease.stale is None)
+            raise
+        return self
+
+    def announce(self, requested: str) -> None:
+        """Write down what is about to be asked of the clocks."""
+        self._lease.write(requested)
+
+    def lock_mem(self, lowest_mhz: int, highest_mhz: int) -> None:
+        self._touch(self.board.lock_mem, lowest_mhz, highest_mhz)
+
+    def lock_core(self, lowest_mhz: int, highest_mhz: int) -> None:
+        self._touch(self.board.lock_core, lowest_mhz, highest_mhz)
+
+    def reset_mem(self) -> None:
+        self._touch(self.board.reset_mem)
+
+    def reset_core(self) -> None:
+        self._touch(self.board.reset_core)
+
+    def reset(self) -> None:
+        """Give the clocks back for now. Raises NotRestored."""
+        reset(self.board)
+
+    def _touch(self, control, *clocks_mhz) -> None:
+        if not self._sets_clocks:
+            raise InputError(f"GPU {self._lease.uuid}: its clocks are not ours to set; configure clocks: lock")
+        # before the call: whatever interrupts it, or comes just after it, finds that there is something to restore
+        before, self._touched = self._touched, True
+        try:
+            control(*clocks_mhz)
+        except (Denied, Unsupported):
+            self._touched = before  # nothing has changed
+            raise
+
+    def __exit__(self, kind, error, trace) -> None:
+        restored = not self._touched
+        try:
+            if self._touched:
+                leave_as_configured(self.board, self._after)
+                restored = True
+        except NotRestored as failed:
+            if error is not None:
+                raise NotRestored(failed.message, [*failed.exceptions, _as_exception(error)]) from error
+            raise
+        finally:
+            self._leave(restored)
+
+    def _sweep(self) -> None:
+        """Restore what a killed run has left locked."""
+        stale = self._lease.stale
+        if stale is None:
+            return
+        if stale.rebooted:
+            self._say(f"GPU {self._lease.uuid}: {stale.owner} left a lease before the last boot; removed")
+        else:
+            reset(self.board)
+            self._say(f"GPU {self._lease.uuid}: {stale.owner} was killed and could not restore its clocks; reset")
+        self._lease.stale = None
+
+    def _leave(self, restored: bool) -> None:
+        if restored and self._sets_clocks:
+            self._janitor.dismiss()
+        elif self._sets_clocks:
+            # not ours to delete: the janitor tries once more with an NVML of its own, and deletes it if that helps
+            self._janitor.abandon()
+        if restored:
+            self._lease.release()
+        else:
+            self._lease.close()
+        if self.nvml:
+            self.nvml.__exit__()
+
+
+def _as_exception(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(f"stopped by {type(error).__name__}")

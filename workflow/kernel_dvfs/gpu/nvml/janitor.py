@@ -1,0 +1,86 @@
+"""A process that outlives its owner by the moment it takes to restore the clocks, whatever killed the owner.
+
+It is forked before NVML and CUDA are opened, waits at a pipe that only the owner holds open, and inherits the lease,
+so that the GPU stays taken until it is done.
+"""
+
+import os
+import signal
+from contextlib import suppress
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.gpu.nvml.restore import NotRestored, leave_as_configured
+
+_DONE = b"d"
+# what a forked child of the owner must not keep: with the pipe's end it would keep the janitor waiting
+_private = set()
+
+
+class Janitor:
+    """Watches this process from `start` on."""
+
+    def __init__(self, lease, after: dict):
+        self._lease, self._after = lease, after
+        self._pid = self._pipe = None
+
+    def start(self) -> None:
+        read_end, self._pipe = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _watch(read_end, self._lease, self._after)
+        os.close(read_end)
+        _private.update((self._pipe, self._lease.file_descriptor))
+
+    def dismiss(self) -> None:
+        """The clocks are restored: nothing is left for it to do."""
+        with suppress(BrokenPipeError):  # someone may have killed it
+            os.write(self._pipe, _DONE)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let it do its work now; back when that is done."""
+        _private.difference_update((self._pipe, self._lease.file_descriptor))
+        os.close(self._pipe)
+        os.waitpid(self._pid, 0)
+
+
+def _close_private() -> None:
+    for file in _private:
+        os.close(file)
+    _private.clear()
+
+
+os.register_at_fork(after_in_child=_close_private)
+
+
+def _watch(read_end: int, lease, after: dict) -> None:
+    """The janitor's life; does not return."""
+    code = 1
+    try:
+        os.setsid()  # a signal to the owner's group is not for us
+        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        _keep_only(read_end, lease.file_descriptor)
+        nvml = Library()  # found now, opened later: files may be gone by then
+        if os.read(read_end, 1) != _DONE:
+            with nvml:
+                leave_as_configured(Board(nvml, lease.uuid), after)
+            lease.release()
+        code = 0
+    except (InputError, NotRestored):
+        pass  # the lease stays, and whoever comes next tries again and says so
+    finally:
+        os._exit(code)
+
+
+def _keep_only(*files: int) -> None:
+    """Close all else that was inherited: someone may be waiting for its end, we at the owner's end of the pipe."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in files:
+            with suppress(OSError):  # that of the listing itself is gone
+                os.close(int(name))

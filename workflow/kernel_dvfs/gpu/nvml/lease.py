@@ -1,0 +1,224 @@
+"""Who holds a GPU: a file per UUID on a local disk, under a lock of the operating system that dies with its holder.
+
+The file outlives a killed run and says that clocks may still be locked; the lock does not, so pids that are in use
+again cannot mislead anyone. Knows no NVML.
+"""
+
+import fcntl
+import json
+import os
+import pwd
+import re
+import socket
+import stat
+import time
+from contextlib import suppress
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import parse_json
+from kernel_dvfs.gpu.nvml import lock_folder
+from kernel_dvfs.tuples import named
+
+SCHEMA = "kernel-dvfs/lease/1"
+# `requested` of a run that sets none: killed, it leaves nothing to restore
+NO_CLOCKS = "no clocks, only measured"
+_FIELDS = {
+    "schema": str,
+    "uuid": str,
+    "pid": int,
+    "process_start": int,
+    "boot_id": str,
+    "user": str,
+    "host": str,
+    "since_utc": str,
+    "requested": str,
+}
+
+Stale = named(
+    "Stale",
+    "owner rebooted",
+    "owner: who left it behind, in words; rebooted: since then, so that no lock of clocks can have survived.",
+)
+
+
+def path_of(uuid: str) -> str:
+    if not re.fullmatch(r"[\w-]+", uuid):
+        raise InputError(f"'{uuid}' is no GPU's UUID; kernel-dvfs devices lists those that are here")
+    return os.path.join(lock_folder.folder(), f"kernel-dvfs-{uuid}.json")
+
+
+class Lease:
+    """The lease of one GPU, held from `take` to `release` or to this process's end. stale: Stale or None."""
+
+    def __init__(self, uuid: str):
+        self.uuid = uuid
+        self.path = path_of(uuid)
+        self.stale = None
+        self._file = None
+
+    def take(self, patience_s: float = 0.0) -> None:
+        """Hold it. Raises InputError naming the owner while another process does, or where it cannot be written.
+
+        patience_s: how long to wait for one that is just about to let go.
+        """
+        end_s = time.monotonic() + patience_s
+        while True:
+            self._file = _open(self.path)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                text = _text(self._file)
+                self.close()
+                if time.monotonic() < end_s:
+                    time.sleep(0.05)
+                    continue
+                raise InputError(
+                    f"GPU {self.uuid} is held by {_owner(text)} ({self.path}); wait for it or stop it"
+                ) from None
+            # whoever releases deletes the file: what is locked here must still be what others find
+            if _is_at(self._file, self.path):
+                break
+            self.close()
+        self.stale = _stale(_text(self._file))
+
+    def write(self, requested: str) -> None:
+        """Say who holds it and what is asked of the GPU, on the disk before the first request."""
+        content = {
+            "schema": SCHEMA,
+            "uuid": self.uuid,
+            "pid": os.getpid(),
+            "process_start": process_start(os.getpid()),
+            "boot_id": boot_id(),
+            "user": user(),
+            "host": socket.gethostname(),
+            "since_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "requested": requested,
+        }
+        data = (json.dumps(content) + "\n").encode()
+        # in place: a file of another name would not carry the lock
+        os.pwrite(self._file, data, 0)
+        os.ftruncate(self._file, len(data))
+        os.fsync(self._file)
+
+    def release(self) -> None:
+        """The clocks are restored: delete it and let go."""
+        os.ftruncate(self._file, 0)  # says so too where another user's file cannot be deleted
+        with suppress(OSError):
+            os.unlink(self.path)
+        self.close()
+
+    def close(self) -> None:
+        """Let go without deleting; another process that has inherited the lock still holds it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @property
+    def file_descriptor(self) -> int:
+        return self._file
+
+
+def parse(text: str) -> dict:
+    """The content of a lease file. Raises InputError, in one line, for anything else."""
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise InputError(f"lease: not JSON ({error}); kernel-dvfs reset --stale removes it") from None
+    if type(content) is not dict or content.keys() != _FIELDS.keys() or content["schema"] != SCHEMA:
+        raise InputError(f"lease: not a {SCHEMA} file; kernel-dvfs reset --stale removes it")
+    for name, kind in _FIELDS.items():
+        if type(content[name]) is not kind or (kind is int and content[name] <= 0):
+            shown = repr(content[name])[:40]
+            raise InputError(f"lease: {name} is {shown}; kernel-dvfs reset --stale removes it")
+    return content
+
+
+def left_behind() -> list:
+    """UUIDs of the leases that lie in the folder, held or not."""
+    pattern = re.compile(r"kernel-dvfs-([\w-]+)\.json")
+    try:
+        names = sorted(os.listdir(lock_folder.folder()))
+    except OSError:
+        return []
+    return [found[1] for name in names if (found := pattern.fullmatch(name))]
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def process_start(pid: int) -> int:
+    """When a process began, clock ticks since boot: with the pid it names a process for good."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        # the name in brackets may hold anything, spaces included
+        return int(file.read().rpartition(")")[2].split()[19])
+
+
+def user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _open(path: str) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        for _ in range(100):
+            # without O_CREAT first: in a folder like /tmp the kernel lets nobody "create" another user's file
+            try:
+                file = os.open(path, flags)
+                break
+            except FileNotFoundError:
+                pass
+            try:
+                file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+                os.fchmod(file, 0o666)  # any user must be able to take over what a killed run left behind
+                break
+            except FileExistsError:
+                continue
+        else:
+            raise InputError(f"lease {path}: appears and vanishes; look who makes it")
+    except OSError as error:
+        raise InputError(
+            f"lease {path}: {error.strerror}; make the folder writable, or name another that all users of this "
+            f"machine share in {lock_folder.VARIABLE}"
+        ) from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise InputError(f"lease {path}: not a file; delete it")
+    return file
+
+
+def _is_at(file: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _text(file: int) -> str:
+    return os.pread(file, 1 << 16, 0).decode("utf-8", "replace")
+
+
+def _owner(text: str) -> str:
+    try:
+        content = parse(text)
+    except InputError:
+        return "a run that is just starting, or whose lease cannot be read"
+    return f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}"
+
+
+def _stale(text: str):
+    if not text:
+        return None
+    try:
+        content = parse(text)
+    except InputError:
+        return Stale("a run whose lease cannot be read", False)
+    if content["requested"] == NO_CLOCKS:
+        return None
+    return Stale(
+        f"process {content['pid']} of {content['user']} ({content['requested']})", content["boot_id"] != boot_id()
+    )

@@ -1,0 +1,77 @@
+"""Do the numbers of a record agree with each other? A unit that was mixed up, or a field edited alone, does not.
+
+Knows the shape of a record's content, already checked field by field; reads no files.
+"""
+
+from kernel_dvfs.gpu.clocks import AUTO
+from kernel_dvfs.measurement.point import reached_of, summary
+
+# between these no GPU's clock or power lies, so a number in GHz, kHz, W or uW is found out
+_CLOCK_MHZ = (30, 20000)
+_LEAST_POWER_MW = 1000
+_MOST_POWER_MW = 1e7
+_TEMPERATURE_C = (-50, 200)
+_PERIOD_MS = (1, 10000)
+_CAP_FACTOR = 2  # a board may overshoot its limit for a moment, never so far
+_SAME = 1e-6
+# launches are counted between whole batches inside a window
+_LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
+
+
+def of_point(content: dict) -> str:
+    """What is wrong with a point's record, in words; nothing where all agrees."""
+    windows, wrong = content["windows"], ""
+    for number, window in enumerate(windows):
+        wrong = wrong or _of_window(f"windows[{number}].", window)
+    if wrong:
+        return wrong
+    for group, expected in (("summary", summary(windows)), ("reached", reached_of(windows))):
+        for name, value in expected.items():
+            found = content[group][name]
+            if not _agree(found, value):
+                return f"{group}.{name} is {found}, but its windows give {value}"
+    return of_summary("", content, content["device"])
+
+
+def of_summary(where: str, point: dict, device: dict) -> str:
+    """What is wrong with summary and clocks of a point, with or without its windows. where: before a field's name."""
+    total, request = point["summary"], point["request"]
+    if (request["policy"] == AUTO) != (request["core_mhz"] == request["mem_mhz"] == AUTO):
+        return f"{where}request.policy is {request['policy']}, which its clocks are not"
+    for domain in ("core_mhz", "mem_mhz"):
+        if not _CLOCK_MHZ[0] <= point["reached"][domain] <= _CLOCK_MHZ[1]:
+            return f"{where}reached.{domain} is {point['reached'][domain]}: no clock in MHz"
+    limit_mw, period_ms = device["power_limit_mw"], device["counter_period_ms"]
+    if not _PERIOD_MS[0] <= period_ms <= _PERIOD_MS[1] or device["counter_read_ms"] > period_ms:
+        return f"device.counter_period_ms is {period_ms}, a read takes {device['counter_read_ms']}: no such counter"
+    if limit_mw and not _LEAST_POWER_MW <= limit_mw <= _MOST_POWER_MW:
+        return f"device.power_limit_mw is {limit_mw}: no limit in mW"
+    most_mw = _CAP_FACTOR * limit_mw if limit_mw else _MOST_POWER_MW
+    if not _LEAST_POWER_MW <= total["power_mw"] <= most_mw:
+        return f"{where}summary.power_mw is {total['power_mw']}: no power of this GPU in mW"
+    energy_mj = total["power_mw"] * total["time_us"] * 1e-6
+    # means of products are not products of means, but nearly
+    if not 0.9 * energy_mj <= total["energy_mj"] <= 1.1 * energy_mj:
+        return f"{where}summary.energy_mj is {total['energy_mj']}, but power x time is {energy_mj}"
+    return ""
+
+
+def _of_window(where: str, window: dict) -> str:
+    run_s = window["time_us"] * 1e-6
+    busy_s = window["launches"] * run_s
+    if not _LEAST_SHARE * window["duration_s"] - 2 * run_s <= busy_s <= _MOST_SHARE * window["duration_s"] + run_s:
+        return f"{where}launches x time_us is {busy_s:g} s of its {window['duration_s']:g} s"
+    if not all(_TEMPERATURE_C[0] <= celsius <= _TEMPERATURE_C[1] for celsius in window["temp_c"]):
+        return f"{where}temp_c is {window['temp_c']}: no temperatures in degrees C"
+    if window["cap_ns"] > _MOST_SHARE * window["duration_s"] * 1e9:
+        return f"{where}cap_ns is {window['cap_ns']}, more than its {window['duration_s']:g} s"
+    for domain in ("core_mhz", "mem_mhz"):
+        if not _CLOCK_MHZ[0] <= window[domain][0] <= window[domain][2] <= _CLOCK_MHZ[1]:
+            return f"{where}{domain} is {window[domain]}: no clocks in MHz"
+    return ""
+
+
+def _agree(found, expected) -> bool:
+    if found is None or expected is None:
+        return found is expected
+    return abs(found - expected) <= _SAME * max(abs(found), abs(expected))

@@ -1,0 +1,23 @@
+"""How long a study of a real GPU takes."""
+
+# measurement settings of a point in a comparison
+COMPARED = {"windows": 1, "max_windows": 1}
+
+_SETTLE_S = 0.5  # until the clocks have settled
+_PERIOD_S = 0.1  # up to which a window waits for its first edge
+_POINTS_COMPARED = 4  # auto, chosen, chosen, auto
+
+
+def study_s(study, measurement: dict, validation_repeats: int, can_compare: bool) -> dict:
+    """{part: seconds} at the least number of windows: the sweep, its fresh validation, the schedule at other sizes."""
+    sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
+    parts = {"sweep": sweep * _point_s(measurement)}
+    if can_compare:
+        repeat_s = validation_repeats * _POINTS_COMPARED * _point_s(measurement | COMPARED)
+        parts["validation"] = len(study.kernels) * repeat_s
+        parts["other sizes"] = sum(len(variant.kernels) for variant in study.variants.values()) * repeat_s
+    return parts
+
+
+def _point_s(measurement: dict) -> float:
+    return measurement["warmup_s"] + _SETTLE_S + measurement["windows"] * (measurement["window_s"] + _PERIOD_S)

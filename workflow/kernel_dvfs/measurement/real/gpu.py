@@ -1,0 +1,291 @@
+"""A real GPU behind the seam: clocks set and verified, windows aligned to the energy counter, what else happened noted.
+
+Knows a guarded board, an energy counter and loads; not where they come from, nor what is done with a point.
+"""
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check, label, supported_core_mhz
+from kernel_dvfs.measurement.counter import EnergyCounter
+
+# clocks are held to have settled when two slices in a row agree, at the latest after the limit
+_SLICE_S = 0.25
+_SETTLE_LIMIT_S = 5.0
+_SAME_SHARE = 0.005
+_EVENT_BITS = (0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100)
+_HEAT_STEP_S = 1.0
+_FEED_EVERY_S = 0.01
+_SHORT_S = 0.1
+# runs of a load that a stretch of time must hold to say how long one takes
+_LEAST_RUNS = 6
+
+
+class RealGpu:
+    """The GPU of a guard (gpu.nvml.guard), for the length of a session.
+
+    about: the setup's `gpu` group; settings: its measurement settings; loads: native_loads or the tests' own;
+    counter: calibrated; own_processes: compute processes that are ours; is_wanted: () -> whether to go on.
+    """
+
+    def __init__(self, guard, about: dict, settings: dict, loads, counter, own_processes: int, is_wanted):
+        self._guard, self._board, self._loads = guard, guard.board, loads
+        self._clocks, self._settings = about["clocks"], settings
+        self._own_processes, self._is_wanted = own_processes, is_wanted
+        self._counter = EnergyCounter(self._board.energy_mj, loads.now_s, loads.sleep, self._feed, self._sample)
+        self._counter.period_s, self._counter.read_s = counter.period_s, counter.read_s
+        self._device = self._identity(about)
+        self._pair = None  # in force; None: unknown
+        self._steady = None
+        self._samples = None
+        self._start_c = None
+        self.hot_c = None  # the plateau that points start from
+        self.settings_made = 0  # how often clocks were changed
+
+    # --- the seam -----------------------------------------------------------------------------------------------------
+
+    def device(self) -> dict:
+        return self._device
+
+    def prepare(self, setup, target):
+        return self._loads.prepare(setup, target)
+
+    def copy(self) -> "RealGpu":
+        """The same board: there is only one."""
+        return self
+
+    def locked(self, pair, key) -> "_Locked":
+        """A context in which a pair is in force. It stays so after a good end, so that the next point at the same
+        pair needs no change; after a bad end nothing is locked. The session's guard restores in any case."""
+        check(self._clocks, pair)
+        return _Locked(self, pair)
+
+    def request(self, pair) -> dict:
+        """What was asked of the driver: `range` allows all clocks up to the target, `exact` only the target."""
+        if self._settings["clocks"] != "lock" or pair == BASELINE:
+            return {}
+        core, mem = self._ranges(pair)
+        return {"lock": self._settings["lock"], "core_range_mhz": core, "mem_range_mhz": mem}
+
+    def warm_up(self, load, seconds: float) -> None:
+        """Run `load` for a while at the clocks in force, and on until the clocks have settled."""
+        self._steady = load.start()
+        self._run(seconds)
+        slice_s = max(_SLICE_S, _LEAST_RUNS * load.run_s)
+        before, limit_s = None, self._loads.now_s() + max(_SETTLE_LIMIT_S, 4 * slice_s)
+        while self._loads.now_s() < limit_s:
+            start_s = self._loads.now_s()
+            self._run(slice_s)
+            ran = self._steady.between(start_s, self._loads.now_s())
+            now = (ran["sm_mhz"], self._board.mem_mhz())
+            if before and now[1] == before[1] and abs(now[0] - before[0]) <= _SAME_SHARE * before[0]:
+                return
+            before = now
+
+    def condition(self, load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
+        """Run `load` at the clocks in force until the temperature moves at most `band_c` in `step_s`."""
+        self._steady = load.start()
+        end_s = self._loads.now_s() + limit_s
+        while self._loads.now_s() < end_s:
+            before_c = self._board.temperature_c()
+            self._run(step_s)
+            if abs(self._board.temperature_c() - before_c) <= band_c:
+                break
+        self.stop()
+        self.hot_c = self._board.temperature_c()
+
+    def window(self, load, seconds: float, key, number: int) -> dict:
+        board = self._board
+        self._samples = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
+        before_c, before = board.temperature_c(), board.throttled()
+        if load.run_s < _SHORT_S:
+            # forget what ran before, so that there is room for all batches of the window; long ones need none
+            self._steady.run_for(0)
+        self._feed()
+        if number == 0:
+            self._start_c = before_c
+        self._sample()
+        span = self._counter.window(max(seconds, _LEAST_RUNS * load.run_s))
+        self._sample()
+        after, after_c = board.throttled(), board.temperature_c()
+        ran = self._steady.between(span.start_s, span.end_s)
+        seen, self._samples = self._samples, None
+        sm_mhz = round(ran["sm_mhz"], 1)
+        cap_ns, thermal, _ = (None if None in pair else pair[1] - pair[0] for pair in zip(before, after))
+        return {
+            "duration_s": span.end_s - span.start_s,
+            "energy_mj": span.energy_mj,
+            "launches": ran["launches"],
+            "time_us": ran["time_us"],
+            # the middle is the device's own count of cycles; NVML's samples say how far it strayed
+            "core_mhz": [min(sm_mhz, *seen["sm_mhz"]), sm_mhz, max(sm_mhz, *seen["sm_mhz"])],
+            "mem_mhz": _spread(seen["mem_mhz"]),
+            "temp_c": [before_c, after_c],
+            # read before the first edge and after the last, so of a little more than the window
+            "cap_ns": min(cap_ns or 0, round(1e9 * (span.end_s - span.start_s))),
+            "thermal_delta": thermal or 0,
+            "reasons": _shares(seen["reasons"]),
+            "processes": max(0, board.compute_processes() - self._own_processes),
+        }
+
+    def disturbances(self, windows: list) -> list:
+        found = []
+        foreign = max((window["processes"] for window in windows), default=0)
+        if foreign:
+            found.append(f"{foreign} other process(es) computed on the GPU")
+        band_c = self._settings["band_c"]
+        if self.hot_c is not None and windows and abs(self._start_c - self.hot_c) > band_c:
+            found.append(f"started at {self._start_c} C, more than {band_c:g} C from {self.hot_c} C")
+        limit_mw = self._board.power_limit_mw()
+        if limit_mw != self._device["power_limit_mw"]:
+            found.append(f"the power limit changed from {self._device['power_limit_mw']} to {limit_mw} mW")
+        return found
+
+    # --- temperature --------------------------------------------------------------------------------------------------
+
+    def come_into_band(self, heater, limit_s: float = 300.0) -> None:
+        """Start each point from about the same temperature: nothing is done while the board is within the band.
+
+        Policy `plateau`: the first call finds the plateau of heater() at auto, later ones heat with it; `cool`: the
+        first call takes the temperature as it is, later ones wait until the board has cooled down to it.
+        heater: () -> a load; asked only where it is needed, since it takes memory.
+        """
+        band_c, board = self._settings["band_c"], self._board
+        if self.hot_c is None and self._settings["temperature"] == "cool":
+            self.hot_c = board.temperature_c()
+        if self.hot_c is None:
+            with self.locked(BASELINE, ("condition",)):
+                self.condition(heater())
+            return
+        end_s = self._loads.now_s() + limit_s
+        if board.temperature_c() < self.hot_c - band_c:
+            with self.locked(BASELINE, ("condition",)):
+                self._steady = heater().start()
+                # to the middle, so that the next point does not fall out of the band at once
+                while board.temperature_c() < self.hot_c and self._loads.now_s() < end_s:
+                    self._run(_HEAT_STEP_S)
+                self.stop()
+        while board.temperature_c() > self.hot_c + band_c and self._loads.now_s() < end_s:
+            self._feed()
+            self._loads.sleep(_HEAT_STEP_S)
+
+    # --- clocks -------------------------------------------------------------------------------------------------------
+
+    def take(self, pair) -> None:
+        """Put a pair in force, memory first: the core clocks that exist depend on it."""
+        if pair == self._pair:
+            return
+        if self._settings["clocks"] != "lock":
+            if self._settings["clocks"] == "auto-only" and pair != BASELINE:
+                raise InputError(f"clocks {label(pair)}: configured clocks: auto-only; configure clocks: lock")
+            self._pair = pair  # by whoever sets them from outside; the windows tell whether they did
+            return
+        self._guard.announce(label(pair))
+        core, mem = self._ranges(pair)
+        self._pair = None
+        self.settings_made += 1
+        if mem:
+            self._guard.lock_mem(*mem)
+        elif self._clocks["mem_mhz"]:
+            self._guard.reset_mem()
+        if core:
+            self._guard.lock_core(*core)
+        else:
+            self._guard.reset_core()
+        self._pair = pair
+
+    def release(self) -> None:
+        """Nothing locked. Raises restore.NotRestored."""
+        try:
+            self.stop()
+        finally:
+            if self._settings["clocks"] == "lock" and self._pair != BASELINE:
+                self._pair = None
+                self._guard.reset()
+                self._pair = BASELINE
+
+    def _ranges(self, pair) -> tuple:
+        """([min, max], [min, max]) of core and memory; None where it is left to the governor."""
+        exact = self._settings["lock"] == "exact"
+        core, mem = pair
+        lowest_core = core if exact or core == AUTO else supported_core_mhz(self._clocks, mem)[0]
+        lowest_mem = mem if exact or mem == AUTO else min(self._clocks["mem_mhz"])
+        return (None if core == AUTO else [lowest_core, core]), (None if mem == AUTO else [lowest_mem, mem])
+
+    # --- while a load runs --------------------------------------------------------------------------------------------
+
+    def _run(self, seconds: float) -> None:
+        # not Steady.run_for, which forgets what ran: the clocks are asked for afterwards
+        end_s = self._loads.now_s() + seconds
+        while (left_s := end_s - self._loads.now_s()) > 0:
+            self._feed()
+            self._loads.sleep(min(left_s, _FEED_EVERY_S))
+        self._feed()
+
+    def _feed(self) -> None:
+        if not self._is_wanted():
+            raise Unwanted("the one who asked for it is gone")
+        if self._steady:
+            self._steady.feed()
+
+    def _sample(self) -> None:
+        if self._samples is not None:
+            self._feed()  # three calls of the driver take a while
+            self._samples["reasons"].append(self._board.event_reasons())
+            self._samples["sm_mhz"].append(self._board.sm_mhz())
+            self._samples["mem_mhz"].append(self._board.mem_mhz())
+
+    def stop(self) -> None:
+        """Let what runs come to its end."""
+        if self._steady:
+            self._steady.stop()
+            self._steady = None
+
+    def _identity(self, about: dict) -> dict:
+        keys = ("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope")
+        return {
+            "kind": "nvml",
+            **{key: about[key] for key in keys},
+            **self._guard.nvml.versions,
+            **self._loads.facts,
+            "persistence": self._board.persistence(),
+            "counter_period_ms": round(1000 * self._counter.period_s, 3),
+            "counter_read_ms": round(1000 * self._counter.read_s, 3),
+        }
+
+
+class Unwanted(InputError):
+    """A point was given up: verdict `interrupted`."""
+
+
+class _Locked:
+    def __init__(self, gpu: RealGpu, pair):
+        self._gpu, self._pair = gpu, pair
+
+    def __enter__(self) -> float:
+        began_s = self._gpu._loads.now_s()
+        try:
+            self._gpu.take(self._pair)
+        except BaseException:
+            self._gpu.release()  # memory may be locked already
+            raise
+        return self._gpu._loads.now_s() - began_s
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is None:
+            self._gpu.stop()
+        else:
+            self._gpu.release()
+
+
+def _spread(values: list) -> list:
+    ordered = sorted(values)
+    return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+
+
+def _shares(samples: list) -> dict:
+    """{event bit: share of the samples that show it}."""
+    shares = {}
+    for bit in _EVENT_BITS:
+        count = sum(1 for sample in samples if sample & bit)
+        if count:
+            shares[hex(bit)] = round(count / len(samples), 4)
+    return shares

@@ -1,0 +1,84 @@
+"""What must hold before the first point: each check refuses with its remedy, and changes nothing that it does not
+put back."""
+
+import os
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml.errors import Unsupported
+from kernel_dvfs.measurement.counter import EnergyCounter
+
+# a window must hold this many periods of the counter
+LEAST_PERIODS = 20
+CORE_ONLY = "--config 'grid={core_mhz: {step: 210}, mem_mhz: [], auto: true}'"
+
+
+def check_board(board, share: bool, say) -> None:
+    """MIG, other processes, persistence. Raises InputError."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if board.mig() or "MIG-" in visible:
+        raise InputError(
+            f"GPU {board.uuid}: MIG is on, and energy is counted per board, not per slice; an administrator can turn "
+            "it off (nvidia-smi -mig 0)"
+        )
+    others = board.compute_processes()
+    if others and not share:
+        raise InputError(
+            f"GPU {board.uuid}: {others} other process(es) compute on it; wait for them, or configure share: true "
+            "(every point is then marked disturbed)"
+        )
+    graphics = board.graphics_processes()
+    if graphics:
+        say(f"GPU {board.uuid}: {graphics} graphics process(es), a desktop perhaps; leave it alone while it measures")
+    if board.persistence() is False:
+        say(f"GPU {board.uuid}: persistence mode is off; it is kept awake by holding NVML open (nvidia-smi -pm 1)")
+
+
+def check_counter(board, now_s, sleep, window_s: float) -> EnergyCounter:
+    """The energy counter with its period and read time measured. Raises InputError where there is none, or it is
+    too slow for the windows."""
+    try:
+        board.energy_mj()
+    except Unsupported:
+        raise InputError(
+            f"GPU {board.uuid} has no energy counter (GPUs before Volta), so nothing can be measured; use a newer "
+            "one, or configure a simulated GPU"
+        ) from None
+    counter = EnergyCounter(board.energy_mj, now_s, sleep, lambda: None)
+    counter.calibrate()
+    check_window(board.uuid, counter.period_s, window_s)
+    return counter
+
+
+def check_window(uuid: str, period_s: float, window_s: float) -> None:
+    least_s = LEAST_PERIODS * period_s
+    if window_s < least_s * 0.98:
+        raise InputError(
+            f"GPU {uuid}: its energy counter moves every {1000 * period_s:.0f} ms, so window_s = {window_s:g} is too "
+            f"short; configure window_s: {least_s:.1f} or more"
+        )
+
+
+def check_permission(guard, clocks: dict) -> None:
+    """Set each domain to all it can do, and reset it: the first set is the probe.
+
+    Raises errors.Denied; InputError where this GPU cannot lock a domain that the study wants to.
+    """
+    uuid = guard.board.uuid
+    every_core = [mhz for cores in clocks["core_mhz"]["listed"].values() for mhz in cores]
+    if clocks["mem_mhz"]:
+        try:
+            guard.lock_mem(min(clocks["mem_mhz"]), max(clocks["mem_mhz"]))
+        except Unsupported:
+            raise InputError(
+                f"GPU {uuid}: memory clocks cannot be locked here; measure the core clock alone: {CORE_ONLY}"
+            ) from None
+    try:
+        guard.lock_core(min(every_core), max(every_core))
+    except Unsupported:
+        raise InputError(
+            f"GPU {uuid}: core clocks cannot be locked here; measure at auto alone: --config clocks=auto-only"
+        ) from None
+    finally:
+        if clocks["mem_mhz"]:
+            guard.reset_mem()
+    guard.reset_core()

@@ -1,0 +1,167 @@
+"""The measuring process of one GPU: takes requests one at a time from a socket, as long as there are any.
+
+It holds the session, so that CUDA's context and the board's temperature last from point to point; left alone, it
+first unlocks the clocks, then ends. A client that goes away stops its point.
+"""
+
+import json
+import os
+import select
+import socket
+import time
+from contextlib import suppress
+
+from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs.measurement import target
+from kernel_dvfs.measurement.real.address import socket_path
+from kernel_dvfs.measurement.real.gpu import Unwanted
+from kernel_dvfs.measurement.real.session import Session, identity
+from kernel_dvfs.measurement.setup import read
+
+REST_AFTER_S = 3.0
+END_AFTER_S = 60.0
+STALE = "stale"
+_LOOK_EVERY_S = 0.1
+
+
+class Server:
+    """serve() until nobody asks any more. ready: file descriptor that is told `ok` or why not, then closed."""
+
+    def __init__(self, setup, ready: int):
+        self._setup, self._ready = setup, ready
+        self._path = socket_path(setup.gpu["uuid"])
+        self._client = None
+        self._looked_s = 0.0
+        self._notices = []
+
+    def serve(self) -> None:
+        listener = None
+        try:
+            with Session(self._setup, self._notices.append, self._is_wanted) as session:
+                listener = self._listen()
+                self._tell_ready("ok")
+                self._answer_all(session, listener)
+            # only now is the GPU free for the one who takes over
+            self._reply({STALE: True})
+            while select.select([listener], [], [], 0)[0]:
+                self._client, _ = listener.accept()
+                self._reply({STALE: True})
+        except Exception as error:
+            # whoever waits is told after everything has been restored
+            self._tell_ready(*lines(error))
+            self._reply({"errors": lines(error)})
+            if not isinstance(error, InputError | ExceptionGroup):
+                raise
+        finally:
+            if listener:
+                listener.close()
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # it is free: the one client that started us holds a lock meanwhile
+        if os.path.lexists(self._path):
+            os.unlink(self._path)
+        before = os.umask(0o177)
+        try:
+            listener.bind(self._path)
+        finally:
+            os.umask(before)
+        listener.listen(16)
+        return listener
+
+    def _answer_all(self, session: Session, listener: socket.socket) -> None:
+        try:
+            last_s, resting = time.monotonic(), False
+            while time.monotonic() - last_s < END_AFTER_S:
+                if not select.select([listener], [], [], REST_AFTER_S)[0]:
+                    if not resting:
+                        session.rest()
+                        resting = True
+                    continue
+                self._client, _ = listener.accept()
+                if not self._answer(session):
+                    return
+                last_s, resting = time.monotonic(), False
+        finally:
+            # gone before the lease is: who finds it missing starts the next one
+            os.unlink(self._path)
+
+    def _answer(self, session: Session) -> bool:
+        """Answer one client; whether to go on. Any error ends the session: a new one starts from a GPU that is known
+        to be sound, and the client is told after all has been restored."""
+        request = self._read()
+        if request is None:
+            return True
+        if request["do"] == "stop":
+            return False
+        try:
+            setup = read(request["setup"])
+            if identity(setup) != session.identity:
+                return False
+            answer = _measured(session, setup, request)
+        except Unwanted:
+            self._close()
+            return True
+        self._reply(answer)
+        return True
+
+    def _read(self):
+        """A request: one line of JSON. None where the client has gone."""
+        data = b""
+        self._client.settimeout(10)
+        try:
+            while not data.endswith(b"\n"):
+                part = self._client.recv(1 << 16)
+                if not part:
+                    raise ConnectionError
+                data += part
+            # from here on only looked at now and then, without waiting
+            self._client.settimeout(None)
+            return json.loads(data)
+        except (OSError, ValueError):
+            self._close()
+            return None
+
+    def _is_wanted(self) -> bool:
+        """Whether the client still waits. Looked up now and then only."""
+        now_s = time.monotonic()
+        if self._client is None or now_s - self._looked_s < _LOOK_EVERY_S:
+            return True
+        self._looked_s = now_s
+        try:
+            return self._client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def _reply(self, answer: dict) -> None:
+        if self._client is None:
+            return
+        notices, self._notices[:] = list(self._notices), []
+        with suppress(OSError):  # it may have gone
+            self._client.settimeout(10)
+            self._client.sendall(json.dumps({"notices": notices} | answer, allow_nan=False).encode() + b"\n")
+        self._close()
+
+    def _close(self) -> None:
+        self._client.close()
+        self._client = None
+
+    def _tell_ready(self, *said: str) -> None:
+        if self._ready is None:
+            return
+        with suppress(BrokenPipeError):
+            os.write(self._ready, "\n".join(said).encode() + b"\n")
+        os.close(self._ready)
+        self._ready = None
+
+
+def _measured(session: Session, setup, request: dict) -> dict:
+    what = target.parse(setup, request["target"])
+    pair = parse(request["clocks"])
+    if request["do"] == "compare":
+        return {"comparison": session.compare(setup, what, pair, request["repeat"]), "device": session.device}
+    point, run, kernel = session.point(setup, what, pair, request["campaign"], request["repeat"])
+    return {"point": point, "run": run, "kernel": kernel, "device": session.device}

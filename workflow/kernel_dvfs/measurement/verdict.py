@@ -1,0 +1,73 @@
+"""Did the GPU do what was asked? One verdict per point, with reasons in words; every point stays in the data."""
+
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE
+
+# points that say nothing about their clocks: kept, shown, and left out wherever something is worked out
+UNUSABLE = ("disturbed", "counter")
+
+# a clock is reached if it is within 15 MHz or 1 % of the request
+_REACHED_MHZ = 15
+_REACHED_SHARE = 0.01
+_POWER_CAP = "0x4"
+# NVML event reasons that mean "held below the request", and their names
+_THROTTLE_BITS = {
+    _POWER_CAP: "power cap",
+    "0x8": "hardware slowdown",
+    "0x20": "software thermal slowdown",
+    "0x40": "hardware thermal slowdown",
+    "0x80": "power brake",
+}
+
+
+def is_reached(request, got: float) -> bool:
+    """Whether a clock runs as requested; AUTO asks for nothing."""
+    return request == AUTO or abs(got - request) <= max(_REACHED_MHZ, _REACHED_SHARE * request)
+
+
+def judge(pair, reached: dict, windows: list, counter: str = "", disturbances=(), unstable: str = "") -> tuple:
+    """(verdict, reasons, the pair that a folded request really is or None).
+
+    counter: what was wrong with the energy counter; disturbances: what came from outside; unstable: how wide the
+    interval of the energy stayed. The first three make a point unusable or uncertain whatever the clocks did.
+    """
+    verdict, reasons, alias = _clocks(pair, reached, windows)
+    if counter:
+        return "counter", [counter, *reasons], alias
+    if disturbances:
+        return "disturbed", [*disturbances, *reasons], alias
+    if unstable:
+        # a clock that was not reached is the greater news
+        return ("unstable" if verdict == "ok" else verdict), [*reasons, unstable], alias
+    return verdict, reasons, alias
+
+
+def _clocks(pair, reached: dict, windows: list) -> tuple:
+    held_by = _held_by(windows)
+    missed = []
+    for domain, request in zip(("core", "mem"), pair):
+        got = reached[f"{domain}_mhz"]
+        if not is_reached(request, got):
+            missed.append((domain, f"{domain} clock: asked {request} MHz, reached {got:g} MHz"))
+    if pair == BASELINE or (not missed and not held_by):
+        return "ok", held_by, None
+    alias = None
+    if any(domain == "mem" for domain, _ in missed):
+        alias = f"{pair[0]}-{reached['mem_mhz']:g}"
+    reasons = [reason for _, reason in missed]
+    if held_by:
+        reasons += held_by
+        # with the core at auto, the cap is the governor at its usual work
+        core_missed = any(domain == "core" for domain, _ in missed)
+        return ("throttled" if core_missed else "not_reached" if missed else "ok"), reasons, alias
+    return "not_reached", reasons, alias
+
+
+def _held_by(windows: list) -> list:
+    """What held the clocks down, in words."""
+    bits = {bit for window in windows for bit in window["reasons"]}
+    if any(window["cap_ns"] for window in windows):
+        bits.add(_POWER_CAP)
+    names = [f"{name} active" for bit, name in _THROTTLE_BITS.items() if bit in bits]
+    if not names and any(window["thermal_delta"] for window in windows):
+        names.append("thermal slowdown active")
+    return names

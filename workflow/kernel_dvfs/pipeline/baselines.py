@@ -1,0 +1,113 @@
+"""What one would do without a frontier: all clocks at their highest, one clock for all, one clock per stage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.plan import Part, Plan
+from kernel_dvfs.pipeline.planner import Planner
+from kernel_dvfs.pipeline.ticks import duration_ticks
+
+
+def fixed(planner: Planner, rows: dict, kind: str) -> Plan:
+    """The plan in which (virtual stage, instruction) always runs at row rows[key] of its settings."""
+    ticks, cost, parts = {}, {}, {}
+    for key in planner.options:
+        own, row = planner.profile.of(*key), rows[key]
+        ticks[key] = int(duration_ticks(own.time_s[row]))
+        cost[key] = _cost_j(planner, key, row)
+        parts[key] = (Part(*own.clocks(row), 1.0, None),)
+    durations = [ticks[key] for key in planner.keys]
+    finish = planner.graph.finish_ticks(durations)
+    return Plan(
+        kind=kind,
+        graph=planner.graph,
+        promised_ticks=max(finish),
+        time_ticks=max(finish),
+        cost_j=sum(cost[key] for key in planner.keys),
+        bound_j=None,
+        blocking_w=planner.blocking_w,
+        begin_ticks=np.array(finish) - np.array(durations),
+        end_ticks=np.array(finish),
+        parts=[parts[key] for key in planner.keys],
+    )
+
+
+def all_max(planner: Planner) -> Plan:
+    """Every instruction at its highest clocks: core first, then memory; auto counts as the highest."""
+    rows = {}
+    for key in planner.options:
+        own = planner.profile.of(*key)
+        # auto is what a GPU does that nobody tells anything
+        rank = [tuple(np.inf if mhz != mhz else mhz for mhz in pair) for pair in zip(own.core_mhz, own.mem_mhz)]
+        rows[key] = max(range(len(rank)), key=rank.__getitem__)
+    return fixed(planner, rows, "all-max")
+
+
+def uniform(planner: Planner, limit_ticks: int) -> Plan:
+    """One clock pair for everything, the least energy of those that keep the limit; all-max where none does."""
+    keys = list(planner.options)
+    tables = {key: _rows_by_clock(planner, key) for key in keys}
+    shared = set.intersection(*(set(table) for table in tables.values()))
+    plans = [fixed(planner, {key: tables[key][pair] for key in keys}, "uniform clock") for pair in sorted(shared)]
+    within = [plan for plan in plans if plan.time_ticks <= limit_ticks]
+    return min(within, key=Plan.energy_j) if within else all_max(planner)
+
+
+def per_stage(planner: Planner, limit_ticks: int) -> Plan:
+    """One clock pair per stage that keeps the limit: from all-max, the step that saves most while one fits; or one
+    pair for all stages, where that is cheaper.
+
+    Raises InputError where a stage's instructions share no clock.
+    """
+    best = replace(all_max(planner), kind="per-stage clock")
+    by_stage, chosen = {}, {}
+    for operation in planner.graph.operations:
+        by_stage.setdefault(operation.stage, set()).add((operation.virtual_stage, operation.instruction))
+    tables = {key: _rows_by_clock(planner, key) for key in planner.options}
+    clocks, counts = {}, Counter(planner.keys)
+    for stage, keys in by_stage.items():
+        shared = set.intersection(*(set(tables[key]) for key in keys))
+        if not shared:
+            raise InputError(
+                f"{planner.profile.name}: the instructions of stage {stage} share no clock; profile them alike"
+            )
+        # a step always saves: pairs that cost more than a higher one are left out
+        clocks[stage], least = [], np.inf
+        for pair in sorted(shared, reverse=True):
+            cost = sum(counts[key] * _cost_j(planner, key, tables[key][pair]) for key in keys)
+            if cost < least:
+                clocks[stage].append(pair)
+                least = cost
+        chosen[stage] = 0
+
+    def plan_of(positions):
+        rows = {key: tables[key][clocks[stage][positions[stage]]] for stage, keys in by_stage.items() for key in keys}
+        return fixed(planner, rows, "per-stage clock")
+
+    while True:
+        steps = [chosen | {stage: at + 1} for stage, at in chosen.items() if at + 1 < len(clocks[stage])]
+        within = [(plan_of(step), step) for step in steps]
+        within = [(plan, step) for plan, step in within if plan.time_ticks <= limit_ticks]
+        if not within:
+            break
+        best, chosen = min(within, key=lambda pair: pair[0].cost_j)
+    same = replace(uniform(planner, limit_ticks), kind=best.kind)
+    return same if same.time_ticks <= limit_ticks and same.cost_j < best.cost_j else best
+
+
+def _cost_j(planner: Planner, key: tuple, row: int) -> float:
+    """Effective energy of an instruction at a row of its settings."""
+    own = planner.profile.of(*key)
+    return float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
+
+
+def _rows_by_clock(planner: Planner, key: tuple) -> dict:
+    """{(core, memory): row}, MHz; auto counts as the highest."""
+    own = planner.profile.of(*key)
+    pairs = zip(own.core_mhz, own.mem_mhz)
+    return {tuple(np.inf if mhz != mhz else float(mhz) for mhz in pair): row for row, pair in enumerate(pairs)}

@@ -1,0 +1,103 @@
+"""The exact frontier as it is asked: by time, by energy, by price; and the planned times of every operation.
+
+No query solves anything again: each is a binary search among the records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernel_dvfs.pipeline.curve import UW_PER_W
+from kernel_dvfs.pipeline.parametric import Records
+from kernel_dvfs.pipeline.ticks import TICKS_PER_S
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """records: of parametric_frontier. cost_j: (R,) least effective energy at each record, rising.
+    blocking_w: S P_blk, what the whole pipeline draws while every stage waits."""
+
+    records: Records
+    cost_j: np.ndarray
+    blocking_w: float
+
+    @classmethod
+    def of(cls, records: Records, slowest_cost_j: float, blocking_w: float) -> Frontier:
+        """slowest_cost_j: sum of the effective energies at the first record."""
+        steps = -np.diff(records.ticks) * (records.price_uw[1:] / (UW_PER_W * TICKS_PER_S))
+        return cls(records, slowest_cost_j + np.concatenate([[0.0], np.cumsum(steps)]), blocking_w)
+
+    @property
+    def time_s(self) -> np.ndarray:
+        """(R,) falling."""
+        return self.records.ticks / TICKS_PER_S
+
+    @property
+    def energy_j(self) -> np.ndarray:
+        """(R,) energy of an iteration that is over when it is done."""
+        return self.cost_j + self.blocking_w * self.time_s
+
+    @property
+    def fastest_ticks(self) -> int:
+        return int(self.records.ticks[-1])
+
+    @property
+    def slowest_ticks(self) -> int:
+        return int(self.records.ticks[0])
+
+    def cost_at(self, ticks) -> np.ndarray:
+        """Least effective energy (J) of iterations of `ticks` (scalar or array), exact between records too."""
+        return np.interp(ticks, self.records.ticks[::-1], self.cost_j[::-1])
+
+    def energy_at(self, ticks) -> np.ndarray:
+        """Least energy (J) of iterations of `ticks`: a lower bound of every plan that takes as long."""
+        return self.cost_at(ticks) + self.blocking_w * np.asarray(ticks) / TICKS_PER_S
+
+    def ticks_at_price(self, price_w: float) -> int:
+        """The fastest iteration at which a second less would cost at least `price_w` of effective energy.
+
+        At the price of waiting, blocking_w, that is the iteration of least energy.
+        """
+        # price_uw[r] holds between r - 1 and r: go on while it is below the price asked
+        cheaper = np.searchsorted(self.records.price_uw[1:], price_w * UW_PER_W, side="left")
+        return int(self.records.ticks[cheaper])
+
+    def ticks_at_energy(self, budget_j: float) -> int | None:
+        """The fastest iteration of at most `budget_j`; None where no iteration takes as little."""
+        energy, ticks = self.energy_j, self.records.ticks
+        least = int(np.argmin(energy))
+        if budget_j < energy[least]:
+            return None
+        # from the least energy on, faster is dearer
+        last = least + int(np.searchsorted(energy[least:], budget_j, side="right")) - 1
+        if last == len(ticks) - 1:
+            return int(ticks[last])
+        share = (budget_j - energy[last]) / (energy[last + 1] - energy[last])
+        # rounded to the slow side: within the budget
+        return int(np.ceil(ticks[last] + share * float(ticks[last + 1] - ticks[last])))
+
+    def planned(self, ticks: int) -> tuple:
+        """(begins, ends), int64 ticks (N,), of a least-energy plan of `ticks`; between kept records, interpolated.
+
+        Whole ticks below the exact ones: durations and edges are whole, so every arc keeps its length.
+        """
+        times = self.records.ticks[self.records.kept]
+        slower = min(int(np.searchsorted(-times, -ticks, side="right")) - 1, len(times) - 2) if len(times) > 1 else 0
+        rows = self.records.potential[slower : slower + 2]
+        if len(rows) == 1:
+            mixed = rows[0]
+        else:
+            span, done = int(times[slower] - times[slower + 1]), int(times[slower] - ticks)
+            # rows hold up to 1e16 ticks, so the product is split: quotient and remainder of the difference
+            whole, rest = np.divmod(rows[0] - rows[1], span)
+            mixed = rows[0] - whole * done - _ceil_product(rest, done, span)
+        return np.split(mixed, 2)
+
+
+def _ceil_product(rest: np.ndarray, done: int, span: int) -> np.ndarray:
+    """ceil(rest * done / span) for whole 0 <= rest < span, 0 <= done <= span, exactly."""
+    if span < 2**31:
+        return -(-rest * done // span)
+    return np.array([-(-int(each) * done // span) for each in rest.tolist()], np.int64)

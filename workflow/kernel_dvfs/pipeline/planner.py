@@ -1,0 +1,183 @@
+"""From a profile and a graph to plans: the one object that users of the library talk to.
+
+profile = read_stage_profile("stages.csv")
+planner = Planner(profile, pipeline_graph("1f1b", 8, 12), blocking_w=83.64)
+plan = planner.plan(28.4)                          # never later than 28.4 s, least energy
+plan = planner.plan_for_straggler(34.0)            # the others wait until 34.0 s: use the time
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.curve import Options, curve_of, options_of
+from kernel_dvfs.pipeline.frontier import Frontier
+from kernel_dvfs.pipeline.graph import Graph
+from kernel_dvfs.pipeline.parametric import parametric_frontier
+from kernel_dvfs.pipeline.plan import Part, Plan
+from kernel_dvfs.pipeline.rounding import Lists, round_to_options
+from kernel_dvfs.pipeline.split import split_options
+from kernel_dvfs.pipeline.stage_profile import StageProfile
+from kernel_dvfs.pipeline.ticks import TICKS_PER_S, seconds
+
+ONE_CLOCK, SPLIT = "one clock", "split"
+KINDS = (ONE_CLOCK, SPLIT)
+
+
+class Planner:
+    """Plans of one pipeline.
+
+    blocking_w: what one stage draws while it waits, W, all its tensor-parallel ranks together (as the profile's
+    energies). kernels: equal kernels that an operation is made of, for plans that split it.
+    Raises InputError for a stage or instruction that the profile lacks.
+    """
+
+    def __init__(self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50):
+        if not (math.isfinite(blocking_w) and blocking_w >= 0):
+            raise InputError(f"pipeline: blocking power {blocking_w} W: expected a number >= 0")
+        self.profile, self.graph, self.stage_blocking_w, self.kernels = profile, graph, blocking_w, kernels
+        self.blocking_w = graph.stages * blocking_w
+        self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
+        self.options = {
+            key: options_of(own.time_s, own.energy_j, blocking_w)
+            for key in dict.fromkeys(self.keys)
+            for own in [profile.of(*key)]
+        }
+        self.curves = {key: curve_of(own) for key, own in self.options.items()}
+
+    @property
+    def notes(self) -> list:
+        """A line for each instruction that offers no trade-off: it is planned with constant time."""
+        lines = []
+        for (stage, instruction), own in sorted(self.curves.items()):
+            if len(own.ticks) == 1:
+                why = "energy only rises with time" if self.profile.has_choice(stage, instruction) else "one clock only"
+                lines.append(f"{self.profile.name}: stage {stage} {instruction}: {why}, so its time is constant")
+        return lines
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """The exact frontier; solved once."""
+        records = parametric_frontier(self.graph, [self.curves[key] for key in self.keys])
+        slowest_cost = sum(float(self.curves[key].cost_j[-1]) for key in self.keys)
+        return Frontier.of(records, slowest_cost, self.blocking_w)
+
+    @cached_property
+    def _split(self) -> dict:
+        return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
+
+    @cached_property
+    def _lists(self) -> dict:
+        return {
+            kind: Lists([own[key] for key in self.keys])
+            for kind, own in ((ONE_CLOCK, self.options), (SPLIT, self._split))
+        }
+
+    def plan(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
+        """The plan of least energy found that ends by `time_s`.
+
+        A time below the fastest or above the slowest iteration is answered with that end's plan and a note.
+        """
+        if not (math.isfinite(time_s) and time_s > 0):
+            raise InputError(f"pipeline: planned time {time_s} s: expected a number > 0")
+        # a promise is in whole ticks, rounded down
+        return self.plan_ticks(math.floor(time_s * TICKS_PER_S), kind)
+
+    def plan_ticks(self, ticks: int, kind: str = ONE_CLOCK) -> Plan:
+        """As `plan`, with the time in ticks."""
+        frontier = self.frontier
+        fastest, slowest = frontier.fastest_ticks, frontier.slowest_ticks
+        note, kept = "", min(max(ticks, fastest), slowest)
+        # seconds that stand for the fastest time may have been rounded down by float64
+        if ticks < fastest * (1 - 1e-12):
+            note = f"no plan takes {seconds(ticks):.6g} s: this is the fastest, {seconds(fastest):.6g} s"
+        elif ticks > slowest:
+            note = f"no plan gains from {seconds(ticks):.6g} s: this is the slowest, {seconds(slowest):.6g} s"
+        cheapest, rounded = self.rounded(kept, kind)
+        choice = [int(at) for at in rounded.choice]
+        return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
+
+    def rounded(self, ticks: int, kind: str) -> tuple:
+        """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
+        begin, end = self.frontier.planned(ticks)
+        # one clock is a way to split, too, and rounding is no more than a heuristic
+        found = {
+            own: round_to_options(self.graph, self._lists[own], begin, end, ticks)
+            for own in KINDS[: KINDS.index(kind) + 1]
+        }
+        cheapest = min(found, key=lambda own: found[own].cost_j)
+        return cheapest, found[cheapest]
+
+    def offered(self, kind: str) -> dict:
+        """{key: Options} that plans of a kind choose from."""
+        return self.options if kind == ONE_CLOCK else self._split
+
+    def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
+        """The plan for a pipeline that must wait until `time_s` anyway: least energy until then.
+
+        All of that time is used, up to the slowest iteration: whatever is left is waited at the blocking power.
+        """
+        if not (math.isfinite(time_s) and time_s > 0):
+            raise InputError(f"pipeline: straggler's time {time_s} s: expected a number > 0")
+        return self.plan_ticks(min(math.floor(time_s * TICKS_PER_S), self.frontier.slowest_ticks), kind)
+
+    def plan_for_energy(self, budget_j: float, kind: str = ONE_CLOCK) -> Plan:
+        """The fastest planned iteration of at most `budget_j`, by the bound. Raises InputError where there is none."""
+        if not (math.isfinite(budget_j) and budget_j > 0):
+            raise InputError(f"pipeline: energy budget {budget_j} J: expected a number > 0")
+        ticks = self.frontier.ticks_at_energy(budget_j)
+        if ticks is None:
+            least = self.frontier.energy_j.min()
+            raise InputError(
+                f"pipeline: no iteration takes {budget_j:.6g} J; the least is {least:.6g} J: raise the budget"
+            )
+        return self.plan_ticks(ticks, kind)
+
+    def plan_for_price(self, price_w: float, kind: str = ONE_CLOCK) -> Plan:
+        """The plan where one second less would cost `price_w` of effective energy."""
+        if not (math.isfinite(price_w) and price_w >= 0):
+            raise InputError(f"pipeline: price {price_w} W: expected a number >= 0")
+        return self.plan_ticks(self.frontier.ticks_at_price(price_w), kind)
+
+    def plan_of(self, choice: list, finish, promised: int, kind: str) -> Plan:
+        """The plan in which operation i runs at position choice[i] of its options and ends at finish[i] ticks."""
+        offered = self.offered(kind)
+        parts, ticks, cost, settings = [], [], 0.0, {}
+        for key, at in zip(self.keys, choice):
+            own = offered[key]
+            parts.append(self._parts(key, own, at, settings))
+            ticks.append(int(own.ticks[at]))
+            cost += float(own.cost_j[at])
+        finish = np.asarray(finish)
+        return Plan(
+            kind=kind,
+            graph=self.graph,
+            promised_ticks=promised,
+            time_ticks=int(finish.max()),
+            cost_j=cost,
+            bound_j=float(self.frontier.cost_at(promised)),
+            blocking_w=self.blocking_w,
+            begin_ticks=finish - np.array(ticks),
+            end_ticks=finish,
+            parts=parts,
+            kernel_settings=settings,
+        )
+
+    def _parts(self, key: tuple, own: Options, at: int, settings: dict) -> tuple:
+        """The Parts of an option; settings of single kernels are added to `settings`."""
+        share = float(own.share[at])
+        made = [(own.setting[at], 1 - share), (own.slower[at], share)] if share else [(own.setting[at], 1.0)]
+        kernels = self.profile.kernel_clocks.get(key)
+        if kernels is None:
+            measured = self.profile.of(*key)
+            return tuple(Part(*measured.clocks(row), part, None) for row, part in made)
+        names = [f"stage {key[0]} {key[1]} {row}" for row, _ in made]
+        for name, (row, _) in zip(names, made):
+            if name not in settings:
+                settings[name] = kernels.at(int(row))
+        return tuple(Part(None, None, part, name) for name, (_, part) in zip(names, made))

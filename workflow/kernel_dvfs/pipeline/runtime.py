@@ -1,0 +1,64 @@
+"""What a training job asks while it runs: somebody straggles, which plan now? Answered from the solved frontier.
+
+runtime = Runtime(planner)
+plan = runtime.set_straggler(pipeline=3, t_iter_s=34.0)     # None: the plan in force stays
+plan = runtime.clear(pipeline=3)
+"""
+
+from __future__ import annotations
+
+import math
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.plan import Plan
+from kernel_dvfs.pipeline.planner import ONE_CLOCK, Planner
+
+
+class Runtime:
+    """Plans of the pipelines that do not straggle.
+
+    planner: its frontier is solved here, before anyone waits. base_s: iteration time without a straggler (default:
+    the fastest). hysteresis: a new iteration time within this share of the one in force changes nothing, so that
+    noise does not change clocks; a shorter one is never ignored where the plan in force would break it.
+    """
+
+    def __init__(self, planner: Planner, base_s: float | None = None, hysteresis: float = 0.02, kind: str = ONE_CLOCK):
+        if not (math.isfinite(hysteresis) and 0 <= hysteresis < 1):
+            raise InputError(f"runtime: hysteresis = {hysteresis}: expected a share from 0 to below 1")
+        self.planner, self.hysteresis, self.kind = planner, hysteresis, kind
+        self.base_s = float(planner.frontier.time_s[-1]) if base_s is None else base_s
+        self._straggling: dict = {}
+        self._asked_s = self.base_s
+        self.plan: Plan = planner.plan(self.base_s, kind)
+
+    def set_straggler(self, pipeline: int, t_iter_s: float) -> Plan | None:
+        """Pipeline `pipeline` now takes t_iter_s. The new plan of the others, or None where the old one stays.
+
+        Raises InputError; the plan in force stays then, too.
+        """
+        if not (isinstance(t_iter_s, (int, float)) and math.isfinite(t_iter_s) and t_iter_s > 0):
+            raise InputError(f"runtime: pipeline {pipeline}: iteration time {t_iter_s!r} s: expected a number > 0")
+        self._straggling[pipeline] = float(t_iter_s)
+        return self._answer()
+
+    def clear(self, pipeline: int) -> Plan | None:
+        """Pipeline `pipeline` runs as planned again. Raises InputError where it was not straggling."""
+        if pipeline not in self._straggling:
+            known = ", ".join(map(str, sorted(self._straggling))) or "none"
+            raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")
+        del self._straggling[pipeline]
+        return self._answer()
+
+    @property
+    def iteration_s(self) -> float:
+        """The time that the slowest pipeline takes."""
+        return max([self.base_s, *self._straggling.values()])
+
+    def _answer(self) -> Plan | None:
+        asked_s = self.iteration_s
+        near = abs(asked_s - self._asked_s) <= self.hysteresis * self._asked_s
+        cleared = not self._straggling and self._asked_s != self.base_s
+        if near and self.plan.time_s <= asked_s and not cleared:
+            return None
+        self._asked_s, self.plan = asked_s, self.planner.plan_for_straggler(asked_s, self.kind)
+        return self.plan

@@ -1,0 +1,158 @@
+"""A profile of pipeline stages: time and energy of each stage's instructions at each clock. Read, checked, scaled.
+
+Two layouts of CSV, told apart by their header:
+    stage,instruction,core_mhz,mem_mhz,time_s,energy_j[,n,time_ci_s,energy_ci_j,source]    ours; mem_mhz may be empty
+    stage,instruction,frequency,time,energy                                               the Perseus artifact's
+Traps of units: both hold ONE GPU's energy, and the artifact's emulation profiles are a tenth of the real time and
+energy. So the scales are explicit: times x scale_time, energies x scale_energy, and nothing is scaled unasked.
+"""
+
+import csv
+import math
+from collections import namedtuple
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import whole
+
+COLUMNS = (
+    "stage",
+    "instruction",
+    "core_mhz",
+    "mem_mhz",
+    "time_s",
+    "energy_j",
+    "n",
+    "time_ci_s",
+    "energy_ci_j",
+    "source",
+)
+_NEEDED = COLUMNS[:6]
+_ARTIFACT = {"frequency": "core_mhz", "time": "time_s", "energy": "energy_j"}
+
+
+class Settings(namedtuple("Settings", "core_mhz mem_mhz time_s energy_j source")):
+    """The options of one instruction of one stage, arrays of one length: clocks (MHz, nan = auto or not recorded),
+    s and J; source: where the numbers come from, `measured` or `simulated ...`."""
+
+    __slots__ = ()
+
+    def clocks(self, row: int) -> tuple:
+        """(core, memory) of an option, MHz; None = auto or not recorded."""
+        return tuple(None if math.isnan(mhz) else float(mhz) for mhz in (self.core_mhz[row], self.mem_mhz[row]))
+
+
+class StageProfile:
+    """settings: {(virtual stage, instruction): Settings}. name: for messages.
+
+    kernel_clocks: {key: an object whose at(row) gives {kernel id: (core, memory) MHz}}, for options that set the clocks
+    of each kernel; {} where an option is one pair of clocks.
+    """
+
+    def __init__(self, settings: dict, name: str, kernel_clocks: dict | None = None):
+        self.settings = settings
+        self.name = name
+        self.kernel_clocks = kernel_clocks or {}
+
+    @property
+    def stages(self) -> int:
+        """Virtual stages, numbered from 0."""
+        return 1 + max(stage for stage, _ in self.settings)
+
+    def of(self, stage: int, instruction: str) -> Settings:
+        """Raises InputError naming the stage or instruction that is missing."""
+        found = self.settings.get((stage, instruction))
+        if found is None:
+            has = sorted({kind for own, kind in self.settings if own == stage})
+            what = f"stage {stage} lacks instruction '{instruction}'" if has else f"stage {stage} is missing"
+            raise InputError(f"{self.name}: {what}; the schedule needs it: add its rows, or change the schedule")
+        return found
+
+    def has_choice(self, stage: int, instruction: str) -> bool:
+        return len(self.of(stage, instruction).time_s) > 1
+
+
+def read_stage_profile(path, scale_time: float = 1.0, scale_energy: float = 1.0, name: str | None = None):
+    """A StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad value."""
+    for flag, scale in (("scale_time", scale_time), ("scale_energy", scale_energy)):
+        if not (math.isfinite(scale) and scale > 0):
+            raise InputError(f"{path}: {flag} = {scale}: expected a number > 0")
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"stage profile {path}: {error}; name a CSV file") from None
+    header = [_ARTIFACT.get(column.strip(), column.strip()) for column in rows[0]] if rows else []
+    needed = [column for column in _NEEDED if column != "mem_mhz"]
+    missing = [column for column in needed if column not in header]
+    if missing:
+        raise InputError(
+            f"{path}: line 1: column {', '.join(missing)} missing; expected {','.join(_NEEDED)} "
+            f"or stage,instruction,{','.join(_ARTIFACT)}"
+        )
+    if len(set(header)) != len(header):
+        raise InputError(f"{path}: line 1: a column stands there twice")
+    found: dict = {}
+    for line, row in enumerate(rows[1:], 2):
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) != len(header):
+            raise InputError(f"{path}: line {line}: {len(row)} cells under {len(header)} columns")
+        key, clocks, time_s, energy_j, source = _row(f"{path}: line {line}", dict(zip(header, row)))
+        own = found.setdefault(key, {})
+        if clocks in own:
+            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks stands there twice")
+        own[clocks] = (time_s * scale_time, energy_j * scale_energy, source)
+    if not found:
+        raise InputError(f"{path}: no rows under the header; profile at least one stage")
+    stages = {stage for stage, _ in found}
+    absent = next(stage for stage in range(len(stages) + 1) if stage not in stages)
+    if absent < max(stages):
+        raise InputError(f"{path}: stage {absent} is missing, there is a stage {max(stages)}; number them from 0")
+    return StageProfile({key: _settings(own) for key, own in sorted(found.items())}, name or str(path))
+
+
+def write_stage_profile(path, profile: StageProfile) -> None:
+    """Write the CSV, whole or not at all: a row per option, unscaled."""
+    with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow([*_NEEDED, "source"])
+        for (stage, instruction), own in profile.settings.items():
+            for core, mem, time_s, energy_j, source in zip(*own):
+                cells = ["" if mhz != mhz else f"{mhz:g}" for mhz in (core, mem)]
+                rows.writerow([stage, instruction, *cells, repr(float(time_s)), repr(float(energy_j)), source])
+
+
+def _settings(own: dict) -> Settings:
+    clocks, values = np.array(list(own), float), list(own.values())
+    time_s, energy_j, source = zip(*values)
+    return Settings(clocks[:, 0], clocks[:, 1], np.array(time_s), np.array(energy_j), list(source))
+
+
+def _row(where: str, cells: dict) -> tuple:
+    stage = cells["stage"].strip()
+    if not stage.isdecimal():
+        raise InputError(f"{where}, column stage: '{stage}' is not a whole number >= 0")
+    instruction = cells["instruction"].strip()
+    if not instruction:
+        raise InputError(f"{where}, column instruction: empty; expected forward, backward, ...")
+    clocks = tuple(_clock(where, column, cells.get(column, "")) for column in ("core_mhz", "mem_mhz"))
+    time_s, energy_j = (_positive(where, column, cells[column]) for column in ("time_s", "energy_j"))
+    return (int(stage), instruction), clocks, time_s, energy_j, cells.get("source", "").strip() or "measured"
+
+
+def _clock(where: str, column: str, text: str):
+    text = text.strip()
+    # None, not nan: two rows without a clock are the same setting
+    return None if text in ("", "auto") else _positive(where, column, text)
+
+
+def _positive(where: str, column: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise InputError(f"{where}, column {column}: '{text}' is not a number") from None
+    if not (math.isfinite(value) and value > 0):
+        raise InputError(f"{where}, column {column}: {text.strip()} is not possible; expected a finite number > 0")
+    return value

@@ -1,0 +1,173 @@
+"""A profile of pipeline stages made from a profile of kernels: what each stage launches, summed.
+
+Two levels. Pass level: one pair of clocks for all kernels of an operation; an option per pair of the kernel profile.
+Kernel level: a pair for each kernel. Effective energy is a sum over kernels, so the best curve of the operation is the
+Minkowski sum of the kernels' hulls: all their segments in order of price. It lies nowhere above the pass level's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+
+import numpy as np
+
+from kernel_dvfs.choice.dominance import Edges, pareto
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.partition import layers_per_stage
+from kernel_dvfs.pipeline.schedules import BACKWARD, FORWARD, RECOMPUTE
+from kernel_dvfs.pipeline.stage_profile import Settings, StageProfile
+from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs.workload.models import model
+from kernel_dvfs.workload.passes import passes
+
+# sections of the workload whose kernels run once per layer
+_LAYER = {FORWARD: "Forward", BACKWARD: "Backward"}
+_EMBEDDING = ("Embedding", "Embedding backward")
+# prices (W) of hull segments that differ by less than this share count as one; energy is off by its square
+_SAME_PRICE = 0.04
+
+
+class Kernels(namedtuple("Kernels", "pairs time_s energy_j section pass_of layers source ranks")):
+    """A kernel profile by kernel id, in order of execution.
+
+    pairs: list of (core, memory) MHz, nan = auto. time_s, energy_j: {id: (pairs,)} per launch, energy of all ranks.
+    section, pass_of: {id: its section of the workload; forward or backward}. layers: of the model. source: for the
+    stage profile; ranks: the tensor-parallel degree.
+    """
+
+    __slots__ = ()
+
+
+def read_kernels(path) -> Kernels:
+    """The kernels of a profile (profile.parquet) that this project made for a model. Raises InputError.
+
+    Energies are multiplied by the tensor-parallel degree: the ranks of a stage all do the same.
+    """
+    profile = read_profile(path)
+    workload, gpu = profile.metadata["workload"], profile.metadata["gpu"]
+    if "kernels" not in workload:
+        raise InputError(f"{path}: a table of any kernels, not of a model's; stages can be made from a workload's only")
+    rows = [row for row in profile.table.to_pylist() if row["study"] == "kernel"]
+    found: dict = {}
+    for row in rows:
+        pair = tuple(math.nan if mhz is None else float(mhz) for mhz in (row["core_mhz"], row["mem_mhz"]))
+        found.setdefault(row["target"], {})[str(pair)] = (pair, row["time_s"], row["energy_j"])
+    missing = [name for name in workload["kernels"] if name not in found]
+    if missing:
+        raise InputError(f"{path}: kernels without a row: {', '.join(missing)}; measure them")
+    shared = [key for key in next(iter(found.values())) if all(key in own for own in found.values())]
+    if not shared:
+        raise InputError(f"{path}: no pair of clocks has every kernel; measure all kernels on one grid")
+    names = list(workload["kernels"])
+    ranks = workload["tensor_parallel"]
+    subject = f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]
+    return Kernels(
+        pairs=[found[names[0]][key][0] for key in shared],
+        time_s={name: np.array([found[name][key][1] for key in shared]) for name in names},
+        energy_j={name: ranks * np.array([found[name][key][2] for key in shared]) for name in names},
+        section={name: workload["kernels"][name]["section"] for name in names},
+        pass_of=_passes(workload),
+        layers=model(workload["model"]).layers,
+        source=subject,
+        ranks=ranks,
+    )
+
+
+def _passes(workload: dict) -> dict:
+    """{kernel id: forward or backward}: a stage runs its part of the loss within these two."""
+    Row = namedtuple("Row", "id section multiplicity")
+    rows = [Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
+    return {name: kind for kind, own in passes(rows, "llmc").items() for name, _ in own}
+
+
+def launches(kernels: Kernels, stages: int) -> dict:
+    """{(virtual stage, instruction): [(kernel id, launches), ...]} in order; embedding first, logits and loss last."""
+    auto = next((at for at, pair in enumerate(kernels.pairs) if math.isnan(pair[0])), len(kernels.pairs) - 1)
+
+    def duration_s(names) -> float:
+        return sum(float(kernels.time_s[name][auto]) for name in names)
+
+    by_place: dict = {}
+    for name, section in kernels.section.items():
+        place = "first" if section in _EMBEDDING else "layer" if section in _LAYER.values() else "last"
+        by_place.setdefault(place, []).append(name)
+    counts = layers_per_stage(
+        kernels.layers, stages, *(duration_s(by_place.get(place, [])) for place in ("layer", "first", "last"))
+    )
+    made = {}
+    for stage, layers in enumerate(counts):
+        for instruction, order in ((FORWARD, 1), (BACKWARD, -1)):
+            made[stage, instruction] = [
+                (name, layers if place == "layer" else 1)
+                for place in ("first", "layer", "last")[::order]
+                if place == "layer" or stage == (0 if place == "first" else stages - 1)
+                for name in by_place.get(place, [])
+                if kernels.pass_of[name] == instruction
+            ]
+        # recomputing activations is the layers' forward pass once more
+        made[stage, RECOMPUTE] = [pair for pair in made[stage, FORWARD] if kernels.section[pair[0]] == _LAYER[FORWARD]]
+    return made
+
+
+def pass_level(kernels: Kernels, stages: int) -> StageProfile:
+    """One pair of clocks per operation: an option for each pair."""
+    core, mem = np.array(kernels.pairs).T
+    made = {}
+    for key, own in launches(kernels, stages).items():
+        time_s = sum(count * kernels.time_s[name] for name, count in own)
+        energy_j = sum(count * kernels.energy_j[name] for name, count in own)
+        made[key] = Settings(core, mem, time_s, energy_j, [kernels.source] * len(core))
+    return StageProfile(made, f"{kernels.source}, {stages} stages, pass level")
+
+
+def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfile:
+    """A pair of clocks per kernel: an option for each vertex of the Minkowski sum; it knows its kernels' clocks.
+
+    blocking_w: of a stage with all its ranks; the hulls are those of effective energy.
+    """
+    made, clocks = {}, {}
+    for key, own in launches(kernels, stages).items():
+        sets, picked = [], []
+        for name, count in own:
+            time_s = count * kernels.time_s[name]
+            cost = count * kernels.energy_j[name] - blocking_w * time_s
+            keep = pareto(time_s, cost, np.arange(len(time_s)))
+            sets.append((time_s[keep], cost[keep]))
+            picked.append(keep)
+        edges = Edges(sets)
+        kept = _corners(edges)
+        time_change, cost_change = (change[kept] for change in edges.walk())
+        time_s = sum(t[0] for t, _ in sets) + time_change
+        cost = sum(c[0] for _, c in sets) + cost_change
+        nothing = np.full(len(time_s), np.nan)
+        made[key] = Settings(nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s))
+        clocks[key] = _KernelClocks(kernels.pairs, [name for name, _ in own], edges, picked, kept)
+    return StageProfile(made, f"{kernels.source}, {stages} stages, kernel level", clocks)
+
+
+def _corners(edges: Edges) -> np.ndarray:
+    """Numbers of edges after which a vertex is kept: hundreds of prices that hardly differ become one segment."""
+    price = -edges.de / edges.dt
+    kept, first = [0], math.inf
+    for number, own in enumerate(price.tolist()):
+        if own < first * (1 - _SAME_PRICE):
+            if number:
+                kept.append(number)
+            first = own
+    return np.unique([*kept, len(price)])
+
+
+class _KernelClocks:
+    """Clocks of each kernel at an option of the Minkowski sum: worked out when asked for."""
+
+    def __init__(self, pairs: list, names: list, edges: Edges, picked: list, kept: np.ndarray):
+        self.pairs, self.names, self.edges, self.picked, self.kept = pairs, names, edges, picked, kept
+
+    def at(self, option: int) -> dict:
+        """{kernel id: (core, memory)}, MHz, None = auto."""
+        taken = self.edges.options_after(int(self.kept[option]), len(self.names))
+        return {
+            name: tuple(None if math.isnan(mhz) else mhz for mhz in self.pairs[own[at]])
+            for name, own, at in zip(self.names, self.picked, taken.tolist())
+        }

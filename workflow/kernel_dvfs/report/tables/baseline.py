@@ -1,0 +1,59 @@
+"""What each kernel and pass costs at auto, what the GPU's governor made of its clocks, and how both drifted."""
+
+from datetime import datetime
+from statistics import fmean, linear_regression
+
+import pandas as pd
+
+from kernel_dvfs.files import read_json
+
+CAPTION = (
+    "Kernels and passes at auto clocks, per launch: time, energy, power, the clocks that the GPU ran, the share of "
+    "time under its power cap, and the drift of the energy over the run"
+)
+
+# below this, a slope per hour would be noise
+_LEAST_HOURS = 0.25
+
+
+def make(results) -> pd.DataFrame:
+    """Rows in the order of the iteration, passes last; times in us, energies in mJ, powers in W, clocks in MHz."""
+    about = results.workload.get("kernels", {})
+    points = results.profile[results.profile.is_baseline]
+    repeats = [_repeats(results.folder, study, name) for study, name in zip(points.study, points.target)]
+    return pd.DataFrame(
+        {
+            "study": points.study,
+            "id": points.target,
+            "name": [about.get(name, {}).get("name", name) for name in points.target],
+            "time_us": 1e6 * points.time_s,
+            "time_sd_us": 1e6 * points.time_sd_s,
+            "energy_mj": 1e3 * points.energy_j,
+            "energy_sd_mj": 1e3 * points.energy_sd_j,
+            "power_w": points.energy_j / points.time_s,
+            "core_mhz": points.reached_core_mhz,
+            "mem_mhz": points.reached_mem_mhz,
+            "power_cap_share": [_cap_share(records) for records in repeats],
+            "energy_drift_percent_per_h": [_drift(records) for records in repeats],
+            "n": points.n,
+            "verdict": points.verdict,
+        }
+    )
+
+
+def _repeats(folder, study: str, target: str) -> list:
+    return [read_json(path) for path in sorted((folder / f"measurements/{study}/{target}/auto-auto").glob("r*.json"))]
+
+
+def _cap_share(records: list):
+    windows = [window for record in records for window in record["windows"]]
+    return fmean(window["cap_ns"] / 1e9 / window["duration_s"] for window in windows) if windows else None
+
+
+def _drift(records: list):
+    """Slope of the energy over the run, percent per hour; None for a run too short to have one."""
+    hours = [datetime.fromisoformat(record["run"]["started_utc"]).timestamp() / 3600 for record in records]
+    if len(hours) < 3 or max(hours) - min(hours) < _LEAST_HOURS:
+        return None
+    energies = [record["summary"]["energy_mj"] for record in records]
+    return 100 * linear_regression(hours, energies).slope / fmean(energies)
