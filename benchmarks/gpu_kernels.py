@@ -17,9 +17,12 @@ import csv
 import datetime
 import io
 import math
+import os
 import statistics
 import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "workflow"))
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
