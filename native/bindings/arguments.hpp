@@ -236,6 +236,16 @@ inline Names names_of(const std::vector<Tensor> &tensors) {
   return names;
 }
 
+// [(name, "input" or "output", NumPy type as text, shape), ...]
+inline py::list as_list(const std::vector<Tensor> &tensors) {
+  py::list list;
+  for (const Tensor &tensor : tensors) {
+    const char *kind = tensor.is_output ? "output" : "input";
+    list.append(py::make_tuple(tensor.name, kind, py::str(tensor.type), py::tuple(py::cast(tensor.shape))));
+  }
+  return list;
+}
+
 // Every setting is required: a measurement should depend on nothing that its record does not name.
 template <typename Args>
 Args read_settings(const py::dict &settings) {

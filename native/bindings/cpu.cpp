@@ -109,12 +109,7 @@ py::list tensors(const std::string &op, const py::dict &settings, const std::str
     using Op = kdvfs::Operation<decltype(args)>;
     args = kdvfs::read_settings<decltype(args)>(settings);
     args.dtype = element_type(Op::name, dtype);
-    py::list list;
-    for (const kdvfs::Tensor &tensor : kdvfs::list_tensors(args)) {
-      const char *kind = tensor.is_output ? "output" : "input";
-      list.append(py::make_tuple(tensor.name, kind, py::str(tensor.type), py::tuple(py::cast(tensor.shape))));
-    }
-    return list;
+    return kdvfs::as_list(kdvfs::list_tensors(args));
   });
 }
 

@@ -192,12 +192,11 @@ void write_tensor(Plan &plan, const std::string &name, const py::array &array) {
 }
 
 py::list tensors_of(const Plan &plan) {
-  py::list list;
+  std::vector<Tensor> tensors;
   for (const DeviceTensor &tensor : plan.tensors()) {
-    const py::tuple shape = py::cast(std::vector<py::ssize_t>(tensor.shape.begin(), tensor.shape.end()));
-    list.append(py::make_tuple(tensor.tensor, tensor.output ? "output" : "input", py::str(numpy_type(tensor)), shape));
+    tensors.push_back({tensor.tensor, tensor.output, numpy_type(tensor), tensor.shape});
   }
-  return list;
+  return as_list(tensors);
 }
 
 py::dict facts_of(const Plan &plan) {

@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(most_threads, 1) classifier_kernel(const kdvfs
     }
     fetch(mine, args, static_cast<std::int64_t>(row) + step, first, V);
 
-    const float log2_largest = block_max<most_threads / 32>(larger_half(largest), maxima) * log2_e;
+    const float log2_largest = block_reduce<Maximum, most_threads / 32>(larger_half(largest), maxima) * log2_e;
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < most_packs; i++) {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(most_threads, 1) classifier_kernel(const kdvfs
         }
       }
     }
-    const float log2_total = log2_largest + __log2f(block_sum<most_threads / 32>(sum, sums));
+    const float log2_total = log2_largest + __log2f(block_reduce<Sum, most_threads / 32>(sum, sums));
     const float offset = __log2f(args.dloss) - log2_total;
     void *const to = address_of(args.dlogits, start_of(args, row) + first);
 #pragma unroll
@@ -183,9 +183,9 @@ __global__ void __launch_bounds__(most_threads) classifier_reread_kernel(const k
       sum += exp2f((value - largest) * log2_e);
     }
   }
-  const float row_largest = block_max<most_threads / 32>(largest, maxima);
+  const float row_largest = block_reduce<Maximum, most_threads / 32>(largest, maxima);
   sum *= exp2f((largest - row_largest) * log2_e);
-  const float log2_total = row_largest * log2_e + __log2f(block_sum<most_threads / 32>(sum, sums));
+  const float log2_total = row_largest * log2_e + __log2f(block_reduce<Sum, most_threads / 32>(sum, sums));
   const float offset = __log2f(args.dloss) - log2_total;
 #pragma unroll 4
   for (int column = first; column < V; column += stride) {

@@ -66,7 +66,7 @@ __global__ void fill_causal_kernel(T *tensor, std::int64_t rows, std::int64_t le
     for (std::int64_t u = lane; u <= last; u += 32) {
       sum += __expf(random_normal(static_cast<std::uint64_t>(start + u), seed));
     }
-    const float scale = 1.0f / warp_sum(sum);
+    const float scale = 1.0f / warp_reduce<Sum>(sum);
     for (std::int64_t u = lane; u < length; u += 32) {
       const float value = u <= last ? scale * __expf(random_normal(static_cast<std::uint64_t>(start + u), seed)) : 0.0f;
       put(tensor, start + u, value);

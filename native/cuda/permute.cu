@@ -18,17 +18,15 @@ using Scalar = unsigned short;  // one bf16
 template <typename Access>
 constexpr int channels = sizeof(Access) / sizeof(Scalar);
 
-constexpr int block_threads = 256;         // about
-constexpr int qkv_tokens_per_thread = 1;   // three accesses in flight for each
-constexpr int heads_tokens_per_thread = 1;
+constexpr int block_threads = 256;  // about
 
-// A thread moves the same access (one of the blockDim.x that make up a head's HS channels) of the same head for
-// `Tokens` tokens of a sequence. The block's x runs over accesses, y over heads, z over tokens, the grid's z over
-// sequences: no division is needed to know where one is. Within a sequence, 32 bits suffice.
-template <typename Access, int Tokens, int Parts>
+// A thread moves the same access (one of the blockDim.x that make up a head's HS channels) of one head of one token.
+// The block's x runs over accesses, y over heads, z over tokens, the grid's z over sequences: no division is needed to
+// know where one is. Within a sequence, 32 bits suffice.
+template <typename Access, int Parts>
 struct Work {
-  const int T, NH, accesses = blockDim.x, token_step = blockDim.z;
-  const int token = blockIdx.x * (Tokens * token_step) + threadIdx.z;
+  const int T, NH, accesses = blockDim.x;
+  const int token = blockIdx.x * blockDim.z + threadIdx.z;
   const int head = blockIdx.y * blockDim.y + threadIdx.y;
   const std::int64_t sequence;  // where it starts, in accesses to one part
 
@@ -37,20 +35,19 @@ struct Work {
       : T(static_cast<int>(args.T)), NH(static_cast<int>(args.NH)),
         sequence(std::int64_t{blockIdx.z} * T * NH * accesses) {}
 
-  __device__ bool has(int i) const { return head < NH && token + i * token_step < T; }
+  __device__ bool exists() const { return head < NH && token < T; }
 
-  // The thread's first access in a tensor of either order, and how far on its access for token i lies.
+  // The thread's access in a tensor of either order.
   template <typename Tensor>
   __device__ auto in_token_order(Tensor *tensor) const {
     return at(tensor, Parts * sequence + ((token * Parts * NH + head) * accesses + static_cast<int>(threadIdx.x)));
   }
-  __device__ int token_order_step(int i, int part) const { return (i * token_step * Parts + part) * NH * accesses; }
+  __device__ int part_step() const { return NH * accesses; }  // from one part to the next, in token order
 
   template <typename Tensor>
   __device__ auto in_head_order(Tensor *tensor) const {
     return at(tensor, sequence + ((head * T + token) * accesses + static_cast<int>(threadIdx.x)));
   }
-  __device__ int head_order_step(int i) const { return i * token_step * accesses; }
 
  private:
   __device__ static const Access *at(const void *tensor, std::int64_t access) {
@@ -62,69 +59,45 @@ struct Work {
 };
 
 // `Parts` tensors in head order, from one in token order.
-template <typename Access, int Tokens, int Parts, typename Args>
+template <typename Access, int Parts, typename Args>
 __device__ __forceinline__ void to_head_order(const Args &args, const void *tokens, void *const (&heads)[Parts]) {
-  const Work<Access, Tokens, Parts> work(args);
+  const Work<Access, Parts> work(args);
+  if (!work.exists()) {
+    return;
+  }
   const Access *const from = work.in_token_order(tokens);
-  Access *to[Parts];
+  Access held[Parts];  // all loads before the first store
 #pragma unroll
   for (int part = 0; part < Parts; part++) {
-    to[part] = work.in_head_order(heads[part]);
-  }
-  Access held[Tokens][Parts];
-#pragma unroll
-  for (int i = 0; i < Tokens; i++) {
-#pragma unroll
-    for (int part = 0; part < Parts; part++) {
-      if (work.has(i)) {
-        held[i][part] = __ldcs(from + work.token_order_step(i, part));
-      }
-    }
+    held[part] = __ldcs(from + part * work.part_step());
   }
 #pragma unroll
-  for (int i = 0; i < Tokens; i++) {
-#pragma unroll
-    for (int part = 0; part < Parts; part++) {
-      if (work.has(i)) {
-        __stcs(to[part] + work.head_order_step(i), held[i][part]);
-      }
-    }
+  for (int part = 0; part < Parts; part++) {
+    __stcs(work.in_head_order(heads[part]), held[part]);
   }
 }
 
 // The inverse.
-template <typename Access, int Tokens, int Parts, typename Args>
+template <typename Access, int Parts, typename Args>
 __device__ __forceinline__ void to_token_order(const Args &args, const void *const (&heads)[Parts], void *tokens) {
-  const Work<Access, Tokens, Parts> work(args);
-  const Access *from[Parts];
+  const Work<Access, Parts> work(args);
+  if (!work.exists()) {
+    return;
+  }
+  Access held[Parts];
 #pragma unroll
   for (int part = 0; part < Parts; part++) {
-    from[part] = work.in_head_order(heads[part]);
+    held[part] = __ldcs(work.in_head_order(heads[part]));
   }
   Access *const to = work.in_token_order(tokens);
-  Access held[Tokens][Parts];
 #pragma unroll
-  for (int i = 0; i < Tokens; i++) {
-#pragma unroll
-    for (int part = 0; part < Parts; part++) {
-      if (work.has(i)) {
-        held[i][part] = __ldcs(from[part] + work.head_order_step(i));
-      }
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < Tokens; i++) {
-#pragma unroll
-    for (int part = 0; part < Parts; part++) {
-      if (work.has(i)) {
-        __stcs(to + work.token_order_step(i, part), held[i][part]);
-      }
-    }
+  for (int part = 0; part < Parts; part++) {
+    __stcs(to + part * work.part_step(), held[part]);
   }
 }
 
 template <typename Access, typename Args>
-Launch configure_accesses(const Args &args, int parts, int tokens_per_thread, void (*kernel)(Args)) {
+Launch configure_accesses(const Args &args, int parts, void (*kernel)(Args)) {
   const char *const op = Operation<Args>::name;
   if (args.HS % channels<Access> != 0 || args.HS / channels<Access> > 1024) {
     refuse(op, "HS", std::to_string(args.HS),
@@ -142,10 +115,9 @@ Launch configure_accesses(const Args &args, int parts, int tokens_per_thread, vo
   // whole tokens first: in token order their heads lie side by side
   const std::int64_t heads = std::clamp<std::int64_t>(block_threads / accesses, 1, args.NH);
   const std::int64_t tokens = std::clamp<std::int64_t>(block_threads / (accesses * heads), 1, 64);
-  const std::int64_t block_tokens = tokens * tokens_per_thread;
   Launch launch;
   launch.function = reinterpret_cast<const void *>(kernel);
-  launch.grid = dim3(static_cast<unsigned>((args.T + block_tokens - 1) / block_tokens),
+  launch.grid = dim3(static_cast<unsigned>((args.T + tokens - 1) / tokens),
                      static_cast<unsigned>((args.NH + heads - 1) / heads),
                      static_cast<unsigned>(args.B));
   launch.block = dim3(static_cast<unsigned>(accesses), static_cast<unsigned>(heads), static_cast<unsigned>(tokens));
@@ -153,13 +125,13 @@ Launch configure_accesses(const Args &args, int parts, int tokens_per_thread, vo
 }
 
 template <typename Args>
-Launch configure_permute(const Args &args, int parts, int tokens_per_thread, const std::string &variant,
-                         void (*vector)(Args), void (*scalar)(Args)) {
+Launch configure_permute(const Args &args, int parts, const std::string &variant, void (*vector)(Args),
+                         void (*scalar)(Args)) {
   if (variant == "vector") {
-    return configure_accesses<Vector>(args, parts, tokens_per_thread, vector);
+    return configure_accesses<Vector>(args, parts, vector);
   }
   if (variant == "scalar") {
-    return configure_accesses<Scalar>(args, parts, tokens_per_thread, scalar);
+    return configure_accesses<Scalar>(args, parts, scalar);
   }
   refuse(Operation<Args>::name, "variant", "'" + variant + "'", "'vector' or 'scalar'");
 }
@@ -167,25 +139,25 @@ Launch configure_permute(const Args &args, int parts, int tokens_per_thread, con
 template <typename Access>
 __device__ __forceinline__ void permute_qkv_forward(const kdvfs_permute_qkv_forward &args) {
   void *const heads[3] = {args.q, args.k, args.v};
-  to_head_order<Access, qkv_tokens_per_thread>(args, args.inp, heads);
+  to_head_order<Access>(args, args.inp, heads);
 }
 
 template <typename Access>
 __device__ __forceinline__ void permute_qkv_backward(const kdvfs_permute_qkv_backward &args) {
   const void *const heads[3] = {args.dq, args.dk, args.dv};
-  to_token_order<Access, qkv_tokens_per_thread>(args, heads, args.dinp);
+  to_token_order<Access>(args, heads, args.dinp);
 }
 
 template <typename Access>
 __device__ __forceinline__ void permute_heads_forward(const kdvfs_permute_heads_forward &args) {
   const void *const heads[1] = {args.inp};
-  to_token_order<Access, heads_tokens_per_thread>(args, heads, args.out);
+  to_token_order<Access>(args, heads, args.out);
 }
 
 template <typename Access>
 __device__ __forceinline__ void permute_heads_backward(const kdvfs_permute_heads_backward &args) {
   void *const heads[1] = {args.dinp};
-  to_head_order<Access, heads_tokens_per_thread>(args, args.dout, heads);
+  to_head_order<Access>(args, args.dout, heads);
 }
 
 }  // namespace
@@ -199,7 +171,7 @@ __global__ void permute_qkv_forward_scalar_kernel(const kdvfs_permute_qkv_forwar
 }
 
 Launch configure(const kdvfs_permute_qkv_forward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 3, qkv_tokens_per_thread, variant, permute_qkv_forward_kernel,
+  return configure_permute(args, 3, variant, permute_qkv_forward_kernel,
                            permute_qkv_forward_scalar_kernel);
 }
 
@@ -214,7 +186,7 @@ __global__ void permute_qkv_backward_scalar_kernel(const kdvfs_permute_qkv_backw
 }
 
 Launch configure(const kdvfs_permute_qkv_backward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 3, qkv_tokens_per_thread, variant, permute_qkv_backward_kernel,
+  return configure_permute(args, 3, variant, permute_qkv_backward_kernel,
                            permute_qkv_backward_scalar_kernel);
 }
 
@@ -229,7 +201,7 @@ __global__ void permute_heads_forward_scalar_kernel(const kdvfs_permute_heads_fo
 }
 
 Launch configure(const kdvfs_permute_heads_forward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 1, heads_tokens_per_thread, variant, permute_heads_forward_kernel,
+  return configure_permute(args, 1, variant, permute_heads_forward_kernel,
                            permute_heads_forward_scalar_kernel);
 }
 
@@ -244,7 +216,7 @@ __global__ void permute_heads_backward_scalar_kernel(const kdvfs_permute_heads_b
 }
 
 Launch configure(const kdvfs_permute_heads_backward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 1, heads_tokens_per_thread, variant, permute_heads_backward_kernel,
+  return configure_permute(args, 1, variant, permute_heads_backward_kernel,
                            permute_heads_backward_scalar_kernel);
 }
 

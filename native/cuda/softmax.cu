@@ -19,23 +19,13 @@ template <int Lanes>
 constexpr int threads_for = Lanes > most_threads ? Lanes : most_threads;
 
 // Over the `Lanes` threads that share a row: a warp, or the whole block.
-template <int Lanes>
-__device__ __forceinline__ float row_sum(float value) {
+template <typename Reduction, int Lanes>
+__device__ __forceinline__ float row_reduce(float value) {
   if constexpr (Lanes == 32) {
-    return warp_sum(value);
+    return warp_reduce<Reduction>(value);
   } else {
     __shared__ float shared[Lanes / 32];
-    return block_sum<Lanes / 32>(value, shared);
-  }
-}
-
-template <int Lanes>
-__device__ __forceinline__ float row_max(float value) {
-  if constexpr (Lanes == 32) {
-    return warp_max(value);
-  } else {
-    __shared__ float shared[Lanes / 32];
-    return block_max<Lanes / 32>(value, shared);
+    return block_reduce<Reduction, Lanes / 32>(value, shared);
   }
 }
 
@@ -117,7 +107,7 @@ __global__ void __launch_bounds__(threads_for<Lanes>) softmax_forward_kernel(con
     }
   }
   const float scale = args.scale * log2_e;
-  const float offset = -scale * row_max<Lanes>(larger_half(largest));
+  const float offset = -scale * row_reduce<Maximum, Lanes>(larger_half(largest));
   float att[Packs][Pack::size], sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < Packs; i++) {
@@ -130,7 +120,7 @@ __global__ void __launch_bounds__(threads_for<Lanes>) softmax_forward_kernel(con
       }
     }
   }
-  const float norm = 1.0f / row_sum<Lanes>(sum);
+  const float norm = 1.0f / row_reduce<Sum, Lanes>(sum);
   void *const mine = address_of(args.att, row.start);
   const int lane = threadIdx.x % Lanes, end = sector_end(t, args.T) - lane * Pack::size;
 #pragma unroll
@@ -182,7 +172,7 @@ __global__ void __launch_bounds__(threads_for<Lanes>) softmax_backward_kernel(co
       }
     }
   }
-  const float offset = -args.scale * row_sum<Lanes>(dot);
+  const float offset = -args.scale * row_reduce<Sum, Lanes>(dot);
 #pragma unroll
   for (int i = 0; i < Packs; i++) {
     if (i < row.whole || i == Packs - 1) {
@@ -215,7 +205,7 @@ __global__ void __launch_bounds__(most_threads) softmax_backward_scalar_kernel(c
   for (int u = lane; u <= t; u += 32) {
     dot += load_one(args.att, start + u) * load_one(args.datt, start + u);
   }
-  const float offset = -args.scale * warp_sum(dot);
+  const float offset = -args.scale * warp_reduce<Sum>(dot);
 #pragma unroll 8
   for (int u = lane; u <= t; u += 32) {
     const float datt = load_one(args.datt, start + u);

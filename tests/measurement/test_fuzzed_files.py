@@ -34,11 +34,6 @@ REAL = {
 
 
 @pytest.fixture(scope="module")
-def setup(setup_of):
-    return setup_of()
-
-
-@pytest.fixture(scope="module")
 def files(setup, tmp_path_factory):
     """{kind of file: (its content, path to damage, reader)}; each reader accepts the whole file."""
     folder, bench = tmp_path_factory.mktemp("whole"), Bench(setup, TARGET)

@@ -14,11 +14,6 @@ GEMM = Target("kernel", "forward_fc_gemm")
 RESIDUAL = Target("kernel", "forward_attention_residual")
 
 
-@pytest.fixture(scope="module")
-def setup(setup_of):
-    return setup_of()
-
-
 def test_measuring_again_gives_the_same_numbers(setup):
     assert Bench(setup, GEMM).point(Pair(1470, 9251)) == Bench(setup, GEMM).point(Pair(1470, 9251))
 

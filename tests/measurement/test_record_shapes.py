@@ -17,11 +17,6 @@ PAIR = Pair(1470, 9251)
 
 
 @pytest.fixture(scope="module")
-def setup(setup_of):
-    return setup_of()
-
-
-@pytest.fixture(scope="module")
 def made(setup, tmp_path_factory):
     """(a point's record, a comparison's record), as text."""
     folder, bench = tmp_path_factory.mktemp("made"), Bench(setup, TARGET)

@@ -15,11 +15,6 @@ TARGET = Target("kernel", "forward_gelu")
 PAIR = Pair(1470, 9251)
 
 
-@pytest.fixture(scope="module")
-def setup(setup_of):
-    return setup_of()
-
-
 @pytest.fixture
 def path(setup, tmp_path):
     path = tmp_path / "measurements/kernel/forward_gelu/1470-9251/r0.json"

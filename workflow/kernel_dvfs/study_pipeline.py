@@ -1,6 +1,6 @@
 """From a checked configuration to what the pipeline study is made of: its folder, the stages' source, its options.
 
-Names only: like `study`, it knows no Snakemake, and it does not import the pipeline package.
+Names only: like `study`, it knows no Snakemake, and of the pipeline package only what a study is told.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from pathlib import Path
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.power import clock_w, static_w
+from kernel_dvfs.pipeline.options import KEYS
 from kernel_dvfs.study import plan
 
 PipelinePlan = namedtuple("PipelinePlan", "folder source setup pairs options scale_time scale_energy levels")
@@ -18,21 +19,6 @@ PipelinePlan.__doc__ = """folder: of the study. source: a CSV of stages or a ker
 file that the kernel profile is swept from, None where the source is given; pairs: its clock pairs. options: what
 study.json says. scale_time, scale_energy: of a CSV. levels: whether the kernels behind the stages are known."""
 
-_COPIED = (
-    "stages",
-    "schedule",
-    "chunks",
-    "early_recompute",
-    "transfer_s",
-    "constant",
-    "microbatches",
-    "total_microbatches",
-    "tensor_parallel",
-    "straggler",
-    "unit_time_s",
-    "kernels",
-    "switch_latency_s",
-)
 # the kernels of a stage are swept alone: no other batch, degree or tensor-core energy
 _ALONE = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
 
@@ -104,4 +90,4 @@ def _digest(content) -> str:
 
 
 def _options(asked: dict, name: str, blocking_w: float) -> dict:
-    return {"name": name} | {key: asked[key] for key in _COPIED} | {"blocking_w": blocking_w}
+    return {"name": name} | {key: asked[key] for key in KEYS if key != "blocking_w"} | {"blocking_w": blocking_w}

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "kdvfs/describe.hpp"
+#include "kdvfs/launch.hpp"
 #include "kdvfs/pack.cuh"
 #include "kdvfs/reduce.cuh"
 
@@ -18,9 +18,7 @@ constexpr int most_row_threads = 512;  // a block's, for launch bounds
 inline dim3 block_of_rows(const char *op, std::int64_t C, int packs, int threads) {
   const std::int64_t warp_channels = 32 * Pack::size * packs;
   const std::int64_t longest = most_row_threads / 32 * warp_channels;
-  if (C % Pack::size != 0) {
-    refuse(op, "C", std::to_string(C), "a multiple of 8");
-  }
+  require_packs(op, "C", C);
   if (C > longest) {
     refuse(op, "C", std::to_string(C), "at most " + std::to_string(longest));
   }
@@ -38,7 +36,7 @@ __device__ __forceinline__ int first_channel() {
 // Sum over the threads of a row, in a fixed order; each of them gets it. `shared` is free again after the row's next
 // barrier: take two in turn.
 __device__ __forceinline__ float row_sum(float value, float (&shared)[most_row_threads / 32]) {
-  float sum = warp_sum(value);
+  float sum = warp_reduce<Sum>(value);
   const unsigned warps = blockDim.x / 32, first = threadIdx.y * warps;
   if (warps == 1) {
     return sum;
@@ -59,7 +57,7 @@ __device__ __forceinline__ float row_sum(float value, float (&shared)[most_row_t
 __device__ __forceinline__ void row_sums(float (&sums)[2], float2 (&shared)[most_row_threads / 32]) {
   const bool upper = threadIdx.x % 32 >= 16;
   const float other = __shfl_xor_sync(whole_warp, upper ? sums[0] : sums[1], 16);
-  const float sum = warp_sum<16>((upper ? sums[1] : sums[0]) + other);
+  const float sum = warp_reduce<Sum, 16>((upper ? sums[1] : sums[0]) + other);
   const unsigned warps = blockDim.x / 32, first = threadIdx.y * warps;
   if (warps == 1) {
     sums[0] = __shfl_sync(whole_warp, sum, 0);

@@ -17,7 +17,8 @@ def add_arguments(parser) -> None:
 
 
 def run(options) -> None:
-    from kernel_dvfs.pipeline.study import KEYS, make_study
+    from kernel_dvfs.pipeline.options import KEYS
+    from kernel_dvfs.pipeline.study import make_study
 
     try:
         asked = json.loads(options.options)

@@ -15,6 +15,7 @@ from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import Graph, pipeline_graph
 from kernel_dvfs.pipeline.kernel_switching import switched_kernel_level
+from kernel_dvfs.pipeline.options import KEYS
 from kernel_dvfs.pipeline.plan import Plan
 from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.published import PublishedFrontier, published_frontier, published_length
@@ -24,23 +25,6 @@ from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, pass_level, r
 from kernel_dvfs.pipeline.ticks import TICKS_PER_S, duration_ticks
 
 SCHEMA = "kernel-dvfs/pipeline-study/1"
-# what every study says, beside schema, name, subject and source
-KEYS = (
-    "stages",
-    "schedule",
-    "chunks",
-    "early_recompute",
-    "transfer_s",
-    "constant",
-    "microbatches",
-    "total_microbatches",
-    "tensor_parallel",
-    "blocking_w",
-    "straggler",
-    "unit_time_s",
-    "kernels",
-    "switch_latency_s",
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,9 @@
+"""What the tests of measurements share."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def setup(setup_of):
+    """The default study on a simulated GPU; tests read it only."""
+    return setup_of()
