@@ -1,5 +1,5 @@
-// Python extension `_cuda`: devices, arenas, plans, passes, graphs, events and the clock probe. Turns Python values
-// into the library's own and releases the GIL while the device works; decides nothing.
+// Python extension `_cuda`: devices, arenas, plans, passes, graphs, events, the clock probe and energy probes. Turns
+// Python values into the library's own and releases the GIL while the device works; decides nothing.
 #include <cublasLt.h>
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -15,6 +15,7 @@
 #include "arguments.hpp"
 #include "exceptions.hpp"
 #include "kdvfs/clock_probe.hpp"
+#include "kdvfs/energy_probe.hpp"
 #include "kdvfs/pass.hpp"
 #include "kdvfs/plan.hpp"
 #include "kdvfs/stream.hpp"
@@ -144,6 +145,38 @@ std::shared_ptr<Plan> plan(std::shared_ptr<Arena> arena, const std::string &op, 
     const py::gil_scoped_release release;
     return make_plan(std::move(arena), args, options);
   });
+}
+
+// --- energy probes ----------------------------------------------------------------------------------------------
+
+ProbeSettings probe_settings(const std::string &kind, const py::object &warps, const py::object &sms,
+                             const py::object &iterations, const std::string &operands, const py::object &byte,
+                             const py::object &seed, int sm_count) {
+  const char *const name = "energy probe";
+  ProbeSettings settings;
+  settings.kind = kind;
+  settings.operands = operands;
+  settings.warps = size_of(name, "warps", warps);
+  settings.sms = sms.is_none() ? sm_count : size_of(name, "sms", sms);
+  settings.iterations = size_of(name, "iterations", iterations);
+  settings.bytes = size_of(name, "byte", byte);
+  settings.seed = static_cast<std::uint64_t>(size_of(name, "seed", seed));
+  return settings;
+}
+
+py::dict facts_of(const ProbeSettings &settings, const ProbeWork &work) {
+  py::dict facts;
+  facts["kind"] = settings.kind;
+  facts["operands"] = settings.operands;
+  facts["warps"] = settings.warps;
+  facts["sms"] = settings.sms;
+  facts["iterations"] = settings.iterations;
+  facts["unit"] = work.unit;
+  facts["operations"] = work.operations;
+  facts["level"] = work.level;
+  facts["read_byte"] = work.read_bytes;
+  facts["write_byte"] = work.write_bytes;
+  return facts;
 }
 
 // --- tensors of a plan ------------------------------------------------------------------------------------------
@@ -295,6 +328,38 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
   py::class_<Pass, Runnable, std::shared_ptr<Pass>>(m, "Pass", own, "Plans run back to back.")
       .def(py::init<std::vector<Pass::Group>>(), py::arg("groups"),
            "groups: [([plan, ...], repeat), ...]; the plans of a group run in order, `repeat` times over.");
+
+  m.attr("ENERGY_PROBES") = py::tuple(py::cast(probe_kinds()));
+  m.def("energy_probe_work",
+        [](const std::string &kind, int sm_count, std::size_t l2_byte, const py::object &warps, const py::object &sms,
+           const py::object &iterations, const std::string &operands, const py::object &byte) {
+          const auto settings = probe_settings(kind, warps, sms, iterations, operands, byte, py::int_(1), sm_count);
+          return facts_of(settings, probe_work(settings, sm_count, l2_byte));
+        },
+        py::arg("kind"), py::kw_only(), py::arg("sm_count"), py::arg("l2_byte"), py::arg("warps") = 32,
+        py::arg("sms") = py::none(), py::arg("iterations") = 1, py::arg("operands") = "random", py::arg("byte") = 0,
+        "What one launch of an EnergyProbe would do on a GPU of that size; needs no GPU. Raises ShapeError.");
+
+  py::class_<EnergyProbe, Runnable, std::shared_ptr<EnergyProbe>>(
+      m, "EnergyProbe", own, "A load of one kind (one of ENERGY_PROBES), with a known number of operations or bytes.")
+      .def(py::init([](std::shared_ptr<Arena> arena, const std::string &kind, const py::object &warps,
+                       const py::object &sms, const py::object &iterations, const std::string &operands,
+                       const py::object &byte, const py::object &seed) {
+             const auto settings = probe_settings(kind, warps, sms, iterations, operands, byte, seed,
+                                                  arena->device()->limits.sm_count);
+             const py::gil_scoped_release release;
+             return std::make_shared<EnergyProbe>(std::move(arena), settings);
+           }),
+           py::arg("arena").none(false), py::arg("kind"), py::kw_only(), py::arg("warps") = 32,
+           py::arg("sms") = py::none(), py::arg("iterations") = 1, py::arg("operands") = "random", py::arg("byte") = 0,
+           py::arg("seed") = 1,
+           "warps: of one block on each of `sms` multiprocessors (None: all); operands: 'random' or 'zero'; iterations:\n"
+           "of its loop, passes over the working set of `byte` bytes, or cycles of a spin. Raises ShapeError,\n"
+           "OutOfMemory, CudaError.")
+      .def("checksum", &EnergyProbe::checksum, Unlocked(), "The same after every launch.")
+      .def("info", [](const EnergyProbe &self) { return facts_of(self.settings, self.work); },
+           "kind, operands, warps, sms, iterations; of one launch: operations with their unit (flop, sfu_op, int32_op,\n"
+           "sm_cycle), read_byte and write_byte with their level (shared, l2, dram).");
 
   py::class_<ClockProbe>(m, "ClockProbe", own, "Mean SM clock between marks in the stream, from the GPU's own counters.")
       .def(py::init<std::shared_ptr<Device>, int>(), py::arg("device").none(false), py::arg("marks"), Unlocked())

@@ -1,12 +1,15 @@
 """The native layer, built once per test session into temporary folders; skipped where a tool is missing."""
 
 import shutil
+import subprocess
 
 import pytest
 
 from kernel_dvfs.native import cuda_toolkit, toolchain
 from kernel_dvfs.native.build import build
 from kernel_dvfs.native.load import load
+
+PTX_FLAGS = ("-std=c++17", "-O3", "--use_fast_math")
 
 
 def tools_of(backend):
@@ -32,6 +35,19 @@ def cuda_tools():
 def nvcc() -> str:
     """Path of nvcc."""
     return cuda_toolkit.nvcc_path() or pytest.skip("PTX not testable: no nvcc")
+
+
+@pytest.fixture(scope="session")
+def to_ptx(nvcc, root):
+    """A .cu file's PTX, compiled with the flags of the build."""
+
+    def compile_(source) -> str:
+        words = [nvcc, "-ptx", "-arch=sm_86", *PTX_FLAGS, "-I", root / "native" / "include", "-o", "-", source]
+        done = subprocess.run(words, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return compile_
 
 
 @pytest.fixture(scope="session")

@@ -320,3 +320,45 @@ def test_every_set_of_a_rotation_has_its_own_buckets(device, cuda):
 def test_a_device_that_is_not_there_is_refused(device, cuda):
     with pytest.raises(cuda.DeviceError, match="CUDA device 99 does not exist: there are"):
         cuda.Device(99)
+
+
+def energy_probe(cuda, arena, device, kind, iterations, **settings):
+    about = device.info()
+    byte = {"l2_read": about["l2_byte"] // 4}.get(kind, 17 * about["l2_byte"] if kind.startswith("dram") else 0)
+    return cuda.EnergyProbe(arena, kind, iterations=iterations, byte=byte, **settings)
+
+
+@pytest.mark.parametrize("operands", ["random", "zero"])
+def test_an_energy_probe_gives_the_same_result_after_every_launch(cuda, arena, device, operands):
+    for kind in cuda.ENERGY_PROBES:
+        probe = energy_probe(cuda, arena, device, kind, 3, operands=operands)
+        probe.run(1)
+        before = probe.checksum()
+        probe.run(5)
+        assert probe.checksum() == before, kind
+
+
+def test_an_energy_probe_of_twice_the_iterations_takes_twice_as_long(cuda, arena, device):
+    for kind in cuda.ENERGY_PROBES:
+        short, long = {True: (2, 4), False: (100_000, 200_000)}[kind.startswith("dram")]
+        few, many = (energy_probe(cuda, arena, device, kind, n) for n in (short, long))
+        for probe in (few, many):
+            probe.time(3)
+        assert many.time(5) / few.time(5) == pytest.approx(2, rel=0.1), kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "per_cycle", "least"), [("fp32", 256, 0.9), ("sfu", 16, 0.9), ("shared", 128, 0.85), ("spin", 1, 0.98)]
+)
+def test_an_energy_probe_keeps_its_unit_busy_and_no_busier_than_it_can_be(cuda, arena, device, kind, per_cycle, least):
+    if device.info()["compute_capability"] != "9.0":
+        pytest.skip("the rates of a Hopper GPU")
+    probe, clock = energy_probe(cuda, arena, device, kind, 100_000), cuda.ClockProbe(device, 2)
+    probe.time(20)
+    clock.mark()
+    seconds = 1e-3 * probe.time(50) / 50
+    clock.mark()
+    done = probe.info()
+    amount = done["operations"] or done["read_byte"]
+    reached = amount / seconds / (1e6 * clock.sm_mhz()[0] * device.info()["sm_count"])
+    assert least * per_cycle <= reached <= 1.01 * per_cycle

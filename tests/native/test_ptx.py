@@ -3,7 +3,6 @@
 A vector width is a fact of the compiled code, and a kernel that lost it still computes the right numbers.
 """
 
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from ptx import broken_promises, entries, kernels, resources
 
 CUDA = Path(__file__).resolve().parents[2] / "native" / "cuda"
 SOURCES = sorted(CUDA.glob("*.cu"))
-FLAGS = ("-std=c++17", "-O3", "--use_fast_math")
 
 VECTOR = """
 #include "kdvfs/pack.cuh"
@@ -26,19 +24,6 @@ template __global__ void double_kernel<16>(const void *, void *);
 """
 WIDE = "kdvfs::store(to, 8 * threadIdx.x, kdvfs::load(from, 8 * threadIdx.x));"
 NARROW = "static_cast<__nv_bfloat16 *>(to)[threadIdx.x] = static_cast<const __nv_bfloat16 *>(from)[threadIdx.x];"
-
-
-@pytest.fixture(scope="session")
-def to_ptx(nvcc, root):
-    """A .cu file's PTX, compiled with the flags of the build."""
-
-    def compile_(source) -> str:
-        words = [nvcc, "-ptx", "-arch=sm_86", *FLAGS, "-I", root / "native" / "include", "-o", "-", source]
-        done = subprocess.run(words, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return compile_
 
 
 @pytest.fixture(scope="session")
