@@ -401,6 +401,10 @@ def main():
         "cuda": f"{about['runtime'] // 1000}.{about['runtime'] % 1000 // 10}",
         "library_sha256": library_sha256("cuda", options.results)[:12],
     }
+    limit_w = (board.power_limit_mw() or 0) / 1e3
+    print(
+        f"{about['name']} {about['uuid']}, limit {limit_w:g} W, driver {common['driver']}; nothing is set", flush=True
+    )
     failed = measure_probes(cuda, device, board, nvml, common, options)
     print(f"written: {options.output}", file=sys.stderr)
     if options.check_counter:

@@ -1,0 +1,186 @@
+"""How well the simulated H200 predicts the real one: time, energy and SM clock of every kernel at auto clocks.
+
+The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_clocks_h200.csv. The
+spec is calibrated on energy probes, none of which is one of these kernels, and has no parameter of any one kernel.
+
+    python benchmarks/gpu_prediction.py                # benchmarks/results/prediction_h200.csv, the figure, the table
+    python benchmarks/gpu_prediction.py --table        # only print the table, from the result file
+"""
+
+import argparse
+import csv
+import io
+import os
+import statistics
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "workflow"))
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
+from kernel_dvfs.gpu import spec as specs
+from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.gpu.simulated import SimulatedGpu
+from kernel_dvfs.workload.rows import kernel_rows
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+FIGURE = ROOT / "docs" / "figures" / "prediction_h200.png"
+GPU, MODEL, BATCH = "h200_sxm", "gpt3-xl", 40
+GOALS = {"time": 5.0, "energy": 5.0, "clock": 3.0}  # mean absolute error, percent
+QUANTITIES = ("time_us", "energy_mj", "sm_mhz")
+COLUMNS = ("kernel", "family", *(f"{which}_{name}" for name in QUANTITIES for which in ("measured", "predicted")))
+HEAD = (
+    "| row | measured, us | predicted, us | error, % | measured, mJ | predicted, mJ | error, % | measured, MHz | "
+    "predicted, MHz | error, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+Errors = namedtuple("Errors", "time energy clock")
+Errors.__doc__ = "Predicted over measured, less 1, in percent: lists of one figure a kernel."
+
+
+def predict(spec: dict, row) -> dict:
+    """{"time_us", "energy_mj", "sm_mhz"} of one launch at auto clocks on the simulated GPU, warm and without noise."""
+    gpu = SimulatedGpu(spec, seed=0, exact=True)
+    load = gpu.prepare(
+        [(Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte), 1)]
+    )
+    with gpu.locked(BASELINE, ("prediction",)):
+        gpu.condition(load)
+        window = gpu.window(load, 2.0, ("prediction",), 0)
+    power_w = window["energy_mj"] / 1e3 / window["duration_s"]
+    return {
+        "time_us": window["time_us"],
+        "energy_mj": power_w * window["time_us"] * 1e-3,
+        "sm_mhz": window["core_mhz"][1],
+    }
+
+
+def predictions(measured="auto_clocks_h200.csv") -> list:
+    """The lines of the result table."""
+    real = {line["kernel"]: line for line in read(RESULTS / measured)}
+    spec = specs.resolve(GPU)
+    lines = []
+    for row in kernel_rows(MODEL, BATCH):
+        said = predict(spec, row)
+        line = {"kernel": row.id, "family": row.family}
+        for name in QUANTITIES:
+            line[f"measured_{name}"] = real[row.id][name]
+            line[f"predicted_{name}"] = f"{said[name]:.6g}"
+        lines.append(line)
+    return lines
+
+
+def read(path) -> list:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def errors(lines) -> Errors:
+    def of(name):
+        return [100 * (float(line[f"predicted_{name}"]) / float(line[f"measured_{name}"]) - 1) for line in lines]
+
+    return Errors(*map(of, QUANTITIES))
+
+
+def mape(values) -> float:
+    return statistics.fmean(map(abs, values))
+
+
+def table(result="prediction_h200.csv") -> str:
+    """The result file as Markdown, a line for each kernel and one for the mean absolute errors."""
+    lines = read(RESULTS / result)
+    off = errors(lines)
+    text = [HEAD]
+    for number, line in enumerate(lines):
+        cells = [line["kernel"]]
+        for name, values, digits in zip(QUANTITIES, off, (1, 2, 0)):
+            cells += [f"{float(line[f'{which}_{name}']):.{digits}f}" for which in ("measured", "predicted")]
+            cells.append(f"{values[number]:+.1f}")
+        text.append("| " + " | ".join(cells) + " |")
+    means = [cell for values in off for cell in ("", "", f"**{mape(values):.1f}**")]
+    text.append("| **mean absolute error** | " + " | ".join(means) + " |")
+    return "\n".join(text)
+
+
+def summary(lines) -> str:
+    said = []
+    for name, values in errors(lines)._asdict().items():
+        met = "met" if mape(values) <= GOALS[name] else "MISSED"
+        said.append(
+            f"{name} {mape(values):.1f} % (goal {GOALS[name]:g} %: {met}; largest {max(map(abs, values)):.1f} %)"
+        )
+    return "mean absolute error over " + f"{len(lines)} kernels: " + ", ".join(said)
+
+
+def families(lines) -> str:
+    text = []
+    for family in dict.fromkeys(line["family"] for line in lines):
+        off = errors([line for line in lines if line["family"] == family])
+        means = ", ".join(f"{name} {statistics.fmean(values):+.1f} %" for name, values in off._asdict().items())
+        text.append(f"  {family:15} {means}")
+    return "\n".join(text)
+
+
+def draw(lines, path) -> None:
+    """Predicted over measured, one point a kernel."""
+    import pandas as pd
+    import plotnine as p9
+
+    names = {"time_us": "time, us", "energy_mj": "energy, mJ", "sm_mhz": "SM clock, MHz"}
+    frame = pd.DataFrame(
+        [
+            {
+                "quantity": label,
+                "family": line["family"],
+                "measured": float(line[f"measured_{name}"]),
+                "predicted": float(line[f"predicted_{name}"]),
+            }
+            for line in lines
+            for name, label in names.items()
+        ]
+    )
+    frame["quantity"] = pd.Categorical(frame["quantity"], list(names.values()))
+    plot = (
+        p9.ggplot(frame, p9.aes("measured", "predicted", color="family"))
+        + p9.geom_abline(slope=1, intercept=0, color="#888888")
+        + p9.geom_point(size=2)
+        + p9.facet_wrap("quantity", scales="free")
+        + p9.scale_x_log10()
+        + p9.scale_y_log10()
+        + p9.labs(x="measured on an H200 at auto clocks", y="predicted by the simulated H200", color="")
+        + p9.theme_bw()
+        + p9.theme(figure_size=(10, 3.6))
+    )
+    plot.save(path, dpi=120, verbose=False)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("-o", "--output", default=str(RESULTS / "prediction_h200.csv"))
+    parser.add_argument("--figure", default=str(FIGURE), help="path of the PNG; '' for none")
+    options = parser.parse_args()
+    if options.table:
+        print(table())
+        return
+    lines = predictions()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    write_text(options.output, text.getvalue())
+    if options.figure:
+        draw(lines, options.figure)
+    print(summary(lines))
+    print(families(lines))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"error: {error}")

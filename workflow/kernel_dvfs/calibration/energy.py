@@ -1,0 +1,148 @@
+"""What a GPU's energy probes say about its spec: standing power, clock tree, voltage, and what an operation or a byte
+costs.
+
+P = Ps (1 + l (T - T0)) + k V(f)^2 f + V(f)^2 sum(e_i rate_i) + sum(d_j rate_j), the simulated GPU's own power
+(kernel_dvfs.gpu.power) with the probes' known rates. Linear in all but V, so all probes are solved together: those
+below the cap, at one clock, tell the energies; those at the cap, which leaves each another clock, tell the voltage at
+that clock. Where no probe ran, the voltage keeps the shape of the spec. No kernel of the workload takes part.
+"""
+
+import copy
+import csv
+from collections import namedtuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.power import clock_w, relative_voltage, static_w
+
+Point = namedtuple("Point", "probe load operands duty power_w core_mhz temp_c time_s operations read_byte write_byte")
+Point.__doc__ = """One probe: what ran, mean board power (W), SM clock reached (MHz), temperature (C), seconds of one
+run and what one run does."""
+
+Calibration = namedtuple("Calibration", "static_w clock_w_per_ghz v_over_v0 energy_pj sd_pj power_error voltage_shown")
+Calibration.__doc__ = """static_w: at the reference temperature, auto memory clock (W); clock_w_per_ghz; v_over_v0: as
+in a spec; energy_pj: {load or "load/zero" ...: pJ per operation or byte, at V0 in the core}; sd_pj: of each, from the
+residuals; power_error: {probe: predicted / measured - 1}; voltage_shown: lowest and highest clock seen, MHz."""
+
+# loads whose energy is per operation; the others' is per byte
+_OPERATIONS = ("fp32", "sfu", "int32", "tensor", "gemm")
+_ON_CHIP = ("shared", "l2_read")
+_DRAM = ("dram_read", "dram_write", "dram_copy")
+# how firmly the spec's own figures hold where the probes say nothing: relative sd
+_PRIOR_VOLTAGE, _PRIOR_CLOCK = 0.10, 0.30
+_POWER_SD = 0.01  # of a probe, relative: noise of a window and what the form cannot express
+
+
+def read_points(path) -> list:
+    """The probes that benchmarks/gpu_energy.py measured; failed ones are left out. Raises InputError."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            lines = list(csv.DictReader(file))
+        points = [_point(line) for line in lines if not line["error"]]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; measure it with benchmarks/gpu_energy.py") from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: not a table of benchmarks/gpu_energy.py ({error!r})") from None
+    if not points:
+        raise InputError(f"{path}: no probe was measured")
+    return points
+
+
+def _point(line) -> Point:
+    number = {
+        "power_w": line["power_w"],
+        "core_mhz": line["sm_mhz"],
+        "temp_c": line["temp_c"],
+        "time_s": float(line["time_us"]) * 1e-6,
+        **{name: line[name] for name in ("operations", "read_byte", "write_byte")},
+    }
+    number = {name: float(value) for name, value in number.items()}
+    if not all(np.isfinite(value) and value >= 0 for value in number.values()) or not number["time_s"]:
+        raise ValueError(f"probe {line['probe']}: a figure is not a number of at least 0")
+    return Point(line["probe"], line["load"], line["operands"], float(line["duty"]), **number)
+
+
+def energy_name(point) -> str:
+    """What the energy of a probe's load is called: `fp32`, `fp32/zero`."""
+    return point.load if point.operands in ("random", "") else f"{point.load}/{point.operands}"
+
+
+def calibrate(points: list, spec: dict) -> Calibration:
+    """Fit the points (see read_points) from the spec of their GPU (gpu.spec.resolve). Raises InputError: too little
+    was measured."""
+    used = [point for point in points if point.load != "idle"]
+    names = sorted({energy_name(point) for point in used if point.load != "spin"})
+    if not any(point.load == "spin" for point in used) or "l2_read" not in names:
+        raise InputError("energy probes: a spin and an L2 read are needed to tell standing from switching power")
+    nodes = len(spec["core"]["v_over_v0"])
+    mem = str(spec["clocks"]["auto_mem_mhz"])
+    measured = np.array([point.power_w for point in used])
+    shape = np.array([voltage for _, voltage in spec["core"]["v_over_v0"]])
+    prior = np.array([spec["memory"]["static_w"][mem], spec["core"]["clock_w_per_ghz"], *shape[1:]])
+
+    def moved(x):
+        new = spec | {"core": copy.deepcopy(spec["core"]), "memory": copy.deepcopy(spec["memory"])}
+        new["memory"]["static_w"][mem] = x[0]
+        new["core"]["clock_w_per_ghz"] = x[1]
+        new["core"]["v_over_v0"] = [[mhz, v] for (mhz, _), v in zip(spec["core"]["v_over_v0"], [1.0, *x[2:]])]
+        return new
+
+    def predicted(x):
+        new, energy = moved(x[: 1 + nodes]), dict(zip(names, x[1 + nodes :] * 1e-12))
+        return np.array([_power_w(new, energy, point) for point in used])
+
+    def residual(x):
+        held = (x[: 1 + nodes] / prior - 1)[1:] / np.array([_PRIOR_CLOCK, *[_PRIOR_VOLTAGE] * (nodes - 1)])
+        return np.concatenate([(predicted(x) / measured - 1) / _POWER_SD, held])
+
+    start = np.concatenate([prior, [_start_pj(spec, used, name) for name in names]])
+    low = np.concatenate([[0, 0], np.ones(nodes - 1), np.zeros(len(names))])
+    found = least_squares(residual, start, x_scale=np.maximum(start, 1e-3), bounds=(low, np.inf))
+    spread = _sd(found, len(used))
+    fitted = moved(found.x[: 1 + nodes])
+    clocks = [point.core_mhz for point in used]
+    return Calibration(
+        float(found.x[0]),
+        float(found.x[1]),
+        [[mhz, float(voltage)] for mhz, voltage in fitted["core"]["v_over_v0"]],
+        dict(zip(names, map(float, found.x[1 + nodes :]))),
+        dict(zip(names, map(float, spread[1 + nodes :]))),
+        {point.probe: float(error) for point, error in zip(used, predicted(found.x) / measured - 1)},
+        (min(clocks), max(clocks)),
+    )
+
+
+def _power_w(spec, energy, point) -> float:
+    """The model's power of a probe. energy: {name: J per operation or byte}."""
+    mhz = point.core_mhz
+    voltage2 = relative_voltage(spec["core"], mhz) ** 2
+    standing = static_w(spec, spec["clocks"]["auto_mem_mhz"], point.temp_c) + clock_w(spec["core"], mhz)
+    if point.load == "spin":
+        return standing
+    own, byte = energy[energy_name(point)], point.read_byte + point.write_byte
+    if point.load in _OPERATIONS:
+        # a GEMM's compulsory bytes cost what the memory probes say
+        moved_j = byte * (energy["l2_read"] * voltage2 + energy.get("dram_copy", 0.0))
+        return standing + (own * voltage2 * point.operations + moved_j) / point.time_s
+    if point.load in _ON_CHIP:
+        return standing + own * voltage2 * byte / point.time_s
+    return standing + (own + energy["l2_read"] * voltage2) * byte / point.time_s
+
+
+def _start_pj(spec, points, name) -> float:
+    """Where an energy starts: all that a probe draws above a standing board, spread over its work."""
+    point = max((point for point in points if energy_name(point) == name), key=lambda point: point.power_w)
+    standing = static_w(spec, spec["clocks"]["auto_mem_mhz"], point.temp_c) + clock_w(spec["core"], point.core_mhz)
+    count = point.operations if point.load in _OPERATIONS else point.read_byte + point.write_byte
+    return max(1e-3, 1e12 * 0.5 * (point.power_w - standing) * point.time_s / count)
+
+
+def _sd(found, count) -> np.ndarray:
+    """Standard deviation of each unknown, by the curvature at the solution; residuals have sd 1 by construction or,
+    where they are larger, their own."""
+    free = max(1, count - len(found.x))
+    scale = max(1.0, 2 * found.cost / free)
+    covariance = np.linalg.pinv(found.jac.T @ found.jac) * scale
+    return np.sqrt(np.diag(covariance))
