@@ -186,7 +186,8 @@ def measure(cuda, device, board, sensors, pinned, probe, options) -> dict:
     def sample():
         clocks.append(board.sm_mhz())
         for scope, read_w in sensors.items():
-            watts[scope].append(read_w())
+            with suppress(InputError):  # of use, not needed
+                watts[scope].append(read_w())
         if isinstance(steady, Idle):
             steady.sample()
 
