@@ -1,4 +1,4 @@
-"""The result files of gpu_kernels.py and gpu_auto_clocks.py as the Markdown table of docs/native.md.
+"""The result files of gpu_kernels.py and gpu_auto_only.py as the Markdown table of docs/native.md.
 
 python benchmarks/gpu_table.py
 """

@@ -40,6 +40,9 @@ class SimulatedLoads:
         how, _, after = os.environ.get("FAKE_DEATH", "").partition("@")
         self._death, self._death_after_s, self._first_s = how, float(after or 0), None
 
+    def chooses(self, setup, target):
+        return False
+
     def prepare(self, setup, target):
         return _Load(self, [(parameters(self.spec, work), count) for work, count in works(setup, target)], target.name)
 
@@ -80,7 +83,13 @@ class _Load:
         self._started = 0
         state = settle(loads.spec, kernels, ("auto", "auto"), _TEMPERATURE_C, loads.core_mhz[-1])
         self.run_s = state.time_s
-        self.about = {"shape": name, "dtype": "simulated", "instance": "simulated", "working_set_bytes": 0}
+        self.about = {
+            "shape": name,
+            "dtype": "simulated",
+            "instance": "simulated",
+            "working_set_bytes": 0,
+            "by_graph": False,
+        }
 
     def start(self):
         self._started += 1

@@ -23,12 +23,13 @@ REAL = {
     "run": {
         **{"run_id": "b-1-2", "started_utc": "2026-11-21T00:00:00Z", "host": "h", "boot_id": "b"},
         **{"config_sha256": "0" * 12, "block": 3, "order": 7},
+        "spent_s": dict.fromkeys(("windows", "warm_up", "conditioning", "choosing", "preparing", "other"), 1.5),
     },
     "device": {
         **{"kind": "nvml", "pci_bus_id": "0", "nvml": "13", "binding": "13", "cuda": "13.0", "vbios": "1"},
         **{"ecc": True, "persistence": False, "cuda_runtime": 13000, "cublaslt": 130000},
     },
-    "kernel": {"shape": "s", "dtype": "bf16", "instance": "i", "working_set_bytes": 5},
+    "kernel": {"shape": "s", "dtype": "bf16", "instance": "i", "working_set_bytes": 5, "by_graph": True},
     "request": {"lock": "range", "core_range_mhz": [210, 1890], "mem_range_mhz": [405, 9251]},
 }
 

@@ -84,6 +84,17 @@ def test_a_missing_record_is_named_and_no_profile_is_written(setup, records, tmp
     assert not (tmp_path / "p.parquet").exists()
 
 
+def test_records_of_one_kernel_that_ran_different_algorithms_are_not_compared(setup, records, tmp_path):
+    for name, instance in (("auto-auto/r0", "cublaslt algorithm=66"), ("1470-5001/r0", "cublaslt algorithm=67")):
+        path = records / f"kernel/forward_fc_gemm/{name}.json"
+        content = json.loads(path.read_text())
+        content["kernel"]["instance"] = instance
+        path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"kernel/forward_fc_gemm: .* ran .*, but .* ran .*; delete the records"):
+        aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+    assert not (tmp_path / "p.parquet").exists()
+
+
 def test_the_import_command_prints_notices_and_writes_a_profile(tmp_path, capsys):
     table = tmp_path / "mine.csv"
     table.write_text(

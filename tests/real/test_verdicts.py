@@ -136,6 +136,43 @@ main(["measure", "--gpu", setup, "--target", "forward_gelu", "--clocks", "1500,2
     assert "the power limit changed from 700000 to 650000 mW" in record["reasons"]
 
 
+PLATEAU = {"temperature": "plateau", "band_c": 5}
+LIGHT = "backward_fcproj_bias_reduce"
+
+
+def test_a_light_load_that_cools_the_board_is_not_disturbed_and_its_temperature_is_recorded(lab):
+    made = lab()
+    _, heavy = made.measure("auto,auto", target="forward_fc_gemm", **PLATEAU)
+    plateau_c = heavy["windows"][-1]["temp_c"][1]
+    for _ in range(2):
+        _, record = made.measure("auto,auto", target=LIGHT, windows=3, max_windows=3, **PLATEAU)
+        assert (record["verdict"], record["reasons"]) == ("ok", [])
+        celsius = [window["temp_c"] for window in record["windows"]]
+        assert plateau_c - celsius[0][0] <= 5 < plateau_c - celsius[-1][1], "from the plateau down to its own"
+        assert record["run"]["spent_s"]["conditioning"] < 30
+    assert record["run"]["order"] == 3, "none was measured twice"
+
+
+@pytest.mark.parametrize("where", ["light load", "heavy load"])
+def test_heat_from_elsewhere_still_disturbs(lab, where):
+    made = lab()
+    _, record = made.measure("auto,auto", target="forward_fc_gemm", **PLATEAU)
+    assert record["verdict"] == "ok"
+    made.boards.set(forced_c=record["windows"][-1]["temp_c"][1] + 8)
+    target = LIGHT if where == "light load" else "forward_fc_gemm"
+    _, record = made.measure("auto,auto", target=target, **PLATEAU)
+    assert record["verdict"] == "disturbed"
+    assert any("heat from elsewhere, or a fan that has failed" in reason for reason in record["reasons"])
+
+
+def test_a_board_that_cannot_reach_its_plateau_disturbs(lab):
+    made = lab()
+    made.measure("auto,auto", target="forward_fc_gemm", **PLATEAU)
+    made.boards.set(forced_c=30)
+    _, record = made.measure("auto,auto", target="forward_fc_gemm", **PLATEAU)
+    assert record["verdict"] == "disturbed" and "started at 30 C, more than 5 C from" in record["reasons"][0]
+
+
 def test_noise_that_stays_wide_is_unstable_after_more_windows(lab):
     _, record = lab(jitter_ms=0, read_ms=20).measure(windows=2, max_windows=4, energy_ci_percent=1e-9)
     assert record["verdict"] == "unstable" and "95 % interval of the energy" in record["reasons"][-1]

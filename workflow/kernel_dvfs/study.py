@@ -46,7 +46,10 @@ _DEFAULT_WORK = {
 }
 _PROTOCOL = ("window_s", "windows", "seed")
 # beside it on a real GPU
-_REAL_PROTOCOL = ("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent")
+_REAL_PROTOCOL = (
+    *("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent"),
+    "gemm_algorithm",
+)
 _WARMUP_S = {"simulated": 25, "nvml": 2}
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)

@@ -100,13 +100,14 @@ _REAL_DEVICE = {
 # where a load has them: a pass has no shape, a point at auto no range
 _OPTIONAL = {
     "device": {"cuda_runtime": _COUNT, "cublaslt": _COUNT},
-    "kernel": {"shape": _TEXT, "dtype": _TEXT, "instance": _TEXT, "working_set_bytes": _COUNT},
+    "kernel": {"shape": _TEXT, "dtype": _TEXT, "instance": _TEXT, "working_set_bytes": _COUNT, "by_graph": _FLAG},
     "request": {"lock": _LOCK, "core_range_mhz": _RANGE, "mem_range_mhz": _RANGE},
 }
 _REAL_RUN = {
     **dict.fromkeys(("run_id", "started_utc", "host", "boot_id", "config_sha256"), _TEXT),
     "block": _COUNT,
     "order": _SOME,
+    "spent_s": dict.fromkeys(("windows", "warm_up", "conditioning", "choosing", "preparing", "other"), _NOT_NEGATIVE),
 }
 _POINT_RECORD = {
     "schema": _TEXT,

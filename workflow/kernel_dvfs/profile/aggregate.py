@@ -3,6 +3,7 @@
 import math
 from functools import partial
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, label
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench, repeats
@@ -15,12 +16,22 @@ def from_records(setup, folder: str, pairs: list, auto_repeats: int, output: str
     """The profile of the records under `folder` (kernel/ and pass/). Raises InputError naming a bad record."""
 
     def points(target):
+        ran = {}  # {what a record says that it ran: a file that says so}
         for pair in pairs:
-            paths = (
+            paths = [
                 f"{folder}/{target.study}/{target.name}/{label(pair)}/r{repeat}.json"
                 for repeat in range(repeats(pair, auto_repeats))
-            )
-            yield pair, [record.read_point(path, setup, target, pair) for path in paths]
+            ]
+            records = [record.read_point(path, setup, target, pair) for path in paths]
+            for path, each in zip(paths, records, strict=True):
+                ran.setdefault(each["kernel"].get("instance"), path)
+            if len(ran) > 1:
+                (one, its), (other, others) = list(ran.items())[:2]
+                raise InputError(
+                    f"{target.study}/{target.name}: {its} ran {one}, but {others} ran {other}, and a profile compares "
+                    "clocks, not kernels; delete the records of one of them and run snakemake again"
+                )
+            yield pair, records
 
     _write(setup, points, output, setup.targets)
 

@@ -6,6 +6,7 @@ Knows a guarded board, an energy counter and loads; not where they come from, no
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check, label, supported_core_mhz
 from kernel_dvfs.measurement.counter import EnergyCounter
+from kernel_dvfs.measurement.real.time_account import TimeAccount
 
 # clocks are held to have settled when two slices in a row agree, at the latest after the limit
 _SLICE_S = 0.25
@@ -36,8 +37,9 @@ class RealGpu:
         self._pair = None  # in force; None: unknown
         self._steady = None
         self._samples = None
-        self._start_c = None
-        self.hot_c = None  # the plateau that points start from
+        self._start_c = None  # where the point that is being measured started
+        self.hot_c = None  # the temperature that points start from
+        self.account = TimeAccount(loads.now_s)
         self.settings_made = 0  # how often clocks were changed
 
     # --- the seam -----------------------------------------------------------------------------------------------------
@@ -46,7 +48,12 @@ class RealGpu:
         return self._device
 
     def prepare(self, setup, target):
-        return self._loads.prepare(setup, target)
+        """The load of a target. An algorithm that has yet to be chosen is chosen with nothing locked."""
+        if not self._loads.chooses(setup, target):
+            with self.account.part("preparing"):
+                return self._loads.prepare(setup, target)
+        with self.locked(BASELINE, ("choose",)), self.account.part("choosing"):
+            return self._loads.prepare(setup, target)
 
     def copy(self) -> "RealGpu":
         """The same board: there is only one."""
@@ -67,7 +74,11 @@ class RealGpu:
 
     def warm_up(self, load, seconds: float) -> None:
         """Run `load` for a while at the clocks in force, and on until the clocks have settled."""
-        self._steady = load.start()
+        self._start(load)
+        with self.account.part("warm_up"):
+            self._settle(load, seconds)
+
+    def _settle(self, load, seconds: float) -> None:
         self._run(seconds)
         slice_s = max(_SLICE_S, _LEAST_RUNS * load.run_s)
         before, limit_s = None, self._loads.now_s() + max(_SETTLE_LIMIT_S, 4 * slice_s)
@@ -81,18 +92,25 @@ class RealGpu:
             before = now
 
     def condition(self, load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
-        """Run `load` at the clocks in force until the temperature moves at most `band_c` in `step_s`."""
-        self._steady = load.start()
-        end_s = self._loads.now_s() + limit_s
-        while self._loads.now_s() < end_s:
-            before_c = self._board.temperature_c()
-            self._run(step_s)
-            if abs(self._board.temperature_c() - before_c) <= band_c:
+        """Run `load` at the clocks in force until the temperature has moved at most `band_c` in the last `step_s`."""
+        self._start(load)
+        begin_s = self._loads.now_s()
+        seen = [(begin_s, self._board.temperature_c())]
+        while self._loads.now_s() < begin_s + limit_s:
+            self._run(_HEAT_STEP_S)
+            now_s = self._loads.now_s()
+            seen = [each for each in seen if each[0] >= now_s - step_s] + [(now_s, self._board.temperature_c())]
+            celsius = [each[1] for each in seen]
+            if now_s - begin_s >= step_s and max(celsius) - min(celsius) <= band_c:
                 break
         self.stop()
         self.hot_c = self._board.temperature_c()
 
     def window(self, load, seconds: float, key, number: int) -> dict:
+        with self.account.part("windows"):
+            return self._window(load, seconds)
+
+    def _window(self, load, seconds: float) -> dict:
         board = self._board
         self._samples = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
         before_c, before = board.temperature_c(), board.throttled()
@@ -100,8 +118,6 @@ class RealGpu:
             # forget what ran before, so that there is room for all batches of the window; long ones need none
             self._steady.run_for(0)
         self._feed()
-        if number == 0:
-            self._start_c = before_c
         self._sample()
         span = self._counter.window(max(seconds, _LEAST_RUNS * load.run_s))
         self._sample()
@@ -131,15 +147,32 @@ class RealGpu:
         foreign = max((window["processes"] for window in windows), default=0)
         if foreign:
             found.append(f"{foreign} other process(es) computed on the GPU")
-        band_c = self._settings["band_c"]
-        if self.hot_c is not None and windows and abs(self._start_c - self.hot_c) > band_c:
-            found.append(f"started at {self._start_c} C, more than {band_c:g} C from {self.hot_c} C")
+        found += self._heat(windows)
         limit_mw = self._board.power_limit_mw()
         if limit_mw != self._device["power_limit_mw"]:
             found.append(f"the power limit changed from {self._device['power_limit_mw']} to {limit_mw} mW")
         return found
 
     # --- temperature --------------------------------------------------------------------------------------------------
+
+    def _heat(self, windows: list) -> list:
+        """Temperatures that are not the load's own doing, in words.
+
+        A point has to start in the band. From there a light load falls to its own equilibrium, which is no
+        disturbance; but none of ours gets hotter than the plateau, which is that of the heaviest at auto.
+        """
+        if self.hot_c is None:
+            return []
+        found, band_c = [], self._settings["band_c"]
+        if abs(self._start_c - self.hot_c) > band_c:
+            found.append(f"started at {self._start_c} C, more than {band_c:g} C from {self.hot_c} C")
+        hottest_c = max((celsius for window in windows for celsius in window["temp_c"]), default=self.hot_c)
+        if self._settings["temperature"] == "plateau" and hottest_c > self.hot_c + band_c:
+            found.append(
+                f"rose to {hottest_c} C, more than {band_c:g} C above the plateau of {self.hot_c} C: heat from "
+                "elsewhere, or a fan that has failed"
+            )
+        return found
 
     def come_into_band(self, heater, limit_s: float = 300.0) -> None:
         """Start each point from about the same temperature: nothing is done while the board is within the band.
@@ -148,6 +181,11 @@ class RealGpu:
         first call takes the temperature as it is, later ones wait until the board has cooled down to it.
         heater: () -> a load; asked only where it is needed, since it takes memory.
         """
+        with self.account.part("conditioning"):
+            self._come_into_band(heater, limit_s)
+        self._start_c = self._board.temperature_c()
+
+    def _come_into_band(self, heater, limit_s: float) -> None:
         band_c, board = self._settings["band_c"], self._board
         if self.hot_c is None and self._settings["temperature"] == "cool":
             self.hot_c = board.temperature_c()
@@ -158,9 +196,9 @@ class RealGpu:
         end_s = self._loads.now_s() + limit_s
         if board.temperature_c() < self.hot_c - band_c:
             with self.locked(BASELINE, ("condition",)):
-                self._steady = heater().start()
-                # to the middle, so that the next point does not fall out of the band at once
-                while board.temperature_c() < self.hot_c and self._loads.now_s() < end_s:
+                self._start(heater())
+                # not to the middle: the plateau is only ever approached
+                while board.temperature_c() < self.hot_c - band_c / 2 and self._loads.now_s() < end_s:
                     self._run(_HEAT_STEP_S)
                 self.stop()
         while board.temperature_c() > self.hot_c + band_c and self._loads.now_s() < end_s:
@@ -211,6 +249,10 @@ class RealGpu:
         return (None if core == AUTO else [lowest_core, core]), (None if mem == AUTO else [lowest_mem, mem])
 
     # --- while a load runs --------------------------------------------------------------------------------------------
+
+    def _start(self, load) -> None:
+        with self.account.part("preparing"):
+            self._steady = load.start()
 
     def _run(self, seconds: float) -> None:
         # not Steady.run_for, which forgets what ran: the clocks are asked for afterwards

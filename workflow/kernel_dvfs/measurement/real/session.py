@@ -93,6 +93,7 @@ class Session:
             setup.gpu["uuid"], self.device["counter_period_ms"] / 1000, setup.measurement["window_s"]
         )
         key = Key(campaign, setup.workload["name"], f"{target.study}/{target.name}", repeat)
+        self._gpu.account.take()  # since the last point nobody asked for anything
         started_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         point, load = self._measure(setup, target, pair, key)
         if point["verdict"] == "disturbed":
@@ -107,6 +108,7 @@ class Session:
             "config_sha256": setup.digest,
             "block": self._gpu.settings_made,
             "order": self._points,
+            "spent_s": self._gpu.account.take(),
         }
         return point, run, load.about
 
@@ -121,6 +123,9 @@ class Session:
         return {"target": target.name, "repeat": repeat, "points": points}
 
     def _measure(self, setup, target: Target, pair, key) -> tuple:
+        # made ready first, so that the board does not cool down between the heat and the warm-up; not held meanwhile,
+        # since the heater may need its memory
+        self._gpu.prepare(setup, target)
         self._gpu.come_into_band(lambda: self._gpu.prepare(setup, hottest_of(setup)))
         load = self._gpu.prepare(setup, target)
         point = measure(self._gpu, load, pair, setup.measurement, key)
