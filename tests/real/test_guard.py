@@ -180,7 +180,7 @@ control.__exit__(None, None, None)
 def test_a_guard_that_sets_no_clocks_refuses_to(lab):
     made = lab(time="real")
     code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
-    code += f"with Guard({made.boards.uuid!r}, sets_clocks=False) as guard: guard.lock_core(345, 900)"
+    code += f"with Guard({made.boards.uuid!r}, mode='auto-only') as guard: guard.lock_core(345, 900)"
     done = made.python(code)
     assert "its clocks are not ours to set" in done.stderr
     assert made.boards.get("sets") == "0" and not made.lease.exists()
@@ -189,11 +189,28 @@ def test_a_guard_that_sets_no_clocks_refuses_to(lab):
 def test_a_killed_run_that_set_no_clocks_does_not_stop_the_next_one_without_rights(lab):
     made = lab(time="real", deny=1)
     code = "import os\nfrom kernel_dvfs.gpu.nvml.guard import Guard\n"
-    enter = f"Guard({made.boards.uuid!r}, sets_clocks=False).__enter__()"
+    enter = f"Guard({made.boards.uuid!r}, mode='auto-only').__enter__()"
     made.python(f"{code}guard = {enter}; os._exit(9)")
     assert made.lease.exists()
     done = made.python(f"{code}{enter}")
     assert done.returncode == 0 and not done.stderr
+
+
+def test_external_clocks_are_not_reset_over_a_stale_lease_which_stays_for_the_next_who_may(lab):
+    made = lab()
+    kill_owner_and_janitor(made)
+    sets = int(made.boards.get("sets"))
+    done, record = made.measure("900,2201", clocks="external")
+    assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
+    said = [line for line in done.stderr.splitlines() if "was killed and may have left its clocks locked" in line]
+    assert len(said) == 1 and "with clocks: external they are left as they are" in said[0]
+    made.stop()
+    assert int(made.boards.get("sets")) == sets and made.boards.locks == ("345-900", "2201-2201")
+    done, record = made.measure("auto,auto", clocks="auto-only")
+    assert "was killed and could not restore its clocks; reset" in done.stderr
+    assert record["reached"]["mem_mhz"] == 3201
+    made.stop()
+    assert made.restored(0.5)
 
 
 def test_a_gpu_that_rests_is_not_left_locked(lab):

@@ -60,6 +60,26 @@ def test_an_unfit_gpu_is_refused_with_the_remedy(lab, knobs, named):
     made = lab(**knobs)
     made.refused(made.boards.uuid if "counter" not in knobs else "", *named)
     assert untouched(made)
+    if "LockedClocks" not in str(knobs):
+        assert made.boards.get("sets") == "0", "refused before the first clock is set"
+
+
+def test_a_right_that_ends_between_two_controls_is_one_denied_line_with_the_cause_first(lab):
+    made = lab(fail="nvmlDeviceSetGpuLockedClocks:4")
+    made.boards.set(fail="nvmlDeviceResetMemoryLockedClocks:4")
+    made.boards.set(fail="nvmlDeviceResetGpuLockedClocks:4")
+    line = made.refused("no permission", "clocks: auto-only", f"kernel-dvfs reset --uuid {made.boards.uuid}")
+    assert line.startswith("error: nvmlDeviceSetGpuLockedClocks on ")
+    assert line.index("no permission") < line.index("nvmlDeviceResetMemoryLockedClocks")
+    assert made.lease.exists() and made.boards.locks[1] != "none", "it says what it could not undo"
+
+
+def test_where_the_driver_does_not_tell_who_computes_it_is_unknown_not_nobody(lab):
+    made = lab(fail="nvmlDeviceGetComputeRunningProcesses_v3:3", foreign_compute=1)
+    done, record = made.measure()
+    assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
+    assert "does not tell who computes on it" in done.stderr
+    assert [window["processes"] for window in record["windows"]] == [None, None]
 
 
 def test_where_the_driver_lists_no_clocks_auto_can_still_be_planned(lab):

@@ -26,6 +26,7 @@ _INFINITY = float("inf")
 # (what a field must be, in words; the test)
 _TEXT = ("text", lambda value: type(value) is str)
 _COUNT = ("a whole number >= 0", lambda value: type(value) is int and value >= 0)
+_COUNT_OR_NULL = ("a whole number >= 0 or null", lambda value: value is None or _COUNT[1](value))
 _SOME = ("a whole number >= 1", lambda value: type(value) is int and value >= 1)
 _NUMBER = ("a number", _is_number)
 _POSITIVE = ("a positive number", lambda value: _is_number(value) and value > 0)
@@ -78,7 +79,7 @@ _WINDOW = {
     "cap_ns": _COUNT,
     "thermal_delta": _COUNT,
     "reasons": _SHARES,
-    "processes": _COUNT,
+    "processes": _COUNT_OR_NULL,
 }
 _DEVICE = {
     "kind": _TEXT,

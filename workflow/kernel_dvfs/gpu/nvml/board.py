@@ -130,16 +130,17 @@ class Board:
 
     # --- who else -----------------------------------------------------------------------------------------------------
 
-    def compute_processes(self) -> int:
-        """Processes that compute on it. Their number only: in a container, ids are the host's."""
+    def compute_processes(self):
+        """Processes that compute on it; None where the driver does not tell. Their number only: in a container, ids
+        are the host's."""
         return self._processes("Compute")
 
-    def graphics_processes(self) -> int:
+    def graphics_processes(self):
         return self._processes("Graphics")
 
-    def _processes(self, kind: str) -> int:
+    def _processes(self, kind: str):
         for name in (f"Get{kind}RunningProcesses_v3", f"Get{kind}RunningProcesses"):
             found = self._maybe(name)
             if found is not None:
                 return len(found)
-        return 0
+        return None

@@ -20,13 +20,15 @@ _PATIENCE_S = 3.0
 class Guard:
     """with Guard(uuid, after) as guard: guard.board is the GPU, guard.nvml the library, open until the end.
 
-    after: clocks to leave behind instead of none, see restore.leave_as_configured. sets_clocks: False where nothing
-    will be set, so that there is nothing to restore either. say: called with one line for the user.
-    Raises InputError where the GPU is taken; NotRestored on leaving where clocks could not be given back.
+    after: clocks to leave behind instead of none, see restore.leave_as_configured. mode: `lock`; `auto-only`, where
+    nothing will be set, so that there is nothing to restore but what a killed run has left; or `external`, where not
+    even that is touched, for it cannot be told from what the batch system has set. say: called with one line for the
+    user. Raises InputError where the GPU is taken; on leaving, NotRestored where clocks could not be given back,
+    errors.Denied where that comes of the same lack of rights as what ended the context.
     """
 
-    def __init__(self, uuid: str, after: dict | None = None, sets_clocks: bool = True, say=None):
-        self._after, self._sets_clocks = after or {}, sets_clocks
+    def __init__(self, uuid: str, after: dict | None = None, mode: str = "lock", say=None):
+        self._after, self._sets_clocks, self._sweeps = after or {}, mode == "lock", mode != "external"
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._lease = Lease(uuid)
         self._janitor = Janitor(self._lease, self._after)
@@ -48,7 +50,8 @@ class Guard:
             self.board = Board(self.nvml, self._lease.uuid)
             self._sweep()
             # not earlier: until it is swept, a stale lease has to stay what it is
-            self.announce("nothing yet" if self._sets_clocks else NO_CLOCKS)
+            left = self._lease.stale
+            self.announce("nothing yet" if self._sets_clocks else left.requested if left else NO_CLOCKS)
         except BaseException:
             self._leave(restored=self._lease.stale is None)
             raise
@@ -92,8 +95,16 @@ class Guard:
                 leave_as_configured(self.board, self._after)
                 restored = True
         except NotRestored as failed:
+            if isinstance(error, Denied):
+                calls = ", ".join(getattr(each, "call", str(each)) for each in failed.exceptions)
+                raise Denied(
+                    f"{error}; what had been locked by then could not be reset either ({calls}): kernel-dvfs reset "
+                    f"--uuid {self._lease.uuid} does, with that right",
+                    *(error.code, error.call),
+                ) from error
             if error is not None:
-                raise NotRestored(failed.message, [*failed.exceptions, _as_exception(error)]) from error
+                # what went wrong first, then what came of it
+                raise NotRestored(failed.message, [_as_exception(error), *failed.exceptions]) from error
             raise
         finally:
             self._leave(restored)
@@ -105,6 +116,12 @@ class Guard:
             return
         if stale.rebooted:
             self._say(f"GPU {self._lease.uuid}: {stale.owner} left a lease before the last boot; removed")
+        elif not self._sweeps:
+            self._say(
+                f"GPU {self._lease.uuid}: {stale.owner} was killed and may have left its clocks locked; with clocks: "
+                "external they are left as they are (kernel-dvfs reset --stale resets them)"
+            )
+            return  # and the lease stays what it is, for the next one who may
         else:
             reset(self.board)
             self._say(f"GPU {self._lease.uuid}: {stale.owner} was killed and could not restore its clocks; reset")
@@ -116,7 +133,7 @@ class Guard:
         elif self._sets_clocks:
             # not ours to delete: the janitor tries once more with an NVML of its own, and deletes it if that helps
             self._janitor.abandon()
-        if restored:
+        if restored and self._lease.stale is None:
             self._lease.release()
         else:
             self._lease.close()

@@ -36,8 +36,9 @@ _FIELDS = {
 
 Stale = named(
     "Stale",
-    "owner rebooted",
-    "owner: who left it behind, in words; rebooted: since then, so that no lock of clocks can have survived.",
+    "owner rebooted requested",
+    "owner: who left it behind, in words; rebooted: since then, so that no lock of clocks can have survived; "
+    "requested: what it asked of the clocks, in words.",
 )
 
 
@@ -216,9 +217,11 @@ def _stale(text: str):
     try:
         content = parse(text)
     except InputError:
-        return Stale("a run whose lease cannot be read", False)
+        return Stale("a run whose lease cannot be read", False, "unknown clocks")
     if content["requested"] == NO_CLOCKS:
         return None
     return Stale(
-        f"process {content['pid']} of {content['user']} ({content['requested']})", content["boot_id"] != boot_id()
+        f"process {content['pid']} of {content['user']} ({content['requested']})",
+        content["boot_id"] != boot_id(),
+        content["requested"],
     )

@@ -24,7 +24,8 @@ class RealGpu:
     """The GPU of a guard (gpu.nvml.guard), for the length of a session.
 
     about: the setup's `gpu` group; settings: its measurement settings; loads: native_loads or the tests' own;
-    counter: calibrated; own_processes: compute processes that are ours; is_wanted: () -> whether to go on.
+    counter: calibrated; own_processes: compute processes that are ours, None where the driver does not tell;
+    is_wanted: () -> whether to go on.
     """
 
     def __init__(self, guard, about: dict, settings: dict, loads, counter, own_processes: int, is_wanted):
@@ -139,12 +140,12 @@ class RealGpu:
             "cap_ns": min(cap_ns or 0, round(1e9 * (span.end_s - span.start_s))),
             "thermal_delta": thermal or 0,
             "reasons": _shares(seen["reasons"]),
-            "processes": max(0, board.compute_processes() - self._own_processes),
+            "processes": self._foreign_processes(),
         }
 
     def disturbances(self, windows: list) -> list:
         found = []
-        foreign = max((window["processes"] for window in windows), default=0)
+        foreign = max((window["processes"] or 0 for window in windows), default=0)
         if foreign:
             found.append(f"{foreign} other process(es) computed on the GPU")
         found += self._heat(windows)
@@ -152,6 +153,11 @@ class RealGpu:
         if limit_mw != self._device["power_limit_mw"]:
             found.append(f"the power limit changed from {self._device['power_limit_mw']} to {limit_mw} mW")
         return found
+
+    def _foreign_processes(self):
+        """Compute processes that are not ours; None where the driver does not tell."""
+        found = self._board.compute_processes()
+        return None if found is None or self._own_processes is None else max(0, found - self._own_processes)
 
     # --- temperature --------------------------------------------------------------------------------------------------
 

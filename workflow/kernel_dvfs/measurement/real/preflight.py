@@ -21,6 +21,8 @@ def check_board(board, share: bool, say) -> None:
             "it off (nvidia-smi -mig 0)"
         )
     others = board.compute_processes()
+    if others is None:
+        say(f"GPU {board.uuid}: its driver does not tell who computes on it; make sure that nobody else does")
     if others and not share:
         raise InputError(
             f"GPU {board.uuid}: {others} other process(es) compute on it; wait for them, or configure share: true "
@@ -61,7 +63,8 @@ def check_window(uuid: str, period_s: float, window_s: float) -> None:
 def check_permission(guard, clocks: dict) -> None:
     """Set each domain to all it can do, and reset it: the first set is the probe.
 
-    Raises errors.Denied; InputError where this GPU cannot lock a domain that the study wants to.
+    Raises errors.Denied; InputError where this GPU cannot lock a domain that the study wants to. What has been locked
+    by then is the guard's to reset.
     """
     uuid = guard.board.uuid
     every_core = [mhz for cores in clocks["core_mhz"]["listed"].values() for mhz in cores]
@@ -78,7 +81,6 @@ def check_permission(guard, clocks: dict) -> None:
         raise InputError(
             f"GPU {uuid}: core clocks cannot be locked here; measure at auto alone: --config clocks=auto-only"
         ) from None
-    finally:
-        if clocks["mem_mhz"]:
-            guard.reset_mem()
+    if clocks["mem_mhz"]:
+        guard.reset_mem()
     guard.reset_core()

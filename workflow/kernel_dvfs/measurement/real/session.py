@@ -45,7 +45,7 @@ class Session:
         self._setup, self._say, self._is_wanted = setup, say, is_wanted
         settings = setup.measurement
         self.identity = identity(setup)
-        self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"] == "lock", say)
+        self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say)
         self._points = 0
         self._gpu = None
 
@@ -63,13 +63,15 @@ class Session:
         setup, board = self._setup, self._guard.board
         settings = setup.measurement
         preflight.check_board(board, settings["share"], self._say)
+        before = board.compute_processes()
+        loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"])
+        now = board.compute_processes()
+        own = None if before is None or now is None else now - before
+        counter = preflight.check_counter(board, loads.now_s, loads.sleep, settings["window_s"])
+        # last: what refuses before it has changed nothing
         if settings["clocks"] == "lock":
             self._guard.announce("a probe of all clocks")
             preflight.check_permission(self._guard, setup.gpu["clocks"])
-        others = board.compute_processes()
-        loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"])
-        own = board.compute_processes() - others
-        counter = preflight.check_counter(board, loads.now_s, loads.sleep, settings["window_s"])
         self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own, self._is_wanted)
 
     def __exit__(self, kind, error, trace) -> None:
