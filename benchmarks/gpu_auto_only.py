@@ -32,10 +32,9 @@ from kernel_dvfs.config import check
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, write_json, write_text
 from kernel_dvfs.measurement.real import gemm_algorithms
-from kernel_dvfs.measurement.real.loads import HOOK
+from kernel_dvfs.measurement.real.loads import library_sha256
 from kernel_dvfs.measurement.real.time_account import PARTS
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.native.load import library_sha256
 from kernel_dvfs.study import load, plan
 
 # fmt: off
@@ -70,8 +69,7 @@ def main() -> None:
     options = arguments()
     config = load(options.config) | {"gpu": options.gpu, "clocks": "auto-only"}
     check(config, str(WORKFLOW / "schemas" / "config.schema.yaml"))
-    if not os.environ.get(HOOK):
-        library_sha256("cuda")  # refuses, with the remedy, where nothing is built
+    library_sha256()  # refuses, with the remedy, where nothing is built
     study = plan(config)
     setup = read(study.setup)
     output = Path(options.output)
@@ -158,8 +156,7 @@ def resumed(folder: str, setup, algorithms: Path) -> list:
 def identity(setup) -> dict:
     """What two calls must have in common."""
     gpu = {key: setup.gpu[key] for key in ("name", "driver", "power_limit_mw")}
-    library = "simulated" if os.environ.get(HOOK) else library_sha256("cuda")
-    return {"GPU": gpu, "workload": setup.workload, "protocol": setup.measurement, "library": library}
+    return {"GPU": gpu, "workload": setup.workload, "protocol": setup.measurement, "library": library_sha256()}
 
 
 def save(output: Path, name: str, study, setup, results: list, targets: list, algorithms: Path) -> None:

@@ -1,6 +1,8 @@
 """The fake NVML from a test: build it once a session, make boards, turn knobs, read what the boards really did."""
 
 import ctypes
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -20,6 +22,14 @@ def build(folder: Path) -> Path:
     flags += [f"-Wl,-soname,{LIBRARY}", "-Wl,-Bsymbolic"]
     subprocess.run([shutil.which("cc") or "cc", *flags, "-o", str(library), *sources, "-lm", "-lpthread"], check=True)
     return library
+
+
+def build_record(folder: Path, simulation: Path = SOURCES / "simulated_load.py", **made_of) -> Path:
+    """A record of `simulation` as the library of kernels, as a build of the native layer leaves one; its path."""
+    library = {"file": str(simulation), "sha256": hashlib.sha256(simulation.read_bytes()).hexdigest()}
+    path = folder / "simulated_load.json"
+    path.write_text(json.dumps({"status": "built", **made_of, "library": library}))
+    return path
 
 
 class Boards:

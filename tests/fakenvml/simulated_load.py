@@ -1,8 +1,8 @@
 """Kernels for boards of the fake NVML: the simulated GPU's model, at the clocks that the fake board really runs.
 
-Loaded by measurement.real.loads where its hook names this file and NVML says that it is a fake. The board is told
-the power of the load at each of its clocks, and does the rest: limits, heat, energy. Time is the board's, virtual or
-not. FAKE_DEATH=how@seconds kills this process that long after its first kernel has begun.
+Loaded by measurement.real.loads where its hook names a record of this file and NVML says that it is a fake. The board
+is told the power of the load at each of its clocks, and does the rest: limits, heat, energy. Time is the board's,
+virtual or not. FAKE_DEATH=how@seconds kills this process that long after its first kernel has begun.
 """
 
 import ctypes

@@ -3,12 +3,15 @@
 What concerns the build alone is shown on a project of one kernel, which takes seconds; `cuda` is the real thing.
 """
 
+import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 
+import cuda_signatures
 import pytest
 
 from kernel_dvfs.errors import InputError
@@ -181,6 +184,26 @@ def test_the_kernels_compile_for_every_architecture_without_a_warning(cuda_resul
     assert {"-O3", "--use_fast_math", "-std=c++17"} <= set(record["flags"]["cuda"])
     log = (cuda_results / "native" / "cuda.log").read_text(encoding="utf-8")
     assert [line for line in log.splitlines() if "warning" in line.lower()] == []
+
+
+def test_signatures_read_from_the_binding_are_those_of_the_extension(cuda):
+    """What tests hold their stand-ins to (tests/fakenvml/cuda_signatures.py)."""
+    read = cuda_signatures.signatures()
+    built = {
+        f"{kind.__name__}.{name}": getattr(kind, name).__doc__.partition(") ->")[0].partition("(")[2]
+        for kind in vars(cuda).values()
+        if inspect.isclass(kind) and not issubclass(kind, Exception)
+        for name in dir(kind)
+        if (name == "__init__" or not name.startswith("_")) and "(self: " in getattr(kind, name).__doc__
+    }
+    assert built.keys() == {name for name in read if not name.startswith("DeviceArray.")}
+    for name, parameters in built.items():
+        # types hold commas of their own, in brackets
+        parts = re.sub(r"\[[^()]*\]", "", parameters).split(", ")[1:]
+        names = [part.partition(":")[0] for part in parts if part != "*"]
+        optional = [part.partition(":")[0] for part in parts if " = " in part]
+        assert names == list(read[name].parameters), name
+        assert optional == [each.name for each in read[name].parameters.values() if each.default is ...], name
 
 
 def test_the_kernels_load_without_a_driver_and_say_so_in_one_line(cuda):

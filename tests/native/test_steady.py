@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from cuda_signatures import stands_for
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.native import steady
@@ -41,6 +42,7 @@ class Gpu:
         return Probe(gpu, marks)
 
 
+@stands_for("Event")
 class Event:
     def __init__(self, gpu):
         self.gpu = gpu
@@ -55,6 +57,7 @@ class Event:
         return 1e3 * (self.at_s - earlier.at_s)
 
 
+@stands_for("ClockProbe")
 class Probe:
     def __init__(self, gpu, marks):
         self.gpu, self.capacity, self.marks = gpu, marks, 0

@@ -7,10 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+import fake
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HOOK = ROOT / "tests/fakenvml/simulated_load.py"
 # short, and with no way to a plateau: what a test does not ask about
 QUICK = {"window_s": 2, "windows": 2, "max_windows": 2, "warmup_s": 0.1, "temperature": "cool", "band_c": 200}
 QUICK["energy_ci_percent"] = 20
@@ -24,9 +24,10 @@ class Lab:
         self.locks = boards.path.parent / "locks"
         self.locks.mkdir(exist_ok=True)
         folder.mkdir(exist_ok=True)
+        self.kernels = fake.build_record(boards.path.parent)
 
     def environment(self, **more) -> dict:
-        own = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_TEST_LOAD": str(HOOK)}
+        own = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_TEST_LOAD": str(self.kernels)}
         path = os.pathsep.join([*([more.pop("PYTHONPATH")] if "PYTHONPATH" in more else []), str(ROOT / "workflow")])
         return self.boards.environment(**(own | {"PYTHONPATH": path} | more))
 

@@ -1,12 +1,11 @@
-"""Plans of the native layer as loads: what is kept in memory, what makes room, what is refused. CUDA itself is stubbed:
-its plans are tested on a GPU (tests/native)."""
+"""Plans of the native layer as loads: what is kept in memory, what makes room, what is refused. A stand-in for the CUDA
+extension is held to its signatures; its plans are tested on a GPU (tests/native)."""
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
+from cuda_signatures import held, signatures, stands_for
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.setup import Setup
@@ -20,91 +19,122 @@ class OutOfMemory(InputError):
 
 
 class Cuda:
-    """As much of `_cuda` as NativeLoads asks for; an arena holds `room` plans."""
+    """As much of `_cuda` as loads ask for, called as the binding's signatures allow; an arena holds `room` plans.
+
+    arenas: operations of the plans made in each; algorithms: (settings of a product, the algorithm asked for).
+    """
 
     OutOfMemory = OutOfMemory
 
     def __init__(self, room=100, uuid=UUID, cublaslt=130100):
-        self.cublaslt = cublaslt
-        self.room, self.uuid, self.arenas, self.algorithms = room, uuid, [], []
+        self.room, self.uuid, self.cublaslt, self.arenas, self.algorithms = room, uuid, cublaslt, [], []
+        for kind in (self.Device, self.Arena, self.Plan, self.Pass, self.Event, self.ClockProbe):
+            setattr(self, kind.__name__, held(f"{kind.__name__}.__init__", kind))
 
     def Device(self, index):
         assert index == 0
-        info = {"uuid": self.uuid, "runtime": 13000, "cublaslt": self.cublaslt, "sm_count": 132, "threads_per_sm": 2048}
-        return SimpleNamespace(info=lambda: info)
+        return Device(self)
 
     def Arena(self, device):
         self.arenas.append([])
         return self.arenas[-1]
 
+    def Plan(self, arena, op, settings, tensors, zipf_exponent, algorithm="heuristic"):
+        assert zipf_exponent is None and tensors
+        if len(arena) == self.room:
+            raise OutOfMemory("no room")
+        arena.append(op)
+        if op != "gemm":
+            return Plan(op)
+        self.algorithms.append((tuple(settings.items()), algorithm))
+        return Gemm(settings, algorithm)
 
-class Plan:
-    def __init__(self, name):
-        self.name, self.sum = name, 7
+    def Pass(self, groups):
+        assert all(isinstance(plan, Plan) for plans, _ in groups for plan in plans)
+        return Runnable()
 
+    def Event(self, device):
+        return Event()
+
+    def ClockProbe(self, device, marks):
+        return Probe()
+
+
+@stands_for("Device")
+class Device:
+    def __init__(self, cuda):
+        self._cuda = cuda
+
+    def info(self):
+        known = {"uuid": self._cuda.uuid, "runtime": 13000, "cublaslt": self._cuda.cublaslt}
+        return known | {"sm_count": 132, "threads_per_sm": 2048}
+
+
+@stands_for("Event")
+class Event:
+    def record(self):
+        pass
+
+
+@stands_for("ClockProbe")
+class Probe:
+    def mark(self):
+        pass
+
+
+@stands_for("Runnable")
+class Runnable:
     def run(self, n):
         pass
 
     def time(self, n):
-        return 0.5
+        return 0.5 * n
+
+
+@stands_for("Plan")
+class Plan(Runnable):
+    def __init__(self, op):
+        self.op, self.sum = op, 7
 
     def checksum(self):
         return self.sum
 
     def info(self):
-        return {"shape": self.name, "operation": "gelu_forward", "tensor_byte": 12}
+        return {"shape": f"{self.op} of a size", "operation": self.op, "tensor_byte": 12}
 
 
+@stands_for("Plan")
 class Gemm(Plan):
     MARKS = (
         *("algorithm_id", "tile_id", "stages_id", "split_k", "reduction_scheme", "swizzle", "custom_option"),
         *("inner_shape_id", "cluster_shape_id"),
     )
 
-    def __init__(self, name, algorithm):
-        super().__init__(name)
-        self.algorithm = algorithm
+    def __init__(self, settings, algorithm):
+        super().__init__("gemm")
+        self.settings, self.algorithm = settings, algorithm
 
     def info(self):
-        pinned = self.algorithm if isinstance(self.algorithm, bytes) else f"{self.name} {self.algorithm}".encode()
+        pinned = self.algorithm if isinstance(self.algorithm, bytes) else f"{self.settings} {self.algorithm}".encode()
         by = "pinned" if pinned is self.algorithm else self.algorithm
         marks = dict.fromkeys(self.MARKS, 1) | {"algorithm_id": 66}
         return super().info() | marks | {"pinned": pinned, "algorithm_chosen_by": by}
 
 
 @pytest.fixture
-def loads(monkeypatch, setup_of, tmp_path):
-    """`loads(cuda)` are NativeLoads over a stub; the modules of the native layer that it needs are stubs as well."""
+def loads(monkeypatch, tmp_path):
+    """`loads(cuda)` are NativeLoads over a stand-in for the extension; all else of the native layer is itself."""
+    from kernel_dvfs.measurement.real import native_loads
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.chdir(tmp_path)
 
     def make(cuda):
-        def row_plan(cuda, arena, row, model, tensor_parallel, algorithm, zipf_exponent):
-            assert (model, tensor_parallel, zipf_exponent) == ("gpt3-xl", 1, None)
-            if len(arena) == cuda.room:
-                raise OutOfMemory("no room")
-            arena.append(row.id)
-            cuda.algorithms.append((row.id, algorithm))
-            return Gemm(row.id, algorithm) if row.gemm else Plan(row.id)
+        monkeypatch.setattr(native_loads, "load", lambda backend: cuda)
+        monkeypatch.setattr(native_loads, "library_sha256", lambda backend: "0" * 64)
+        return native_loads.NativeLoads(UUID)
 
-        def pass_of(cuda, plans, steps):
-            return Plan("+".join(dict(steps)))
-
-        for name, content in (
-            ("kernel_dvfs.native.plans", {"row_plan": row_plan, "pass_of": pass_of}),
-            ("kernel_dvfs.native.steady", {"Steady": lambda *arguments: SimpleNamespace(by_graph=False)}),
-        ):
-            module = ModuleType(name)
-            module.__dict__.update(content)
-            monkeypatch.setitem(sys.modules, name, module)
-        monkeypatch.setattr("kernel_dvfs.native.load.load", lambda backend: cuda)
-        monkeypatch.delitem(sys.modules, "kernel_dvfs.measurement.real.native_loads", raising=False)
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        monkeypatch.chdir(tmp_path)
-        from kernel_dvfs.measurement.real.native_loads import NativeLoads
-
-        return NativeLoads(UUID)
-
-    yield make
-    sys.modules.pop("kernel_dvfs.measurement.real.native_loads", None)
+    return make
 
 
 def with_algorithm(setup, how):
@@ -127,9 +157,9 @@ def test_a_plan_is_built_once_and_says_what_it_is(loads, setup):
     load = made.prepare(setup, GELU)
     made.prepare(setup, GEMM)
     made.prepare(setup, GELU)
-    assert cuda.arenas == [["forward_gelu", "forward_fc_gemm"]]
+    assert cuda.arenas == [["gelu_forward", "gemm"]]
     load.start()
-    about = {"shape": "forward_gelu", "dtype": "bf16", "instance": "gelu_forward", "working_set_bytes": 12}
+    about = {"shape": "gelu_forward of a size", "dtype": "bf16", "instance": "gelu_forward", "working_set_bytes": 12}
     assert load.about == about | {"by_graph": False}
     assert load.run_s == pytest.approx(0.5e-3)
 
@@ -139,7 +169,7 @@ def test_where_memory_is_short_all_else_goes_first(loads, setup):
     made = loads(cuda)
     made.prepare(setup, GELU)
     made.prepare(setup, GEMM)
-    assert cuda.arenas == [["forward_gelu"], ["forward_fc_gemm"]]
+    assert cuda.arenas == [["gelu_forward"], ["gemm"]]
 
 
 def test_what_does_not_fit_alone_is_refused_with_the_remedy(loads, setup):
@@ -151,7 +181,7 @@ def test_a_pass_is_made_of_its_rows(loads, setup):
     cuda = Cuda()
     made = loads(cuda)
     load = made.prepare(setup, FORWARD)
-    assert set(cuda.arenas[0]) == {name for name, _ in setup.targets["pass"]["forward"]}
+    assert len(cuda.arenas[0]) == len({name for name, _ in setup.targets["pass"]["forward"]})
     assert load.about["instance"].startswith("pass ") and "shape" not in load.about
     assert load.about["instance"] == made.prepare(setup, FORWARD).about["instance"]
 
@@ -182,10 +212,11 @@ def test_an_algorithm_is_timed_once_and_every_later_process_and_target_runs_the_
     assert later.prepare(setup, GEMM).about["instance"] == first
     later.prepare(setup, FORWARD)
     assert not later.chooses(setup, FORWARD)
-    chosen = dict(cuda.algorithms + again.algorithms)
-    assert chosen.pop("forward_fc_gemm") == b"forward_fc_gemm timed", "the bytes that the first process chose"
-    gemms = {name for name, about in setup.targets["kernel"].items() if about["kind"] == "gemm"}
-    assert {chosen[name] for name in chosen if name in gemms} == {"timed"}
+    ((product, how),) = cuda.algorithms
+    assert how == "timed"
+    chosen = dict(again.algorithms)
+    assert chosen.pop(product) == f"{dict(product)} timed".encode(), "the bytes that the first process chose"
+    assert set(chosen.values()) == {"timed"}
     assert json.loads(Path("results/sim-h200-sxm/gemm_algorithms.json").read_text())["cublaslt"].keys() == {"130100"}
 
 
@@ -199,7 +230,7 @@ def test_by_heuristic_nothing_is_chosen_or_kept(loads, setup):
     made, heuristic = loads(cuda), with_algorithm(setup, "heuristic")
     assert not made.chooses(heuristic, GEMM)
     made.prepare(heuristic, GEMM)
-    assert cuda.algorithms == [("forward_fc_gemm", "heuristic")] and not Path("results").exists()
+    assert [how for _, how in cuda.algorithms] == ["heuristic"] and not Path("results").exists()
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"schema": "other"}', '{"schema": "kernel-dvfs/gemm-algorithms/1"}'])
@@ -210,3 +241,11 @@ def test_a_damaged_file_of_algorithms_is_refused_with_the_remedy(loads, setup, d
     path.write_text(damage)
     with pytest.raises(InputError, match=r"gemm_algorithms.json: .*; delete it: algorithms are then chosen anew"):
         made.prepare(setup, GEMM)
+
+
+def test_a_stand_in_is_called_as_the_extension_can_be_or_not_at_all():
+    assert list(signatures()["Pass.run"].parameters) == ["n"] and "Plan.capture" in signatures()
+    with pytest.raises(TypeError, match=r"multiple values|too many|missing|unexpected"):
+        Cuda().Plan([], "gemm", {}, {})  # options are by name
+    with pytest.raises(KeyError, match=r"Plan\.speed"):
+        stands_for("Plan")(type("Wrong", (), {"speed": lambda self: 1}))

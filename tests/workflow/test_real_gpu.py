@@ -38,6 +38,7 @@ def finished_real(fake_library, tmp_path_factory):
     # a copy: it stands for the native library, which a test changes
     shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", directory)
     real = Real(directory, boards)
+    real.build("first sources")
     real.run("all")
     return real
 
@@ -66,9 +67,19 @@ class Real:
         return self.boards.environment(
             KERNEL_DVFS_LOCK_DIR=str(self.locks),
             # as seen from the clone, as the native library is: Snakemake compares names of inputs
-            KERNEL_DVFS_TEST_LOAD="simulated_load.py",
+            KERNEL_DVFS_TEST_LOAD="simulated_load.json",
             **more,
         )
+
+    def build(self, sources: str) -> None:
+        """The record of a build: of these sources, it gave the library that lies there."""
+        import fake
+
+        library = self.directory / "simulated_load.py"
+        path = fake.build_record(self.directory, library, source_sha256=sources)
+        record = json.loads(path.read_text())
+        record["library"]["file"] = library.name  # the folder is copied
+        path.write_text(json.dumps(record))
 
     def run(self, *targets, config=(), environment=None, **more):
         config = (*REAL, *config)
@@ -135,8 +146,21 @@ def test_another_driver_or_other_kernels_measure_anew(real):
     real.boards.set(driver="580.00 (fake NVML)")
     assert real.planned() == {}
     with open(real.directory / "simulated_load.py", "a") as file:
-        file.write("# another build\n")
-    assert real.planned()["measure"] == POINTS
+        file.write("# other kernels\n")
+    real.build("other sources")
+    record = f"{FOLDER}/measurements/kernel/forward_gelu/1500-2201/r0.json"
+    before = (real.directory / record).stat().st_mtime_ns
+    real.run(record)
+    assert (real.directory / record).stat().st_mtime_ns > before
+    assert real.planned()["measure"] == POINTS - 1
+
+
+def test_a_build_that_gives_the_same_bytes_measures_nothing_anew(real):
+    before = {path: path.stat().st_mtime_ns for path in real.directory.glob(f"{FOLDER}/measurements/*/*/*/*.json")}
+    real.build("sources with another remark")
+    real.run("all")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert real.planned() == {}
 
 
 def test_another_gpu_has_its_own_folder_and_the_first_one_s_results_stay(real):

@@ -4,7 +4,7 @@
 
 rule validate:
     input:
-        KERNELS,
+        kernels,
         gpu=STUDY.setup or [],
         schedule=STRICT,
     output:
@@ -24,7 +24,7 @@ rule validate:
 
 rule carry_over:
     input:
-        KERNELS,
+        kernels,
         gpu=lambda wildcards: STUDY.variants[wildcards.variant].setup,
         schedule=STRICT,
     output:

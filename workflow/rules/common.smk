@@ -36,9 +36,7 @@ AUTO_REPEATS = config["auto_repeats"]
 GPUS = int(STUDY.kind != "simulated")
 REPEATS = config["validation_repeats"]
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
-# what a measurement of a real GPU depends on beside its setup: the kernels
-KERNELS = loads.source() if REAL else []
-if KERNELS == loads.NATIVE:
+if REAL and loads.record() == loads.NATIVE:
     config["native"]["cuda"] = "on"
 
 

@@ -37,7 +37,7 @@ else:
             name:
                 f"measure_{pair[0]}_{pair[1]}_r{repeat}"
             input:
-                KERNELS,
+                kernels,
                 gpu=STUDY.setup,
             output:
                 f"{FOLDER}/measurements/{{study}}/{{target}}/{studies.label(pair)}/r{repeat}.json",

@@ -40,3 +40,24 @@ rule build_native:
     shell:
         "python -m kernel_dvfs build --native-dir {params.native_dir:q} --out results/native"
         " --{wildcards.backend} {params.mode}"
+
+
+if REAL:
+
+    # A checkpoint, so that measurements are looked at again after a build and run only if it gave other bytes.
+    checkpoint kernels:
+        input:
+            loads.record(),
+        output:
+            "results/native/kernels.sha256",
+        log:
+            "logs/kernels.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        shell:
+            "python -m kernel_dvfs kernels -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+
+
+def kernels(wildcards):
+    """What a measurement of a real GPU depends on beside its setup: which kernels run."""
+    return checkpoints.kernels.get().output[0] if REAL else []

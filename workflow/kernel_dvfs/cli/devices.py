@@ -125,5 +125,5 @@ def _study(uuid: str, config: str, allowed: bool):
     )
     if parts.get("other sizes"):
         yield "   (data_parallel_batches and tensor_parallel_degrees: [] leave the other sizes out)"
-    if not Path(loads.source()).is_file():
+    if not Path(loads.record()).is_file():
         yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"

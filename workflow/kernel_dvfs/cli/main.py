@@ -24,6 +24,7 @@ COMMANDS = {
     "pipeline-figure": "draw one figure of a pipeline study",
     "records": "find truncated and foreign records, and delete them on request",
     "build": "compile the native layer",
+    "kernels": "write down which kernels a real GPU runs",
     "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
     "serve": "the measuring process of a real GPU",
     "reset": "give a real GPU's clocks back",

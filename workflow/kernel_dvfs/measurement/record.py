@@ -100,7 +100,7 @@ _REAL_DEVICE = {
 }
 # where a load has them: a pass has no shape, a point at auto no range
 _OPTIONAL = {
-    "device": {"cuda_runtime": _COUNT, "cublaslt": _COUNT},
+    "device": {"cuda_runtime": _COUNT, "cublaslt": _COUNT, "library_sha256": _TEXT},
     "kernel": {"shape": _TEXT, "dtype": _TEXT, "instance": _TEXT, "working_set_bytes": _COUNT, "by_graph": _FLAG},
     "request": {"lock": _LOCK, "core_range_mhz": _RANGE, "mem_range_mhz": _RANGE},
 }

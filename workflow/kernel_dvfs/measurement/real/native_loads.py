@@ -7,7 +7,7 @@ import time
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
 from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms, instance, path_of
-from kernel_dvfs.native.load import load
+from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.plans import pass_of, row_plan
 from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.workload.rows import kernel_rows
@@ -25,7 +25,7 @@ class NativeLoads:
     def __init__(self, uuid: str):
         # before CUDA is opened: its index 0 is then the GPU that NVML knows by this UUID
         os.environ["CUDA_VISIBLE_DEVICES"] = uuid
-        self._cuda = load("cuda")
+        self._cuda, self._library_sha256 = load("cuda"), library_sha256("cuda")
         self._device = self._cuda.Device(0)
         self._info = self._device.info()
         if self._info["uuid"] != uuid:
@@ -34,7 +34,8 @@ class NativeLoads:
 
     @property
     def facts(self) -> dict:
-        return {"cuda_runtime": self._info["runtime"], "cublaslt": self._info["cublaslt"]}
+        versions = {"cuda_runtime": self._info["runtime"], "cublaslt": self._info["cublaslt"]}
+        return versions | {"library_sha256": self._library_sha256}
 
     def _forget(self) -> None:
         """Give the device's memory back."""

@@ -6,6 +6,7 @@ import socket
 import time
 
 from kernel_dvfs import __version__
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.noise import Key
@@ -25,12 +26,11 @@ _OF_SESSION = ("clocks", "lock", "after", "share", "temperature", "band_c")
 def identity(setup) -> str:
     """What a session must have in common with a request: another identity needs another session."""
     try:
-        with open(kernels.source(), "rb") as file:
-            source = hashlib.sha256(file.read()).hexdigest()
-    except OSError:
-        source = "none"
+        library = kernels.library_sha256()
+    except InputError:
+        library = "none"  # whoever opens it says so
     settings = {key: setup.measurement[key] for key in _OF_SESSION}
-    text = compact_json([setup.gpu["uuid"], settings, source, __version__])
+    text = compact_json([setup.gpu["uuid"], settings, library, __version__])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
