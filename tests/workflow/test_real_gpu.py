@@ -1,5 +1,6 @@
 """The whole workflow on a real GPU, as far as a fake NVML goes: Snakemake, nvidia-ml-py, a reduced grid."""
 
+import csv
 import json
 import os
 import shutil
@@ -114,6 +115,26 @@ def test_a_study_is_measured_chosen_validated_and_reported_and_the_clocks_come_b
     assert (folder / "figures/fig6_relaxed_waste.pdf").is_file()
 
 
+def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_their_kernels(finished_real):
+    def table(name):
+        with open(finished_real.directory / FOLDER / f"tables/{name}.csv", newline="") as file:
+            return list(csv.DictReader(file))
+
+    locking = table("locking")
+    assert [row["id"] for row in locking] == ["loss_dwte_gemm", "loss_softmax", "forward_attention_residual"]
+    for row in locking:
+        assert row["locked"] == "1980-3201" and row["repeats"] == "3"
+        # on this board a lock at the highest clocks changes nothing
+        assert abs(float(row["energy_change_percent"])) < 1 and row["auto_core_mhz"] == row["locked_core_mhz"]
+    passes = table("passes")
+    assert [(row["pass"], row["chosen_by"]) for row in passes] == [
+        (name, how) for name in ("forward", "backward") for how in ("auto", "pass-global-waste-slack0")
+    ]
+    for row in passes:
+        # under the cap, which acts on the mean over all kernels of a pass, hot ones run faster than alone
+        assert -6 < float(row["time_difference_percent"]) < 0.5 and float(row["sum_energy_j"]) > 0
+
+
 def test_one_clock_pair_follows_the_other_in_one_session_with_auto_first_and_last(finished_real):
     stretches = []
     for record in finished_real.records():
@@ -155,6 +176,19 @@ def test_another_driver_or_other_kernels_measure_anew(real):
     assert real.planned()["measure"] == POINTS - 1
 
 
+def test_clocks_above_the_power_cap_can_be_left_out_of_a_study_and_are_listed(real):
+    shutil.rmtree(real.directory / "results")
+    grid = "grid={core_mhz: [1500, 1650, 1980], mem_mhz: [3201], auto: true}"
+    real.run("all", config=[grid, "skip_capped=true", "auto_repeats=1"])
+    with open(real.directory / FOLDER / "tables/omitted_pairs.csv", newline="") as file:
+        left_out = list(csv.DictReader(file))
+    assert left_out and all("_gemm" in row["target"] and row["core_mhz"] != "1500" for row in left_out)
+    assert all(row["reason"].startswith("the power cap held 1") for row in left_out)
+    chosen = json.loads((real.directory / FOLDER / "schedules/kernel-global-waste-slack0.json").read_text())
+    assert chosen["status"] == "optimal"
+    assert real.planned(config=[grid, "skip_capped=true", "auto_repeats=1"]) == {}
+
+
 def test_a_build_that_gives_the_same_bytes_measures_nothing_anew(real):
     before = {path: path.stat().st_mtime_ns for path in real.directory.glob(f"{FOLDER}/measurements/*/*/*/*.json")}
     real.build("sources with another remark")
@@ -185,7 +219,7 @@ def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(real
     done = real.run("all", config=["clocks=auto-only"])
     assert "need the right to lock clocks (docs/real-gpus.md)" in done.stdout
     folder = real.directory / FOLDER
-    assert {path.stem for path in (folder / "tables").iterdir()} == {"baseline"}
+    assert {path.stem for path in (folder / "tables").iterdir()} == {"baseline", "passes"}
     assert {path.stem for path in (folder / "figures").iterdir()} == {"fig5_kernels"}
     assert len(real.records()) == 2 * TARGETS and real.boards.get("sets") == "0"
 

@@ -5,6 +5,8 @@ TABLE_FORMATS = {
     "baseline": ("csv", "md"),
     "kernel_clocks": ("csv", "md", "tex"),
     "strategies": ("csv", "md", "tex"),
+    "passes": ("csv", "md"),
+    "locking": ("csv", "md"),
     "relaxed": ("csv",),
     "validation": ("csv", "md"),
     "data_parallelism": ("csv", "md"),
@@ -17,6 +19,9 @@ FIGURE_FORMATS = ("pdf", "png")
 
 # of the pipeline study: tables/<name>.csv and .md
 PIPELINE_TABLES = ("no_straggler", "straggler", "emulation", "breakdown", "levels", "switching", "certificate")
+
+# on a real GPU, auto is compared with the highest clocks this often
+LOCKING_REPEATS = 3
 
 # the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"

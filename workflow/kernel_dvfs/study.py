@@ -48,7 +48,7 @@ _PROTOCOL = ("window_s", "windows", "seed")
 # beside it on a real GPU
 _REAL_PROTOCOL = (
     *("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent"),
-    "gemm_algorithm",
+    *("gemm_algorithm", "skip_capped"),
 )
 _WARMUP_S = {"simulated": 25, "nvml": 2}
 # the degrees of the paper's study, where the model allows them
@@ -134,8 +134,8 @@ def notices(study: Study, clocks: str) -> list:
         return []
     if clocks == "auto-only":
         return [
-            f"clocks: auto-only: {study.gpu} is measured at auto: Figure 5 and tables/baseline. Schedules, Tables 1 "
-            "and 2 and the other figures need the right to lock clocks (docs/real-gpus.md)"
+            f"clocks: auto-only: {study.gpu} is measured at auto: Figure 5, tables/baseline and tables/passes. "
+            "Schedules, Tables 1 and 2 and the other figures need the right to lock clocks (docs/real-gpus.md)"
         ]
     return [
         f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "

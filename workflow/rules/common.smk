@@ -12,7 +12,8 @@ from kernel_dvfs import environment, layout, lock
 from kernel_dvfs import study as studies
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO
-from kernel_dvfs.measurement import campaign
+from kernel_dvfs.measurement import campaign, probes
+from kernel_dvfs.measurement import setup as setup_files
 from kernel_dvfs.measurement.real import client, loads
 
 environment.prepare(str(LIBRARY))
@@ -36,6 +37,9 @@ AUTO_REPEATS = config["auto_repeats"]
 GPUS = int(STUDY.kind != "simulated")
 REPEATS = config["validation_repeats"]
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
+# three kernels that are measured at auto and locked at the highest clocks, where that can be done
+LOCKED = probes.three(setup_files.read(STUDY.setup)) if REAL and COMPARED_HERE else []
+PASS_SCHEDULES = [layout.PASS_STRICT] if CHOSEN_HERE and STUDY.passes else []
 if REAL and loads.record() == loads.NATIVE:
     config["native"]["cuda"] = "on"
 
@@ -148,7 +152,8 @@ def others(workload):
 
 def tables():
     """The tables that this study can fill."""
-    names = ["baseline"] if REAL else []
+    names = ["baseline", "passes"] if REAL else []
+    names += ["locking"] if LOCKED else []
     if CHOSEN_HERE:
         names += ["kernel_clocks", "strategies", "relaxed", "claims"]
         names += ["omitted_pairs"] if MEASURED_HERE else []
@@ -165,6 +170,8 @@ def table_inputs(name):
     return {
         "kernel_clocks": [STRICT],
         "strategies": schedules(),
+        "passes": [f"{FOLDER}/schedules/{name}.json" for name in PASS_SCHEDULES],
+        "locking": [f"{FOLDER}/measurements/locked/{name}.json" for name in LOCKED],
         "validation": [STRICT, *validation()],
         "data_parallelism": [
             STRICT,
@@ -193,6 +200,8 @@ def table_options(name):
     return json.dumps(
         {
             "relaxed": {"ties": config["ties"], "weights": config["weights"]},
+            "passes": {"schedules": PASS_SCHEDULES},
+            "locking": {"targets": LOCKED},
             "validation": {"repeats": REPEATS},
             "strategies": {"schedules": STUDY.schedules},
             "data_parallelism": parallelism | {"values": STUDY.batches, "setups": setups("batch")},
@@ -202,7 +211,10 @@ def table_options(name):
                 "values": STUDY.tensor_energies_pj,
                 "default": STUDY.tensor_energy_pj,
             },
-            "omitted_pairs": {"omitted": [[*pair, reason] for pair, reason in STUDY.omitted]},
+            "omitted_pairs": {
+                "omitted": [[*pair, reason] for pair, reason in STUDY.omitted],
+                "skipped": REAL and config["skip_capped"],
+            },
         }.get(name, {})
     )
 

@@ -59,3 +59,25 @@ else:
                 "exec python -S -c 'import kernel_dvfs.__main__' measure --gpu {input.gpu} "
                 "--target {wildcards.study}/{wildcards.target} --clocks {params.clocks} "
                 "--repeat {params.repeat} --log {log} -o {output}"
+
+    # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be
+    rule compare_locked:
+        input:
+            kernels,
+            gpu=STUDY.setup,
+        output:
+            f"{FOLDER}/measurements/locked/{{target}}.json",
+        log:
+            f"logs/{FOLDER}/locked-{{target}}.log",
+        wildcard_constraints:
+            target=r"\w+",
+        conda:
+            "../../envs/pipeline.yaml"
+        resources:
+            gpu=GPUS,
+        params:
+            clocks=",".join(map(str, probes.highest(setup_files.read(STUDY.setup).gpu["clocks"]))) if LOCKED else "",
+            last=layout.LOCKING_REPEATS - 1,
+        shell:
+            "exec python -S -c 'import kernel_dvfs.__main__' compare --gpu {input.gpu} --clocks {params.clocks} "
+            "--target {wildcards.target} --last {params.last} --log {log} -o {output}"

@@ -1,10 +1,13 @@
 """`kernel-dvfs compare`: auto, chosen, chosen, auto for one kernel or all, in fresh campaigns."""
 
+import sys
+
 from kernel_dvfs.cli import quick
 from kernel_dvfs.cli.numbers import whole_number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
+from kernel_dvfs.gpu.clocks import parse as parse_pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import open_bench
 from kernel_dvfs.measurement.setup import read
@@ -12,7 +15,8 @@ from kernel_dvfs.measurement.target import Target, parse
 
 OPTIONS = (
     quick.Option("--gpu", None, "SETUP", "a setup file"),
-    quick.Option("--schedule", None, "S.json", "the chosen clocks"),
+    quick.Option("--schedule", "", "S.json", "the chosen clocks"),
+    quick.Option("--clocks", "", "CORE,MEM", "instead of a schedule: these clocks for every kernel"),
     quick.Option("--target", "", "ID", "one kernel; without it, all"),
     quick.Option("--first", "0", "N", "number of the first repeat"),
     quick.Option("--last", "9", "N", "number of the last repeat"),
@@ -30,7 +34,10 @@ def add_arguments(parser) -> None:
 
 def run(options) -> None:
     setup = read(options.gpu)
-    chosen = _chosen(options.schedule, setup)
+    if bool(options.schedule) == bool(options.clocks):
+        raise InputError("compare: expected --schedule S.json or --clocks CORE,MEM, one of them")
+    every = parse_pair(options.clocks) if options.clocks else None
+    chosen = {} if every else _chosen(options.schedule, setup)
     if options.target:
         targets = [parse(setup, f"kernel/{options.target}")]
     else:
@@ -43,9 +50,23 @@ def run(options) -> None:
     for target in targets:
         bench = open_bench(setup, options.gpu, target)
         # a kernel that the schedule does not know (another bias split) stays at auto
-        pair = chosen.get(target.name, BASELINE)
+        pair = every or chosen.get(target.name, BASELINE)
         comparisons += [bench.compare(pair, repeat) for repeat in repeats]
-    record.write_comparison(options.output, setup, bench.device, options.schedule, comparisons)
+    record.write_comparison(options.output, setup, bench.device, options.schedule or options.clocks, comparisons)
+    if every:
+        for target in targets:
+            print(_difference(target.name, every, comparisons), file=sys.stderr)
+
+
+def _difference(name: str, pair: Pair, comparisons: list) -> str:
+    """What a pair changes against auto, in words."""
+    changes = []
+    for field in ("time_us", "energy_mj"):
+        values = [
+            [point["summary"][field] for point in each["points"]] for each in comparisons if each["target"] == name
+        ]
+        changes.append(100 * (sum(v[1] + v[2] for v in values) / sum(v[0] + v[3] for v in values) - 1))
+    return f"{name} at {label(pair)} against auto: time {changes[0]:+.2f} %, energy {changes[1]:+.2f} %"
 
 
 def _chosen(path: str, setup) -> dict:

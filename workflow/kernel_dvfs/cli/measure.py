@@ -35,8 +35,17 @@ def run(options) -> None:
 def _measure(setup, path: str, options) -> None:
     what = target.parse(setup, options.target)
     repeat = whole_number("--repeat", options.repeat)
+    pair = parse(options.clocks)
+    # only where it is configured: a simulated point has no need of it
+    if setup.measurement.get("skip_capped"):
+        from kernel_dvfs.measurement import skipping
+
+        why = skipping.reason(options.output, setup, what, pair)
+        if why:
+            record.write_skipped(options.output, setup, what, pair, repeat, why)
+            return
     bench = open_bench(setup, path, what)
-    point = bench.point(parse(options.clocks), options.campaign, repeat)
+    point = bench.point(pair, options.campaign, repeat)
     record.write_point(options.output, setup, bench, what, options.campaign, repeat, point)
 
 

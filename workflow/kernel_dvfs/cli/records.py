@@ -28,7 +28,7 @@ def run(options) -> int:
     folder = Path(options.folder).resolve()
     points = sorted(path for study in ("kernel", "pass") for path in folder.glob(f"{study}/*/*/r*.json"))
     comparisons = sorted(
-        [path for name in ("validation", "batch-*", "tp-*") for path in folder.glob(f"{name}/*.json")]
+        [path for name in ("validation", "locked", "batch-*", "tp-*") for path in folder.glob(f"{name}/*.json")]
         + list(folder.parent.glob("variants/*/fresh.json"))
     )
     total = len(points) + len(comparisons)
@@ -50,7 +50,9 @@ def run(options) -> int:
 
 def _check_point(path: Path, setup, folder: Path) -> None:
     study, name, pair = path.parts[-4:-1]
-    record.read_point(str(path), setup, Target(study, name), parse(pair, "-"))
+    what = str(path), setup, Target(study, name), parse(pair, "-")
+    if not record.read_skipped(*what):
+        record.read_point(*what)
 
 
 def _check_comparison(path: Path, setup, folder: Path) -> None:

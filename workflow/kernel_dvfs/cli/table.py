@@ -26,9 +26,11 @@ KINDS = {
     "values": ("a list of positive numbers", lambda value: type(value) is list and all(map(_is_number, value))),
     "default": ("a positive number", _is_number),
     "reoptimised": ("true or false", lambda value: type(value) is bool),
+    "skipped": ("true or false", lambda value: type(value) is bool),
     "ties": ("tied or untied", lambda value: value in ("tied", "untied")),
     "weights": ("null, counts, raw or equal-time", lambda value: value in (None, "counts", "raw", "equal-time")),
     "schedules": ("a list of names", _is_texts),
+    "targets": ("a list of names", _is_texts),
     "setups": ("an object of name: text", lambda value: type(value) is dict and _is_texts(list(value.values()))),
     "omitted": ("a list of [core, memory, reason]", _is_omitted),
 }

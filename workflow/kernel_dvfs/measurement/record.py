@@ -9,6 +9,7 @@ from kernel_dvfs.gpu.clocks import AUTO, Pair, label
 from kernel_dvfs.measurement import consistency
 
 POINT = "kernel-dvfs/point/1"
+SKIPPED = "kernel-dvfs/skipped/1"
 COMPARISON = "kernel-dvfs/comparison/1"
 
 _VERDICTS = ("ok", "throttled", "not_reached", "disturbed", "unstable", "counter")
@@ -118,6 +119,13 @@ _POINT_RECORD = {
     "windows": _FILLED,
     **_POINT_FIELDS,
 }
+_SKIPPED_RECORD = {
+    "schema": _TEXT,
+    "run": {"setup": _TEXT, "repeat": _COUNT},
+    "kernel": {"study": _TEXT, "name": _TEXT},
+    "request": {"core_mhz": _CLOCK, "mem_mhz": _CLOCK},
+    "reason": _TEXT,
+}
 _COMPARISON_RECORD = {
     "schema": _TEXT,
     "run": {"setup": _TEXT, "seed": _COUNT, "schedule": _TEXT},
@@ -143,6 +151,34 @@ def write_point(path: str, setup, bench, target, campaign: str, repeat: int, poi
         **point,
     }
     _write(path, content)
+
+
+def write_skipped(path: str, setup, target, pair: Pair, repeat: int, reason: str) -> None:
+    """Write in the place of a point's record why it was not measured."""
+    content = {
+        "schema": SKIPPED,
+        "run": {"setup": setup.digest, "repeat": repeat},
+        "kernel": {"study": target.study, "name": target.name},
+        "request": {"core_mhz": pair[0], "mem_mhz": pair[1]},
+        "reason": reason,
+    }
+    _write(path, content)
+
+
+def read_skipped(path: str, setup, target, pair: Pair) -> str:
+    """Why the point was not measured; nothing where the file does not say so, and is a point's record, if anything.
+
+    Raises InputError as `read_point` where such a file is damaged or foreign.
+    """
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return ""
+    if type(content) is not dict or content.get("schema") != SKIPPED:
+        return ""
+    content = _read(path, SKIPPED, _SKIPPED_RECORD)
+    _is_of(path, content, setup, target, pair, None)
+    return content["reason"]
 
 
 def write_comparison(path: str, setup, device: dict, schedule: str, comparisons: list) -> None:
@@ -177,6 +213,12 @@ def read_point(path: str, setup, target, pair: Pair, repeat=None) -> dict:
             there = {name: kind for name, kind in fields.items() if name in content[group]}
             _check(path, group, content[group], there)
     _consistent(path, consistency.of_point(content))
+    _is_of(path, content, setup, target, pair, repeat)
+    return content
+
+
+def _is_of(path: str, content: dict, setup, target, pair: Pair, repeat) -> None:
+    """Raise InputError unless a file is of this setup, target, pair and repeat (None: that of its name)."""
     run, kernel, request = content["run"], content["kernel"], content["request"]
     _same(path, "setup", run["setup"], setup.digest)
     _same(path, "target", f"{kernel['study']}/{kernel['name']}", f"{target.study}/{target.name}")
@@ -185,7 +227,6 @@ def read_point(path: str, setup, target, pair: Pair, repeat=None) -> dict:
         repeat = _repeat_of(path)
     if repeat is not None:
         _same(path, "repeat", run["repeat"], repeat)
-    return content
 
 
 def read_comparison(path: str) -> tuple:
@@ -222,7 +263,7 @@ def _read(path: str, schema: str, fields: dict) -> dict:
     if type(content) is not dict or content.get("schema") != schema or content.keys() != fields.keys():
         raise InputError(f"record {path}: not a complete {schema} record; {_REMEDY}")
     _check(path, "", content, fields)
-    if content["device"]["kind"] == "nvml":
+    if "device" in content and content["device"]["kind"] == "nvml":
         _check(path, "device", content["device"], _REAL_DEVICE)
     return content
 

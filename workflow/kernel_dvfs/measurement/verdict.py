@@ -17,6 +17,7 @@ _THROTTLE_BITS = {
     "0x40": "hardware thermal slowdown",
     "0x80": "power brake",
 }
+POWER_CAP_ACTIVE = f"{_THROTTLE_BITS[_POWER_CAP]} active"
 
 
 def is_reached(request, got: float) -> bool:

@@ -22,6 +22,8 @@ def from_records(setup, folder: str, pairs: list, auto_repeats: int, output: str
                 f"{folder}/{target.study}/{target.name}/{label(pair)}/r{repeat}.json"
                 for repeat in range(repeats(pair, auto_repeats))
             ]
+            if setup.measurement.get("skip_capped"):
+                paths = [path for path in paths if not record.read_skipped(path, setup, target, pair)]
             records = [record.read_point(path, setup, target, pair) for path in paths]
             for path, each in zip(paths, records, strict=True):
                 ran.setdefault(each["kernel"].get("instance"), path)
@@ -31,7 +33,8 @@ def from_records(setup, folder: str, pairs: list, auto_repeats: int, output: str
                     f"{target.study}/{target.name}: {its} ran {one}, but {others} ran {other}, and a profile compares "
                     "clocks, not kernels; delete the records of one of them and run snakemake again"
                 )
-            yield pair, records
+            if records:
+                yield pair, records
 
     _write(setup, points, output, setup.targets)
 

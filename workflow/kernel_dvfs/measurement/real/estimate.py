@@ -1,5 +1,7 @@
 """How long a study of a real GPU takes."""
 
+from kernel_dvfs.layout import LOCKING_REPEATS
+
 # measurement settings of a point in a comparison
 COMPARED = {"windows": 1, "max_windows": 1}
 
@@ -13,7 +15,9 @@ def study_s(study, measurement: dict, validation_repeats: int, can_compare: bool
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
     parts = {"sweep": sweep * _point_s(measurement)}
     if can_compare:
-        repeat_s = validation_repeats * _POINTS_COMPARED * _point_s(measurement | COMPARED)
+        compared_s = _POINTS_COMPARED * _point_s(measurement | COMPARED)
+        repeat_s = validation_repeats * compared_s
+        parts["locking"] = 3 * LOCKING_REPEATS * compared_s
         parts["validation"] = len(study.kernels) * repeat_s
         parts["other sizes"] = sum(len(variant.kernels) for variant in study.variants.values()) * repeat_s
     return parts

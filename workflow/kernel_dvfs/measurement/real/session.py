@@ -13,6 +13,7 @@ from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.measurement.point import measure
+from kernel_dvfs.measurement.probes import hottest
 from kernel_dvfs.measurement.real import estimate, preflight
 from kernel_dvfs.measurement.real import loads as kernels
 from kernel_dvfs.measurement.real.gpu import RealGpu
@@ -128,16 +129,8 @@ class Session:
         # made ready first, so that the board does not cool down between the heat and the warm-up; not held meanwhile,
         # since the heater may need its memory
         self._gpu.prepare(setup, target)
-        self._gpu.come_into_band(lambda: self._gpu.prepare(setup, hottest_of(setup)))
+        self._gpu.come_into_band(lambda: self._gpu.prepare(setup, hottest(setup)))
         load = self._gpu.prepare(setup, target)
         point = measure(self._gpu, load, pair, setup.measurement, key)
         load.check()
         return point, load
-
-
-def hottest_of(setup) -> Target:
-    """The kernel that heats the board: the one with the most tensor FLOP, of those the one with the most bytes."""
-    kernels = setup.targets["kernel"]
-    # work: [family, tensor_flop, fp32_flop, sfu_op, byte]
-    name = max(kernels, key=lambda name: (kernels[name]["work"][1], kernels[name]["work"][4]))
-    return Target("kernel", name)

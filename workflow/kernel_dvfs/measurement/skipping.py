@@ -1,0 +1,42 @@
+"""Core clocks that a power cap is known not to deliver: where a lower one of the same kernel and memory clock was held
+back already, a higher one would run the same, and need not be measured.
+
+Never across memory clocks: a lower one may leave power for the core.
+"""
+
+import os
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, Pair, label, parse
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, is_reached
+
+
+def reason(output: str, setup, target, pair: Pair) -> str:
+    """Why the point whose record goes to `output` (<core>-<mem>/r<k>.json) need not be measured; nothing if it must."""
+    if not setup.measurement.get("skip_capped") or target.study != "kernel" or pair[0] == AUTO:
+        return ""
+    folder, name = os.path.dirname(os.path.dirname(os.path.abspath(output))), os.path.basename(output)
+    for other in _lower(folder, pair):
+        try:
+            point = record.read_point(os.path.join(folder, label(other), name), setup, target, other)
+        except InputError:
+            continue  # not measured yet, or skipped itself
+        reached = point["reached"]
+        held = POWER_CAP_ACTIVE in point["reasons"] and not is_reached(other[0], reached["core_mhz"])
+        if point["verdict"] == "throttled" and held and is_reached(other[1], reached["mem_mhz"]):
+            return f"the power cap held {label(other)} at {reached['core_mhz']:g} MHz already"
+    return ""
+
+
+def _lower(folder: str, pair: Pair) -> list:
+    """Pairs that have a folder here, with this memory clock and a lower core clock; the highest first."""
+    found = []
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        try:
+            other = parse(name, "-")
+        except InputError:
+            continue
+        if other[0] != AUTO and other[0] < pair[0] and other[1] == pair[1]:
+            found.append(other)
+    return sorted(found, key=lambda other: -other[0])

@@ -1,0 +1,33 @@
+"""Is auto the same as locked at the highest clocks? On some GPUs any lock changes how power is controlled."""
+
+import pandas as pd
+
+from kernel_dvfs.gpu.clocks import label
+from kernel_dvfs.report import fresh
+
+CAPTION = (
+    "Locked at the highest clocks against auto, auto, locked, locked, auto in turn: change with its 95 % interval over "
+    "repeats, and the core clocks that were reached"
+)
+
+
+def make(results, targets: list) -> pd.DataFrame:
+    """A row a kernel of `targets`; changes in percent, clocks in MHz."""
+    comparisons = results.comparisons(*(f"measurements/locked/{name}.json" for name in targets))
+    changes = fresh.kernel_changes(comparisons)
+    rows = []
+    for name in targets:
+        repeats = [points for target, _, points in comparisons.points if target == name]
+        request = repeats[0][1]["request"]
+        row = {"id": name, "locked": label((request["core_mhz"], request["mem_mhz"]))}
+        for quantity, change in zip(("time", "energy"), changes[name]):
+            row |= {
+                f"{quantity}_change_percent": change.mean,
+                f"{quantity}_low_percent": change.low,
+                f"{quantity}_high_percent": change.high,
+            }
+        reached = [[point["reached"]["core_mhz"] for point in points] for points in repeats]
+        row["auto_core_mhz"] = sum(core[0] + core[3] for core in reached) / (2 * len(reached))
+        row["locked_core_mhz"] = sum(core[1] + core[2] for core in reached) / (2 * len(reached))
+        rows.append(row | {"repeats": len(repeats)})
+    return pd.DataFrame(rows)

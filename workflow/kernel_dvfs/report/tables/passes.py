@@ -1,0 +1,74 @@
+"""Whole passes as they ran beside the sums of their kernels measured alone: what adds up, and what does not.
+
+A power limit acts over more than one kernel: one that is capped alone can run faster between cooler ones.
+"""
+
+import pandas as pd
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, label
+
+CAPTION = (
+    "Passes beside the sums of their kernels, each measured alone at the same clocks: at auto, and at those that are "
+    "best for the whole pass"
+)
+
+
+def make(results, schedules: list) -> pd.DataFrame:
+    """Two rows a pass, one where `schedules` names none; times in ms, energies in J, differences in percent."""
+    steps = results.setup(results.workload["setup"]).targets["pass"]
+    points = _points(results.profile)
+    rows = []
+    for name in steps:
+        auto = (AUTO, AUTO)
+        clocks = {"auto": auto} | {
+            schedule: (chosen["core_mhz"], chosen["mem_mhz"])
+            for schedule in schedules
+            for chosen in [results.schedule(schedule)["targets"][name]]
+        }
+        rows += [
+            {"pass": name, "chosen_by": how} | _beside(points, name, steps[name], at) for how, at in clocks.items()
+        ]
+    return pd.DataFrame(rows)
+
+
+def _points(profile) -> dict:
+    """{(study, target, core, mem): its row}."""
+    return {
+        (row.study, row.target, *(AUTO if pd.isna(clock) else int(clock) for clock in (row.core_mhz, row.mem_mhz))): row
+        for row in profile.itertuples()
+    }
+
+
+def _beside(points: dict, name: str, steps: list, clocks: tuple) -> dict:
+    ran = points["pass", name, *clocks]
+    alone = [(_alone(points, name, kernel, clocks), count) for kernel, count in steps]
+    sum_s = sum(count * row.time_s for row, count in alone)
+    sum_j = sum(count * row.energy_j for row, count in alone)
+    return {
+        "clocks": label(clocks),
+        "time_ms": 1e3 * ran.time_s,
+        "sum_time_ms": 1e3 * sum_s,
+        "time_difference_percent": 100 * (ran.time_s / sum_s - 1),
+        "energy_j": ran.energy_j,
+        "sum_energy_j": sum_j,
+        "energy_difference_percent": 100 * (ran.energy_j / sum_j - 1),
+        "core_mhz": ran.reached_core_mhz,
+        "verdict": ran.verdict,
+    }
+
+
+def _alone(points: dict, name: str, kernel: str, clocks: tuple):
+    """A kernel's row at these clocks. Where `skip_capped` left it out, it runs as at the highest lower core clock."""
+    found = points.get(("kernel", kernel, *clocks))
+    if found is not None:
+        return found
+    core, mem = clocks
+    lower = [
+        key[2]
+        for key in points
+        if key[:2] == ("kernel", kernel) and key[3] == mem and AUTO not in (core, key[2]) and key[2] < core
+    ]
+    if not lower:
+        raise InputError(f"pass {name} at {label(clocks)}: the profile lacks {kernel} there")
+    return points["kernel", kernel, max(lower), mem]
