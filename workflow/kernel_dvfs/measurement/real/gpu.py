@@ -105,7 +105,7 @@ class RealGpu:
             if now_s - begin_s >= step_s and max(celsius) - min(celsius) <= band_c:
                 break
         self.stop()
-        self.hot_c = self._board.temperature_c()
+        self.hot_c = seen[-1][1]  # under the load: a board cools by degrees in the moment that it rests
 
     def window(self, load, seconds: float, key, number: int) -> dict:
         with self.account.part("windows"):
@@ -188,17 +188,17 @@ class RealGpu:
         heater: () -> a load; asked only where it is needed, since it takes memory.
         """
         with self.account.part("conditioning"):
-            self._come_into_band(heater, limit_s)
-        self._start_c = self._board.temperature_c()
+            self._start_c = self._come_into_band(heater, limit_s)
 
-    def _come_into_band(self, heater, limit_s: float) -> None:
+    def _come_into_band(self, heater, limit_s: float) -> float:
+        """The temperature that was come to: under the heater's load, where it was needed."""
         band_c, board = self._settings["band_c"], self._board
         if self.hot_c is None and self._settings["temperature"] == "cool":
             self.hot_c = board.temperature_c()
         if self.hot_c is None:
             with self.locked(BASELINE, ("condition",)):
                 self.condition(heater())
-            return
+            return self.hot_c
         end_s = self._loads.now_s() + limit_s
         if board.temperature_c() < self.hot_c - band_c:
             with self.locked(BASELINE, ("condition",)):
@@ -206,10 +206,13 @@ class RealGpu:
                 # not to the middle: the plateau is only ever approached
                 while board.temperature_c() < self.hot_c - band_c / 2 and self._loads.now_s() < end_s:
                     self._run(_HEAT_STEP_S)
+                heated_c = board.temperature_c()
                 self.stop()
+            return heated_c
         while board.temperature_c() > self.hot_c + band_c and self._loads.now_s() < end_s:
             self._feed()
             self._loads.sleep(_HEAT_STEP_S)
+        return board.temperature_c()
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
