@@ -1,10 +1,10 @@
 """How well the simulated H200 predicts the real one: time, energy and SM clock of every kernel at auto clocks.
 
-The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_clocks_h200.csv. The
+The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_only_h200.csv. The
 spec is calibrated on energy probes, none of which is one of these kernels, and has no parameter of any one kernel.
 
     python benchmarks/gpu_prediction.py                # benchmarks/results/prediction_h200.csv, the figure, the table
-    python benchmarks/gpu_prediction.py --table        # only print the table, from the result file
+    python benchmarks/gpu_prediction.py --table        # only print the tables, from the result files
 """
 
 import argparse
@@ -22,7 +22,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import BASELINE
-from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.gpu.kernel import Work, clock_share
 from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.workload.rows import kernel_rows
 
@@ -38,16 +38,23 @@ HEAD = (
     "predicted, MHz | error, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
 
+FAMILY_HEAD = (
+    "| family | rows | time, % | energy, % | clock, % | before: time, % | energy, % | clock, % |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|"
+)
+
 Errors = namedtuple("Errors", "time energy clock")
 Errors.__doc__ = "Predicted over measured, less 1, in percent: lists of one figure a kernel."
 
 
 def predict(spec: dict, row) -> dict:
-    """{"time_us", "energy_mj", "sm_mhz"} of one launch at auto clocks on the simulated GPU, warm and without noise."""
+    """{"time_us", "energy_mj", "sm_mhz"} of one launch at auto clocks on the simulated GPU, warm and without noise.
+
+    sm_mhz: what is counted on the SMs, as the measured one is; the window has the clock that the driver reports.
+    """
     gpu = SimulatedGpu(spec, seed=0, exact=True)
-    load = gpu.prepare(
-        [(Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte), 1)]
-    )
+    work = Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte)
+    load = gpu.prepare([(work, 1)])
     with gpu.locked(BASELINE, ("prediction",)):
         gpu.condition(load)
         window = gpu.window(load, 2.0, ("prediction",), 0)
@@ -55,11 +62,11 @@ def predict(spec: dict, row) -> dict:
     return {
         "time_us": window["time_us"],
         "energy_mj": power_w * window["time_us"] * 1e-3,
-        "sm_mhz": window["core_mhz"][1],
+        "sm_mhz": window["core_mhz"][1] * clock_share(spec, work),
     }
 
 
-def predictions(measured="auto_clocks_h200.csv") -> list:
+def predictions(measured="auto_only_h200.csv") -> list:
     """The lines of the result table."""
     real = {line["kernel"]: line for line in read(RESULTS / measured)}
     spec = specs.resolve(GPU)
@@ -106,6 +113,19 @@ def table(result="prediction_h200.csv") -> str:
     return "\n".join(text)
 
 
+def comparison(result="prediction_h200.csv", before="prediction_h200_before.csv") -> str:
+    """Mean absolute errors by family as Markdown, those of the spec before its calibration beside them."""
+    tables = [read(RESULTS / name) for name in (result, before)]
+    names = list(dict.fromkeys(line["family"] for line in tables[0]))
+    text = [FAMILY_HEAD]
+    for family in (*names, None):
+        chosen = [[line for line in lines if family in (None, line["family"])] for lines in tables]
+        cells = [f"{mape(values):.1f}" for lines in chosen for values in errors(lines)]
+        label = family or "**all**"
+        text.append(f"| {label} | {len(chosen[0])} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
 def summary(lines) -> str:
     said = []
     for name, values in errors(lines)._asdict().items():
@@ -123,6 +143,18 @@ def families(lines) -> str:
         means = ", ".join(f"{name} {statistics.fmean(values):+.1f} %" for name, values in off._asdict().items())
         text.append(f"  {family:15} {means}")
     return "\n".join(text)
+
+
+def _breaks(limits):
+    """Powers of ten on a long axis, hundreds on a short one."""
+    low, high = limits
+    if high < 3 * low:
+        return [mhz for mhz in range(0, int(high) + 1, 200) if mhz >= low]
+    return [10**power for power in range(-1, 5) if low <= 10**power <= high]
+
+
+def _labels(breaks):
+    return [f"{value:g}" for value in breaks]
 
 
 def draw(lines, path) -> None:
@@ -149,8 +181,8 @@ def draw(lines, path) -> None:
         + p9.geom_abline(slope=1, intercept=0, color="#888888")
         + p9.geom_point(size=2)
         + p9.facet_wrap("quantity", scales="free")
-        + p9.scale_x_log10()
-        + p9.scale_y_log10()
+        + p9.scale_x_log10(breaks=_breaks, labels=_labels)
+        + p9.scale_y_log10(breaks=_breaks, labels=_labels)
         + p9.labs(x="measured on an H200 at auto clocks", y="predicted by the simulated H200", color="")
         + p9.theme_bw()
         + p9.theme(figure_size=(10, 3.6))
@@ -165,7 +197,7 @@ def main():
     parser.add_argument("--figure", default=str(FIGURE), help="path of the PNG; '' for none")
     options = parser.parse_args()
     if options.table:
-        print(table())
+        print(comparison(), table(), sep="\n\n")
         return
     lines = predictions()
     text = io.StringIO()

@@ -18,7 +18,7 @@ def read(name):
         return list(csv.DictReader(file))
 
 
-def table(kernels="gpu_kernels_h200.csv", clocks="auto_clocks_h200.csv") -> str:
+def table(kernels="gpu_kernels_h200.csv", clocks="auto_only_h200.csv") -> str:
     """Times of one run beside PyTorch; watts and SM MHz of each kernel running alone, from the other."""
     alone = {line["kernel"]: line for line in read(clocks)}
     lines = [HEAD]

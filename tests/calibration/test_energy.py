@@ -5,13 +5,14 @@ import random
 
 import pytest
 
-from kernel_dvfs.calibration import energy
+from kernel_dvfs.calibration import energy, rates
 from kernel_dvfs.calibration.probes import PROBES
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import Kernel
+from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.time import launch_time_s
 
 # the GPU to be found: all that the probes see, other than the spec that the search starts from
 STATIC_W, CLOCK_W_PER_GHZ = 97.0, 11.0
@@ -36,10 +37,16 @@ ENERGY_PJ = {
     "gemm": 0.75,
     "gemm/zero": 0.4,
     "gemm/half": 0.6,
+    "gemm_outer": 0.7,
+    "gemm_outer/zero": 0.35,
+    "gemm_inner": 0.5,
 }
+# SMs count fewer cycles than the clock that the driver reports while tensor cores work
+TENSOR_CLOCK_SHARE = 0.9
+LAUNCH_S = 1.8e-6
 # of the whole GPU: operations or bytes per cycle, at full intensity
 PER_CYCLE = {"fp32": 33_792, "sfu": 2_112, "int32": 16_896, "tensor": 330_000, "gemm": 500_000, "shared": 16_896}
-PER_CYCLE |= {"l2_read": 3_000}
+PER_CYCLE |= {"l2_read": 7_000}
 DRAM_BYTE_PER_S = 4.2e12
 FULL_WARPS = 16
 
@@ -65,7 +72,9 @@ def measured(truth, probe, noise):
     operands = probe.settings.get("operands", "random")
     if probe.load in ("idle", "spin"):
         operands = ""
-    name = probe.load if operands in ("random", "") else f"{probe.load}/{operands}"
+    warps = 0 if probe.load in ("idle", "gemm") else probe.settings.get("warps", 32)
+    label = next((name for name in ("gemm_outer", "gemm_inner") if probe.name.startswith(name)), probe.load)
+    name = label if operands in ("random", "") else f"{label}/{operands}"
     pj = ENERGY_PJ.get(name, 0.0)
     operations = read = write = 0.0
     memory_s = dram_j = 0.0
@@ -90,14 +99,21 @@ def measured(truth, probe, noise):
     byte = read + write
     core_j = 1e-12 * pj * (count or 0.0)
     if probe.load == "gemm" or probe.load.startswith("dram"):
-        core_j += 1e-12 * ENERGY_PJ["l2_read"] * byte
-        dram_j = 1e-12 * (pj if memory_s else ENERGY_PJ["dram_copy"]) * byte
-    kernel = Kernel(run_ghz, memory_s, 0.0, 3, core_j, dram_j)
+        zero = "/zero" if operands == "zero" else ""
+        core_j += 1e-12 * ENERGY_PJ["l2_read" + zero] * byte
+        dram_j = 1e-12 * (pj if memory_s else ENERGY_PJ["dram_copy" + zero]) * byte
+    share = 1.0
+    if probe.load in ("tensor", "gemm"):
+        share = 1 / (probe.duty / TENSOR_CLOCK_SHARE + 1 - probe.duty)
+    if probe.load == "spin":
+        operations = 1e9 * run_ghz * truth["sm_count"]  # one a cycle of each SM
+    kernel = Kernel(run_ghz / share, memory_s, LAUNCH_S, 3, core_j, dram_j)
     temp_c, top_mhz = 55.0, truth["clocks"]["auto_core_mhz"]
     state = settle(truth, [(kernel, 1)], BASELINE, temp_c, top_mhz)
     power_w = state.power_w * math.exp(noise.gauss(0, 0.005))
-    values = (power_w, state.core_mhz, temp_c, state.time_s, operations, read, write)
-    return energy.Point(probe.name, probe.load, operands, probe.duty, *values)
+    clocks = (state.core_mhz, state.core_mhz * share)
+    values = (power_w, *clocks, temp_c, float(state.capped), state.time_s, operations, read, write)
+    return energy.Point(probe.name, probe.load, operands, probe.duty, warps, *values)
 
 
 def points_of(truth, seed=1):
@@ -123,3 +139,41 @@ def test_without_a_spin_nothing_is_concluded(spec, truth):
     points = [point for point in points_of(truth) if point.load != "spin"]
     with pytest.raises(InputError, match="a spin and an L2 read are needed"):
         energy.calibrate(points, spec)
+
+
+def test_rates_clocks_and_the_cap_are_found_again(spec, truth):
+    points = points_of(truth)
+    assert energy.clock_share(points) == pytest.approx(TENSOR_CLOCK_SHARE, rel=1e-6)
+    assert rates.latency_us(points, spec) == pytest.approx(1e6 * LAUNCH_S, rel=1e-3)
+    assert rates.sm_byte_per_clock(points, spec) == pytest.approx(PER_CYCLE["l2_read"] / 132, rel=0.01)
+    peak = spec["rates"]["tensor_bf16_tflop_per_s_per_ghz"] * 1e3
+    assert rates.tensor_efficiency(points, spec) == pytest.approx(PER_CYCLE["gemm"] / peak, rel=0.01)
+    assert rates.cap_w(points, 700) == pytest.approx(truth["governor"]["cap_w"], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["dram_copy_w32", "dram_read_w32", "gemm_inner"])
+def test_with_the_figures_of_a_probe_the_model_takes_as_long_as_the_probe(spec, truth, name):
+    points = points_of(truth)
+    point = rates.probe(points, name)
+    given = rates.figures(points, spec, 700)
+    families = given.pop("families")
+    found = specs.resolve("h200_sxm", given)
+    found["families"]["gemm"] |= families["default"] | families["gemm"]
+    found["families"]["gemm"] |= {"dram_efficiency": rates.dram_efficiency(points, spec, name), "latency_us": 0}
+    work = Work("gemm", point.operations, 0, 0, point.read_byte + point.write_byte)
+    time_s = launch_time_s(parameters(found, work), point.core_mhz / 1000, 1.0)
+    assert time_s == pytest.approx(point.time_s, rel=0.01)
+
+
+def test_a_probe_whose_clock_is_held_by_something_else_tells_no_voltage(spec, truth):
+    points = points_of(truth)
+    odd = rates.probe(points, "gemm_d50")
+    held = [point._replace(sm_mhz=0.9 * point.sm_mhz) if point == odd else point for point in points]
+    assert odd in energy.steady(points)
+    assert energy.steady(held) == [point for point in points if point != odd]
+    assert "gemm_d50" not in energy.calibrate(held, spec).power_error
+
+
+def test_no_cap_is_concluded_from_a_board_that_was_never_near_its_limit(truth):
+    with pytest.raises(InputError, match="none ran at the power limit"):
+        rates.cap_w([point for point in points_of(truth) if point.power_w < 500], 700)

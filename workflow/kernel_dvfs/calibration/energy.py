@@ -5,6 +5,9 @@ P = Ps (1 + l (T - T0)) + k V(f)^2 f + V(f)^2 sum(e_i rate_i) + sum(d_j rate_j),
 (kernel_dvfs.gpu.power) with the probes' known rates. Linear in all but V, so all probes are solved together: those
 below the cap, at one clock, tell the energies; those at the cap, which leaves each another clock, tell the voltage at
 that clock. Where no probe ran, the voltage keeps the shape of the spec. No kernel of the workload takes part.
+
+f is the core clock that the driver reports, which sets the voltage. It is not the clock that is counted on the SMs:
+that is lower while tensor cores work (see calibration.rates).
 """
 
 import copy
@@ -17,9 +20,13 @@ from scipy.optimize import least_squares
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.power import clock_w, relative_voltage, static_w
 
-Point = namedtuple("Point", "probe load operands duty power_w core_mhz temp_c time_s operations read_byte write_byte")
-Point.__doc__ = """One probe: what ran, mean board power (W), SM clock reached (MHz), temperature (C), seconds of one
-run and what one run does."""
+Point = namedtuple(
+    "Point",
+    "probe load operands duty warps power_w core_mhz sm_mhz temp_c capped_share time_s operations read_byte write_byte",
+)
+Point.__doc__ = """One probe: what ran, warps per SM (0: a GEMM or nothing), mean board power (W), core clock as the
+driver reports it and SM clock as counted on the GPU (MHz), temperature (C), share of the time under the power cap,
+seconds of one run and what one run does."""
 
 Calibration = namedtuple("Calibration", "static_w clock_w_per_ghz v_over_v0 energy_pj sd_pj power_error voltage_shown")
 Calibration.__doc__ = """static_w: at the reference temperature, auto memory clock (W); clock_w_per_ghz; v_over_v0: as
@@ -30,9 +37,13 @@ residuals; power_error: {probe: predicted / measured - 1}; voltage_shown: lowest
 _OPERATIONS = ("fp32", "sfu", "int32", "tensor", "gemm")
 _ON_CHIP = ("shared", "l2_read")
 _DRAM = ("dram_read", "dram_write", "dram_copy")
-# how firmly the spec's own figures hold where the probes say nothing: relative sd
-_PRIOR_VOLTAGE, _PRIOR_CLOCK = 0.10, 0.30
+_TENSOR = ("tensor", "gemm")
+# how firmly the spec's own figures hold where the probes say nothing: relative sd of the clock tree, sd of each step of
+# V/V0 (its shape, rather than its height)
+_PRIOR_CLOCK, _PRIOR_STEP = 0.30, 0.05
 _POWER_SD = 0.01  # of a probe, relative: noise of a window and what the form cannot express
+# a counted clock this far below what tensor work alone makes of the reported one is held by something else
+_HELD = 0.02
 
 
 def read_points(path) -> list:
@@ -52,27 +63,58 @@ def read_points(path) -> list:
 
 def _point(line) -> Point:
     number = {
+        "duty": line["duty"],
+        "warps": line["warps"] or 0,
         "power_w": line["power_w"],
-        "core_mhz": line["sm_mhz"],
+        "core_mhz": line["nvml_sm_mhz_median"],
+        "sm_mhz": line["sm_mhz"],
         "temp_c": line["temp_c"],
+        "capped_share": line["throttle_share"] or 0,
         "time_s": float(line["time_us"]) * 1e-6,
         **{name: line[name] for name in ("operations", "read_byte", "write_byte")},
     }
     number = {name: float(value) for name, value in number.items()}
     if not all(np.isfinite(value) and value >= 0 for value in number.values()) or not number["time_s"]:
         raise ValueError(f"probe {line['probe']}: a figure is not a number of at least 0")
-    return Point(line["probe"], line["load"], line["operands"], float(line["duty"]), **number)
+    return Point(line["probe"], line["load"], line["operands"], **number)
 
 
 def energy_name(point) -> str:
-    """What the energy of a probe's load is called: `fp32`, `fp32/zero`."""
-    return point.load if point.operands in ("random", "") else f"{point.load}/{point.operands}"
+    """What the energy of a probe's load is called: `fp32`, `fp32/zero`; a GEMM of few operations a byte, which runs
+    another of cuBLASLt's kernels, goes by the probe's own name."""
+    own = point.probe.removesuffix(f"_{point.operands}") if point.load == "gemm" else point.load
+    load = own if own in ("gemm_outer", "gemm_inner") else point.load
+    return load if point.operands in ("random", "") else f"{load}/{point.operands}"
+
+
+def clock_share(points: list) -> float:
+    """SM clock counted over core clock reported while tensor cores work without a pause: the mean of all such probes;
+    1 where there is none."""
+    shares = [point.sm_mhz / point.core_mhz for point in points if point.load in _TENSOR and point.duty == 1]
+    return float(np.mean(shares)) if shares else 1.0
+
+
+def steady(points: list) -> list:
+    """The points whose voltage is known: all but those whose counted clock is lower than tensor work explains."""
+    share = clock_share(points)
+
+    def explained(point):
+        if point.load not in _TENSOR:
+            return 1.0
+        return 1 / (point.duty / share + 1 - point.duty)
+
+    return [point for point in points if point.sm_mhz >= (1 - _HELD) * explained(point) * point.core_mhz]
+
+
+def _is_standing(point) -> bool:
+    """A board that is awake and does nothing: one warp an SM that looks at the clock (more of them cost energy)."""
+    return point.load == "spin" and point.warps == 1
 
 
 def calibrate(points: list, spec: dict) -> Calibration:
     """Fit the points (see read_points) from the spec of their GPU (gpu.spec.resolve). Raises InputError: too little
     was measured."""
-    used = [point for point in points if point.load != "idle"]
+    used = [point for point in steady(points) if point.load not in ("idle", "spin") or _is_standing(point)]
     names = sorted({energy_name(point) for point in used if point.load != "spin"})
     if not any(point.load == "spin" for point in used) or "l2_read" not in names:
         raise InputError("energy probes: a spin and an L2 read are needed to tell standing from switching power")
@@ -94,7 +136,8 @@ def calibrate(points: list, spec: dict) -> Calibration:
         return np.array([_power_w(new, energy, point) for point in used])
 
     def residual(x):
-        held = (x[: 1 + nodes] / prior - 1)[1:] / np.array([_PRIOR_CLOCK, *[_PRIOR_VOLTAGE] * (nodes - 1)])
+        steps = np.diff(np.array([1.0, *x[2 : 1 + nodes]])) - np.diff(shape / shape[0])
+        held = np.array([(x[1] / prior[1] - 1) / _PRIOR_CLOCK, *(steps / _PRIOR_STEP)])
         return np.concatenate([(predicted(x) / measured - 1) / _POWER_SD, held])
 
     start = np.concatenate([prior, [_start_pj(spec, used, name) for name in names]])
@@ -122,13 +165,17 @@ def _power_w(spec, energy, point) -> float:
     if point.load == "spin":
         return standing
     own, byte = energy[energy_name(point)], point.read_byte + point.write_byte
+
+    def of_operands(load):  # a byte of zeros costs less
+        return energy.get(f"{load}/zero" if point.operands == "zero" else load, energy.get(load, 0.0))
+
     if point.load in _OPERATIONS:
         # a GEMM's compulsory bytes cost what the memory probes say
-        moved_j = byte * (energy["l2_read"] * voltage2 + energy.get("dram_copy", 0.0))
+        moved_j = byte * (of_operands("l2_read") * voltage2 + of_operands("dram_copy"))
         return standing + (own * voltage2 * point.operations + moved_j) / point.time_s
     if point.load in _ON_CHIP:
         return standing + own * voltage2 * byte / point.time_s
-    return standing + (own + energy["l2_read"] * voltage2) * byte / point.time_s
+    return standing + (own + of_operands("l2_read") * voltage2) * byte / point.time_s
 
 
 def _start_pj(spec, points, name) -> float:

@@ -45,7 +45,9 @@ _FAMILY = _group(
         "sm_byte_per_clock": _POSITIVE,
         "overlap": {"type": "number", "minimum": 1, "maximum": 16},
         "latency_us": _NOT_NEGATIVE,
-    }
+    },
+    # energy of a tensor FLOP and of a DRAM byte relative to the GPU's own; instructions beside FP32 and SFU ones
+    {"tensor_energy": _POSITIVE, "dram_energy": _POSITIVE, "instruction_per_byte": _NOT_NEGATIVE},
 )
 _LATENCY = _group({"median_s": _POSITIVE, "p99_s": _POSITIVE})
 
@@ -92,13 +94,15 @@ SCHEMA = _group(
                     "minItems": 2,
                     "items": {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
                 },
-            }
+            },
+            {"tensor_clock_share": {"type": "number", "exclusiveMinimum": 0, "maximum": 1}},
         ),
         "energy_pj": _group(
             dict.fromkeys(
                 ("tensor_bf16_flop", "fp32_flop", "sfu_op", "dram_byte", "stream_byte", "sm_cycle"),
                 _NOT_NEGATIVE,
-            )
+            ),
+            {"instruction": _NOT_NEGATIVE},
         ),
         "tensor_energy_range_pj": {"type": "array", "items": _POSITIVE, "minItems": 2, "maxItems": 2},
         "governor": _group(
@@ -197,7 +201,9 @@ def resolve(name: str, overrides: dict | None = None) -> dict:
     families = _strip(_read(_FAMILIES), _FAMILIES)
     default = families.pop("default")
     own = spec.get("families", {})
-    spec["families"] = {family: default | values | own.get(family, {}) for family, values in families.items()}
+    # a GPU's own figures, also those for all families, before the shared ones
+    shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
+    spec["families"] = {family: values | own.get(family, {}) for family, values in shared.items()}
     spec = _merge(spec, _keys_as_text(overrides or {}))
     for error in Draft202012Validator(SCHEMA).iter_errors(spec):
         where = ".".join(map(str, error.absolute_path)) or "top level"
