@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 LIBRARY = Path(workflow.basedir) / "workflow"
@@ -12,7 +13,7 @@ from kernel_dvfs import environment, layout, lock
 from kernel_dvfs import study as studies
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO
-from kernel_dvfs.measurement import campaign
+from kernel_dvfs.measurement import campaign, request, round_file as rounds
 from kernel_dvfs.measurement.real import client, loads
 
 environment.prepare(str(LIBRARY))
@@ -35,6 +36,11 @@ AUTO_REPEATS = config["auto_repeats"]
 # a simulated GPU has no need to be measured by one job at a time
 GPUS = int(STUDY.kind != "simulated")
 REPEATS = config["validation_repeats"]
+# measured again before it is chosen for good
+REFINED = MEASURED_HERE and CHOSEN_HERE and config["refine"]["rounds"] > 0
+# pairs that every target is measured at whatever comes out; a search asks for its own in rounds
+GRID = PAIRS if config["search"] == "exhaustive" or not CHOSEN_HERE else ""
+IN_ROUNDS = REFINED or (MEASURED_HERE and not GRID)
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
 # what a measurement of a real GPU depends on beside its setup: the kernels
 KERNELS = loads.source() if REAL else []
@@ -71,6 +77,18 @@ def from_outside(pair):
     return f"--gpu-freq={','.join(words)}" if words and CLOCKS == "external" else ""
 
 
+def campaign_of(wildcards, pair=None):
+    """The campaign that a record belongs to, by its clocks and number."""
+    pair = pair or (wildcards.core, wildcards.mem)
+    return campaign.of_repeat(tuple(pair), int(wildcards.repeat), AUTO_REPEATS)
+
+
+def again(pair):
+    """A pattern for the numbers of repeats beyond the sweep's."""
+    swept = "|".join(str(repeat) for repeat in range(campaign.repeats(pair, AUTO_REPEATS)))
+    return rf"(?!(?:{swept})\.)\d+"
+
+
 def records():
     """The records of the sweep, r0..r9 for auto-auto and r0 for every other pair."""
     targets = [f"kernel/{name}" for name in STUDY.kernels] + [f"pass/{name}" for name in STUDY.passes]
@@ -79,6 +97,48 @@ def records():
         for target in targets
         for pair in STUDY.pairs
         for repeat in range(campaign.repeats(pair, AUTO_REPEATS))
+    ]
+
+
+def round_file(number):
+    """The plan of a round."""
+    return f"{FOLDER}/rounds/{number}.json"
+
+
+def round_options():
+    """What the plan of a round depends on beside records, as JSON."""
+    slacks = sorted({0, config["slack_percent"]})
+    keys = ["search", "auto_repeats", "ties", "refine"] + [config["search"]] * (config["search"] in config)
+    return json.dumps({key: config[key] for key in keys} | {"slacks_percent": slacks})
+
+
+def planned(number):
+    """The requests of a round; waits for its plan."""
+    return rounds.read(checkpoints.plan_round.get(round=number).output[0])["requests"]
+
+
+def before(wildcards):
+    """The rounds before one."""
+    return range(1, int(wildcards.round))
+
+
+def all_rounds():
+    """Every round, the last and empty one included; waits for their plans."""
+    number = 1
+    while IN_ROUNDS:
+        yield number
+        if not planned(number):
+            return
+        number += 1
+
+
+def planned_records(numbers):
+    """The records that rounds ask for."""
+    return [
+        f"{FOLDER}/measurements/{request.path(each, repeat)}"
+        for number in numbers
+        for each in planned(number)
+        for repeat in each.repeats
     ]
 
 
@@ -97,6 +157,8 @@ def choice_options(wildcards):
     words = [f"--objective {name}"]
     words += [f"--slack {slack}"] if slack else []
     words += [f"--weights {wildcards.weights.removeprefix('-')}"] if wildcards.weights else []
+    if REFINED and wildcards.scope == "global" and name == "waste":
+        words += [f"--margin-z {config['refine']['margin_z']}"]
     return " ".join(words)
 
 
@@ -240,4 +302,4 @@ def figure_files(name):
     return [f"{FOLDER}/figures/{name}.{form}" for form in layout.FIGURE_FORMATS]
 
 
-RECORDS = records()
+SWEPT = records() if GRID else []

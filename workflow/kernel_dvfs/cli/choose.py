@@ -33,6 +33,13 @@ def add_arguments(parser) -> None:
         default="tied",
         help="one choice for identical launches, or each its own (default: tied)",
     )
+    parser.add_argument(
+        "--margin-z",
+        type=float,
+        metavar="Z",
+        help="global waste: keep the time limit by Z standard errors of the total, among what was measured again "
+        "(default: the optimum of the profile as it stands)",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="S.json")
 
 
@@ -46,6 +53,8 @@ def run(options) -> None:
         )
     if not math.isfinite(slack):
         raise InputError(f"--slack {slack}: expected a number of percent")
+    if options.margin_z is not None and not 0 <= options.margin_z < math.inf:
+        raise InputError(f"--margin-z {options.margin_z}: expected a number >= 0")
     schedule = choose(
         options.profile,
         granularity=options.granularity,
@@ -54,6 +63,7 @@ def run(options) -> None:
         slack_percent=slack,
         weights=options.weights,
         ties=options.ties,
+        margin_z=options.margin_z,
     )
     if schedule["status"] != "optimal":
         raise InputError(

@@ -1,4 +1,4 @@
-"""What a round of measurements asks for, and the form of a function that proposes one.
+"""The form of a function that proposes what a round measures.
 
 A proposer is a pure function of the profile so far: the same profile gives the same requests, so a round's plan is a
 file that Snakemake can make again. Knows neither files nor Snakemake.
@@ -7,26 +7,9 @@ file that Snakemake can make again. Knows neither files nor Snakemake.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kernel_dvfs.gpu.clocks import AUTO, Pair
+from kernel_dvfs.measurement.request import Request
 
-
-class Request(NamedTuple):
-    """Measure one target at one clock pair: one record r<k>.json for each k of `repeats`.
-
-    kind: `kernel` or `pass`. target: its name. core_mhz, mem_mhz: whole MHz or AUTO. repeats: numbers of the repeats,
-    ascending; a sweep's is 0 (0 .. auto_repeats - 1 at auto, auto), measuring again goes on from there.
-    """
-
-    kind: str
-    target: str
-    core_mhz: int | str
-    mem_mhz: int | str
-    repeats: tuple
-
-    @property
-    def pair(self) -> Pair:
-        """The clocks asked for."""
-        return Pair(self.core_mhz, self.mem_mhz)
+__all__ = ["Context", "Proposer", "Request"]
 
 
 class Context(NamedTuple):
@@ -52,18 +35,3 @@ class Context(NamedTuple):
 # pooled, a clock of None = auto), no rows at all before anything is measured. round_number: 1, 2, ...: rounds of this
 # proposer, the present one included. Asking again for repeats that exist is allowed: they are not measured twice.
 Proposer = Callable[[Mapping, Context, int], list]
-
-
-def is_baseline(core_mhz, mem_mhz) -> bool:
-    """Whether a profile's or a request's clocks are the baseline (None and AUTO both mean auto)."""
-    return core_mhz in (None, AUTO) and mem_mhz in (None, AUTO)
-
-
-def to_json(requests: Sequence) -> list:
-    """Requests as they stand in a round's file."""
-    return [{**each._asdict(), "repeats": list(each.repeats)} for each in requests]
-
-
-def from_json(content: Sequence) -> list:
-    """Requests of a round's file."""
-    return [Request(**{**each, "repeats": tuple(each["repeats"])}) for each in content]
