@@ -50,8 +50,8 @@ def noise_of(setup, known: Truth) -> Noise:
     return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], late_sd, windows)
 
 
-def per_measurement(setup, known: Truth, time_sd: float, power_sd: float) -> Noise:
-    """The same relative noise for every kernel, given per measurement instead of per window."""
+def high_noise(setup, known: Truth, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
+    """The same relative noise for every kernel, given per measurement instead of per window; offsets as in the spec."""
     own = noise_of(setup, known)
     factor = np.sqrt(own.windows) * np.ones(known.time_s.shape)
     return own._replace(time_sd=time_sd * factor, power_sd=power_sd * factor)

@@ -20,6 +20,8 @@ from kernel_dvfs.profile.uncertainty import standard_errors
 from kernel_dvfs.rounds.refine import contest, settled
 
 CONFIDENCE = 0.95
+# what many.high_noise is called in tables
+HIGH_NOISE = "time 1 %, power 2 % per measurement"
 
 
 class Procedure(NamedTuple):
@@ -46,6 +48,14 @@ class Outcome(NamedTuple):
     windows: int
     fresh_windows: int
     rounds: int
+
+    def flat(self) -> dict:
+        """As a row of a table."""
+        return {
+            f"{quantity}_{name}_percent": getattr(self, name)[place]
+            for place, quantity in enumerate(("time", "energy"))
+            for name in ("claimed", "fresh", "half", "true")
+        } | {name: getattr(self, name) for name in ("windows", "fresh_windows", "rounds")}
 
 
 class Arena(NamedTuple):
