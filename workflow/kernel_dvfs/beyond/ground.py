@@ -76,7 +76,9 @@ class Ground:
         rows, weight = np.arange(len(choice)), self.space.weight
         base = self.space.baseline
         time, energy = ((weight * table[rows, choice]).sum() for table in (self.true_time_s, self.true_energy_j))
-        base_time, base_energy = ((weight * table[rows, base]).sum() for table in (self.true_time_s, self.true_energy_j))
+        base_time, base_energy = (
+            (weight * table[rows, base]).sum() for table in (self.true_time_s, self.true_energy_j)
+        )
         return float(1 - energy / base_energy), float(time / base_time - 1)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from kernel_dvfs.beyond.ground import Ground
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.search.propose import Options, Proposal, propose
 from kernel_dvfs.search.price import price_of_time
+from kernel_dvfs.search.propose import Options, Proposal, propose
 
 
 def guided(ground: Ground, slack: float, options: Options) -> tuple[np.ndarray, Proposal, int]:
@@ -98,7 +98,7 @@ def _fill(ground: Ground, measured, ways: list, budget: int, baselines: int, rng
 def bayesian(ground: Ground, slack: float, budget: int, baselines: int, seed: int) -> np.ndarray:
     """Plain Bayesian optimisation from scikit-learn: a Gaussian process per kernel, expected improvement.
 
-    Each kernel by itself minimises energy + price x time over its clocks, the price being the one at which the budget of
+    Each kernel by itself minimises energy + price x time over its clocks, the price being that at which the budget of
     time binds among the points measured so far; three pairs at random to begin with. No physics, nothing in common.
     """
     try:

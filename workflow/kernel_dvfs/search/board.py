@@ -110,9 +110,7 @@ def board_of(space: Space, seen: Seen) -> Board:
         end = begin + len(block)
         precision[begin:end, begin:end] = np.linalg.inv(block)
         begin = end
-    return Board(
-        core_node, mem_node, base, mem_labels, voltage, np.concatenate(mean), precision, cap_w, highest
-    )
+    return Board(core_node, mem_node, base, mem_labels, voltage, np.concatenate(mean), precision, cap_w, highest)
 
 
 def _nodes(requested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 Kernels share a prior whose mean and spread are learnt from all of them (empirical Bayes): how far DRAM energy goes with
 DRAM time, say, holds for every kernel of a GPU. Where the work of a kernel is known (FLOP, bytes), the mean follows it.
-The joint Gauss-Newton step eliminates the kernels (Schur complement), so its cost grows with their number, not its cube.
+The joint Gauss-Newton step eliminates the kernels (Schur complement): its cost grows with their number, not its cube.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _START_CANDIDATES = 1024
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """theta: (K, 6). g: constants, g_covariance. mean: (K, 6), precision: (6, 6) of the kernels' prior.
+    """theta: (K, 6). g: constants, g_covariance. weights: (F, 6) of the features of the kernels' work, the first of the
+    constant 1; mean: (K, 6), precision: (6, 6) of the kernels' prior.
 
     scatter: misfit of log time and log power (2,). unfit: (K,) how many times larger a kernel's misfit is than that:
     above 2 the model does not describe it. used: (N,) bool, the points that took part. points: forward.At of each.
@@ -40,6 +41,7 @@ class Fit:
     theta: np.ndarray
     g: np.ndarray
     g_covariance: np.ndarray
+    weights: np.ndarray
     mean: np.ndarray
     precision: np.ndarray
     scatter: np.ndarray
@@ -95,33 +97,36 @@ class _Points:
         return slopes
 
 
-def fit(space: Space, seen: Seen, constants: tuple | None = None, hyper: tuple | None = None) -> Fit:
+def fit(space: Space, seen: Seen, known: Fit | None = None) -> Fit:
     """Fit all that is seen; every target needs a point.
 
-    constants: (g, covariance) of an earlier fit of the same board to keep; hyper: (mean relative to the baseline (6,),
-    precision) of an earlier fit's kernels to keep. For scoring on unseen kernels; a search learns both.
+    known: a fit of other kernels on the same GPU and the same pairs: its constants, its prior of the kernels and its
+    scatter are kept, and only the parameters of the kernels here are fitted (to score predictions of unseen kernels).
     """
-    board = board_of(space, seen)
+    board = board_of(space, seen) if known is None else known.board
     used = _usable(seen, board)
     points = _Points(seen, board, used)
     scale = _scales(space, seen, board)
     features, slopes = _features(space, seen)
-    mean_of, precision = (prior.KERNEL_MEAN, np.diag(prior.KERNEL_SPREAD**-2.0)) if hyper is None else hyper
-    weights = np.concatenate([mean_of[None], slopes])  # (features, 6)
+    if known is None:
+        weights = np.concatenate([prior.KERNEL_MEAN[None], slopes])  # (features, 6)
+        precision, g, scatter = np.diag(prior.KERNEL_SPREAD**-2.0), board.mean, np.full(2, 2.5 * _SCATTER[0])
+    else:
+        weights, precision, g, scatter = known.weights, known.precision, known.g, known.scatter
+    kept = None if known is None else (known.g, known.g_covariance)
     mean = scale + features @ weights
-    g = board.mean if constants is None else constants[0]
-    scatter = np.full(2, 2.5 * _SCATTER[0])
     theta = _start(points, board, g, mean, precision, scatter, len(space.targets))
-    for _ in range(_ROUNDS):
-        theta, g, hessian, g_covariance = _descend(points, board, theta, g, mean, precision, scatter, constants)
+    for _ in range(_ROUNDS if known is None else 2):
+        theta, g, hessian, g_covariance = _descend(points, board, theta, g, mean, precision, scatter, kept)
         own = np.linalg.inv(hessian)
-        told = np.diag(g_covariance) * np.diag(board.precision) if constants is None else np.ones(len(g))
-        scatter, unfit = _scatter(points, theta, g, own, precision, 1 - told.clip(0, 1), board)
-        if hyper is None:
+        told = np.diag(g_covariance) * np.diag(board.precision) if known is None else np.ones(len(g))
+        found, unfit = _scatter(points, theta, g, own, precision, 1 - told.clip(0, 1), board)
+        if known is None:
+            scatter = found
             weights, precision = _learn(theta - scale, features, weights, own, slopes)
             mean = scale + features @ weights
-    covariance = g_covariance if constants is None else constants[1]
-    return Fit(space, seen, board, theta, g, covariance, mean, precision, scatter, unfit, used)
+    covariance = g_covariance if known is None else known.g_covariance
+    return Fit(space, seen, board, theta, g, covariance, weights, mean, precision, scatter, unfit, used)
 
 
 def _usable(seen: Seen, board: Board) -> np.ndarray:
@@ -170,7 +175,8 @@ def _features(space: Space, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
 def _start(points, board, g, mean, precision, scatter, count) -> np.ndarray:
     """(K, 6) the best of many draws from the prior."""
     spread = np.linalg.cholesky(np.linalg.inv(precision))
-    draws = _normals(_START_CANDIDATES) @ spread.T
+    # the same draws each time: a fit is a function of its points
+    draws = np.random.default_rng(0).standard_normal((_START_CANDIDATES, UNKNOWNS)) @ spread.T
     draws[0] = 0
     at = points.at(g)
     theta = mean.copy()
@@ -184,14 +190,6 @@ def _start(points, board, g, mean, precision, scatter, count) -> np.ndarray:
         misfit = ((found - points.log[own]) / (4 * scatter)) ** 2
         theta[kernel] = tried[(misfit.sum((1, 2)) + ((draws @ precision) * draws).sum(1)).argmin()]
     return theta
-
-
-def _normals(count: int) -> np.ndarray:
-    """(count, 6) evenly spread standard normals, the same each time."""
-    from scipy.special import ndtri
-    from scipy.stats import qmc
-
-    return ndtri(qmc.Sobol(UNKNOWNS, scramble=True, rng=np.random.default_rng(0)).random(count).clip(1e-6, 1 - 1e-6))
 
 
 def _bounded(theta: np.ndarray) -> np.ndarray:

@@ -125,9 +125,7 @@ def _seen(profile_rows, context, members, space: Space) -> tuple[Space, Seen]:
     spoilt = set()
     columns = [profile_rows[name] for name in _NEEDED]
     reached = [profile_rows.get(name) or [None] * len(columns[0]) for name in ("reached_core_mhz", "reached_mem_mhz")]
-    for study, name, core, mem, time_s, energy_j, n, verdict, core_got, mem_got in zip(
-        *columns, *reached, strict=True
-    ):
+    for study, name, core, mem, time_s, energy_j, n, verdict, core_got, mem_got in zip(*columns, *reached, strict=True):
         pair = place.get((core, mem))
         if study != "kernel" or name not in owner or pair is None:
             continue

@@ -118,7 +118,9 @@ def _refit(fitted: Fit, points: _Points, g: np.ndarray, rng) -> np.ndarray:
         weighted = j * weight[:, :, None]
         squares = np.einsum("snqi,snqj->snij", weighted, j, optimize=True).reshape(number, len(owner), -1)
         hessian = (owner.T @ squares).reshape(number, count, UNKNOWNS, UNKNOWNS) + precision
-        down = owner.T @ np.einsum("snqi,snq->sni", weighted, r) - tails[..., None] * ((theta - mean) @ fitted.precision)
+        down = owner.T @ np.einsum("snqi,snq->sni", weighted, r) - tails[..., None] * (
+            (theta - mean) @ fitted.precision
+        )
         diagonal = np.einsum("skii->ski", hessian)
         damped = hessian + (damping[..., None] * diagonal)[..., None] * np.eye(UNKNOWNS)
         move = np.linalg.solve(damped, down[..., None])[..., 0].clip(-1.5, 1.5)
@@ -150,9 +152,7 @@ def _under_the_cap(board, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray,
         def of(name, mem=mem):
             return g[:, place[name]][:, mem][:, None, None]
 
-        fine = At(
-            np.log(ghz), of("log_b"), of("log_ps"), g[:, place["log_k"]][:, :, None], log_v[:, None], of("log_s")
-        )
+        fine = At(np.log(ghz), of("log_b"), of("log_ps"), g[:, place["log_k"]][:, :, None], log_v[:, None], of("log_s"))
         fine_time, fine_power = predict(theta[:, :, None], fine)
         keeps = (fine_power <= log_cap).sum(-1).clip(1, _FINE_GHZ - 1)[..., None]
         low, high = (np.take_along_axis(fine_power, keeps - one, -1) for one in (1, 0))

@@ -29,10 +29,13 @@ _LOW_CORE = (0.50, 0.40, 0.56)
 
 @dataclass(frozen=True)
 class Options:
-    """threshold: expected gain, as a share of the baseline's energy, at which the search ends. budget: share of all
-    measurements that it may ask for. probes: of a target before the model is asked (None: two where only the core clock varies or the work is known, else four). draws: of the posterior. batch:
-    share of the targets' number that a round may measure. seed: of the draws. baseline_repeats: measurements of a
-    baseline, all_baseline_repeats: those of an exhaustive search."""
+    """threshold: expected gain, as a share of the baseline's energy, at which the search ends.
+
+    budget: share of all measurements that it may ask for. probes: of a target before the model is asked; None: two
+    where only the core clock varies or the work is known, else four. draws: of the posterior. batch: share of the
+    targets' number that a round may measure. seed: of the draws. baseline_repeats: measurements of a baseline,
+    all_baseline_repeats: those of an exhaustive search.
+    """
 
     threshold: float = 0.001
     budget: float = 0.25
