@@ -20,6 +20,7 @@ include: "workflow/rules/carry_over.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/pipeline.smk"
 include: "workflow/rules/beyond.smk"
+include: "workflow/rules/guided.smk"
 
 
 onstart:

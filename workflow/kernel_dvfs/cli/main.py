@@ -18,6 +18,7 @@ COMMANDS = {
     "figure": "draw one figure of the report",
     "compare-gpus": "put every GPU and workload in a results folder side by side",
     "selection-bias": "is a claimed saving the saving one gets? a simulated GPU studied over and over",
+    "guided-study": "guided search beside other ways to search: what each finds and what it takes",
     "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
     "pipeline-frontier": "a pipeline's whole frontier of time against energy",
     "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",
