@@ -94,7 +94,7 @@ def schedule_names(granularities: list, slack_percent: float, weights: str = "")
     weights: the end of each name, `-equal-time`, or nothing for the default. Raises InputError for a slack that a
     file's name cannot say.
     """
-    slack = f"{slack_percent:.6f}".rstrip("0").rstrip(".")
+    slack = _decimals(slack_percent)
     if float(slack) != slack_percent:
         raise InputError(f"config: slack_percent = {slack_percent!r} is not possible; allowed: at most six decimals")
     slacks = ["0"] if slack == "0" else ["0", slack]
@@ -105,6 +105,15 @@ def schedule_names(granularities: list, slack_percent: float, weights: str = "")
         for scope in ("single", "local", "global")
         for objective in objectives
     ]
+
+
+def relaxed(slack_percent: float) -> str:
+    """The name of the relaxed global schedule, counterpart of layout.STRICT."""
+    return f"kernel-global-waste-slack{_decimals(slack_percent)}"
+
+
+def _decimals(percent: float) -> str:
+    return f"{percent:.6f}".rstrip("0").rstrip(".")
 
 
 def clocks_argument(pairs: list) -> str:

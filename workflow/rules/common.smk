@@ -106,14 +106,16 @@ def round_file(number):
 
 
 def round_options():
-    """What the plan of a round depends on beside records, as JSON."""
+    """What the plan of a round depends on beside records."""
     slacks = sorted({0, config["slack_percent"]})
     keys = ["search", "auto_repeats", "ties", "refine"] + [config["search"]] * (config["search"] in config)
-    return json.dumps({key: config[key] for key in keys} | {"slacks_percent": slacks})
+    return {key: config[key] for key in keys} | {"slacks_percent": slacks, "pairs": PAIRS}
 
 
 def planned(number):
     """The requests of a round; waits for its plan."""
+    if FINISHED:
+        return FINISHED[number - 1]["requests"]
     return rounds.read(checkpoints.plan_round.get(round=number).output[0])["requests"]
 
 
@@ -167,9 +169,22 @@ def variants(*kinds):
     return [name for name, variant in STUDY.variants.items() if variant.study in kinds]
 
 
+def headline():
+    """The schedules that are named in the headline, measured afresh: strict per kernel and per pass, relaxed."""
+    if not (COMPARED_HERE and CHOSEN_HERE):
+        return []
+    relaxed = [studies.relaxed(config["slack_percent"])] if config["slack_percent"] else []
+    return [layout.STRICT] + ([layout.PASS_STRICT] if STUDY.passes else []) + relaxed
+
+
+def fresh(names):
+    """The fresh repeats of schedules."""
+    return [f"{FOLDER}/{path}" for name in names for path in layout.fresh_repeats(name, REPEATS)]
+
+
 def validation():
     """The fresh repeats of the strict schedule."""
-    return [f"{FOLDER}/measurements/validation/repeat-{k}.json" for k in range(REPEATS) if COMPARED_HERE]
+    return fresh(headline()[:1])
 
 
 def carried(kind):
@@ -218,7 +233,7 @@ def tables():
         names += ["omitted_pairs"] if MEASURED_HERE else []
         names += ["tensor_energy"] if STUDY.kind == "simulated" else []
     if COMPARED_HERE:
-        names += ["validation"] if CHOSEN_HERE else []
+        names += ["validation", "headline"] if CHOSEN_HERE else []
         names += ["data_parallelism"] if STUDY.batches else []
         names += ["tensor_parallelism"] if STUDY.degrees else []
     return names
@@ -227,8 +242,12 @@ def tables():
 def table_inputs(name):
     """What a table is made from, beside the profile."""
     return {
-        "kernel_clocks": [STRICT],
-        "strategies": schedules(),
+        "kernel_clocks": [STRICT, *validation()],
+        "strategies": [*schedules(), *fresh(headline())],
+        "headline": [
+            *(f"{FOLDER}/schedules/{each}.json" for each in headline()),
+            *fresh(headline()),
+        ],
         "validation": [STRICT, *validation()],
         "data_parallelism": [
             STRICT,
@@ -258,7 +277,14 @@ def table_options(name):
         {
             "relaxed": {"ties": config["ties"], "weights": config["weights"]},
             "validation": {"repeats": REPEATS},
-            "strategies": {"schedules": STUDY.schedules},
+            "kernel_clocks": {"repeats": REPEATS} if headline() else {},
+            "strategies": {"schedules": STUDY.schedules}
+            | (
+                {"validated": [each for each in headline() if each in STUDY.schedules], "repeats": REPEATS}
+                if headline()
+                else {}
+            ),
+            "headline": {"schedules": headline(), "repeats": REPEATS},
             "data_parallelism": parallelism | {"values": STUDY.batches, "setups": setups("batch")},
             "tensor_parallelism": parallelism | {"values": STUDY.degrees, "setups": setups("tp")},
             "tensor_energy": {
@@ -303,3 +329,8 @@ def figure_files(name):
 
 
 SWEPT = records() if GRID else []
+# Rounds that ended before are taken as they lie there. Planned again, eleven checkpoints in a row would take Snakemake
+# 20 s to find out that nothing is to be done.
+FINISHED = None
+if IN_ROUNDS:
+    FINISHED = rounds.finished(f"{FOLDER}/rounds", Path(STUDY.setup).stem, round_options())

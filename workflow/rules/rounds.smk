@@ -1,7 +1,7 @@
 # What is measured beyond one sweep, in rounds: each round's plan follows from all records so far. An empty plan ends it.
 
 
-if IN_ROUNDS:
+if IN_ROUNDS and not FINISHED:
 
     checkpoint plan_round:
         input:
@@ -19,10 +19,9 @@ if IN_ROUNDS:
             "../../envs/pipeline.yaml"
         params:
             records=f"{FOLDER}/measurements",
-            pairs=PAIRS,
-            options=round_options(),
+            options=json.dumps(round_options()),
         shell:
-            "python -m kernel_dvfs plan-round --gpu {input.gpu} --records {params.records} --pairs {params.pairs} "
+            "python -m kernel_dvfs plan-round --gpu {input.gpu} --records {params.records} "
             "--options {params.options:q} --earlier {input.earlier} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 

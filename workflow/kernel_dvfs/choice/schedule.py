@@ -45,7 +45,7 @@ def profile_columns(profile) -> tuple[dict, dict, str]:
         except (KeyError, ValueError):
             raise InputError(f"{where}: no kernel_dvfs metadata in its schema; is it a profile?") from None
     # lists: to_numpy would import pandas
-    wanted = {*NEEDED, "replicate_group", *metadata.get("settings", ())}
+    wanted = {*NEEDED, "replicate_group", "time_se_s", *metadata.get("settings", ())}
     return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 

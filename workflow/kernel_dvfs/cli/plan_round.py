@@ -3,23 +3,20 @@
 import json
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
 
 
 def add_arguments(parser) -> None:
-    parser.epilog = (
-        "example: kernel-dvfs plan-round --gpu SETUP.json --records measurements --options JSON -o rounds/1.json"
-    )
+    parser.epilog = "example: kernel-dvfs plan-round --gpu SETUP.json --records measurements --options JSON -o 1.json"
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that is measured under")
     parser.add_argument("--records", required=True, metavar="DIR", help="folder with kernel/ and pass/")
-    parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM of the grid, separated by commas")
     parser.add_argument("--earlier", nargs="*", default=[], metavar="N.json", help="plans of the rounds before")
     parser.add_argument(
         "--options",
         required=True,
         metavar="JSON",
-        help="search, auto_repeats, slacks_percent, ties, refine {rounds, repeats, margin_z}",
+        help="search, pairs (CORE-MEM of the grid, separated by commas), auto_repeats, slacks_percent, ties, refine "
+        "{rounds, repeats, margin_z}",
     )
     parser.add_argument("-o", "--output", required=True, metavar="N.json")
 
@@ -31,5 +28,4 @@ def run(options) -> None:
         given = json.loads(options.options)
     except ValueError as error:
         raise InputError(f"--options {options.options}: not JSON ({error})") from None
-    given["pairs"] = [parse(text, "-") for text in options.pairs.split(",")]
     write_next(read(options.gpu), options.records, options.earlier, given, options.output)

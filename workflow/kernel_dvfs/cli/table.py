@@ -29,6 +29,7 @@ KINDS = {
     "ties": ("tied or untied", lambda value: value in ("tied", "untied")),
     "weights": ("null, counts, raw or equal-time", lambda value: value in (None, "counts", "raw", "equal-time")),
     "schedules": ("a list of names", _is_texts),
+    "validated": ("a list of names", _is_texts),
     "setups": ("an object of name: text", lambda value: type(value) is dict and _is_texts(list(value.values()))),
     "omitted": ("a list of [core, memory, reason]", _is_omitted),
 }

@@ -4,8 +4,8 @@ import pandas as pd
 
 CAPTION = (
     "Choosing from noisy measurements, the same studies by each procedure: mean change of time and energy in percent "
-    "of auto as claimed by the data that chose, in fresh repeats and in truth; coverage = share of studies in which the "
-    "fresh repeats' 95 % interval holds the truth; over budget = share whose true time exceeds the limit"
+    "of auto as claimed by the data that chose, in fresh repeats and in truth; coverage = share of studies in which "
+    "the fresh repeats' 95 % interval holds the truth; over budget = share whose true time exceeds the limit"
 )
 
 
