@@ -95,9 +95,8 @@ def print_predictions(table, pairs: list, below_w: float) -> bool:
     """Errors of predictions from four probes, and what choosing on them is worth; whether every target is met."""
     one = ground.of_table(table, "equal-time")
     made = [probes.predict(one, pairs, below_w, seed=seed) for seed in range(SPLITS)]
-    print(
-        f"\nfrom {len(pairs)} probes, five folds, {SPLITS} splits; {made[0].scored.sum()} points; mean absolute error, %"
-    )
+    scored = made[0].scored.sum()
+    print(f"\nfrom {len(pairs)} probes, five folds, {SPLITS} splits; {scored} points; mean absolute error, %")
     print(f"{'':28}{'time':>8}{'power':>8}{'energy':>8}{'worst split':>13}{'target':>8}{'reference':>11}")
     all_met = True
     for (words, core, mem), (target, reference) in PREDICTED.items():
@@ -110,12 +109,9 @@ def print_predictions(table, pairs: list, below_w: float) -> bool:
             f"{words:28}{mean['time']:>8.2f}{mean['power']:>8.2f}{mean['energy']:>8.2f}{worst:>13.2f}{target:>8.1f}"
             f"{reference:>11.2f}  {'met' if worst <= target else 'MISSED'}"
         )
-    print(
-        "\nchoice on predictions (auto as measured), scored on measured rows, equal-time weights; means of the splits"
-    )
-    print(
-        f"{'slack, %':>8}{'saving':>8}{'optimum':>9}{'share, %':>10}{'target':>8}{'over, pp':>10}{'target':>8}{'reference':>16}"
-    )
+    print("\nchoice on predictions (auto as measured), scored on measured rows, equal-time weights; mean of the splits")
+    titles = f"{'slack, %':>8}{'saving':>8}{'optimum':>9}{'share, %':>10}{'target':>8}"
+    print(f"{titles}{'over, pp':>10}{'target':>8}{'reference':>16}")
     for slack, (share, over, reference, late) in DECIDED.items():
         found = [probes.decide(one, each, slack / 100) for each in made]
         mean = {name: np.mean([each[name] for each in found]) for name in found[0]}
