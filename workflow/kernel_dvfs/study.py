@@ -134,8 +134,12 @@ def import_options(gpu: dict) -> str:
     return shlex.join(words)
 
 
-def notices(study: Study, clocks: str) -> list:
-    """What the user should know of a study before it starts. clocks: who sets those of a real GPU."""
+def notices(study: Study, clocks: str, refined: bool = False) -> list:
+    """What the user should know of a study before it starts. clocks: who sets those of a real GPU; refined: `refine`."""
+    if study.kind == "table" and refined:
+        return [
+            "refine: a table cannot be measured again: clocks are chosen from its rows as they stand, no fresh repeats"
+        ]
     if study.kind != "nvml" or clocks == "lock":
         return []
     if clocks == "auto-only":

@@ -55,7 +55,7 @@ def start():
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(1)  # nothing has been started, so no handler of Snakemake's has anything to tidy up
-    for line in studies.notices(STUDY, CLOCKS):
+    for line in studies.notices(STUDY, CLOCKS, config["refine"]["rounds"] > 0):
         print(line, file=sys.stderr, flush=True)
     if REAL:
         # ten random ready jobs at a time (profiles/default) would undo the order of the clock pairs
