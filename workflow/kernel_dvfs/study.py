@@ -135,11 +135,12 @@ def import_options(gpu: dict) -> str:
 
 
 def notices(study: Study, clocks: str, refined: bool = False) -> list:
-    """What the user should know of a study before it starts. clocks: who sets those of a real GPU; refined: `refine`."""
+    """What the user should know of a study before it starts.
+
+    clocks: who sets those of a real GPU. refined: whether `refine` is on.
+    """
     if study.kind == "table" and refined:
-        return [
-            "refine: a table cannot be measured again: clocks are chosen from its rows as they stand, no fresh repeats"
-        ]
+        return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they stand"]
     if study.kind != "nvml" or clocks == "lock":
         return []
     if clocks == "auto-only":
