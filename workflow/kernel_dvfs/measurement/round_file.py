@@ -29,13 +29,13 @@ def read(path: str) -> dict:
     """The content, its requests as Request. Raises InputError naming the file."""
     try:
         content = read_json(path)
-        requests = from_json(content["requests"])
-        if content["schema"] != SCHEMA or not isinstance(content["about"], dict):
+        if content["schema"] != SCHEMA:
             raise ValueError(f"not a {SCHEMA} file")
-        return content | {"requests": requests, "stage": content["stage"], "round": content["round"]}
+        fields = {name: content[name] for name in ("setup", "options", "round", "stage", "about")}
+        return fields | {"requests": from_json(content["requests"])}
     except FileNotFoundError:
         raise InputError(f"round {path}: missing; run snakemake again") from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f"round {path}: truncated or no plan of a round ({error}); {_REMEDY}") from None
 
 
