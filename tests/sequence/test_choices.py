@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from made_up import every_choice, small
+from small_iterations import every_choice, small
 
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.errors import InputError

@@ -29,6 +29,7 @@ COMMANDS = {
     "build": "compile the native layer",
     "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
     "serve": "the measuring process of a real GPU",
+    "apply": "run a command at chosen clocks, and give them back",
     "reset": "give a real GPU's clocks back",
 }
 # what a Python name cannot be; every dash is an underscore

@@ -58,12 +58,12 @@ _FORM = {
     },
 }
 
-Iteration = namedtuple("Iteration", "gpu workload timing pairs first names wanted time_s changes totals")
+Iteration = namedtuple("Iteration", "path gpu workload timing pairs first names wanted time_s changes totals")
 Iteration.__doc__ = """An iteration schedule as read.
 
-gpu, workload: of the profile. timing: a Timing. pairs: [(core, memory)], MHz or "auto" each. first: pair index at the
-begin. names: kernel id of each launch; wanted, time_s: the pair that it is to run at, and what it takes there.
-changes: [(launch, pair index)], ascending. totals: the rest.
+path: of the file. gpu, workload: of the profile. timing: a Timing. pairs: [(core, memory)], MHz or "auto" each.
+first: pair index at the begin. names: kernel id of each launch; wanted, time_s: the pair that it is to run at, and
+what it takes there. changes: [(launch, pair index)], ascending. totals: the rest.
 """
 
 
@@ -134,6 +134,7 @@ def read_iteration(path) -> Iteration:
     switching = content["switching"]
     own = {"gpu", "workload", "switching", "pairs", "first", "kernels", "launches", "changes", "schema"}
     return Iteration(
+        path=str(path),
         gpu=content["gpu"],
         workload=content["workload"],
         timing=Timing(switching["behaviour"], switching["latency_s"], switching["jitter"]),
