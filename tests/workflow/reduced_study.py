@@ -15,6 +15,7 @@ REDUCED = (
     "data_parallel_batches=[40, 20]",
     "tensor_parallel_degrees=[1, 2]",
     "tensor_energy_pj=[1.0]",
+    "selection_bias={seeds: 5}",
     "refine={rounds: 0, repeats: 1, margin_z: 2}",
     "native={cpu: auto, cuda: 'off'}",  # each clone would compile it
 )

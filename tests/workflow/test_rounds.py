@@ -54,7 +54,7 @@ def test_one_deleted_record_of_a_round_is_measured_again_alone(refined):
     path.unlink()
     jobs = planned(refined, config=(*QUICK, ON))
     assert jobs["measure"] == 1 and jobs["pool_records"] == 1 and "plan_round" not in jobs
-    snakemake(refined, "profile", config=(*QUICK, ON))
+    snakemake(refined, "measurements", config=(*QUICK, ON))
     assert path.read_bytes() == whole
 
 
