@@ -3,6 +3,7 @@
 
 rule profile:
     input:
+        rules.measurements.input,
         f"{FOLDER}/profile.parquet",
 
 

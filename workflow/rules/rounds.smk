@@ -27,6 +27,7 @@ if IN_ROUNDS and not FINISHED:
 
 rule measurements:
     input:
-        # records first-class: a deleted one is noticed
+        # records first-class, of every target: a deleted one is noticed, and rounds are asked for although there is a
+        # profile already
         SWEPT,
         lambda wildcards: planned_records(all_rounds()),
