@@ -21,6 +21,7 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/pipeline.smk"
 include: "workflow/rules/beyond.smk"
 include: "workflow/rules/guided.smk"
+include: "workflow/rules/switching.smk"
 
 
 onstart:

@@ -29,6 +29,7 @@ COMMANDS = {
     "build": "compile the native layer",
     "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
     "serve": "the measuring process of a real GPU",
+    "switching-study": "what is left of an iteration's saving where a change of clocks takes time",
     "apply": "run a command at chosen clocks, and give them back",
     "reset": "give a real GPU's clocks back",
 }
