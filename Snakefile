@@ -13,11 +13,15 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/native.smk"
 include: "workflow/rules/measurements.smk"
+include: "workflow/rules/rounds.smk"
 include: "workflow/rules/profile.smk"
 include: "workflow/rules/schedules.smk"
 include: "workflow/rules/carry_over.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/pipeline.smk"
+include: "workflow/rules/beyond.smk"
+include: "workflow/rules/guided.smk"
+include: "workflow/rules/switching.smk"
 
 
 onstart:
@@ -35,8 +39,7 @@ onerror:
 rule all:
     default_target: True
     input:
-        # records first-class: a deleted one is noticed
-        RECORDS,
+        rules.measurements.input,
         rules.native.input,
         rules.profile.input,
         rules.choose.input,

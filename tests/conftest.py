@@ -91,3 +91,17 @@ def binding(tmp_path_factory):
         return folders[version]
 
     return install
+
+
+@pytest.fixture
+def refused(capsys):
+    """`refused(*words)` runs a command that must fail with one line, and returns that line."""
+    from kernel_dvfs.cli.main import main
+
+    def run(*words):
+        assert main([str(word) for word in words]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1
+        return said
+
+    return run

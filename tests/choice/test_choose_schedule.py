@@ -31,6 +31,9 @@ CONTRACT = [
     "lower_bound_energy",
     "waste_j",
     "baseline_waste_j",
+    "margin",
+    "pooled",
+    "apart",
     "targets",
 ]
 

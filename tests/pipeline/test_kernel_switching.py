@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.pipeline.curve import curve_of, options_of
-from kernel_dvfs.pipeline.kernel_switching import cheapest, sequence, switched_kernel_level
+from kernel_dvfs.pipeline.kernel_switching import cheapest, switched_kernel_level
 from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
+from kernel_dvfs.workload.launch_order import launch_order
 
 STAGES, BLOCKING_W = 4, 160.0
 
@@ -30,7 +31,7 @@ def test_no_sequence_of_clocks_is_cheaper(seed):
 
 
 def test_a_layer_is_launched_kernel_by_kernel_and_then_again():
-    assert sequence([("a", 1), ("b", 2), ("c", 2), ("d", 1)]) == ["a", "b", "c", "b", "c", "d"]
+    assert launch_order([("a", 1), ("b", 2), ("c", 2), ("d", 1)]) == ["a", "b", "c", "b", "c", "d"]
 
 
 def test_slower_changes_leave_less_and_never_less_than_one_clock(kernels):
@@ -63,7 +64,7 @@ def test_an_option_counts_its_changes(kernels):
     latency_s = 1e-5
     made = switched_kernel_level(kernels, STAGES, BLOCKING_W, latency_s)
     key = (1, "backward")
-    own, names = made.of(*key), sequence(launches(kernels, STAGES)[key])
+    own, names = made.of(*key), launch_order(launches(kernels, STAGES)[key])
     row_of = {str(tuple(None if mhz != mhz else mhz for mhz in pair)): at for at, pair in enumerate(kernels.pairs)}
     for option in range(len(own.time_s)):
         clocks = made.kernel_clocks[key].at(option)

@@ -10,6 +10,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.request import Request, sweep
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile import aggregate
@@ -47,14 +48,14 @@ def rows(path):
 
 
 def test_records_and_a_sweep_in_one_process_give_the_same_profile(setup, records, tmp_path):
-    aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "a.parquet"))
+    aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, str(tmp_path / "a.parquet"))
     aggregate.from_bench(setup, PAIRS, 3, str(tmp_path / "b.parquet"))
     assert rows(tmp_path / "a.parquet") == rows(tmp_path / "b.parquet")
     assert len(rows(tmp_path / "a.parquet")) == 4 * len(PAIRS)
 
 
 def test_repeats_are_pooled_and_counted_in_s_and_j(setup, records, tmp_path):
-    aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+    aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, str(tmp_path / "p.parquet"))
     row = next(row for row in rows(tmp_path / "p.parquet") if row["target"] == "forward_gelu" and row["is_baseline"])
     target = Target("kernel", "forward_gelu")
     read = [
@@ -70,7 +71,7 @@ def test_repeats_are_pooled_and_counted_in_s_and_j(setup, records, tmp_path):
 
 
 def test_a_profile_says_what_it_is_of(setup, records, tmp_path):
-    aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+    aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, str(tmp_path / "p.parquet"))
     metadata = read_profile(tmp_path / "p.parquet").metadata
     assert metadata["gpu"] == {"kind": "simulated", "name": "RTX 3080 Ti", "slug": "sim-rtx-3080-ti"}
     assert metadata["workload"]["name"] == "gpt3-xl-b40-tp1" and metadata["workload"]["setup"] == setup.digest
@@ -80,7 +81,7 @@ def test_a_profile_says_what_it_is_of(setup, records, tmp_path):
 def test_a_missing_record_is_named_and_no_profile_is_written(setup, records, tmp_path):
     (records / "kernel/forward_gelu/1470-5001/r0.json").unlink()
     with pytest.raises(InputError, match=r"forward_gelu/1470-5001/r0\.json: missing"):
-        aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+        aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, str(tmp_path / "p.parquet"))
     assert not (tmp_path / "p.parquet").exists()
 
 
@@ -117,7 +118,8 @@ def test_the_import_command_prints_notices_and_writes_a_profile(tmp_path, capsys
 def test_a_disturbed_repeat_is_left_out_unless_there_is_no_other(setup_of, verdicts, n, verdict):
     bench = Bench(setup_of(), Target("kernel", "forward_gelu"))
     points = [bench.point(BASELINE, repeat=repeat) | {"verdict": each} for repeat, each in enumerate(verdicts)]
-    row = aggregate._row(BASELINE, points)
-    assert (row["n"], row["verdict"]) == (n, verdict)
+    asked = [Request("kernel", "forward_gelu", *BASELINE, (0, 1))]
+    row = aggregate.columns(bench.setup, asked, 10, lambda target: lambda pair, repeat: points[repeat])
+    assert (row["n"], row["verdict"]) == ([n], [verdict])
     if n == 1:
-        assert row["time_s"] == pytest.approx(1e-6 * points[0]["summary"]["time_us"])
+        assert row["time_s"] == pytest.approx([1e-6 * points[0]["summary"]["time_us"]])

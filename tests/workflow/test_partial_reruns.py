@@ -27,10 +27,11 @@ def test_the_study_is_complete_and_leaves_nothing_half_written(finished):
     assert not [path for path in finished.rglob(".*-*") if path.is_file() and ".snakemake" not in path.parts]
 
 
-def test_another_slack_measures_nothing(study):
+def test_another_slack_measures_only_its_own_fresh_repeats(study):
     jobs = planned(study, config=["slack_percent=5"])
     assert not MEASURING & set(jobs)
     assert jobs["choose_schedule"] == 6, "the six schedules that did not exist"
+    assert jobs["validate_schedule"] == 2
 
 
 @pytest.mark.parametrize("change", ["ties=untied", "weights=equal-time"])

@@ -296,3 +296,18 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
         assert len(records) == 3
         assert {record["device"]["uuid"] for record in records} == {real.boards.get("uuid", index)}
     assert real.is_restored() and real.boards.get("core_lock", 1) == "none"
+
+
+def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_after(real):
+    before = {record["run"]["order"] for record in real.records()}
+    on = ["refine={rounds: 1, repeats: 1, margin_z: 1.645}"]
+    real.run("choose", config=on)
+    again = [record for record in real.records() if record["run"]["campaign"] == "remeasure-1"]
+    assert len(again) > 48 and len(real.records()) == POINTS + len(again) and before
+    stretches = []
+    for record in again:
+        here = (record["request"]["core_mhz"], record["request"]["mem_mhz"])
+        if not stretches or stretches[-1] != here:
+            stretches.append(here)
+    assert len(stretches) == len(set(stretches)), "no pair is come back to"
+    assert real.planned("choose", config=on) == {} and real.is_restored()

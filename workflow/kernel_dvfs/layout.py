@@ -9,6 +9,7 @@ TABLE_FORMATS = {
     "locking": ("csv", "md"),
     "relaxed": ("csv",),
     "validation": ("csv", "md"),
+    "headline": ("csv", "md"),
     "data_parallelism": ("csv", "md"),
     "tensor_parallelism": ("csv", "md"),
     "tensor_energy": ("csv", "md"),
@@ -26,3 +27,9 @@ LOCKING_REPEATS = 3
 # the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"
 PASS_STRICT = "pass-global-waste-slack0"
+
+
+def fresh_repeats(schedule: str, repeats: int) -> list:
+    """The records of a schedule's fresh repeats, in a results folder."""
+    name = "validation" if schedule == STRICT else f"validation-{schedule}"
+    return [f"measurements/{name}/repeat-{repeat}.json" for repeat in range(repeats)]

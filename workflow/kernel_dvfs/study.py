@@ -97,7 +97,7 @@ def schedule_names(granularities: list, slack_percent: float, weights: str = "")
     weights: the end of each name, `-equal-time`, or nothing for the default. Raises InputError for a slack that a
     file's name cannot say.
     """
-    slack = f"{slack_percent:.6f}".rstrip("0").rstrip(".")
+    slack = _decimals(slack_percent)
     if float(slack) != slack_percent:
         raise InputError(f"config: slack_percent = {slack_percent!r} is not possible; allowed: at most six decimals")
     slacks = ["0"] if slack == "0" else ["0", slack]
@@ -108,6 +108,15 @@ def schedule_names(granularities: list, slack_percent: float, weights: str = "")
         for scope in ("single", "local", "global")
         for objective in objectives
     ]
+
+
+def relaxed(slack_percent: float) -> str:
+    """The name of the relaxed global schedule, counterpart of layout.STRICT."""
+    return f"kernel-global-waste-slack{_decimals(slack_percent)}"
+
+
+def _decimals(percent: float) -> str:
+    return f"{percent:.6f}".rstrip("0").rstrip(".")
 
 
 def clocks_argument(pairs: list) -> str:
@@ -128,8 +137,13 @@ def import_options(gpu: dict) -> str:
     return shlex.join(words)
 
 
-def notices(study: Study, clocks: str) -> list:
-    """What the user should know of a study before it starts. clocks: who sets those of a real GPU."""
+def notices(study: Study, clocks: str, refined: bool = False) -> list:
+    """What the user should know of a study before it starts.
+
+    clocks: who sets those of a real GPU. refined: whether `refine` is on.
+    """
+    if study.kind == "table" and refined:
+        return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they stand"]
     if study.kind != "nvml" or clocks == "lock":
         return []
     if clocks == "auto-only":

@@ -1,4 +1,4 @@
-# The strict global schedule, measured again: fresh repeats where it was chosen, then at other batches and degrees.
+# The schedules of the headline, measured again in fresh repeats; the strict global one also at other batches and degrees.
 # A variant is the same workload at another batch, degree or tensor-core energy, swept and chosen anew.
 
 
@@ -11,6 +11,26 @@ rule validate:
         f"{FOLDER}/measurements/validation/repeat-{{k}}.json",
     log:
         f"logs/{FOLDER}/validate-{{k}}.log",
+    wildcard_constraints:
+        k=r"\d+",
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        gpu=GPUS,
+    shell:
+        "python -S -m kernel_dvfs compare --gpu {input.gpu} --schedule {input.schedule} "
+        "--first {wildcards.k} --last {wildcards.k} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+
+
+rule validate_schedule:
+    input:
+        KERNELS,
+        gpu=STUDY.setup or [],
+        schedule=f"{FOLDER}/schedules/{{schedule}}.json",
+    output:
+        f"{FOLDER}/measurements/validation-{{schedule}}/repeat-{{k}}.json",
+    log:
+        f"logs/{FOLDER}/validate-{{schedule}}-{{k}}.log",
     wildcard_constraints:
         k=r"\d+",
     conda:

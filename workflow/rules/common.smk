@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 LIBRARY = Path(workflow.basedir) / "workflow"
@@ -12,7 +13,7 @@ from kernel_dvfs import environment, layout, lock
 from kernel_dvfs import study as studies
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO
-from kernel_dvfs.measurement import campaign, probes
+from kernel_dvfs.measurement import campaign, probes, request, round_file as rounds
 from kernel_dvfs.measurement import setup as setup_files
 from kernel_dvfs.measurement.real import client, loads
 
@@ -36,6 +37,11 @@ AUTO_REPEATS = config["auto_repeats"]
 # a simulated GPU has no need to be measured by one job at a time
 GPUS = int(STUDY.kind != "simulated")
 REPEATS = config["validation_repeats"]
+# measured again before it is chosen for good
+REFINED = MEASURED_HERE and CHOSEN_HERE and config["refine"]["rounds"] > 0
+# pairs that every target is measured at whatever comes out; a search asks for its own in rounds
+GRID = PAIRS if config["search"] == "exhaustive" or not CHOSEN_HERE else ""
+IN_ROUNDS = REFINED or (MEASURED_HERE and not GRID)
 STRICT = f"{FOLDER}/schedules/{layout.STRICT}.json"
 # three kernels that are measured at auto and locked at the highest clocks, where that can be done
 LOCKED = probes.three(setup_files.read(STUDY.setup)) if REAL and COMPARED_HERE else []
@@ -51,7 +57,7 @@ def start():
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(1)  # nothing has been started, so no handler of Snakemake's has anything to tidy up
-    for line in studies.notices(STUDY, CLOCKS):
+    for line in studies.notices(STUDY, CLOCKS, config["refine"]["rounds"] > 0):
         print(line, file=sys.stderr, flush=True)
     if REAL:
         # ten random ready jobs at a time (profiles/default) would undo the order of the clock pairs
@@ -73,6 +79,18 @@ def from_outside(pair):
     return f"--gpu-freq={','.join(words)}" if words and CLOCKS == "external" else ""
 
 
+def campaign_of(wildcards, pair=None):
+    """The campaign that a record belongs to, by its clocks and number."""
+    pair = pair or (wildcards.core, wildcards.mem)
+    return campaign.of_repeat(tuple(pair), int(wildcards.repeat), AUTO_REPEATS)
+
+
+def again(pair):
+    """A pattern for the numbers of repeats beyond the sweep's."""
+    swept = "|".join(str(repeat) for repeat in range(campaign.repeats(pair, AUTO_REPEATS)))
+    return rf"(?!(?:{swept})\.)\d+"
+
+
 def records():
     """The records of the sweep, r0..r9 for auto-auto and r0 for every other pair."""
     targets = [f"kernel/{name}" for name in STUDY.kernels] + [f"pass/{name}" for name in STUDY.passes]
@@ -81,6 +99,50 @@ def records():
         for target in targets
         for pair in STUDY.pairs
         for repeat in range(campaign.repeats(pair, AUTO_REPEATS))
+    ]
+
+
+def round_file(number):
+    """The plan of a round."""
+    return f"{FOLDER}/rounds/{number}.json"
+
+
+def round_options():
+    """What the plan of a round depends on beside records."""
+    slacks = sorted({0, config["slack_percent"]})
+    keys = ["search", "auto_repeats", "ties", "refine"] + [config["search"]] * (config["search"] in config)
+    return {key: config[key] for key in keys} | {"slacks_percent": slacks, "pairs": PAIRS}
+
+
+def planned(number):
+    """The requests of a round; waits for its plan."""
+    if FINISHED:
+        return FINISHED[number - 1]["requests"]
+    return rounds.read(checkpoints.plan_round.get(round=number).output[0])["requests"]
+
+
+def before(wildcards):
+    """The rounds before one."""
+    return range(1, int(wildcards.round))
+
+
+def all_rounds():
+    """Every round, the last and empty one included; waits for their plans."""
+    number = 1
+    while IN_ROUNDS:
+        yield number
+        if not planned(number):
+            return
+        number += 1
+
+
+def planned_records(numbers):
+    """The records that rounds ask for."""
+    return [
+        f"{FOLDER}/measurements/{request.path(each, repeat)}"
+        for number in numbers
+        for each in planned(number)
+        for repeat in each.repeats
     ]
 
 
@@ -99,6 +161,8 @@ def choice_options(wildcards):
     words = [f"--objective {name}"]
     words += [f"--slack {slack}"] if slack else []
     words += [f"--weights {wildcards.weights.removeprefix('-')}"] if wildcards.weights else []
+    if REFINED and wildcards.scope == "global" and name == "waste":
+        words += [f"--margin-z {config['refine']['margin_z']}"]
     return " ".join(words)
 
 
@@ -107,9 +171,22 @@ def variants(*kinds):
     return [name for name, variant in STUDY.variants.items() if variant.study in kinds]
 
 
+def headline():
+    """The schedules that are named in the headline, measured afresh: strict per kernel and per pass, relaxed."""
+    if not (COMPARED_HERE and CHOSEN_HERE):
+        return []
+    relaxed = [studies.relaxed(config["slack_percent"])] if config["slack_percent"] else []
+    return [layout.STRICT] + ([layout.PASS_STRICT] if STUDY.passes else []) + relaxed
+
+
+def fresh(names):
+    """The fresh repeats of schedules."""
+    return [f"{FOLDER}/{path}" for name in names for path in layout.fresh_repeats(name, REPEATS)]
+
+
 def validation():
     """The fresh repeats of the strict schedule."""
-    return [f"{FOLDER}/measurements/validation/repeat-{k}.json" for k in range(REPEATS) if COMPARED_HERE]
+    return fresh(headline()[:1])
 
 
 def carried(kind):
@@ -159,7 +236,7 @@ def tables():
         names += ["omitted_pairs"] if MEASURED_HERE else []
         names += ["tensor_energy"] if STUDY.kind == "simulated" else []
     if COMPARED_HERE:
-        names += ["validation"] if CHOSEN_HERE else []
+        names += ["validation", "headline"] if CHOSEN_HERE else []
         names += ["data_parallelism"] if STUDY.batches else []
         names += ["tensor_parallelism"] if STUDY.degrees else []
     return names
@@ -168,8 +245,12 @@ def tables():
 def table_inputs(name):
     """What a table is made from, beside the profile."""
     return {
-        "kernel_clocks": [STRICT],
-        "strategies": schedules(),
+        "kernel_clocks": [STRICT, *validation()],
+        "strategies": [*schedules(), *fresh(headline())],
+        "headline": [
+            *(f"{FOLDER}/schedules/{each}.json" for each in headline()),
+            *fresh(headline()),
+        ],
         "passes": [f"{FOLDER}/schedules/{name}.json" for name in PASS_SCHEDULES],
         "locking": [f"{FOLDER}/measurements/locked/{name}.json" for name in LOCKED],
         "validation": [STRICT, *validation()],
@@ -203,7 +284,14 @@ def table_options(name):
             "passes": {"schedules": PASS_SCHEDULES},
             "locking": {"targets": LOCKED},
             "validation": {"repeats": REPEATS},
-            "strategies": {"schedules": STUDY.schedules},
+            "kernel_clocks": {"repeats": REPEATS} if headline() else {},
+            "strategies": {"schedules": STUDY.schedules}
+            | (
+                {"validated": [each for each in headline() if each in STUDY.schedules], "repeats": REPEATS}
+                if headline()
+                else {}
+            ),
+            "headline": {"schedules": headline(), "repeats": REPEATS},
             "data_parallelism": parallelism | {"values": STUDY.batches, "setups": setups("batch")},
             "tensor_parallelism": parallelism | {"values": STUDY.degrees, "setups": setups("tp")},
             "tensor_energy": {
@@ -250,4 +338,9 @@ def figure_files(name):
     return [f"{FOLDER}/figures/{name}.{form}" for form in layout.FIGURE_FORMATS]
 
 
-RECORDS = records()
+SWEPT = records() if GRID else []
+# Rounds that ended before are taken as they lie there. Planned again, eleven checkpoints in a row would take Snakemake
+# 20 s to find out that nothing is to be done.
+FINISHED = None
+if IN_ROUNDS:
+    FINISHED = rounds.finished(f"{FOLDER}/rounds", Path(STUDY.setup).stem, round_options())

@@ -23,30 +23,36 @@ if not REAL:
             "../../envs/pipeline.yaml"
         resources:
             gpu=GPUS,
+        params:
+            campaign=campaign_of,
         shell:
             "exec python -S -c 'import kernel_dvfs.__main__' measure --gpu {input.gpu} "
             "--target {wildcards.study}/{wildcards.target} --clocks {wildcards.core},{wildcards.mem} "
-            "--repeat {wildcards.repeat} --log {log} -o {output}"
+            "--campaign {params.campaign} --repeat {wildcards.repeat} --log {log} -o {output}"
 
 else:
 
-    # a rule a clock pair, in descending priority: all targets at one pair, then the next pair
-    for rank, (pair, repeat) in enumerate(STUDY.points):
+    # a rule a clock pair, in descending priority: all targets at one pair, then the next pair; what rounds ask for later
+    # is another rule a pair, in the same order
+    swept = [(pair, repeat, str(repeat)) for pair, repeat in STUDY.points]
+    later = [(pair, "again", again(pair)) for pair in STUDY.pairs] if IN_ROUNDS else []
+    for rank, (pair, name, repeats) in enumerate(swept + later):
 
         rule:
             name:
-                f"measure_{pair[0]}_{pair[1]}_r{repeat}"
+                f"measure_{pair[0]}_{pair[1]}_r{name}"
             input:
                 kernels,
                 gpu=STUDY.setup,
             output:
-                f"{FOLDER}/measurements/{{study}}/{{target}}/{studies.label(pair)}/r{repeat}.json",
+                f"{FOLDER}/measurements/{{study}}/{{target}}/{studies.label(pair)}/r{{repeat}}.json",
             log:
-                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{studies.label(pair)}-r{repeat}.log",
+                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{studies.label(pair)}-r{{repeat}}.log",
             wildcard_constraints:
                 study="kernel|pass",
                 target=r"\w+",
-            priority: len(STUDY.points) - rank
+                repeat=repeats,
+            priority: len(swept + later) - rank
             conda:
                 "../../envs/pipeline.yaml"
             resources:
@@ -54,11 +60,11 @@ else:
                 slurm_extra=from_outside(pair),
             params:
                 clocks=",".join(map(str, pair)),
-                repeat=repeat,
+                campaign=partial(campaign_of, pair=pair),
             shell:
                 "exec python -S -c 'import kernel_dvfs.__main__' measure --gpu {input.gpu} "
                 "--target {wildcards.study}/{wildcards.target} --clocks {params.clocks} "
-                "--repeat {params.repeat} --log {log} -o {output}"
+                "--campaign {params.campaign} --repeat {wildcards.repeat} --log {log} -o {output}"
 
     # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be
     rule compare_locked:

@@ -3,6 +3,7 @@
 
 rule profile:
     input:
+        rules.measurements.input,
         f"{FOLDER}/profile.parquet",
 
 
@@ -10,8 +11,10 @@ if MEASURED_HERE:
 
     rule pool_records:
         input:
-            RECORDS,
+            SWEPT,
+            lambda wildcards: planned_records(all_rounds()),
             gpu=STUDY.setup,
+            rounds=lambda wildcards: [round_file(number) for number in all_rounds()],
         output:
             f"{FOLDER}/profile.parquet",
         log:
@@ -20,11 +23,11 @@ if MEASURED_HERE:
             "../../envs/pipeline.yaml"
         params:
             records=lambda wildcards, output: Path(output[0]).parent / "measurements",
-            pairs=PAIRS,
+            pairs=GRID,
             auto_repeats=AUTO_REPEATS,
         shell:
             "python -m kernel_dvfs profile --gpu {input.gpu} --records {params.records} "
-            "--pairs {params.pairs} --auto-repeats {params.auto_repeats} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            "--pairs={params.pairs} --auto-repeats {params.auto_repeats} --rounds {input.rounds} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 else:
 

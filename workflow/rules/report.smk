@@ -62,6 +62,7 @@ rule compare_gpus:
 
 rule report:
     input:
+        rules.measurements.input,
         [table_files(name) for name in tables()],
         [figure_files(name) for name in figures()],
         rules.compare_gpus.output if CHOSEN_HERE else [],

@@ -3,6 +3,7 @@
 
 rule choose:
     input:
+        rules.measurements.input,
         schedules(),
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from kernel_dvfs.choice.agreement import apart
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.errors import InputError
 
@@ -33,9 +34,9 @@ def problem_of(
     a key; a null or NaN there is auto (None in the key). Rows whose verdict is in UNUSABLE are left out.
     weights: "counts" = launches_per_iteration, totals per iteration; "raw" = 1, every target once;
     "equal-time" = 1 / baseline time, every target one unit of time (energies then in W).
-    ties: "tied" = targets of one replicate_group are one target: per-launch data pooled over its members
-    (mean weighted by n), weight = sum of theirs, only keys that every member has; "untied" = own data, own
-    choice.
+    ties: "tied" = targets of one replicate_group are one target, unless their means differ (agreement.py): per-launch
+    data pooled over its members (mean weighted by n), weight = sum of theirs, only keys that every member has;
+    "untied" = own data, own choice.
     Raises InputError on missing columns, no rows, no baseline, two rows of one target and key, unknown words.
     """
     if weights not in WEIGHTS or ties not in TIES:
@@ -59,7 +60,9 @@ def problem_of(
     time, energy, n = (_floats(columns[name])[rows] for name in ("time_s", "energy_j", "n"))
     launches = _floats(columns["launches_per_iteration"])[rows]
 
-    group = _groups(columns, rows, names, member, ties)  # (members,) class of each member
+    label = _labels(columns, rows, names, member, ties)
+    separate = _separate(label, names, member, key, time, energy)
+    group = _groups(label, names, separate)  # (members,) class of each member
     count, size = group.max() + 1, len(keys)
     pooled = group[member] * size + key
     total = np.bincount(pooled, weights=n, minlength=count * size)
@@ -76,6 +79,9 @@ def problem_of(
     baseline = np.searchsorted(use, base_cell)
     if (baseline >= len(use)).any() or (use[np.minimum(baseline, len(use) - 1)] != base_cell).any():
         raise InputError(f"{where}: replicates have different baseline settings; choose untied")
+    errors = _floats(columns["time_se_s"])[rows] if "time_se_s" in columns else np.full(len(rows), np.nan)
+    variance = np.bincount(pooled, weights=(n * errors) ** 2, minlength=count * size)[use] / total[use] ** 2
+    once = np.bincount(pooled, weights=n < 2, minlength=count * size)[use] > 0
     weight = _class_weights(weights, in_group, group, member, base_rows, launches, mean_time[baseline])
     members = tuple(tuple(names[i] for i in np.flatnonzero(group == g)) for g in range(count))
     return Problem(
@@ -91,6 +97,9 @@ def problem_of(
         settings=tuple(settings),
         weights=weights,
         ties=ties,
+        time_se=weight[target] * np.sqrt(variance),
+        repeated=~once,
+        apart=tuple(separate),
     ).checked()
 
 
@@ -145,16 +154,43 @@ def _check_rows(
         )
 
 
-def _groups(columns: Mapping, rows: np.ndarray, names: list, member: np.ndarray, ties: str) -> np.ndarray:
-    """(members,) class of each target: its own, or shared with the targets of its replicate_group."""
+def _labels(columns: Mapping, rows: np.ndarray, names: list, member: np.ndarray, ties: str) -> list:
+    """(members,) replicate_group of each target, None where it chooses for itself."""
     label = [None] * len(names)
     if ties == "tied" and "replicate_group" in columns:
         values = np.asarray(columns["replicate_group"], dtype=object)[rows]
         for i, value in zip(member.tolist(), values.tolist()):
             label[i] = value or None
+    return label
+
+
+def _separate(label: list, names: list, member: np.ndarray, key: np.ndarray, time: np.ndarray, energy: np.ndarray):
+    """The targets whose data say that they are no replicates of their group."""
+    groups: dict = {}
+    for name, group in zip(names, label):
+        if group is not None:
+            groups.setdefault(group, []).append(name)
+    groups = {group: members for group, members in groups.items() if len(members) > 1}
+    wanted = {name for members in groups.values() for name in members}
+    times: dict = {name: {} for name in wanted}
+    energies: dict = {name: {} for name in wanted}
+    tested = np.isin(member, [i for i, name in enumerate(names) if name in wanted])
+    for i, j, t, e in zip(*(values[tested].tolist() for values in (member, key, time, energy))):
+        # what is not positive is refused later, with its place
+        if t > 0 and e > 0:
+            times[names[i]][j], energies[names[i]][j] = t, e
+    return apart(groups, times, energies)
+
+
+def _groups(label: list, names: list, separate: list) -> np.ndarray:
+    """(members,) class of each target: its own, or shared with the targets of its replicate_group."""
+    alone = {each.target for each in separate}
     known: dict = {}
     return np.array(
-        [known.setdefault((i, None) if g is None else (None, g), len(known)) for i, g in enumerate(label)],
+        [
+            known.setdefault((i, None) if group is None or names[i] in alone else (None, group), len(known))
+            for i, group in enumerate(label)
+        ],
         dtype=np.intp,
     )
 

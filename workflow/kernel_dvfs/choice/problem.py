@@ -24,6 +24,8 @@ class Problem:
     target: (N,) index of an option's target. first: (K,) where each target's options begin.
     key: (N,) index into keys. keys: the option keys, such as (1470.0, 9251.0); None in a key is auto.
     baseline: (K,) flat index of each target's baseline option. settings: names of a key's parts.
+    time_se: (N,) standard errors of `time`, NaN where unknown; None: of none.
+    repeated: (N,) bool, measured more than once; None: unknown. apart: replicates not pooled (agreement.Apart).
     """
 
     targets: tuple
@@ -38,6 +40,9 @@ class Problem:
     settings: tuple = ()
     weights: str = "raw"
     ties: str = "untied"
+    time_se: np.ndarray | None = None
+    repeated: np.ndarray | None = None
+    apart: tuple = ()
 
     @classmethod
     def of(
@@ -138,6 +143,9 @@ class Problem:
             self.settings,
             self.weights,
             self.ties,
+            None if self.time_se is None else self.time_se[option],
+            None if self.repeated is None else self.repeated[option],
+            self.apart,
         )
 
 

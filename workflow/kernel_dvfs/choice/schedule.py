@@ -9,9 +9,14 @@ import json
 import os
 from collections.abc import Mapping
 
+import numpy as np
+
 from kernel_dvfs.choice.compute_waste import compute_waste
 from kernel_dvfs.choice.from_profile import NEEDED, problem_of
+from kernel_dvfs.choice.guarded_choice import decide
+from kernel_dvfs.choice.margin import Guarded
 from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.relaxation import lower_bound
 from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
 
@@ -40,7 +45,7 @@ def profile_columns(profile) -> tuple[dict, dict, str]:
         except (KeyError, ValueError):
             raise InputError(f"{where}: no kernel_dvfs metadata in its schema; is it a profile?") from None
     # lists: to_numpy would import pandas
-    wanted = {*NEEDED, "replicate_group", *metadata.get("settings", ())}
+    wanted = {*NEEDED, "replicate_group", "time_se_s", *metadata.get("settings", ())}
     return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 
@@ -66,16 +71,25 @@ def choose(
     slack_percent: float = 0.0,
     weights: str | None = None,
     ties: str = "tied",
+    margin_z: float | None = None,
 ) -> dict:
     """The optimal schedule of a profile as a flat, JSON-ready dict (schema kernel-dvfs/schedule/1).
 
     granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of
     waste, in percent of the baseline time. weights: "counts", "raw", "equal-time"; default raw for tables,
     else counts.
-    ties: "tied" = replicates share data and choice, or "untied". Raises InputError on bad input.
+    ties: "tied" = replicates share data and choice, or "untied". margin_z: of global waste only: choose among what was
+    measured more than once, and keep the time limit by a margin of so many standard errors of the total (margin.py);
+    None: the optimum of the profile as it stands. Raises InputError on bad input.
     """
     problem, metadata = _problem(profile, granularity, weights, ties)
-    answer = solve(problem, scope, objective, slack_percent / 100)
+    margin = None
+    if margin_z is None:
+        answer = solve(problem, scope, objective, slack_percent / 100)
+    else:
+        if (scope, objective) != ("global", "waste"):
+            raise InputError(f"choice: a margin belongs to scope global and objective waste, not {scope} {objective}")
+        answer, margin = _with_margin(problem, slack_percent / 100, margin_z)
     return {
         "schema": SCHEMA,
         "gpu": metadata.get("gpu", {}),
@@ -86,17 +100,49 @@ def choose(
         "slack_percent": slack_percent if objective == "waste" else None,
         "weights": problem.weights,
         "ties": ties,
-        **summary(problem, answer, scope, objective, slack_percent),
+        **summary(problem, answer, scope, objective, slack_percent, plain=margin is None),
+        "margin": margin,
+        "pooled": [list(members) for members in problem.members if len(members) > 1],
+        "apart": [each._asdict() for each in problem.apart],
         "targets": clocks(problem, answer),
     }
 
 
-def summary(problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float) -> dict:
-    """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2)."""
+def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict]:
+    """(answer, what the schedule says of its margin)."""
+    if problem.time_se is None or np.isnan(problem.time_se[problem.baseline]).any():
+        raise InputError(
+            "choice: a margin needs standard errors of the times; measure auto more than once, or choose without margin"
+        )
+    found = decide(problem, slack, z)
+    if found is None:
+        return Answer("infeasible", "every target's fastest option together takes longer than the limit"), {"z": z}
+    percent = 100 / problem.baseline_time
+    about = {"z": z, "sd_percent": found.sd * percent, "time_percent": z * found.sd * percent, "options": found.options}
+    return _answer(problem, slack, z, found), about
+
+
+def _answer(problem: Problem, slack: float, z: float, found: Guarded) -> Answer:
+    time, energy = (float(values[found.option].sum()) for values in (problem.time, problem.energy))
+    if found.optimum is None:
+        proof = f"no other choice of {found.options} options keeps a margin of {z:g} standard errors: all stay at auto"
+    else:
+        proof = f"{found.optimum.proof}; margin of {z:g} standard errors of the total on the time limit"
+    bound = lower_bound(problem, max((1 + slack) * problem.baseline_time, time))
+    return Answer("optimal", proof, found.option, time, energy, bound)
+
+
+def summary(
+    problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float, plain: bool = True
+) -> dict:
+    """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2).
+
+    plain: the answer is the optimum itself, without a margin.
+    """
     base_time, base_energy = problem.baseline_time, problem.baseline_energy
     time, energy = answer.time, answer.energy
     found = answer.status == "optimal"
-    is_optimum = found and scope == "global" and objective == "waste"  # it has no waste, by definition
+    is_optimum = plain and found and scope == "global" and objective == "waste"  # it has no waste, by definition
     if is_optimum and slack_percent == 0:
         base_waste = max(0.0, base_energy - energy)
     else:

@@ -1,6 +1,7 @@
 """`kernel-dvfs choose`: clocks from a profile, by scope and objective, as a schedule."""
 
 import math
+import sys
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
@@ -33,6 +34,34 @@ def add_arguments(parser) -> None:
         default="tied",
         help="one choice for identical launches, or each its own (default: tied)",
     )
+    parser.add_argument(
+        "--margin-z",
+        type=float,
+        metavar="Z",
+        help="global waste: keep the time limit by Z standard errors of the total, among what was measured again "
+        "(default: the optimum of the profile as it stands)",
+    )
+    sequence = parser.add_argument_group(
+        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/choosing.md"
+    )
+    sequence.add_argument(
+        "--sequence",
+        metavar="ORDER",
+        help="order of the launches: `profile`, or a JSON file with a list of kernel ids; makes an iteration schedule",
+    )
+    sequence.add_argument("--switch-latency", type=float, metavar="S", help="seconds from a request to its effect")
+    sequence.add_argument(
+        "--switch-jitter", type=float, metavar="SHARE", help="share of it by which one may land early or late (0)"
+    )
+    sequence.add_argument(
+        "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (ahead)"
+    )
+    sequence.add_argument(
+        "--stall-w", type=float, metavar="W", help="power while the stream waits (the least of any kernel at its pair)"
+    )
+    sequence.add_argument(
+        "--shared-pairs", action="store_true", default=None, help="leave out pairs that not every kernel has"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="S.json")
 
 
@@ -46,6 +75,14 @@ def run(options) -> None:
         )
     if not math.isfinite(slack):
         raise InputError(f"--slack {slack}: expected a number of percent")
+    if options.sequence is not None:
+        _run_sequence(options, slack)
+        return
+    for name in ("switch_latency", "switch_jitter", "switch_behaviour", "stall_w", "shared_pairs"):
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} belongs to --sequence; add --sequence profile")
+    if options.margin_z is not None and not 0 <= options.margin_z < math.inf:
+        raise InputError(f"--margin-z {options.margin_z}: expected a number >= 0")
     schedule = choose(
         options.profile,
         granularity=options.granularity,
@@ -54,9 +91,39 @@ def run(options) -> None:
         slack_percent=slack,
         weights=options.weights,
         ties=options.ties,
+        margin_z=options.margin_z,
     )
     if schedule["status"] != "optimal":
         raise InputError(
             f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"
         )
     write_json(options.output, schedule)
+
+
+def _run_sequence(options, slack: float) -> None:
+    from kernel_dvfs.sequence.launches import read_sequence
+    from kernel_dvfs.sequence.programme import choose_changes
+    from kernel_dvfs.sequence.schedule import iteration_schedule
+    from kernel_dvfs.sequence.timing import Timing
+
+    asked = (options.granularity, options.scope, options.objective)
+    if asked != ("kernel", "global", "waste"):
+        raise InputError(f"--sequence is for --scope global --objective waste of kernels, not {' '.join(asked)}")
+    for name in ("weights", "margin_z"):
+        if getattr(options, name, None) is not None:
+            flag = name.replace("_", "-")
+            raise InputError(
+                f"--{flag} does not go with --sequence, where each launch counts once; lower --slack instead"
+            )
+    if options.switch_latency is None:
+        raise InputError("--sequence needs --switch-latency, seconds from a request to its effect (0: at once)")
+    timing = Timing(options.switch_behaviour or "ahead", options.switch_latency, options.switch_jitter or 0.0)
+    read = read_sequence(options.profile, options.sequence, options.stall_w, bool(options.shared_pairs), options.ties)
+    for notice in read.notices:
+        print(f"note: {notice}", file=sys.stderr)
+    try:
+        choice = choose_changes(read.sequence, timing, slack / 100)
+    except InputError as error:
+        raise InputError(f"{options.profile}: {error}") from None
+    stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
+    write_json(options.output, iteration_schedule(read, timing, choice, slack, stall))

@@ -1,4 +1,4 @@
-"""`kernel-dvfs compare`: auto, chosen, chosen, auto for one kernel or all, in fresh campaigns."""
+"""`kernel-dvfs compare`: auto, chosen, chosen, auto for one target of a schedule or all, in fresh campaigns."""
 
 import sys
 
@@ -17,7 +17,7 @@ OPTIONS = (
     quick.Option("--gpu", None, "SETUP", "a setup file"),
     quick.Option("--schedule", "", "S.json", "the chosen clocks"),
     quick.Option("--clocks", "", "CORE,MEM", "instead of a schedule: these clocks for every kernel"),
-    quick.Option("--target", "", "ID", "one kernel; without it, all"),
+    quick.Option("--target", "", "ID", "one kernel or pass; without it, all"),
     quick.Option("--first", "0", "N", "number of the first repeat"),
     quick.Option("--last", "9", "N", "number of the last repeat"),
     quick.Option("--log", "", "FILE", "where an error is written as well"),
@@ -37,11 +37,11 @@ def run(options) -> None:
     if bool(options.schedule) == bool(options.clocks):
         raise InputError("compare: expected --schedule S.json or --clocks CORE,MEM, one of them")
     every = parse_pair(options.clocks) if options.clocks else None
-    chosen = {} if every else _chosen(options.schedule, setup)
+    granularity, chosen = ("kernel", {}) if every else _chosen(options.schedule, setup)
     if options.target:
-        targets = [parse(setup, f"kernel/{options.target}")]
+        targets = [parse(setup, f"{granularity}/{options.target}")]
     else:
-        targets = [Target("kernel", name) for name in setup.targets["kernel"]]
+        targets = [Target(granularity, name) for name in setup.targets[granularity]]
     first, last = whole_number("--first", options.first), whole_number("--last", options.last)
     if first > last:
         raise InputError(f"--first {first} --last {last}: no repeats; expected first <= last")
@@ -69,22 +69,22 @@ def _difference(name: str, pair: Pair, comparisons: list) -> str:
     return f"{name} at {label(pair)} against auto: time {changes[0]:+.2f} %, energy {changes[1]:+.2f} %"
 
 
-def _chosen(path: str, setup) -> dict:
-    """{kernel: Pair} of a schedule that was made for kernels, at least one of them this setup's."""
-    remedy = "make one with kernel-dvfs choose --granularity kernel"
+def _chosen(path: str, setup) -> tuple:
+    """(kernel or pass, {target: Pair}) of a schedule, at least one target of it this setup's."""
+    remedy = "make one with kernel-dvfs choose"
     try:
         schedule = read_json(path)
         granularity, status = schedule["granularity"], schedule["status"]
         chosen = {name: _pair(clocks) for name, clocks in schedule["targets"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"schedule {path}: not a schedule ({error!r}); {remedy}") from None
-    if granularity != "kernel":
-        raise InputError(f"schedule {path}: its granularity is {granularity}, expected kernel; {remedy}")
+    if granularity not in ("kernel", "pass"):
+        raise InputError(f"schedule {path}: its granularity is {granularity}, expected kernel or pass; {remedy}")
     if status != "optimal":
         raise InputError(f"schedule {path}: its status is {status}, expected optimal; {remedy}")
-    if not set(chosen) & set(setup.targets["kernel"]):
-        raise InputError(f"schedule {path}: holds no kernel of workload {setup.workload['name']}; {remedy}")
-    return chosen
+    if not set(chosen) & set(setup.targets[granularity]):
+        raise InputError(f"schedule {path}: holds no {granularity} of workload {setup.workload['name']}; {remedy}")
+    return granularity, chosen
 
 
 def _pair(clocks: dict) -> Pair:

@@ -11,11 +11,14 @@ COMMANDS = {
     "compare": "measure auto and a schedule's clocks in turn: fresh repeats",
     "sweep": "measure every target at every pair in one process (simulated GPU): a profile",
     "profile": "pool the records of a sweep into a profile",
+    "plan-round": "what is measured next, from all records so far",
     "import": "read a table of measurements into a profile",
     "choose": "choose clocks from a profile: a schedule",
     "table": "write one table of the report",
     "figure": "draw one figure of the report",
     "compare-gpus": "put every GPU and workload in a results folder side by side",
+    "selection-bias": "is a claimed saving the saving one gets? a simulated GPU studied over and over",
+    "guided-study": "guided search beside other ways to search: what each finds and what it takes",
     "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
     "pipeline-frontier": "a pipeline's whole frontier of time against energy",
     "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",
@@ -27,6 +30,8 @@ COMMANDS = {
     "kernels": "write down which kernels a real GPU runs",
     "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
     "serve": "the measuring process of a real GPU",
+    "switching-study": "what is left of an iteration's saving where a change of clocks takes time",
+    "apply": "run a command at chosen clocks, and give them back",
     "reset": "give a real GPU's clocks back",
 }
 # what a Python name cannot be; every dash is an underscore

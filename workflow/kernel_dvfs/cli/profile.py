@@ -1,7 +1,8 @@
-"""`kernel-dvfs profile`: the records of a sweep, read, checked and pooled."""
+"""`kernel-dvfs profile`: the records of a sweep and of further rounds, read, checked and pooled."""
 
 from kernel_dvfs.cli.numbers import auto_repeats
 from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs.measurement import request, round_file
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile import aggregate
 
@@ -13,13 +14,22 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that the records were measured under")
     parser.add_argument("--records", required=True, metavar="DIR", help="folder with kernel/ and pass/")
-    parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM, separated by commas")
+    parser.add_argument(
+        "--pairs", default="", help="clock pairs CORE-MEM of the sweep, separated by commas; without: no sweep"
+    )
     parser.add_argument(
         "--auto-repeats", type=auto_repeats, metavar="N", default=10, help="records of auto-auto (default: 10)"
+    )
+    parser.add_argument(
+        "--rounds", nargs="*", default=[], metavar="N.json", help="plans of the rounds whose records are pooled as well"
     )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
 
 def run(options) -> None:
-    pairs = [parse(text, "-") for text in options.pairs.split(",")]
-    aggregate.from_records(read(options.gpu), options.records, pairs, options.auto_repeats, options.output)
+    setup = read(options.gpu)
+    pairs = [parse(text, "-") for text in options.pairs.split(",") if text]
+    requests = request.sweep(setup, pairs, options.auto_repeats)
+    for path in options.rounds:
+        requests += round_file.read(path)["requests"]
+    aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output)

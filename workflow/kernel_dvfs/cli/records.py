@@ -28,7 +28,11 @@ def run(options) -> int:
     folder = Path(options.folder).resolve()
     points = sorted(path for study in ("kernel", "pass") for path in folder.glob(f"{study}/*/*/r*.json"))
     comparisons = sorted(
-        [path for name in ("validation", "locked", "batch-*", "tp-*") for path in folder.glob(f"{name}/*.json")]
+        [
+            path
+            for name in ("validation", "validation-*", "locked", "batch-*", "tp-*")
+            for path in folder.glob(f"{name}/*.json")
+        ]
         + list(folder.parent.glob("variants/*/fresh.json"))
     )
     total = len(points) + len(comparisons)
@@ -61,10 +65,11 @@ def _check_comparison(path: Path, setup, folder: Path) -> None:
     if not own.is_file():
         raise InputError(f"record {path}: foreign: its setup {digest} is not in {own.parent}")
     kind, name = path.parent.name, path.stem
-    if kind == "validation" and digest != setup.digest:
+    fresh = kind.startswith("validation")
+    if fresh and digest != setup.digest:
         raise InputError(f"record {path}: foreign: its setup is {digest}, expected {setup.digest}")
     for each in comparisons:
         # validation/repeat-<k>.json holds a repeat, batch-<b>/<kernel>.json a kernel
-        found = f"repeat-{each['repeat']}" if kind == "validation" else each["target"]
+        found = f"repeat-{each['repeat']}" if fresh else each["target"]
         if name not in (found, "fresh"):
             raise InputError(f"record {path}: foreign: it holds {found}")

@@ -31,6 +31,7 @@ KINDS = {
     "weights": ("null, counts, raw or equal-time", lambda value: value in (None, "counts", "raw", "equal-time")),
     "schedules": ("a list of names", _is_texts),
     "targets": ("a list of names", _is_texts),
+    "validated": ("a list of names", _is_texts),
     "setups": ("an object of name: text", lambda value: type(value) is dict and _is_texts(list(value.values()))),
     "omitted": ("a list of [core, memory, reason]", _is_omitted),
 }

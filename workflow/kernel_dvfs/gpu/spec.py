@@ -179,11 +179,11 @@ def _read(name: str) -> dict:
         raise InputError(f"GPU spec {name}.yaml: {error}") from None
 
 
-def _merge(base: dict, over: dict) -> dict:
+def merge(base: dict, over: dict) -> dict:
     merged = dict(base)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _merge(base[key], value) if both else value
+        merged[key] = merge(base[key], value) if both else value
     return merged
 
 
@@ -204,7 +204,7 @@ def resolve(name: str, overrides: dict | None = None) -> dict:
     # a GPU's own figures, also those for all families, before the shared ones
     shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
     spec["families"] = {family: values | own.get(family, {}) for family, values in shared.items()}
-    spec = _merge(spec, _keys_as_text(overrides or {}))
+    spec = merge(spec, _keys_as_text(overrides or {}))
     for error in Draft202012Validator(SCHEMA).iter_errors(spec):
         where = ".".join(map(str, error.absolute_path)) or "top level"
         raise InputError(f"GPU spec {name}: {where}: {error.message}")

@@ -1,7 +1,7 @@
 """Campaigns: what is measured in one go under one name, on a GPU of a setup.
 
-`sweep` finds, `fresh-<repeat>` judges; each campaign draws its own noise and offsets on a simulated GPU, as another
-day would on a real one.
+`sweep` finds, `remeasure-<number>` looks again, `fresh-<repeat>` judges; each campaign draws its own noise and offsets
+on a simulated GPU, as another day would on a real one.
 """
 
 from kernel_dvfs.errors import InputError
@@ -16,6 +16,15 @@ SWEEP = "sweep"
 def repeats(pair, auto_repeats: int) -> int:
     """How often a sweep measures a pair: the baseline often, everything else once."""
     return auto_repeats if pair == BASELINE else 1
+
+
+def of_repeat(pair, repeat: int, auto_repeats: int) -> str:
+    """The campaign of a record by its number alone, so that a record is the same whoever asked for it, and when.
+
+    Measured again once a round (the default), the number is that of the rounds that asked for the pair.
+    """
+    again = repeat - repeats(pair, auto_repeats)
+    return SWEEP if again < 0 else f"remeasure-{1 + again}"
 
 
 def open_bench(setup, path: str, target: Target):

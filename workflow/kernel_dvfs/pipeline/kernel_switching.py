@@ -15,6 +15,7 @@ import numpy as np
 from kernel_dvfs.choice.dominance import lower_hull, pareto
 from kernel_dvfs.pipeline.stage_profile import Settings, StageProfile
 from kernel_dvfs.pipeline.stages_from_kernels import Kernels, launches
+from kernel_dvfs.workload.launch_order import launch_order
 
 # prices of time that are tried per operation: as many, at even ranks among those of its kernels' hulls
 _PRICES = 40
@@ -24,7 +25,7 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
     """A pair of clocks per launch, changes taking `latency_s`; options with one pair for all launches among them."""
     made, clocks = {}, {}
     for key, own in launches(kernels, stages).items():
-        names = sequence(own)
+        names = launch_order(own)
         time_s = np.array([kernels.time_s[name] for name in names])
         cost = np.array([kernels.energy_j[name] for name in names]) - blocking_w * time_s
         rows = np.arange(len(names))
@@ -49,17 +50,6 @@ def _prices(time_s: np.ndarray, cost: np.ndarray) -> np.ndarray:
         found.append(-np.diff(own_c[hull]) / np.diff(own_t[hull]))
     prices = np.concatenate(found)
     return np.quantile(prices, np.linspace(0, 1, _PRICES)) if len(prices) else prices
-
-
-def sequence(own: list) -> list:
-    """Kernel ids in order of launch: neighbours with the same number of launches are one layer, run so often."""
-    names, block = [], []
-    for place, (name, count) in enumerate(own):
-        block.append(name)
-        if place + 1 == len(own) or own[place + 1][1] != count:
-            names += block * count
-            block = []
-    return names
 
 
 def cheapest(weight: np.ndarray, change: float) -> np.ndarray:

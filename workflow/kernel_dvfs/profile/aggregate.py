@@ -6,37 +6,45 @@ from functools import partial
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, label
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.campaign import Bench, repeats
+from kernel_dvfs.measurement.campaign import Bench, of_repeat
+from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.store import COLUMNS, write_profile
+from kernel_dvfs.profile.uncertainty import standard_errors
 
 
-def from_records(setup, folder: str, pairs: list, auto_repeats: int, output: str) -> None:
-    """The profile of the records under `folder` (kernel/ and pass/). Raises InputError naming a bad record."""
+def from_records(setup, folder: str, requests: list, auto_repeats: int, output: str) -> None:
+    """The profile of the records under `folder` (kernel/ and pass/) that `requests` name.
+
+    Raises InputError naming a bad record.
+    """
+    _write(setup, columns_of_records(setup, folder, requests, auto_repeats), output)
+
+
+def columns_of_records(setup, folder: str, requests: list, auto_repeats: int) -> dict:
+    """The same as {column: list}, not written."""
 
     def points(target):
         ran = {}  # {what a record says that it ran: a file that says so}
-        for pair in pairs:
-            paths = [
-                f"{folder}/{target.study}/{target.name}/{label(pair)}/r{repeat}.json"
-                for repeat in range(repeats(pair, auto_repeats))
-            ]
-            if setup.measurement.get("skip_capped"):
-                paths = [path for path in paths if not record.read_skipped(path, setup, target, pair)]
-            records = [record.read_point(path, setup, target, pair) for path in paths]
-            for path, each in zip(paths, records, strict=True):
-                ran.setdefault(each["kernel"].get("instance"), path)
+
+        def point(pair, repeat):
+            path = f"{folder}/{target.study}/{target.name}/{label(pair)}/r{repeat}.json"
+            if setup.measurement.get("skip_capped") and record.read_skipped(path, setup, target, pair):
+                return None
+            measured = record.read_point(path, setup, target, pair)
+            ran.setdefault(measured["kernel"].get("instance"), path)
             if len(ran) > 1:
                 (one, its), (other, others) = list(ran.items())[:2]
                 raise InputError(
                     f"{target.study}/{target.name}: {its} ran {one}, but {others} ran {other}, and a profile compares "
                     "clocks, not kernels; delete the records of one of them and run snakemake again"
                 )
-            if records:
-                yield pair, records
+            return measured
 
-    _write(setup, points, output, setup.targets)
+        return point
+
+    return columns(setup, requests, auto_repeats, points)
 
 
 def from_bench(setup, pairs: list, auto_repeats: int, output: str, studies=("kernel", "pass")) -> None:
@@ -44,30 +52,70 @@ def from_bench(setup, pairs: list, auto_repeats: int, output: str, studies=("ker
 
     def points(target):
         bench = Bench(setup, target)
-        for pair in pairs:
-            yield pair, [bench.point(pair, repeat=repeat) for repeat in range(repeats(pair, auto_repeats))]
+        return lambda pair, repeat: bench.point(pair, of_repeat(pair, repeat, auto_repeats), repeat)
 
-    _write(setup, points, output, studies)
+    _write(setup, columns(setup, sweep(setup, pairs, auto_repeats, studies), auto_repeats, points), output)
 
 
-def _write(setup, points, output: str, studies) -> None:
-    columns = {name: [] for name in COLUMNS}
-    for study in studies:
-        names = setup.targets[study]
-        for name in names:
-            about = names[name] if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
-            for pair, records in points(Target(study, name)):
-                row = _row(pair, records) | {
+def columns(setup, requests: list, auto_repeats: int, points) -> dict:
+    """{column: list} of a profile, one row a target and pair, in the order of the setup's targets and of the requests.
+
+    points(target)(pair, repeat): the point, as in a record; None where it was left out.
+    """
+    rows, groups = {name: [] for name in COLUMNS}, []
+    asked = merged(requests)
+    for study in setup.targets:
+        for name, about in setup.targets[study].items():
+            about = about if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
+            point = points(Target(study, name)) if (study, name) in asked else None
+            for pair, repeats in asked.get((study, name), {}).items():
+                points_of_pair = ((of_repeat(pair, each, auto_repeats), point(pair, each)) for each in repeats)
+                measured = _usable([each for each in points_of_pair if each[1] is not None])
+                if not measured:
+                    continue
+                groups.append(((study, name), measured))
+                row = _row(pair, [each for _, each in measured]) | {
                     "study": study,
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],
                     "replicate_group": about["replicate_group"],
                 }
-                for column, values in columns.items():
-                    values.append(row[column])
+                for column, values in row.items():
+                    rows[column].append(values)
+    rows["time_se_s"] = _errors(groups, "time_us", 1e-6)
+    rows["energy_se_j"] = _errors(groups, "energy_mj", 1e-3)
+    return rows
+
+
+def _usable(measured: list) -> list:
+    """Without repeats that say nothing, unless there are no others: then the row says so."""
+    return [each for each in measured if each[1]["verdict"] not in UNUSABLE] or measured
+
+
+def _errors(groups: list, field: str, unit: float) -> list:
+    """Standard errors of the rows' means, None where nothing tells. groups: per row (target, [(campaign, point)])."""
+    if not groups:
+        return []
+    places = {}
+    target, cell, n, mean, squares = [], [], [], [], []
+    for number, (name, measured) in enumerate(groups):
+        by_campaign = {}
+        for campaign, point in measured:
+            by_campaign.setdefault(campaign, []).append(point["summary"][field] * unit)
+        for values in by_campaign.values():
+            target.append(places.setdefault(name, len(places)))
+            cell.append(number)
+            n.append(len(values))
+            mean.append(_average(values))
+            squares.append(math.fsum((value - mean[-1]) ** 2 for value in values))
+    errors = standard_errors(target, cell, n, mean, squares)
+    return [None if math.isnan(error) else error for error in errors.tolist()]
+
+
+def _write(setup, rows: dict, output: str) -> None:
     gpu = {key: setup.gpu[key] for key in ("kind", "name", "slug")}
     workload = setup.workload | {"setup": setup.digest, "kernels": _labels(setup.targets["kernel"])}
-    write_profile(output, columns, gpu, workload, ["core_mhz", "mem_mhz"])
+    write_profile(output, rows, gpu, workload, ["core_mhz", "mem_mhz"])
 
 
 def _labels(kernels: dict) -> dict:
@@ -77,8 +125,6 @@ def _labels(kernels: dict) -> dict:
 
 def _row(pair, records: list) -> dict:
     core_mhz, mem_mhz = (None if clock == AUTO else float(clock) for clock in pair)
-    # repeats that say nothing are left out, unless there are no others: then the row says so
-    records = [each for each in records if each["verdict"] not in UNUSABLE] or records
     mean = partial(_mean, records)
     odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
     return {

@@ -38,6 +38,9 @@ FIELDS = (
     ("verdict", pa.string(), False),
     ("replicate_group", pa.string(), True),
     ("is_baseline", pa.bool_(), False),
+    # of time_s and energy_j, what differs between campaigns included; null where nothing tells
+    ("time_se_s", pa.float64(), True),
+    ("energy_se_j", pa.float64(), True),
 )
 COLUMNS = tuple(name for name, _, _ in FIELDS)
 
@@ -174,7 +177,7 @@ def _fault(table: pa.Table, extra) -> str | None:
     for name in [name for name, type_, _ in FIELDS if type_ == pa.float64()]:
         # lists, because pyarrow's to_numpy imports pandas: half a second in every job that chooses
         values = table[name].drop_null().to_pylist()
-        least = 0.0 if "_sd_" in name else math.ulp(0.0)
+        least = 0.0 if "_sd_" in name or "_se_" in name else math.ulp(0.0)
         if not all(least <= value < math.inf for value in values):
             return f"column {name} holds a value that is not positive and finite"
     if min(table["n"].to_pylist()) < 1 or min(table["launches_per_iteration"].to_pylist()) < 1:

@@ -126,6 +126,8 @@ def _profile_columns(points, extra, time_s, energy_j, reached_core, reached_mem,
         "verdict": ["ok"] * len(points),
         "replicate_group": [None] * len(points),
         "is_baseline": [index in baselines for index in range(len(points))],
+        "time_se_s": [None] * len(points),
+        "energy_se_j": [None] * len(points),
     } | {column: [point.settings[column] for point in points] for column in extra}
 
 

@@ -101,7 +101,7 @@ class Variant(Results):
 class Comparisons:
     """Fresh repeats of auto against chosen clocks, all of one setup.
 
-    `launches`: {id: launches per iteration}; `points`: [(id, repeat, [auto, chosen, chosen, auto])].
+    `launches`: {id: launches per iteration}, 1 for a pass; `points`: [(id, repeat, [auto, chosen, chosen, auto])].
     """
 
     def __init__(self, folder: Path, paths: list):
@@ -109,21 +109,22 @@ class Comparisons:
         digests = {digest for digest, _ in read}
         if len(digests) != 1:
             raise InputError(f"{paths[0].parent}: comparisons of {len(digests)} setups; delete them and run snakemake")
-        kernels = setup.read(str(folder / "setup" / f"{digests.pop()}.json")).targets["kernel"]
-        self.launches = {name: about["launches_per_iteration"] for name, about in kernels.items()}
+        targets = setup.read(str(folder / "setup" / f"{digests.pop()}.json")).targets
+        kernels = {name: about["launches_per_iteration"] for name, about in targets["kernel"].items()}
+        self.launches = dict.fromkeys(targets["pass"], 1) | kernels
         self.points = [
             (each["target"], each["repeat"], each["points"]) for _, comparisons in read for each in comparisons
         ]
-        _check_complete(paths, [comparisons for _, comparisons in read], kernels)
+        _check_complete(paths, [comparisons for _, comparisons in read], self.launches)
 
 
-def _check_complete(paths: list, read: list, kernels: dict) -> None:
+def _check_complete(paths: list, read: list, known: dict) -> None:
     """Raise InputError unless every repeat measured the same kernels once each: a sum over less is no iteration."""
     found = {}
     for path, comparisons in zip(paths, read):
         for each in comparisons:
             target, repeat = each["target"], each["repeat"]
-            if target not in kernels:
+            if target not in known:
                 raise InputError(f"{path}: its setup has no kernel {target}; delete the file and run snakemake")
             if (target, repeat) in found:
                 raise InputError(

@@ -4,7 +4,8 @@ Knows a guarded board, an energy counter and loads; not where they come from, no
 """
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check, label, supported_core_mhz
+from kernel_dvfs.gpu.clocks import BASELINE, check, label
+from kernel_dvfs.gpu.nvml.pair import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.time_account import TimeAccount
 
@@ -70,7 +71,7 @@ class RealGpu:
         """What was asked of the driver: `range` allows all clocks up to the target, `exact` only the target."""
         if self._settings["clocks"] != "lock" or pair == BASELINE:
             return {}
-        core, mem = self._ranges(pair)
+        core, mem = ranges(self._clocks, pair, self._settings["lock"] == "exact")
         return {"lock": self._settings["lock"], "core_range_mhz": core, "mem_range_mhz": mem}
 
     def warm_up(self, load, seconds: float) -> None:
@@ -226,17 +227,9 @@ class RealGpu:
             self._pair = pair  # by whoever sets them from outside; the windows tell whether they did
             return
         self._guard.announce(label(pair))
-        core, mem = self._ranges(pair)
         self._pair = None
         self.settings_made += 1
-        if mem:
-            self._guard.lock_mem(*mem)
-        elif self._clocks["mem_mhz"]:
-            self._guard.reset_mem()
-        if core:
-            self._guard.lock_core(*core)
-        else:
-            self._guard.reset_core()
+        lock_pair(self._guard, self._clocks, pair, self._settings["lock"] == "exact")
         self._pair = pair
 
     def release(self) -> None:
@@ -248,14 +241,6 @@ class RealGpu:
                 self._pair = None
                 self._guard.reset()
                 self._pair = BASELINE
-
-    def _ranges(self, pair) -> tuple:
-        """([min, max], [min, max]) of core and memory; None where it is left to the governor."""
-        exact = self._settings["lock"] == "exact"
-        core, mem = pair
-        lowest_core = core if exact or core == AUTO else supported_core_mhz(self._clocks, mem)[0]
-        lowest_mem = mem if exact or mem == AUTO else min(self._clocks["mem_mhz"])
-        return (None if core == AUTO else [lowest_core, core]), (None if mem == AUTO else [lowest_mem, mem])
 
     # --- while a load runs --------------------------------------------------------------------------------------------
 

@@ -11,13 +11,12 @@ import pandas as pd
 from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import STRICT, fresh_repeats
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.profile.store import CLOCKS, COLUMNS
 from kernel_dvfs.report.chosen import is_chosen
 from kernel_dvfs.report.claims.claim import NotTestable, mhz
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables.validation import paths as validation_paths
 
 # A clock counts as lower from 5 % below auto's: the 15 MHz steps on which clocks land and the two highest
 # memory clocks of the RTX 3080 Ti (9251, 9501: the same bandwidth) are one clock, a step of any sweep is
@@ -54,6 +53,16 @@ def schedule(results, name: str) -> dict:
     if found["status"] != "optimal":
         raise NotTestable(f"schedule {name} is {found['status']}; no choice keeps its limit")
     return found
+
+
+def fresh_changes(results, name: str) -> tuple | None:
+    """(time, energy) change of a schedule of the headline in fresh repeats, percent; None where there are none."""
+    try:
+        rows = table(results, "headline")
+    except NotTestable:
+        return None
+    row = rows[rows.schedule == name]
+    return None if row.empty else tuple(row[f"fresh_{each}_change_percent"].iloc[0] for each in ("time", "energy"))
 
 
 def strategy(results, granularity: str, scope: str, objective: str) -> dict:
@@ -164,7 +173,7 @@ def problem(results, name: str = STRICT):
 def validation(results):
     """The fresh repeats behind the validation table, and no stale ones beside them."""
     repeats = int(table(results, "validation").repeats.iloc[0])
-    return _comparisons(results, validation_paths(repeats))
+    return _comparisons(results, fresh_repeats(STRICT, repeats))
 
 
 def carried(results, folder: str):

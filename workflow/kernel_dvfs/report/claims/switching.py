@@ -4,6 +4,7 @@ from collections import namedtuple
 
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, claim, percent
+from kernel_dvfs.workload.launch_order import launch_order as workload_order
 
 # Latency worsens the potential once a tenth of the time runs at clocks that were chosen for another kernel.
 WRONG_CLOCKS_SHARE = 0.1
@@ -69,15 +70,8 @@ def _differ(one: float, other: float) -> bool:
 def launch_order(targets: dict) -> list:
     """Ids of the kernels in the order of their launches: pass by pass, rows of one repeat as whole layers."""
     rank = {name: number for number, name in enumerate(("forward", "loss", "backward"))}
-    order = []
-    for _, rows in sorted(targets["pass"].items(), key=lambda each: rank.get(each[0], len(rank))):
-        layer, repeat = [], None
-        for name, times in [*rows, (None, None)]:
-            if times != repeat:
-                order += layer * (repeat or 0)
-                layer, repeat = [], times
-            layer.append(name)
-    return order
+    passes = sorted(targets["pass"].items(), key=lambda each: rank.get(each[0], len(rank)))
+    return [name for _, rows in passes for name in workload_order(rows)]
 
 
 CLAIMS = (switching,)

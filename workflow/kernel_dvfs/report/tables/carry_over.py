@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import STRICT, fresh_repeats
 from kernel_dvfs.report import fresh
-from kernel_dvfs.report.tables.validation import paths
 
 
 def make(results, study: str, values: list, own: int, repeats: int, reoptimised: bool, setups: dict) -> pd.DataFrame:
@@ -20,7 +19,7 @@ def make(results, study: str, values: list, own: int, repeats: int, reoptimised:
     for value in values:
         name = f"{study}-{value}"
         if value == own:
-            comparisons = results.comparisons(*paths(repeats))
+            comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
             anew = results.schedule(STRICT)
         else:
             kernels = results.setup(setups[str(value)]).targets["kernel"]

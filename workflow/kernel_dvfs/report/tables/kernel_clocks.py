@@ -2,14 +2,21 @@
 
 import pandas as pd
 
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import STRICT, fresh_repeats
+from kernel_dvfs.report import fresh
 from kernel_dvfs.report.chosen import is_chosen
 
 CAPTION = "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto"
 
 
-def make(results) -> pd.DataFrame:
-    """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less."""
+def make(results, repeats: int | None = None) -> pd.DataFrame:
+    """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
+
+    repeats: fresh ones, whose mean change of each kernel stands beside the claimed one.
+    """
+    again = {}
+    if repeats:
+        again = fresh.kernel_changes(results.comparisons(*fresh_repeats(STRICT, repeats)))
     chosen = results.schedule(STRICT)["targets"]
     profile = results.profile.query("study == 'kernel'")
     best_of = profile[is_chosen(profile, chosen)].set_index("target")
@@ -30,6 +37,10 @@ def make(results) -> pd.DataFrame:
                 "core_mhz": pair["core_mhz"],
                 "time_change_percent": 100 * (best.time_s / auto.time_s - 1),
                 "energy_change_percent": 100 * (best.energy_j / auto.energy_j - 1),
+            }
+            | {
+                f"fresh_{quantity}_change_percent": change.mean
+                for quantity, change in zip(("time", "energy"), again.get(name, ()))
             }
         )
     return pd.DataFrame(rows).astype({"row": "Int64"})

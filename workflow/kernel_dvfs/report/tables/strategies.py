@@ -2,12 +2,17 @@
 
 import pandas as pd
 
+from kernel_dvfs.layout import fresh_repeats
+from kernel_dvfs.report import fresh
+
 CAPTION = "Strategies of choosing clocks: an iteration's time and energy against auto, and the waste left (Eq. 2)"
 _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste": 0, "edp": 1, "energy": 2}
 
 
-def make(results, schedules: list) -> pd.DataFrame:
+def make(results, schedules: list, validated: list = (), repeats: int = 1) -> pd.DataFrame:
     """One row a schedule of those named, after one row a granularity for auto itself.
+
+    validated: those with fresh repeats, whose mean change stands beside the claimed one (fresh_*; empty elsewhere).
 
     Columns of the contract, then weights and the schedule's name. waste_j is in J for weights that count launches,
     else in the unit of the weighted energy.
@@ -21,7 +26,12 @@ def make(results, schedules: list) -> pd.DataFrame:
         ranked = sorted(own, key=lambda name: _rank(named[name]))
         rows.append(_auto(own[ranked[0]]))
         rows += [_row(name, own[name]) for name in ranked]
-    return pd.DataFrame(rows)
+    columns = ["fresh_time_change_percent", "fresh_energy_change_percent"]
+    found = {name: fresh.changes(results.comparisons(*fresh_repeats(name, repeats))) for name in validated}
+    for row in rows:
+        changes = found.get(row["schedule"])
+        row |= {column: changes[place].mean if changes else None for place, column in enumerate(columns)}
+    return pd.DataFrame(rows).astype(dict.fromkeys(columns, float))
 
 
 def _rank(schedule: dict) -> tuple:

@@ -3,9 +3,8 @@
 import pandas as pd
 
 from kernel_dvfs.choice.schedule import choose
-from kernel_dvfs.layout import PASS_STRICT, STRICT
+from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats
 from kernel_dvfs.report import fresh
-from kernel_dvfs.report.tables.validation import paths
 
 CAPTION = (
     "The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and fresh"
@@ -19,7 +18,7 @@ def make(results, values, default, repeats) -> pd.DataFrame:
         if value == default:
             coarse = results.schedule(PASS_STRICT)
             fine = results.schedule(STRICT)
-            comparisons = results.comparisons(*paths(repeats))
+            comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
         else:
             variant = results.variant(f"tensor-energy-{value:g}")
             coarse = choose(variant.folder / "profile.parquet", "pass", "global", "waste", 0)

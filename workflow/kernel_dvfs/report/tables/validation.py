@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import STRICT, fresh_repeats
 from kernel_dvfs.report import fresh
 
 CAPTION = "The strict global schedule measured again: claimed and fresh change, 95 % interval over repeats"
@@ -11,7 +11,7 @@ CAPTION = "The strict global schedule measured again: claimed and fresh change, 
 def make(results, repeats: int) -> pd.DataFrame:
     """Two rows, time and energy; `optimism_pp` = fresh - claimed; the verdict is on the time limit."""
     schedule = results.schedule(STRICT)
-    comparisons = results.comparisons(*paths(repeats))
+    comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
     rows = []
     for quantity, change in zip(("time", "energy"), fresh.changes(comparisons)):
         claimed = schedule[f"{quantity}_change_percent"]
@@ -30,8 +30,3 @@ def make(results, repeats: int) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64"})
-
-
-def paths(repeats: int) -> list:
-    """The records of the fresh repeats."""
-    return [f"measurements/validation/repeat-{repeat}.json" for repeat in range(repeats)]

@@ -1,0 +1,261 @@
+"""`kernel-dvfs apply`: the command runs at its clocks, and whatever happens they are given back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+WHILE = "import time; time.sleep(1.2)"
+PASSES = """
+import sys, time
+from kernel_dvfs.deploy import mark
+for step in range(2):
+    for name in {names}:
+        assert mark(name, wait=True)
+        time.sleep(0.3)
+"""
+
+
+def apply(made, *words, code=WHILE, **environment):
+    return made.command("apply", *words, "--", sys.executable, "-c", code, **environment)
+
+
+def start(made, *words, code=WHILE):
+    return subprocess.Popen(
+        [sys.executable, "-m", "kernel_dvfs", "apply", *words, "--", sys.executable, "-c", code],
+        env=made.environment(),
+        cwd=made.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(holds, seconds=20):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def schedule(made, targets, **changed):
+    slug = f"simulated-h200-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
+    content = {
+        "schema": "kernel-dvfs/schedule/1",
+        "gpu": {"kind": "nvml", "name": "Simulated H200 on a fake NVML", "slug": slug},
+        "granularity": "pass",
+        "status": "optimal",
+        "targets": targets,
+    }
+    path = made.folder / "s.json"
+    path.write_text(json.dumps(content | changed))
+    return path
+
+
+PAIRS = {"forward": {"core_mhz": 1500, "mem_mhz": "auto"}, "backward": {"core_mhz": "auto", "mem_mhz": 2201}}
+
+
+def test_the_command_runs_at_its_clocks_and_they_are_given_back(lab):
+    made = lab()
+    process = start(made, "--pair", "1500,2201")
+    until(lambda: made.boards.locks == ("345-1500", "2201-2201"))
+    assert made.lease.exists()
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, said
+    assert "1500-2201: 1." in said and "core 1500 MHz, memory 2201 MHz" in said
+    assert made.restored()
+
+
+def test_stdout_and_the_exit_code_are_the_commands(lab):
+    done = apply(lab(), "--pair", "1500,auto", code="print('step 1'); raise SystemExit(7)")
+    assert done.returncode == 7 and done.stdout == "step 1\n"
+
+
+def test_the_baseline_runs_at_auto_and_is_compared(lab):
+    made = lab()
+    done = apply(made, "--pair", "900,2201", "--baseline", "--report", "r.json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((made.folder / "r.json").read_text())
+    auto, chosen = report["runs"]["auto"], report["runs"]["900-2201"]
+    # the board's own power: 75 W + 20 W/GHz of memory + 250 W/GHz V(f)^2 f at half use
+    watt = {name: own["energy_j"] / own["counted_s"] for name, own in report["runs"].items()}
+    assert watt["auto"] == pytest.approx(75 + 64 + 125 * (1 + 0.35 * 0.93) ** 2 * 1.98, rel=0.03)
+    assert watt["900-2201"] == pytest.approx(75 + 44 + 125 * 0.9, rel=0.12), "clocks settle in the first tenth"
+    assert auto["core_mhz"][2] == 1980 and chosen["core_mhz"][1] == 900
+    assert report["energy_change_percent"] == pytest.approx(100 * (chosen["energy_j"] / auto["energy_j"] - 1))
+    assert "against auto: time" in done.stderr and made.restored()
+
+
+def test_a_command_that_fails_at_auto_is_not_run_again(lab):
+    made = lab()
+    done = apply(made, "--pair", "900,2201", "--baseline", code="open('runs', 'a').write('x'); raise SystemExit(3)")
+    assert done.returncode == 3 and (made.folder / "runs").read_text() == "x" and made.restored()
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 1)])
+def test_signals_reach_the_command_and_the_clocks_come_back(lab, name, code):
+    made = lab()
+    process = start(made, "--pair", "1500,2201", code="import time; time.sleep(60)")
+    until(lambda: made.boards.locks == ("345-1500", "2201-2201"))
+    time.sleep(0.5)  # the interpreter has begun
+    process.send_signal(getattr(signal, name))
+    said = process.communicate(timeout=30)[1]
+    # Python ends by KeyboardInterrupt with a code of its own or by the signal, as it likes
+    assert process.returncode in (code, 130), said
+    assert "1500-2201: " in said and made.restored()
+
+
+def test_a_command_that_handles_a_signal_decides_itself_when_it_ends(lab):
+    code = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: print('saved', flush=True))\n"
+    code += "open('ready', 'w').close(); time.sleep(2)"
+    made = lab()
+    process = start(made, "--pair", "1500,2201", code=code)
+    until((made.folder / "ready").exists)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0 and out == "saved\n" and made.restored()
+
+
+def test_killed_outright_it_leaves_no_clock_locked_although_the_command_runs_on(lab):
+    made = lab()
+    process = start(made, "--pair", "1500,2201", code="import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+    pid = int(process.stdout.readline())
+    until(lambda: made.boards.locks == ("345-1500", "2201-2201"))
+    process.kill()
+    try:
+        assert made.restored()
+        os.kill(pid, 0)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+
+
+def test_passes_that_the_command_marks_get_their_clocks(lab):
+    made = lab()
+    path = schedule(made, PAIRS)
+    sets = int(made.boards.get("sets"))
+    words = ("--schedule", str(path), "--pass-level", "--report", "r.json")
+    process = start(made, *words, code=PASSES.format(names=list(PAIRS)))
+    until(lambda: made.boards.locks == ("345-1500", "none"))
+    until(lambda: made.boards.locks == ("none", "2201-2201"))
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, said
+    assert "forward 2 times at 1500-auto, backward 2 times at auto-2201" in said
+    assert json.loads((made.folder / "r.json").read_text())["marks"] == {"forward": 2, "backward": 2}
+    assert made.restored() and int(made.boards.get("sets")) - sets >= 8
+
+
+def test_a_mark_that_the_schedule_does_not_know_sends_the_clocks_to_auto_for_good(lab):
+    made = lab()
+    code = PASSES.format(names=["forward", "optimizer", "backward"])
+    done = apply(made, "--schedule", schedule(made, PAIRS), "--pass-level", "--report", "r.json", code=code)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((made.folder / "r.json").read_text())
+    assert "marked 'optimizer'" in report["surprise"] and report["marks"] == {"forward": 1, "backward": 0}
+    assert "clocks went back to auto" in done.stderr and made.restored()
+
+
+def test_a_driver_that_refuses_in_the_middle_sends_the_clocks_to_auto_and_the_command_runs_on(lab):
+    made = lab(fail="nvmlDeviceSetMemoryLockedClocks:999:1")  # the probe is let through
+    done = apply(
+        made, "--schedule", schedule(made, PAIRS), "--pass-level", code=PASSES.format(names=["forward", "backward"])
+    )
+    made.boards.set(fail="")
+    assert "clocks went back to auto" in done.stderr, done.stderr
+    assert made.restored()
+
+
+def test_a_command_that_marks_nothing_is_told_so(lab):
+    made = lab()
+    done = apply(made, "--schedule", schedule(made, PAIRS), "--pass-level")
+    assert done.returncode == 0 and "marked no pass" in done.stderr and made.restored()
+
+
+def test_a_mark_without_a_listener_costs_nothing_and_says_so(monkeypatch):
+    from kernel_dvfs.deploy import mark
+
+    monkeypatch.delenv("KERNEL_DVFS_MARKS", raising=False)
+    assert mark("forward") is False
+
+
+def test_a_dry_run_sets_nothing_even_without_rights(lab):
+    made = lab(deny=1)
+    done = apply(made, "--pair", "1500,2201", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "nothing is set" in done.stderr and made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+def test_without_rights_the_command_is_not_started(lab):
+    made = lab(deny=1)
+    done = apply(made, "--pair", "1500,2201", code="open('ran', 'w')")
+    assert done.returncode == 2 and "no permission" in done.stderr
+    assert not (made.folder / "ran").exists() and made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+@pytest.mark.parametrize(
+    ("targets", "changed", "words", "named"),
+    [
+        (
+            PAIRS,
+            {"gpu": {"kind": "simulated", "name": "RTX 3080 Ti", "slug": "sim-rtx-3080-ti"}},
+            ["--pass-level"],
+            "field gpu.slug",
+        ),
+        (PAIRS, {"gpu": None}, ["--pass-level"], "field gpu.slug"),
+        (PAIRS, {"granularity": "kernel"}, ["--pass-level"], "field granularity"),
+        (PAIRS, {"schema": "kernel-dvfs/iteration-schedule/1"}, ["--pass-level"], "kernel_dvfs.deploy.player"),
+        (PAIRS, {"schema": "other"}, ["--pass-level"], "field schema"),
+        (PAIRS, {"status": "infeasible"}, ["--pass-level"], "field status"),
+        (PAIRS, {}, [], "2 different pairs"),
+        ({"forward": {"core_mhz": 1501, "mem_mhz": "auto"}}, {}, ["--pass-level"], "no core clock 1501 MHz"),
+        ({"forward": {"core_mhz": 1500, "mem_mhz": 5001}}, {}, ["--pass-level"], "no memory clock 5001 MHz"),
+        ({"forward": {"core_mhz": "fast", "mem_mhz": "auto"}}, {}, ["--pass-level"], "field targets.forward.core_mhz"),
+        ({"forward": 1500}, {}, ["--pass-level"], "field targets.forward.core_mhz"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused_and_nothing_is_run_or_set(lab, targets, changed, words, named):
+    made = lab()
+    path = schedule(made, targets, **changed)
+    done = apply(made, "--schedule", path, *words, code="open('ran', 'w')")
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and len(errors) == 1 and named in errors[0] and "Traceback" not in done.stderr
+    assert not (made.folder / "ran").exists() and made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--pair", "1501,auto"], "no core clock 1501 MHz"),
+        (["--pair", "fast,auto"], "clock 'fast'"),
+        (["--pair", "1500,auto", "--pass-level"], "--pass-level needs --schedule"),
+        (["--schedule", "missing.json"], "missing.json: no such file"),
+        (["--pair", "1500,auto", "--gpu", "7"], "no such GPU"),
+    ],
+)
+def test_impossible_wishes_are_refused(lab, words, named):
+    made = lab()
+    done = apply(made, *words, code="open('ran', 'w')")
+    assert done.returncode == 2 and named in done.stderr and done.stderr.count("error: ") == 1
+    assert not (made.folder / "ran").exists() and made.boards.get("sets") == "0"
+
+
+def test_a_command_that_does_not_exist_is_refused_and_the_clocks_come_back(lab):
+    made = lab()
+    done = made.command("apply", "--pair", "1500,2201", "--", "no-such-command")
+    assert done.returncode == 2 and "no-such-command: No such file" in done.stderr and made.restored()
+
+
+def test_a_gpu_that_somebody_holds_is_left_alone(lab):
+    made = lab()
+    first = start(made, "--pair", "1500,2201", code="import time; time.sleep(8)")
+    until(lambda: made.boards.locks == ("345-1500", "2201-2201"))
+    done = apply(made, "--pair", "900,2201")
+    assert done.returncode == 2 and "is held by process" in done.stderr
+    assert made.boards.locks == ("345-1500", "2201-2201")
+    first.terminate()
+    first.communicate(timeout=30)
+    assert made.restored()

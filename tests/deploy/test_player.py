@@ -1,0 +1,220 @@
+"""Iteration schedules played on boards of the fake NVML, whose launches run the simulated GPU's model: what was chosen
+is what comes about, and whatever else happens ends at auto."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json
+from kernel_dvfs.gpu.clocks import sweep_pairs
+from kernel_dvfs.measurement.setup import store
+from kernel_dvfs.profile import aggregate
+from kernel_dvfs.sequence.launches import read_sequence
+from kernel_dvfs.sequence.programme import choose_changes
+from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
+from kernel_dvfs.sequence.timing import Timing
+
+HERE = Path(__file__).resolve().parent
+LATENCY_S = 0.005
+# clocks that this board delivers to every kernel: below its power cap
+GRID = {"core_mhz": [1050, 1260, 1470], "mem_mhz": [5001, 9251], "auto": True}
+
+
+@pytest.fixture(scope="session")
+def chosen(setup_of, tmp_path_factory):
+    """(path of the setup, {(latency, jitter): iteration schedule}): a small model on the simulated RTX 3080 Ti."""
+    folder = tmp_path_factory.mktemp("chosen")
+    setup = setup_of(model="gpt3-125m", batch=16)
+    path = store(str(folder), setup.gpu, setup.workload, setup.targets, setup.measurement)
+    pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], GRID)
+    aggregate.from_bench(setup, pairs, 10, str(folder / "p.parquet"), ("kernel",))
+    read = read_sequence(folder / "p.parquet")
+
+    def schedule(latency_s=LATENCY_S, jitter=0.0, behaviour="ahead"):
+        timing = Timing(behaviour, latency_s, jitter)
+        return iteration_schedule(read, timing, choose_changes(read.sequence, timing, 0.01), 1.0, "least power")
+
+    return path, schedule
+
+
+@pytest.fixture
+def play(lab, chosen):
+    """`play(schedule, **told)`: (what came of it, the laboratory)."""
+    setup, schedule = chosen
+
+    def run(content=None, made=None, **told):
+        made = made or lab("rtx_3080_ti", time="virtual", utilisation=0)
+        content = dict(content or schedule())
+        content["gpu"] = {"kind": "nvml", "name": "fake", "slug": slug_of(made)}
+        write_json(made.folder / "it.json", content)
+        told = {"uuid": made.boards.uuid, "schedule": str(made.folder / "it.json"), "setup": str(setup)} | told
+        told = {"iterations": 1, "latency_s": LATENCY_S} | told
+        done = subprocess.run(
+            [sys.executable, str(HERE / "play.py"), json.dumps(told)],
+            env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml")),
+            cwd=made.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        came = json.loads(done.stdout) if done.stdout else None
+        return came, made, done
+
+    return run
+
+
+def slug_of(made) -> str:
+    return f"simulated-rtx-3080-ti-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
+
+
+@pytest.mark.parametrize(("jitter", "close"), [(0.0, 0.01), (0.3, 0.015)])
+def test_an_iteration_is_played_as_chosen_and_saves_what_was_promised(play, chosen, jitter, close):
+    content = chosen[1](jitter=jitter)
+    assert content["change_count"] > 20 and content["energy_change_percent"] < -1
+    came, made, done = play(content, iterations=3, jitter=jitter)
+    assert came, done.stderr
+    asked, surprise, finished = came["log"]
+    assert surprise is None and finished and made.restored(1)
+    begin_s = [sum(own[2] for own in content["launches"][:launch]) for launch, _ in content["changes"]]
+    early = sum(1 for each in begin_s if each < LATENCY_S)
+    assert len(asked) == 3 * content["change_count"] - early
+    auto, _, _ = play(content, made, iterations=3, auto=True)
+    changes = {key: came[key] / auto[key] - 1 for key in ("time_s", "energy_j")}
+    assert changes["energy_j"] == pytest.approx(content["energy_change_percent"] / 100, abs=close)
+    assert changes["time_s"] == pytest.approx(content["time_change_percent"] / 100, abs=close)
+    for _, launch, pair, due_s, asked_s, reached_s, boundary_s, core_mhz, mem_mhz in asked:
+        assert 0 <= asked_s - due_s < 1e-3
+        if "auto" not in pair:  # auto may be anything, so it is reached at once
+            assert (1 - jitter) * LATENCY_S <= reached_s - asked_s + 1e-3
+            assert abs(reached_s - boundary_s) < jitter * LATENCY_S + 3e-3, f"lands at launch {launch}"
+        assert pair[0] in ("auto", core_mhz) and pair[1] in ("auto", mem_mhz)
+
+
+def test_a_lagging_schedule_asks_as_its_launches_begin(play, chosen):
+    came, made, done = play(chosen[1](behaviour="lag"))
+    asked, surprise, finished = came["log"]
+    assert surprise is None and finished and asked, done.stderr
+    assert all(abs(own[4] - own[6]) < 1e-3 for own in asked)
+    assert made.restored(1)
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ({"latency_s": 0.06}, "not reached"),
+        ({"happens": {0.05: "heat"}}, "clocks held down (reasons 0x"),
+        ({"happens": {0.05: "no rights"}}, "no permission"),
+        ({"source": {"slower": 1.6}}, " ms, not "),
+        ({"source": {"oversleep_s": 0.03}}, "after its time"),
+        ({"source": {"ends_s": 0.05}}, "has not come to boundary"),
+    ],
+)
+def test_a_surprise_ends_the_play_at_auto(play, told, named):
+    came, made, done = play(iterations=2, **told)
+    assert came, done.stderr
+    asked, surprise, finished = came["log"]
+    assert named in surprise and not finished
+    assert made.restored(5)
+    assert len(asked) < 2 * 20, "nothing is asked for any more"
+
+
+def test_a_lock_that_somebody_else_sets_ends_the_play_at_auto(play, chosen):
+    content = chosen[1]()
+    begin_s = [sum(own[2] for own in content["launches"][:launch]) for launch, _ in content["changes"]]
+    # in the longest stretch at a locked core clock, where no request of ours replaces it at once
+    stay_s, when_s = max(
+        (later - now, now + 0.002)
+        for now, later, (_, pair) in zip(begin_s, begin_s[1:], content["changes"])
+        if content["pairs"][pair]["core_mhz"] != "auto"
+    )
+    assert stay_s > LATENCY_S + 0.003
+    came, made, _ = play(content, happens={when_s: "foreign lock"})
+    _, surprise, finished = came["log"]
+    assert "somebody else sets them" in surprise and not finished
+    assert made.restored(5)
+
+
+def test_a_player_that_is_killed_leaves_no_clock_locked(play):
+    came, made, done = play(happens={0.05: "killed"})
+    assert came is None and done.returncode == -9
+    assert made.restored()
+
+
+def test_where_clocks_may_not_be_set_a_player_only_looks(play, lab):
+    made = lab("rtx_3080_ti", time="virtual", utilisation=0, deny=1)
+    came, _, done = play(None, made, dry=True)
+    asked, surprise, finished = came["log"]
+    assert surprise is None and finished and asked, done.stderr
+    assert made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+def test_a_schedule_for_another_gpu_is_refused_and_nothing_is_set(play, chosen):
+    content = chosen[1]()
+    came, made, done = play(content)
+    assert came, done.stderr
+    path = made.folder / "other.json"
+    write_json(path, content)  # of the simulated GPU
+    sets = made.boards.get("sets")
+    came, _, done = play(content, made, schedule=str(path))
+    assert came is None and done.stderr.count("\n") == 1
+    assert f"{path}, field gpu.slug: made for simulated RTX 3080 Ti" in done.stderr
+    assert made.boards.get("sets") == sets
+
+
+# --- what can be refused without a board ---
+
+
+class NoBoard:
+    """A control that must not be asked for anything."""
+
+    reads_only = False
+
+    def check(self, pair, where):
+        pass
+
+
+def test_a_schedule_for_other_launches_is_refused(chosen, tmp_path):
+    from kernel_dvfs.deploy.player import Player
+
+    write_json(tmp_path / "it.json", chosen[1]())
+    iteration = read_iteration(tmp_path / "it.json")
+    with pytest.raises(InputError, match=r"field launches\.2: made for workload gpt3-125m-b16-tp1 with .* launches"):
+        Player(iteration, NoBoard(), None, launches=[*iteration.names[:2], "another", *iteration.names[3:]])
+    with pytest.raises(InputError, match=rf"field launches\.{len(iteration.names) - 1}: "):
+        Player(iteration, NoBoard(), None, launches=iteration.names[:-1])
+
+
+def test_a_schedule_whose_stream_must_wait_is_not_for_a_host_thread(chosen, tmp_path):
+    from kernel_dvfs.deploy.player import Player
+
+    write_json(tmp_path / "it.json", chosen[1](behaviour="wait"))
+    with pytest.raises(InputError, match=r"field switching\.behaviour"):
+        Player(read_iteration(tmp_path / "it.json"), NoBoard(), None)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda content: content.pop("changes"), "'changes' is a required property"),
+        (lambda content: content["switching"].update(latency_s=-1), "field switching.latency_s"),
+        (lambda content: content["switching"].update(behaviour="soon"), "field switching.behaviour"),
+        (lambda content: content["pairs"][0].update(core_mhz="fast"), "field pairs.0.core_mhz"),
+        (lambda content: content["launches"][3].pop(), "field launches.3"),
+        (lambda content: content["launches"][3].__setitem__(0, 999), "field launches.3"),
+        (lambda content: content["changes"].reverse(), "field changes."),
+        (lambda content: content["changes"].append([10**6, 0]), "field changes."),
+        (lambda content: content.update(first=99), "field first"),
+        (lambda content: content.update(schema="kernel-dvfs/schedule/1"), "field schema"),
+    ],
+)
+def test_a_broken_iteration_schedule_is_refused_by_file_and_field(chosen, tmp_path, change, named):
+    content = json.loads(json.dumps(chosen[1]()))
+    change(content)
+    write_json(tmp_path / "it.json", content)
+    with pytest.raises(InputError) as refused:
+        read_iteration(tmp_path / "it.json")
+    assert str(refused.value).startswith(f"{tmp_path / 'it.json'}, ") and named in str(refused.value)

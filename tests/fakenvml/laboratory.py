@@ -1,0 +1,83 @@
+"""A working directory beside fake boards, and the project's own commands run in it, each in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fake
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Lab:
+    """command(words): a kernel-dvfs command; measure(...): (finished process, record or None)."""
+
+    def __init__(self, boards, folder: Path, config: dict):
+        self.boards, self.folder, self.config = boards, folder, config
+        self.locks = boards.path.parent / "locks"
+        self.locks.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
+        self.kernels = fake.build_record(boards.path.parent)
+
+    def environment(self, **more) -> dict:
+        own = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_TEST_LOAD": str(self.kernels)}
+        path = os.pathsep.join([*([more.pop("PYTHONPATH")] if "PYTHONPATH" in more else []), str(ROOT / "workflow")])
+        return self.boards.environment(**(own | {"PYTHONPATH": path} | more))
+
+    def python(self, code: str, **environment) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", code]
+        return self._run(command, environment)
+
+    def command(self, *words, **environment) -> subprocess.CompletedProcess:
+        return self._run([sys.executable, "-m", "kernel_dvfs", *map(str, words)], environment)
+
+    def _run(self, command, environment):
+        return subprocess.run(
+            command,
+            env=self.environment(**environment),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def measure(self, pair="1500,2201", target="forward_gelu", gpu="nvml", environment=None, **config):
+        import yaml
+
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config | config))
+        record = self.folder / "r0.json"
+        record.unlink(missing_ok=True)
+        words = ("measure", "--gpu", gpu, "--target", target, "--clocks", pair, "-o", record)
+        done = self.command(*words, **(environment or {}))
+        return done, json.loads(record.read_text()) if record.exists() else None
+
+    def refused(self, *named, **how) -> str:
+        """The one line that a measurement is refused with; it holds all of `named`."""
+        done, record = self.measure(**how)
+        assert done.returncode == 2 and record is None, done.stderr
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and "Traceback" not in done.stderr, done.stderr
+        assert all(word in errors[0] for word in named), errors[0]
+        return errors[0]
+
+    @property
+    def lease(self) -> Path:
+        return self.locks / f"kernel-dvfs-{self.boards.uuid}.json"
+
+    def restored(self, seconds=10.0) -> bool:
+        """Whether both locks are reset and the lease is gone within a while."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.boards.locks == ("none", "none") and not self.lease.exists():
+                return True
+            time.sleep(0.02)
+        return False
+
+    def stop(self) -> None:
+        """End the measuring processes of all boards."""
+        code = "import os, sys\nfrom kernel_dvfs.measurement.real.client import ask\n"
+        code += f"ask({self.boards.uuid!r}, {{'do': 'stop'}})"
+        self.python(code)

@@ -1,0 +1,140 @@
+"""The guided search as rounds of requests: what it asks for, in which order, and what its estimate says."""
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.profile.store import COLUMNS
+from kernel_dvfs.rounds.plan import Context
+from kernel_dvfs.search import guided
+
+OPTIONS = {
+    "threshold_percent": 1.0,
+    "budget_percent": 30,
+    "auto_repeats": 2,
+    "probes": None,
+    "draws": 16,
+    "passes": False,
+}
+PAIRS = [BASELINE] + [Pair(core, mem) for mem in (5001, 9251) for core in (630, 1050, 1470, 1680, 1890)]
+
+
+@pytest.fixture(scope="module")
+def setup(setup_of):
+    return setup_of()
+
+
+@pytest.fixture(scope="module")
+def benches(setup):
+    return {name: Bench(setup, Target("kernel", name)) for name in setup.targets["kernel"]}
+
+
+def context(setup, **options):
+    return Context(setup, PAIRS, 10, [0], "tied", None, OPTIONS | options)
+
+
+def row(setup, benches, name, pair, repeats=(0,), verdict="ok"):
+    points = [benches[name].point(pair, repeat=repeat) for repeat in repeats]
+    about = setup.targets["kernel"][name]
+    values = dict.fromkeys(COLUMNS) | {
+        "study": "kernel",
+        "target": name,
+        "launches_per_iteration": about["launches_per_iteration"],
+        "replicate_group": about["replicate_group"],
+        "core_mhz": None if pair[0] == AUTO else float(pair[0]),
+        "mem_mhz": None if pair[1] == AUTO else float(pair[1]),
+        "reached_core_mhz": points[0]["reached"]["core_mhz"],
+        "reached_mem_mhz": points[0]["reached"]["mem_mhz"],
+        "time_s": sum(point["summary"]["time_us"] for point in points) / len(points) * 1e-6,
+        "energy_j": sum(point["summary"]["energy_mj"] for point in points) / len(points) * 1e-3,
+        "n": len(points),
+        "verdict": verdict,
+        "is_baseline": pair == BASELINE,
+    }
+    return values
+
+
+def columns(rows):
+    return {name: [each[name] for each in rows] for name in COLUMNS}
+
+
+def played(setup, benches, **options):
+    """(rows, requests of each round) of a search played to its end."""
+    rows, rounds = [], []
+    while True:
+        asked = guided.propose(columns(rows), context(setup, **options), len(rounds) + 1)
+        if not asked:
+            return rows, rounds
+        rounds.append(asked)
+        rows += [row(setup, benches, each.target, Pair(*each[2:4]), each.repeats) for each in asked]
+
+
+@pytest.fixture(scope="module")
+def play(setup, benches):
+    return played(setup, benches)
+
+
+def test_the_first_round_asks_for_auto_of_every_kernel(setup, play):
+    first = play[1][0]
+    assert {each.target for each in first} == set(setup.targets["kernel"])
+    assert all(each[2:4] == BASELINE and each.repeats == (0, 1) for each in first)
+
+
+def test_passes_are_measured_at_every_pair(setup):
+    asked = guided.propose(columns([]), context(setup, passes=True), 1)
+    passes = [each for each in asked if each.kind == "pass"]
+    assert len(passes) == len(PAIRS) * len(setup.targets["pass"])
+    assert {each.repeats for each in passes if each[2:4] == BASELINE} == {tuple(range(10))}
+
+
+def test_no_point_is_asked_for_twice(play):
+    asked = [(each.target, *each[2:4]) for asked in play[1] for each in asked]
+    assert len(asked) == len(set(asked))
+
+
+def test_identical_launches_are_asked_for_together(setup, play):
+    for asked in play[1]:
+        at = {}
+        for each in asked:
+            group = setup.targets["kernel"][each.target]["replicate_group"]
+            at.setdefault((group or each.target, *each[2:4]), set()).add(each.target)
+        for (group, *_), names in at.items():
+            kernels = setup.targets["kernel"].items()
+            members = {name for name, about in kernels if about["replicate_group"] == group}
+            assert names == (members or {group})
+
+
+def test_the_estimate_says_what_is_left_and_what_it_took(setup, play):
+    rows, _ = play
+    about = guided.estimate(columns(rows), context(setup))
+    assert about["finished"] and about["measured"] == sum(each["n"] for each in rows)
+    assert about["share_percent"] <= 30 and 0 <= about["left_percent"] <= about["left_high_percent"] + 1e-9
+    early = guided.estimate(columns(rows[: len(setup.targets["kernel"])]), context(setup))
+    assert not early["finished"] and early["left_percent"] is None
+
+
+def test_the_spec_of_the_gpu_is_not_read(setup, play):
+    rows, rounds = play
+    blind = Setup(setup.digest, None, setup.workload, setup.targets, setup.measurement)
+    seen = len(rounds[0]) + len(rounds[1])
+    assert guided.propose(columns(rows[:seen]), context(blind), 3) == rounds[2]
+
+
+def test_a_point_that_was_disturbed_is_left_out_and_not_asked_for_again(setup, benches, play):
+    rows, rounds = play
+    seen = len(rounds[0]) + len(rounds[1])
+    spoilt = [dict(each) for each in rows[:seen]]
+    bad = spoilt[len(rounds[0])]
+    bad["verdict"] = "disturbed"
+    asked = guided.propose(columns(spoilt), context(setup), 3)
+    assert (bad["target"], bad["core_mhz"], bad["mem_mhz"]) not in {(each.target, *each[2:4]) for each in asked}
+
+
+def test_a_kernel_without_a_usable_baseline_is_one_clear_line(setup, play):
+    rows = [dict(each) for each in play[0]]
+    rows[0]["verdict"] = "counter"
+    with pytest.raises(InputError, match=r"kernel \w+ has no usable measurement at auto clocks"):
+        guided.propose(columns(rows), context(setup), 2)

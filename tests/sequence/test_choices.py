@@ -1,0 +1,171 @@
+"""The choice over a sequence: no worse than any other, and never better than its own bound."""
+
+import itertools
+
+import numpy as np
+import pytest
+from small_iterations import every_choice, small
+
+from kernel_dvfs.choice.global_waste import least_energy
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.sequence import baselines
+from kernel_dvfs.sequence.chains import chain_of
+from kernel_dvfs.sequence.programme import choose_changes
+from kernel_dvfs.sequence.replay import expected, replay
+from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
+
+CASES = [
+    ("wait", 0.0, 0),
+    ("wait", 1e-4, 0),
+    ("lag", 2e-4, 0),
+    ("lag", 1e-3, 0.3),
+    ("ahead", 1e-3, 0),
+    ("ahead", 2e-3, 0.2),
+]
+LATENCIES_S = (1e-6, 1e-3, 1e-2, 100)
+
+
+@pytest.mark.parametrize(("seed", "slack"), [(0, 0.0), (1, 0.1), (2, 0.05)])
+@pytest.mark.parametrize("case", CASES)
+def test_no_choice_within_the_limit_is_better_and_none_is_below_the_bound(case, seed, slack):
+    sequence, timing = small(seed, launches=5), Timing(*case)
+    chain = chain_of(sequence, timing)
+    totals = [chain.totals(changes) for changes in every_choice(sequence)]
+    limit = (1 + slack) * sequence.baseline_time_s * (1 + 1e-9)
+    best = min(energy for time, energy in totals if time <= limit)
+    found = choose_changes(sequence, timing, slack)
+    assert found.bound_j <= best * (1 + 1e-9), "a bound"
+    assert found.energy_j >= best * (1 - 1e-9) and found.time_s <= limit
+    saving = sequence.baseline_energy_j - best
+    assert found.energy_j - best <= 0.005 * max(saving, 0) + 1e-9, "and the search closes what the bound leaves"
+
+
+def test_the_programme_of_waiting_agrees_with_cp_sat():
+    """An independent model of the same problem: one Boolean a launch and pair, one a change."""
+    from ortools.sat.python import cp_model
+
+    sequence, timing = small(11, launches=14, pairs=4), Timing("wait", 5e-5)
+    limit = 1.05 * sequence.baseline_time_s
+    count, size, unit = len(sequence), len(sequence.pairs), 1e9
+    model = cp_model.CpModel()
+    at = [[model.new_bool_var("") for _ in range(size)] for _ in range(count)]
+    time, energy = [], []
+    for launch in range(count):
+        model.add_exactly_one(at[launch])
+        before = at[launch - 1]  # the iteration before ended as this one does
+        for pair in range(size):
+            left = model.new_bool_var("")
+            model.add(left >= before[pair] - at[launch][pair])
+            time += [
+                (at[launch][pair], sequence.launch_time_s[launch, pair]),
+                (left, timing.latency_s),
+            ]
+            energy += [
+                (at[launch][pair], sequence.launch_energy_j[launch, pair]),
+                (left, timing.latency_s * sequence.stall_w[pair]),
+            ]
+    model.add(sum(var * round(unit * cost) for var, cost in time) <= int(unit * limit))
+    model.minimize(sum(var * round(unit * cost) for var, cost in energy))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.cp_model_presolve = False  # see choice/certificate.py
+    assert solver.solve(model) == cp_model.OPTIMAL
+    found = choose_changes(sequence, timing, 0.05)
+    assert found.energy_j == pytest.approx(solver.objective_value / unit, rel=1e-6)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_without_latency_the_choice_is_the_global_optimum_of_all_launches(iteration, behaviour):
+    found = choose_changes(iteration, Timing(behaviour, 0.0))
+    optimum = least_energy(iteration.as_problem(), iteration.baseline_time_s, effort=0)
+    best_j = float(iteration.as_problem().energy[optimum.option].sum())
+    assert found.bound_j <= best_j * (1 + 1e-9)
+    saving_j = iteration.baseline_energy_j - best_j
+    assert found.energy_j - best_j <= 0.002 * saving_j
+    assert found.gap_j <= 0.005 * saving_j
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS)
+def test_where_a_change_outlasts_the_iteration_the_best_single_pair_is_best(iteration, behaviour):
+    slack = 0.05  # at none it is auto
+    found = choose_changes(iteration, Timing(behaviour, 100.0), slack)
+    assert found.changes == baselines.single(iteration, slack) and len(found.changes) == 0
+    assert iteration.pairs[found.changes.first] != iteration.pairs[iteration.baseline]
+
+
+@pytest.mark.parametrize("behaviour", ["wait", "ahead"])
+def test_the_saving_falls_as_the_latency_grows(iteration, behaviour):
+    """Whatever can be played at a latency can be played at a smaller one, and costs no more there."""
+    found = [choose_changes(iteration, Timing(behaviour, latency_s)) for latency_s in LATENCIES_S]
+    for faster, slower in itertools.pairwise(found):
+        assert faster.bound_j <= slower.energy_j * (1 + 1e-9)
+        assert faster.energy_j <= slower.energy_j + faster.gap_j + 1e-9
+
+
+@pytest.mark.parametrize(
+    "case", [("wait", 1e-4, 0), ("lag", 1e-2, 0), ("lag", 1e-3, 0.3), ("ahead", 1e-2, 0), ("ahead", 2e-3, 0.2)]
+)
+def test_what_the_programme_promises_is_what_runs(iteration, case):
+    timing = Timing(*case)
+    found = choose_changes(iteration, timing)
+    played = expected(iteration, timing, found.changes, seeds=20)
+    close = 1e-9 if not timing.jitter else 1e-4
+    assert played.time_s == pytest.approx(found.time_s, rel=close)
+    assert played.energy_j == pytest.approx(found.energy_j, rel=close)
+    assert found.time_s <= iteration.baseline_time_s * (1 + 1e-8)
+
+
+def test_a_latency_free_schedule_replayed_with_a_latency_breaks_its_limit(iteration):
+    naive = baselines.latency_free(iteration)
+    at_once = replay(iteration, Timing("wait", 0.0), naive)
+    assert at_once.time_s <= iteration.baseline_time_s * (1 + 1e-9)
+    for behaviour in BEHAVIOURS:
+        assert replay(iteration, Timing(behaviour, 0.01), naive).time_s > 1.02 * iteration.baseline_time_s
+
+
+def test_a_newer_request_replaces_the_one_under_way(iteration):
+    naive = baselines.latency_free(iteration)
+    played = replay(iteration, Timing("lag", 0.05), naive)
+    assert played.asked == len(naive) and played.landed < 0.2 * played.asked
+
+
+def test_jitter_that_is_drawn_is_drawn_again_alike(iteration):
+    timing = Timing("ahead", 0.01, 0.3)
+    changes = choose_changes(iteration, timing).changes
+    once, again, other = (replay(iteration, timing, changes, seed) for seed in (1, 1, 2))
+    assert once == again and once != other
+
+
+def test_one_pair_a_pass_pays_for_both_its_changes(iteration):
+    at_once = baselines.per_pass(iteration, Timing("wait", 0.0))
+    assert len(at_once) == 2 and at_once.at == (0, 291)
+    late = baselines.per_pass(iteration, Timing("wait", 1.0))
+    assert len(late) == 0, "a second's stall pays for nothing"
+
+
+@pytest.mark.parametrize(
+    ("timing", "named"),
+    [
+        (("ahead", -0.01), "switch latency -0.01 s"),
+        (("ahead", float("nan")), "switch latency nan s"),
+        (("soon", 0.01), "switch behaviour 'soon'"),
+        (("lag", 0.01, 1.5), "switch jitter 1.5"),
+    ],
+)
+def test_impossible_timings_are_refused(timing, named):
+    with pytest.raises(InputError, match=named):
+        Timing(*timing)
+
+
+def test_a_slack_that_no_choice_can_meet_is_refused_and_says_what_can(iteration):
+    with pytest.raises(InputError, match=r"no choice keeps -50 % slowdown: the fastest found takes"):
+        choose_changes(iteration, Timing("ahead", 0.01), -0.5)
+
+
+def test_sums_up_to_boundaries_leave_out_those_where_a_change_is_under_way(iteration):
+    timing = Timing("ahead", 0.01)
+    chain = chain_of(iteration, timing)
+    changes = choose_changes(iteration, timing, chain=chain).changes
+    sums, states = chain.until(changes), chain.states(changes)
+    assert np.array_equal(np.isnan(sums[:, 0]), states < 0)
+    assert tuple(sums[-1]) == chain.totals(changes)

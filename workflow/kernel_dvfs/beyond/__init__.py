@@ -1,0 +1,1 @@
+"""Studies that go beyond the paper, each on simulated GPUs whose truth is known."""

@@ -1,0 +1,97 @@
+"""What is left of an iteration's saving where a change of clocks takes time: by behaviour, latency and jitter.
+
+Each is chosen anew for its latency, and stands beside what one would play without knowing better: the latency-free
+choice as it is, one pair for each pass, one pair for all.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+from kernel_dvfs.sequence import baselines
+from kernel_dvfs.sequence.chains import chain_of
+from kernel_dvfs.sequence.programme import choose_changes
+from kernel_dvfs.sequence.replay import expected
+from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
+
+# jitters drawn of each replay of the latency-free choice
+_DRAWS = 5
+
+Known = namedtuple("Known", "what low_s high_s source mark")
+Known.__doc__ = (
+    """A latency of a change of clocks that somebody has told: from low to high, s. mark: how far to trust it."""
+)
+
+KNOWN = (
+    Known("A100", 0.005, 0.025, "LATEST, arXiv 2502.20075", "unverified: recalled, not read again"),
+    Known("Quadro RTX 6000", 0.020, 0.350, "LATEST, arXiv 2502.20075", "unverified: recalled, not read again"),
+    Known("GH200", 0.005, 0.480, "LATEST, arXiv 2502.20075", "unverified: recalled, not read again"),
+    Known("set by a tool's process", 0.050, 0.080, "DynamoLLM's paper, its default tool path", "stated there"),
+    Known("simulated GPUs here, core", 0.015, 0.100, "gpu/specs, median to p99", "assumed"),
+    Known("simulated GPUs here, memory", 0.030, 0.300, "gpu/specs, median to p99", "assumed"),
+)
+
+
+def study(sequence, latencies_s: list, jitters: list, slack: float = 0.0) -> list:
+    """[row]: a dict for each behaviour, latency and jitter, as the table has it; changes in percent of the baseline."""
+    naive = baselines.latency_free(sequence, slack)
+    single = baselines.single(sequence, slack)
+    rows = []
+    for behaviour in BEHAVIOURS:
+        for jitter in jitters:
+            if behaviour == "wait" and jitter:
+                continue  # a stream that waits for the clock meets the mean
+            for latency_s in latencies_s:
+                timing = Timing(behaviour, latency_s, jitter)
+                rows.append(_row(sequence, timing, slack, naive, single))
+    return rows
+
+
+def _row(sequence, timing: Timing, slack: float, naive, single) -> dict:
+    chain = chain_of(sequence, timing)
+    found = choose_changes(sequence, timing, slack, chain)
+    base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
+    played = expected(sequence, timing, naive, _DRAWS)
+    by_pass = baselines.per_pass(sequence, timing, slack, chain)
+    saving_j = base_j - found.energy_j
+    return {
+        "behaviour": timing.behaviour,
+        "latency_ms": 1e3 * timing.latency_s,
+        "jitter_percent": 100 * timing.jitter,
+        "energy_saved_percent": 100 * saving_j / base_j,
+        "time_change_percent": 100 * (found.time_s / base_s - 1),
+        "changes": len(found.changes),
+        "gap_percent_of_saving": 100 * found.gap_j / saving_j if saving_j > 0 else 0.0,
+        "no_more_than_percent": 100 * (1 - found.bound_j / base_j),
+        "naive_energy_saved_percent": 100 * (1 - played.energy_j / base_j),
+        "naive_time_change_percent": 100 * (played.time_s / base_s - 1),
+        "naive_changes": played.asked,
+        "naive_changes_landed": played.landed,
+        "per_pass_energy_saved_percent": None if by_pass is None else 100 * (1 - chain.totals(by_pass)[1] / base_j),
+        "single_energy_saved_percent": (
+            None if single is None else 100 * (1 - float(sequence.until_j[-1, single.first]) / base_j)
+        ),
+    }
+
+
+def known_rows(rows: list) -> list:
+    """Where the known latencies fall: what a host thread that asks ahead, jitter aside, would still save there."""
+    ahead = [row for row in rows if row["behaviour"] == "ahead" and not row["jitter_percent"]]
+
+    def saved(latency_s: float) -> float:
+        # at the next longer latency that was looked at: no less than is promised
+        longer = [row for row in ahead if row["latency_ms"] >= 1e3 * latency_s * (1 - 1e-9)]
+        return min(longer, key=lambda row: row["latency_ms"])["energy_saved_percent"] if longer else 0.0
+
+    return [
+        {
+            "latency_of": known.what,
+            "from_ms": 1e3 * known.low_s,
+            "to_ms": 1e3 * known.high_s,
+            "saved_at_from_percent": saved(known.low_s),
+            "saved_at_to_percent": saved(known.high_s),
+            "source": known.source,
+            "trust": known.mark,
+        }
+        for known in KNOWN
+    ]

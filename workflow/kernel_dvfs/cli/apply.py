@@ -1,0 +1,127 @@
+"""`kernel-dvfs apply`: run a command at chosen clocks, give them back whatever happens, say what it took."""
+
+import sys
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json
+from kernel_dvfs.gpu.clocks import BASELINE, label, parse
+
+
+def add_arguments(parser) -> None:
+    parser.usage = "kernel-dvfs apply (--pair CORE,MEM | --schedule S.json) [options] -- COMMAND ..."
+    parser.epilog = "example: kernel-dvfs apply --pair 1470,5001 --baseline -- python train.py"
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--pair", metavar="CORE,MEM", help="MHz or auto, each")
+    what.add_argument("--schedule", metavar="S.json", help="of kernel-dvfs choose: one pair for all, or --pass-level")
+    parser.add_argument(
+        "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/choosing.md)"
+    )
+    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, where there are several")
+    parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")
+    parser.add_argument(
+        "--lock",
+        choices=("range", "exact"),
+        default="range",
+        help="from the lowest clock up to the target, or it alone",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="set nothing: say what would be asked, only look and count"
+    )
+    parser.add_argument("--share", action="store_true", help="although other processes compute on the GPU")
+    parser.add_argument("--report", metavar="R.json", help="what was seen, for programs")
+    parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="after --")
+
+
+def run(options) -> int:
+    from kernel_dvfs.deploy.by_pass import ByPass
+    from kernel_dvfs.deploy.command import run_command
+    from kernel_dvfs.deploy.control import Control, facts_of
+    from kernel_dvfs.deploy.schedules import pass_pairs, run_pair
+    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.measurement.real.preflight import check_board
+
+    words = options.command_words
+    if not words:
+        raise InputError("apply: no command; write it after --, as in: kernel-dvfs apply --pair 1470,auto -- ./train")
+    if options.pass_level and not options.schedule:
+        raise InputError("apply: --pass-level needs --schedule with a pair for each pass")
+    pair = parse(options.pair) if options.pair else None
+    about = facts_of(options.gpu.removeprefix("nvml:"))
+    if options.pass_level:
+        wanted = pass_pairs(options.schedule, about)
+    else:
+        wanted = {"run": pair or run_pair(options.schedule, about)}
+
+    report = {"gpu": {key: about[key] for key in ("name", "uuid", "slug")}, "command": words, "runs": {}}
+    with Guard(about["uuid"], sets_clocks=not options.dry_run, say=_say) as guard:
+        control = Control(guard, about, options.lock == "exact", options.dry_run)
+        for name, own in wanted.items():
+            control.check(own, options.schedule or f"--pair {options.pair}")
+            if options.dry_run:
+                _say(f"dry run: {name} would be asked for {label(own)}; nothing is set")
+        check_board(guard.board, options.share, _say)
+        control.announce("a command at " + ", ".join(sorted({label(own) for own in wanted.values()})))
+        if not options.dry_run and any(tuple(own) != tuple(BASELINE) for own in wanted.values()):
+            # the first set is the probe: where there is no permission, nothing is run at all
+            control.ask(next(own for own in wanted.values() if tuple(own) != tuple(BASELINE)))
+            control.to_auto()
+        if options.baseline:
+            base = run_command(guard.board, words)
+            report["runs"]["auto"] = base._asdict()
+            _say(f"auto: {_told(base)}")
+            if base.code:
+                _say(f"the command failed at auto (exit code {base.code}); not run again")
+                return _ended(options, report, base.code)
+        if options.pass_level:
+            with ByPass(control, wanted) as following:
+                ran = run_command(guard.board, words, following.environment, after=control.to_auto)
+            _say(following.summary())
+            report["marks"] = following.marks
+            if following.surprise:
+                _say(f"clocks went back to auto: {following.surprise}")
+            elif not any(following.marks.values()):
+                _say("the command marked no pass: it ran at auto; see kernel_dvfs.deploy.mark")
+            report["surprise"] = following.surprise
+        else:
+            ran = run_command(guard.board, words, before=lambda: control.ask(wanted["run"]), after=control.to_auto)
+            _warn_if_missed(ran, wanted["run"], options.dry_run)
+        name = "by pass" if options.pass_level else label(wanted["run"])
+        report["runs"][name] = ran._asdict()
+        _say(f"{name}: {_told(ran)}")
+        if options.baseline and not ran.code:
+            report["time_change_percent"] = 100 * (ran.time_s / base.time_s - 1)
+            report["energy_change_percent"] = 100 * (ran.energy_j / base.energy_j - 1)
+            _say(
+                f"against auto: time {report['time_change_percent']:+.2f} %, energy "
+                f"{report['energy_change_percent']:+.2f} % (one run each: repeat before you rely on it)"
+            )
+    return _ended(options, report, ran.code)
+
+
+def _ended(options, report: dict, code: int) -> int:
+    if options.report:
+        write_json(options.report, report)
+    return code
+
+
+def _told(ran) -> str:
+    core, mem = (f"{low}" if low == high else f"{low} to {high}" for low, _, high in (ran.core_mhz, ran.mem_mhz))
+    held = f", held down in {100 * ran.throttled:.0f} % of the looks" if ran.throttled else ""
+    return (
+        f"{ran.time_s:.2f} s, {ran.energy_j:.1f} J ({ran.power_w:.0f} W over {ran.counted_s:.2f} s), core {core} MHz, "
+        f"memory {mem} MHz{held}"
+    )
+
+
+def _warn_if_missed(ran, pair, dry_run: bool) -> None:
+    """A request is not yet a clock: say so where the looks saw another."""
+    from kernel_dvfs.deploy.control import is_near
+
+    for domain, seen, asked in (("core", ran.core_mhz[1], pair[0]), ("memory", ran.mem_mhz[1], pair[1])):
+        if not dry_run and not is_near(seen, asked):
+            _say(f"asked for {domain} {asked} MHz, but it ran at {seen} MHz: throttled, idle, or folded by this GPU")
+
+
+def _say(line: str) -> None:
+    # stdout is the command's
+    print(f"kernel-dvfs: {line}", file=sys.stderr, flush=True)

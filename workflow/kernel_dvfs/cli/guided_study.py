@@ -1,0 +1,58 @@
+"""`kernel-dvfs guided-study`: guided search beside other ways, on a simulated GPU and on measured tables."""
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
+
+
+def add_arguments(parser) -> None:
+    parser.epilog = "example: kernel-dvfs guided-study --gpu SETUP.json --pairs auto-auto,1470-5001 --seeds 5 -o g.csv"
+    parser.add_argument("--gpu", metavar="SETUP", help="a setup file of a simulated GPU")
+    parser.add_argument("--pairs", help="clock pairs CORE-MEM of its exhaustive search, separated by commas")
+    parser.add_argument("--table", metavar="T.csv", help="instead: a measured table, as `kernel-dvfs import` takes it")
+    parser.add_argument("--weights", choices=("raw", "equal-time"), nargs="+", default=("raw", "equal-time"))
+    parser.add_argument("--slack", type=float, nargs="+", default=[0.0], metavar="PERCENT", help="default: 0")
+    parser.add_argument(
+        "--budget", type=float, default=10.0, metavar="PERCENT", help="of all measurements (default: 10)"
+    )
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N (default: 3)")
+    ways = ("random", "coarse grid", "bayesian")
+    parser.add_argument("--without", choices=ways, nargs="+", default=(), help="ways to leave out")
+    parser.add_argument("-o", "--output", required=True, metavar="G.csv", help="a row a way and seed; G.md: means")
+
+
+def run(options) -> None:
+    from kernel_dvfs.beyond import guided_study
+
+    if bool(options.gpu) == bool(options.table):
+        raise InputError("guided-study: give either --gpu SETUP (with --pairs) or --table T.csv")
+    if options.seeds < 1 or not 0 < options.budget <= 100:
+        raise InputError(
+            f"guided-study: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
+        )
+    share, seeds = options.budget / 100, list(range(1, options.seeds + 1))
+    rows = []
+    for slack in options.slack:
+        if options.table:
+            for weights in options.weights:
+                rows += guided_study.of_tables(options.table, weights, slack / 100, share, seeds, options.without)
+        else:
+            rows += _simulated(options, slack / 100, share, seeds)
+    write_text(options.output, guided_study.csv_of(rows))
+    write_text(options.output.removesuffix(".csv") + ".md", guided_study.markdown_of(guided_study.summarised(rows)))
+
+
+def _simulated(options, slack: float, share: float, seeds: list) -> list:
+    import tempfile
+
+    from kernel_dvfs.beyond import guided_study
+    from kernel_dvfs.gpu.clocks import parse
+    from kernel_dvfs.measurement.setup import read
+
+    if not options.pairs:
+        raise InputError("guided-study: --gpu needs --pairs, the grid of the exhaustive search")
+    setup = read(options.gpu)
+    if setup.gpu["kind"] != "simulated":
+        raise InputError(f"{options.gpu}: a {setup.gpu['kind']} GPU; its truth is not known, give a simulated one")
+    pairs = [parse(text, "-") for text in options.pairs.split(",")]
+    with tempfile.TemporaryDirectory() as folder:
+        return guided_study.of_simulated(setup, folder, pairs, slack, share, seeds, options.without)

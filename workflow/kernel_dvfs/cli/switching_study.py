@@ -1,0 +1,47 @@
+"""`kernel-dvfs switching-study`: what is left of an iteration's saving where a change of clocks takes time."""
+
+import math
+
+from kernel_dvfs.errors import InputError
+
+LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
+JITTERS = (0, 0.1, 0.3)
+
+
+def add_arguments(parser) -> None:
+    parser.epilog = "example: kernel-dvfs switching-study profile.parquet -o beyond"
+    parser.add_argument("profile", metavar="P.parquet")
+    parser.add_argument("--latencies", nargs="+", type=float, default=LATENCIES_S, metavar="S", help="seconds")
+    parser.add_argument("--jitters", nargs="+", type=float, default=JITTERS, metavar="SHARE", help="of the latency")
+    parser.add_argument("--slack", type=float, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
+    parser.add_argument(
+        "--sequence", default="profile", metavar="ORDER", help="`profile` (default) or a JSON list of ids"
+    )
+    parser.add_argument("--stall-w", type=float, metavar="W", help="as kernel-dvfs choose has it")
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where tables/ and figures/ go")
+
+
+def run(options) -> None:
+    import pandas as pd
+
+    from kernel_dvfs.beyond import switching
+    from kernel_dvfs.report.beyond import switching as report
+    from kernel_dvfs.report.figures.save import write_figure
+    from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.sequence.launches import read_sequence
+
+    if not math.isfinite(options.slack):
+        raise InputError(f"--slack {options.slack}: expected a number of percent")
+    read = read_sequence(options.profile, options.sequence, options.stall_w)
+    rows = switching.study(
+        read.sequence, sorted(set(options.latencies)), sorted(set(options.jitters)), options.slack / 100
+    )
+    subject = f"simulated {read.gpu['name']}" if read.gpu["kind"] == "simulated" else read.gpu["name"]
+    frame = pd.DataFrame(rows).round(6)
+    named = f"{subject}, {read.workload['name']}"
+    write_table(frame, options.output, "switching", report.CAPTION, named, ("csv", "md"))
+    known = pd.DataFrame(switching.known_rows(rows))
+    write_table(known, options.output, "switching_known", report.KNOWN_CAPTION, named, ("csv", "md"))
+    write_figure(
+        report.draw(frame, subject, read.workload["name"]), options.output, "switching", report.CAPTION, subject
+    )

@@ -1,0 +1,36 @@
+"""What the study of selection bias says: claimed, fresh and true change of each procedure, means over its seeds."""
+
+import pandas as pd
+
+CAPTION = (
+    "Choosing from noisy measurements, the same studies by each procedure: mean change of time and energy in percent "
+    "of auto as claimed by the data that chose, in fresh repeats and in truth; coverage = share of studies in which "
+    "the fresh repeats' 95 % interval holds the truth; over budget = share whose true time exceeds the limit"
+)
+
+
+def make(studies: pd.DataFrame, limit_percent: float) -> pd.DataFrame:
+    """One row a noise and procedure. studies: a row a study, as cli.selection_bias writes them."""
+    return pd.DataFrame(
+        [
+            {"noise": noise, "procedure": procedure, **_row(own, limit_percent)}
+            for (noise, procedure), own in studies.groupby(["noise", "procedure"], sort=False)
+        ]
+    )
+
+
+def _row(own: pd.DataFrame, limit_percent: float) -> dict:
+    row = {"studies": len(own), "windows": own.windows.mean(), "fresh_windows": own.fresh_windows.mean()}
+    for quantity in ("time", "energy"):
+        claimed, fresh, half, true = (
+            own[f"{quantity}_{name}_percent"] for name in ("claimed", "fresh", "half", "true")
+        )
+        row |= {
+            f"{quantity}_claimed_percent": claimed.mean(),
+            f"{quantity}_fresh_percent": fresh.mean(),
+            f"{quantity}_true_percent": true.mean(),
+            # of the truth, so that the scatter of fresh repeats plays no part
+            f"{quantity}_optimism_pp": (true - claimed).mean(),
+            f"{quantity}_coverage": ((fresh - true).abs() <= half).mean(),
+        }
+    return row | {"over_budget": (own.time_true_percent > limit_percent).mean()}

@@ -1,0 +1,68 @@
+"""What slow changes of clocks leave of an iteration's saving, drawn: a panel for each behaviour."""
+
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.report.figures import style
+
+CAPTION = (
+    "Energy saved in an iteration within its time limit where each change of clocks takes time, chosen for that "
+    "latency: the stream waits for a change, launches lag behind it, or it is asked for ahead; beside the latency-free "
+    "choice replayed as it is (naive), and one pair for each pass or for all"
+)
+KNOWN_CAPTION = (
+    "Latencies of a change of clocks that are known of, and what this iteration would still save if this GPU had them "
+    "(asked for ahead, no jitter, the next longer latency of the study; 0 beyond it)"
+)
+NAMES = {"wait": "wait: the stream stands still", "lag": "lag: launches run on", "ahead": "ahead: asked for in time"}
+# a replay that saves by losing time is not the same thing: its points say how much
+_LATE_PERCENT = 0.05
+_FLOOR_PERCENT = -1.0
+
+
+def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
+    """frame: the table. Latencies are evenly spaced, zero among them; naive replays are cut off at a loss."""
+    latencies = sorted(set(frame.latency_ms))
+    place = {each: number for number, each in enumerate(latencies)}
+    frame = frame.assign(
+        place=frame.latency_ms.map(place),
+        panel=pd.Categorical(frame.behaviour.map(NAMES), list(NAMES.values())),
+    )
+    jitters = sorted(set(frame.jitter_percent))
+    series = [_chosen(each) for each in jitters] + ["naive replay (time lost, %)", "one pair a pass"]
+    chosen = frame.assign(way=frame.jitter_percent.map(_chosen), saved=frame.energy_saved_percent)
+    calm = frame[frame.jitter_percent == jitters[0]]
+    naive = calm.assign(way=series[-2], saved=calm.naive_energy_saved_percent.clip(lower=_FLOOR_PERCENT, upper=10))
+    passes = calm.assign(way=series[-1], saved=calm.per_pass_energy_saved_percent)
+    lines = pd.concat([chosen, naive, passes]).dropna(subset="saved")
+    lines = lines.assign(way=pd.Categorical(lines.way, series))
+    late = naive[naive.naive_time_change_percent > _LATE_PERCENT]
+    late = late.assign(
+        text=[f"+{each:.1f}" if each < 10 else f"+{each:.0f}" for each in late.naive_time_change_percent]
+    )
+    count = len(jitters)
+    return (
+        p9.ggplot(lines, p9.aes("place", "saved"))
+        + p9.geom_hline(yintercept=0, size=0.3, color="#777777")
+        + p9.geom_line(p9.aes(color="way", linetype="way"), size=0.6)
+        + p9.geom_point(p9.aes(color="way", shape="way"), size=1.5, fill="white", stroke=0.5)
+        + p9.geom_text(p9.aes(label="text"), data=late, size=5, va="bottom", nudge_y=0.35, color=style.SERIES[2])
+        + p9.facet_wrap("panel", ncol=1)
+        + p9.scale_x_continuous(breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies])
+        + p9.scale_color_manual([style.SERIES[0]] * count + [style.SERIES[2], style.SERIES[1]])
+        + p9.scale_shape_manual([*style.SHAPES[:count], "x", "."])
+        + p9.scale_linetype_manual([*style.cycle(style.LINES, count), "dashed", "dotted"])
+        + p9.coord_cartesian(ylim=(_FLOOR_PERCENT, None))
+        + p9.labs(
+            title="What slow changes of clocks leave of the saving",
+            subtitle=f"{subject}, {workload}; time limit kept, but by naive replays; better: up",
+            x="latency of a change, ms",
+            y="energy saved, %",
+        )
+        + style.keys(color="", shape="", linetype="")
+        + style.theme(5.4)
+    )
+
+
+def _chosen(jitter_percent: float) -> str:
+    return "chosen for it" if not jitter_percent else f"chosen, jitter {jitter_percent:g} %"

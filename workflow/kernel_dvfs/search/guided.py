@@ -1,0 +1,176 @@
+"""The guided search as a proposer of rounds (rounds.plan): profile so far in, requests out.
+
+Kernels are searched, tied launches as one; the few passes are measured at every pair. Of the setup it reads the names,
+work and multiplicities of the kernels and the seed, never the GPU's spec.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from kernel_dvfs.choice.from_profile import UNUSABLE
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE
+from kernel_dvfs.rounds.plan import Context, Request
+from kernel_dvfs.search.propose import Options, Proposal
+from kernel_dvfs.search.propose import propose as propose_points
+from kernel_dvfs.search.space import Seen, Space, seen_of
+
+_NEEDED = ("study", "target", "core_mhz", "mem_mhz", "time_s", "energy_j", "n", "verdict")
+
+
+def propose(profile_rows: Mapping, context: Context, round_number: int) -> list:
+    """The requests of a round; [] when the search is finished. context.options: the configuration's `guided`.
+
+    Raises InputError where a kernel has no usable baseline, however often it was measured.
+    """
+    members, space = space_of(context)
+    proposal = _proposal(profile_rows, context, members, space)
+    pairs = list(context.pairs)
+    asked = []
+    for target, pair in proposal.points:
+        repeats = range(context.options["auto_repeats"]) if pairs[pair] == BASELINE else (0,)
+        asked += [Request("kernel", name, *pairs[pair], tuple(repeats)) for name in members[target]]
+    if round_number == 1 and context.options["passes"]:
+        for name in context.setup.targets["pass"]:
+            for pair in pairs:
+                repeats = range(context.auto_repeats) if pair == BASELINE else (0,)
+                asked.append(Request("pass", name, *pair, tuple(repeats)))
+    return asked
+
+
+def estimate(profile_rows: Mapping, context: Context) -> dict:
+    """What a search knows of its own end, ready for JSON.
+
+    finished, reason; left_percent: energy that pairs not measured are expected to save still, percent of the
+    baseline's energy (null before the model is asked), left_high_percent: its 95th percentile; measured: kernel
+    measurements made, share_percent of those of an exhaustive search; unfit: kernels that the model does not describe,
+    which are measured the more.
+    """
+    members, space = space_of(context)
+    proposal = _proposal(profile_rows, context, members, space)
+    made, all_ = _counts(profile_rows, context)
+
+    def percent(value):
+        return None if value is None else round(100 * value, 4)
+
+    return {
+        "finished": not proposal.points,
+        "reason": proposal.reason,
+        "left_percent": percent(proposal.left),
+        "left_high_percent": percent(proposal.left_high),
+        "measured": made,
+        "share_percent": percent(made / all_),
+        "unfit": [members[target][0] for target in proposal.unfit],
+    }
+
+
+def space_of(context: Context) -> tuple[list, Space]:
+    """(names of the launches of each target, Space) of the kernels of a context."""
+    classes: dict = {}
+    kernels = context.setup.targets["kernel"]
+    for name, about in kernels.items():
+        group = about["replicate_group"] if context.ties == "tied" else None
+        classes.setdefault((None, group) if group else (name, None), []).append(name)
+    members = list(classes.values())
+    count, pairs = len(members), list(context.pairs)
+    first = [kernels[names[0]] for names in members]
+    # tensor-core FLOP and DRAM bytes of a launch
+    work = tuple((about["work"][1], about["work"][4]) for about in first)
+    return members, Space(
+        targets=tuple(names[0] for names in members),
+        pairs=tuple(tuple(None if clock == AUTO else float(clock) for clock in pair) for pair in pairs),
+        offered=np.ones((count, len(pairs)), dtype=bool),
+        weight=np.array([sum(kernels[name]["launches_per_iteration"] for name in names) for names in members], float),
+        baseline=np.full(count, pairs.index(BASELINE)),
+        cost=np.array([len(names) for names in members]),
+        work=work,
+    )
+
+
+def _proposal(profile_rows, context, members, space) -> Proposal:
+    space, seen = _seen(profile_rows, context, members, space)
+    given = context.options
+    options = Options(
+        threshold=given["threshold_percent"] / 100,
+        budget=given["budget_percent"] / 100,
+        probes=given["probes"],
+        draws=given["draws"],
+        seed=context.setup.measurement["seed"],
+        baseline_repeats=given["auto_repeats"],
+        all_baseline_repeats=context.auto_repeats,
+    )
+    slacks = sorted({percent / 100 for percent in context.slacks_percent})
+    if context.weights in ("raw", "equal-time"):
+        space = _weighted(space, seen, context.weights, members)
+    return propose_points(space, seen, slacks, options)
+
+
+def _weighted(space: Space, seen: Seen, weights: str, members: list) -> Space:
+    weight = np.array([len(names) for names in members], dtype=float)
+    if weights == "equal-time":
+        base = seen.pair == space.baseline[seen.target]
+        time = np.ones(len(members))
+        time[seen.target[base]] = seen.time_s[base]
+        weight = weight / time
+    return replace(space, weight=weight)
+
+
+def _seen(profile_rows, context, members, space: Space) -> tuple[Space, Seen]:
+    """(space without the pairs that proved unusable, the points measured at every launch of a target)."""
+    owner = {name: number for number, names in enumerate(members) for name in names}
+    place = {pair: number for number, pair in enumerate(space.pairs)}
+    pooled: dict = {}
+    spoilt = set()
+    columns = [profile_rows[name] for name in _NEEDED]
+    reached = [profile_rows.get(name) or [None] * len(columns[0]) for name in ("reached_core_mhz", "reached_mem_mhz")]
+    for study, name, core, mem, time_s, energy_j, n, verdict, core_got, mem_got in zip(*columns, *reached, strict=True):
+        pair = place.get((core, mem))
+        if study != "kernel" or name not in owner or pair is None:
+            continue
+        key = owner[name], pair
+        if verdict in UNUSABLE:
+            spoilt.add(key)
+            continue
+        pooled.setdefault(key, []).append((n, time_s, energy_j, core_got, mem_got))
+    offered = space.offered.copy()
+    for target, pair in spoilt:
+        if pair == space.baseline[target]:
+            raise InputError(
+                f"guided search: kernel {space.targets[target]} has no usable measurement at auto clocks, "
+                "which every saving refers to; delete its record and measure again"
+            )
+        offered[target, pair] = False
+    rows = [
+        _pool(target, pair, points)
+        for (target, pair), points in sorted(pooled.items())
+        if offered[target, pair] and len(points) == len(members[target])
+    ]
+    return replace(space, offered=offered), seen_of(rows)
+
+
+def _pool(target: int, pair: int, points: list) -> dict:
+    """The mean over the launches of a target, weighted by measurements."""
+    n, time_s, energy_j = (np.array([point[i] for point in points], dtype=float) for i in range(3))
+
+    def clock(i):
+        values = [point[i] for point in points if point[i] is not None]
+        return float(np.mean(values)) if values else None
+
+    return {
+        "target": target,
+        "pair": pair,
+        "time_s": (n * time_s).sum() / n.sum(),
+        "energy_j": (n * energy_j).sum() / n.sum(),
+        "n": n.sum(),
+        "core_mhz": clock(3),
+        "mem_mhz": clock(4),
+    }
+
+
+def _counts(profile_rows, context) -> tuple[int, int]:
+    """(kernel measurements made, those of an exhaustive search)."""
+    made = sum(n for study, n in zip(profile_rows["study"], profile_rows["n"], strict=True) if study == "kernel")
+    each = len(context.pairs) - 1 + context.auto_repeats
+    return int(made), each * len(context.setup.targets["kernel"])

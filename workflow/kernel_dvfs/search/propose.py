@@ -1,0 +1,224 @@
+"""Which points to measure next, and what is left unfound: the guided search as a pure function of what is seen.
+
+First the baseline of every target, then a few probes of each that matters, at clocks that differ from target to target
+so that together they show the GPU's constants; then, round by round, the pairs that could still enter the optimum: in
+each draw of the posterior the price at which the time budget binds tells what a pair would save, on average over the
+draws its expected gain. It ends where the expected gain of all pairs left is below a threshold, or at a budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernel_dvfs.search.fit import Fit, fit
+from kernel_dvfs.search.posterior import calibrate, tables
+from kernel_dvfs.search.price import price_of_time
+from kernel_dvfs.search.space import Seen, Space
+
+UNFIT = 2.0  # misfit of a kernel, relative to the others', from which the model is not believed
+_GAIN = 0.3  # share of its energy that a target may save at the very most, for leaving out what cannot matter
+_SAME_MEMORY = 0.05  # memory clocks closer than this are alike, for a probe
+# shares of the highest core clock at which targets are probed, in turn
+_HIGH_MEMORY = (0.72, 0.82, 0.62)
+_LOWER_MEMORY = (0.85, 0.72, 0.92)
+_HIGH_CORE = (0.90, 0.82, 0.96)
+_LOW_CORE = (0.50, 0.40, 0.56)
+
+
+@dataclass(frozen=True)
+class Options:
+    """threshold: expected gain, as a share of the baseline's energy, at which the search ends.
+
+    budget: share of all measurements that it may ask for. probes: of a target before the model is asked; None: two
+    where only the core clock varies or the work is known, else four. draws: of the posterior. batch: share of the
+    targets' number that a round may measure. seed: of the draws. baseline_repeats: measurements of a baseline,
+    all_baseline_repeats: those of an exhaustive search.
+    """
+
+    threshold: float = 0.001
+    budget: float = 0.25
+    probes: int | None = None
+    draws: int = 64
+    batch: float = 0.5
+    seed: int = 1
+    baseline_repeats: int = 1
+    all_baseline_repeats: int = 1
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """points: [(target, pair)] indices; empty when finished. stage: baseline, probes, search. reason: why it goes on
+    or ends. left: expected energy unfound, a share of the baseline's energy, and left_high, its 95th percentile (None
+    before the model is asked). unfit: targets (indices) that the model does not describe."""
+
+    points: tuple
+    stage: str
+    reason: str
+    left: float | None = None
+    left_high: float | None = None
+    unfit: tuple = ()
+
+
+def propose(space: Space, seen: Seen, slacks=(0.0,), options: Options | None = None) -> Proposal:
+    """The next points of a guided search. slacks: tolerated slowdowns (fractions) that are to be chosen for."""
+    options = options or Options()
+    measured = np.zeros(space.offered.shape, dtype=bool)
+    measured[seen.target, seen.pair] = True
+    rows = np.arange(len(space.targets))
+    missing = np.flatnonzero(~measured[rows, space.baseline])
+    if len(missing):
+        return Proposal(tuple((int(k), int(space.baseline[k])) for k in missing), "baseline", "auto comes first")
+    spent = ((measured.sum(1) + options.baseline_repeats - 1) * space.cost).sum()
+    everything = ((space.offered.sum(1) + options.all_baseline_repeats - 1) * space.cost).sum()
+    room = int(options.budget * everything) - spent
+    probes = _probes(space, seen, measured, options)
+    if probes:
+        return Proposal(_within(probes, space.cost, room), "probes", "what the model needs to know of each target")
+    return _search(space, fit(space, seen), measured, slacks, options, room)
+
+
+def _within(points, cost, room) -> tuple:
+    kept = []
+    for target, pair in points:
+        if cost[target] <= room:
+            room -= cost[target]
+            kept.append((int(target), int(pair)))
+    return tuple(kept)
+
+
+def matter(space: Space, seen: Seen, threshold: float) -> np.ndarray:
+    """Indices of the targets worth a look, most energy first: the rest together could not save half the threshold."""
+    base = seen.pair == space.baseline[seen.target]
+    energy = np.zeros(len(space.targets))
+    energy[seen.target[base]] = seen.energy_j[base]
+    energy *= space.weight
+    order = np.argsort(-energy, kind="stable")
+    tail = energy.sum() - np.cumsum(energy[order])
+    count = int((tail * _GAIN > 0.5 * threshold * energy.sum()).sum()) + 1
+    return order[:count]
+
+
+def _probes(space: Space, seen: Seen, measured: np.ndarray, options: Options) -> list:
+    """The probes that are still to be made, targets with most energy first."""
+    wanted = []
+    for turn, target in enumerate(matter(space, seen, options.threshold)):
+        wanted += [(target, pair) for pair in probes_of(space, target, turn, options.probes, measured[target])]
+    return wanted
+
+
+def probes_of(space: Space, target: int, turn: int, count: int | None, measured: np.ndarray) -> list:
+    """Pairs to probe a target at, those not measured yet; turn: which place in the rotation of clocks."""
+    core, mem = space.core_mhz, space.mem_mhz
+    known = space.offered[target] & ~np.isnan(core)
+    if not known.any():
+        return []
+    own = measured.copy()
+    own[space.baseline[target]] = False
+    levels = np.unique(mem[known & ~np.isnan(mem)])[::-1]
+    distinct = [level for n, level in enumerate(levels) if not n or level < (1 - _SAME_MEMORY) * levels[n - 1]]
+    if count is None:
+        count = 2 if space.work is not None or len(distinct) < 2 else 4
+    if own.sum() >= min(count, known.sum()):
+        return []
+    share = core / core[known].max()
+    highest = distinct[0] if len(distinct) else np.nan
+    lower = distinct[1] if len(distinct) > 1 else highest
+    lowest = distinct[2] if len(distinct) > 2 else lower
+    plan = ((_HIGH_MEMORY, highest), (_LOWER_MEMORY, lower), (_LOW_CORE, highest), (_HIGH_CORE, lowest))
+    found: list = []
+    for number in range(count):
+        shares, level = plan[number % len(plan)]
+        want = shares[(turn + number // len(plan)) % len(shares)]
+        here = known & ((mem == level) | (np.isnan(mem) & np.isnan(level)))
+        here[found] = False
+        here[space.baseline[target]] = False
+        if here.any():
+            found.append(int(np.where(here, np.abs(share - want), np.inf).argmin()))
+    return [pair for pair in found if not measured[pair]]
+
+
+def _search(space: Space, fitted: Fit, measured, slacks, options: Options, room: int) -> Proposal:
+    seen, weight = fitted.seen, space.weight
+    base = seen.pair == space.baseline[seen.target]
+    base_time = float((weight[seen.target] * seen.time_s)[base].sum())
+    base_energy = float((weight[seen.target] * seen.energy_j)[base].sum())
+    time, energy = draws_of(fitted, options.draws, options.seed)
+    known = np.where(measured, 0.0, np.inf)
+    gains, left = [], []
+    for slack in slacks:
+        budget = (1 + slack) * base_time
+        price, all_bound = price_of_time(time, energy, budget)
+        _, own_bound = price_of_time(time + known, energy + known, budget)
+        gains.append((energy + price[:, None, None] * np.where(np.isfinite(time), time, 0)) / base_energy)
+        left.append((own_bound - all_bound) / base_energy)
+    left = np.max(left, 0)
+    unfit = np.flatnonzero(fitted.unfit > UNFIT)
+    about = {
+        "left": float(left.mean()),
+        "left_high": float(np.quantile(left, 0.95)),
+        "unfit": tuple(int(k) for k in unfit),
+    }
+    if left.mean() <= options.threshold:
+        return Proposal((), "search", "nothing left is expected to save more than the threshold", **about)
+    if room < space.cost.min():
+        return Proposal((), "search", "the budget of measurements is spent", **about)
+    most = max(2, int(np.ceil(options.batch * len(space.targets))))
+    points = _greedy(gains, measured, space, options.threshold, most, room)
+    points += _doubted(space, time, energy, measured, [k for k in unfit if k not in {p[0] for p in points}], points)
+    points = _within(points, space.cost, room)
+    if not points:
+        return Proposal((), "search", "no single pair left is expected to save anything", **about)
+    return Proposal(points, "search", "pairs that could still enter the optimum", **about)
+
+
+def draws_of(fitted: Fit, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(S, K, P) weighted times and energies: as measured where measured, else drawn; infinite where not offered."""
+    space, seen = fitted.space, fitted.seen
+    log_time, log_energy = tables(fitted, draws, seed, calibrate(fitted, seed=seed))
+    time, energy = np.exp(log_time), np.exp(log_energy)
+    time[:, seen.target, seen.pair] = seen.time_s
+    energy[:, seen.target, seen.pair] = seen.energy_j
+    off = ~space.offered
+    time[:, off] = energy[:, off] = np.inf
+    return space.weight[:, None] * time, space.weight[:, None] * energy
+
+
+def _greedy(scores: list, measured, space: Space, threshold: float, most: int, room: int) -> list:
+    """Pairs of most expected gain, one after the other, each as if the ones before had been measured."""
+    best = [np.where(measured, score, np.inf).min(-1) for score in scores]  # (S, K) each
+    free = space.offered & ~measured
+
+    def expected(target):
+        gain = np.zeros(free.shape[1])
+        for score, known in zip(scores, best, strict=True):
+            gain = np.maximum(gain, np.maximum(known[:, target, None] - score[:, target], 0).mean(0))
+        return np.where(free[target], gain / space.cost[target], 0)
+
+    gain = np.array([expected(target) for target in range(len(space.targets))])
+    found, least = [], 0.1 * threshold / np.sqrt(len(space.targets))
+    while len(found) < most:
+        target, pair = np.unravel_index(gain.argmax(), gain.shape)
+        if gain[target, pair] <= least * 0.2 or (gain[target, pair] <= least and found) or space.cost[target] > room:
+            break
+        room -= space.cost[target]
+        found.append((int(target), int(pair)))
+        free[target, pair] = False
+        for score, known in zip(scores, best, strict=True):
+            known[:, target] = np.minimum(known[:, target], score[:, target, pair])
+        gain[target] = expected(target)
+    return found
+
+
+def _doubted(space: Space, time, energy, measured, targets: list, chosen: list) -> list:
+    """For each target that the model does not describe: the pair it is least sure of among those near the best."""
+    found = []
+    for target in targets:
+        mean = energy[:, target].mean(0) * time[:, target].mean(0)
+        free = space.offered[target] & ~measured[target]
+        near = free & (mean <= 1.5 * mean[space.offered[target]].min())
+        if near.any():
+            spread = np.log(energy[:, target][:, near]).std(0)
+            found.append((int(target), int(np.flatnonzero(near)[spread.argmax()])))
+    return found

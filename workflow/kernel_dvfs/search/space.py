@@ -1,0 +1,85 @@
+"""What could be measured and what has been: targets, clock pairs, points. Knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """K targets and P clock pairs.
+
+    targets: names. pairs: (core, mem) MHz, None = left to the governor. offered: (K, P) bool, what can be measured.
+    weight: (K,) launches per iteration, or any other weight of the totals. baseline: (K,) index of a target's baseline
+    pair. cost: (K,) measurements that one point takes (the members of a tied class). work: None, or per target None or
+    the numbers (tensor-core FLOP, DRAM bytes) of one launch.
+    """
+
+    targets: tuple
+    pairs: tuple
+    offered: np.ndarray
+    weight: np.ndarray
+    baseline: np.ndarray
+    cost: np.ndarray
+    work: tuple | None = None
+
+    @property
+    def core_mhz(self) -> np.ndarray:
+        """(P,) requested core clocks, NaN where left to the governor."""
+        return np.array([np.nan if core is None else core for core, _ in self.pairs], dtype=float)
+
+    @property
+    def mem_mhz(self) -> np.ndarray:
+        """(P,) requested memory clocks, NaN where left to the governor."""
+        return np.array([np.nan if mem is None else mem for _, mem in self.pairs], dtype=float)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """N measured points, one a target and pair (repeats pooled).
+
+    target, pair: (N,) indices into a Space. time_s, energy_j: per launch. n: measurements pooled.
+    core_mhz, mem_mhz: clocks that the board said it reached, NaN where nothing was recorded.
+    """
+
+    target: np.ndarray
+    pair: np.ndarray
+    time_s: np.ndarray
+    energy_j: np.ndarray
+    n: np.ndarray
+    core_mhz: np.ndarray
+    mem_mhz: np.ndarray
+
+    @property
+    def power_w(self) -> np.ndarray:
+        """(N,) mean board power."""
+        return self.energy_j / self.time_s
+
+    def tables(self, space: Space) -> tuple[np.ndarray, np.ndarray]:
+        """(K, P) times and energies, infinite where not measured."""
+        time = np.full(space.offered.shape, np.inf)
+        energy = time.copy()
+        time[self.target, self.pair] = self.time_s
+        energy[self.target, self.pair] = self.energy_j
+        return time, energy
+
+
+def seen_of(rows: Sequence[Mapping]) -> Seen:
+    """Points from mappings with target, pair, time_s, energy_j and, if known, n, core_mhz, mem_mhz (reached)."""
+
+    def column(name, default, kind=float):
+        values = [row.get(name, default) for row in rows]
+        return np.array([default if value is None else value for value in values], dtype=kind)
+
+    return Seen(
+        column("target", 0, int),
+        column("pair", 0, int),
+        column("time_s", np.nan),
+        column("energy_j", np.nan),
+        column("n", 1),
+        column("core_mhz", np.nan),
+        column("mem_mhz", np.nan),
+    )

@@ -1,0 +1,68 @@
+"""What a choice over the sequence is compared with: one pair for all, one for each pass, the latency-free one
+replayed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernel_dvfs.choice.global_waste import least_energy
+from kernel_dvfs.choice.problem import TOLERANCE, Problem
+from kernel_dvfs.sequence.chains import chain_of
+from kernel_dvfs.sequence.changes import Changes
+from kernel_dvfs.sequence.launches import Sequence
+from kernel_dvfs.sequence.timing import Timing
+
+
+def single(sequence: Sequence, slack: float = 0.0) -> Changes | None:
+    """One pair for all launches: the least energy in time; None where none is in time."""
+    limit = (1 + slack) * sequence.baseline_time_s * (1 + TOLERANCE)
+    time, energy = sequence.until_s[-1], sequence.until_j[-1]
+    pair = int(np.where(time <= limit, energy, np.inf).argmin())
+    return Changes(pair, (), ()) if time[pair] <= limit else None
+
+
+def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain=None) -> Changes | None:
+    """One pair for each of two passes, changes where they meet: the least energy in time with what they cost.
+
+    None where the sequence has no two passes, or no choice is in time.
+    """
+    if len(sequence.passes) != 2:
+        return None
+    chain = chain or chain_of(sequence, timing)
+    limit = (1 + slack) * sequence.baseline_time_s * (1 + TOLERANCE)
+    border = sequence.passes[1][1]
+    early_s, early_j = sequence.until_s[border], sequence.until_j[border]
+    late_s, late_j = sequence.until_s[-1] - early_s, sequence.until_j[-1] - early_j
+    time, energy = early_s[:, None] + late_s[None, :], early_j[:, None] + late_j[None, :]
+    best, found = np.inf, None
+    # a late landing leaves work at a pair that may use less energy: by so much at most an order by energy errs
+    play = 2 * timing.latest_s * float((sequence.energy_j / sequence.time_s).max())
+    for flat in np.argsort(energy, axis=None, kind="stable").tolist():
+        first, second = divmod(flat, len(sequence.pairs))
+        if energy[first, second] - play >= best:
+            break
+        if time[first, second] - 2 * timing.latest_s > limit:
+            continue
+        own = Changes(second, (), ()) if first == second else Changes(second, (0, border), (first, second))
+        own_s, own_j = chain.totals(own)
+        if own_s <= limit and own_j < best:
+            best, found = own_j, own
+    return found
+
+
+def latency_free(sequence: Sequence, slack: float = 0.0) -> Changes:
+    """The best pair of each kernel where changes take no time: one choice a kernel, as a kernel-level schedule has
+    it."""
+    count = np.bincount(sequence.kernel, minlength=len(sequence.time_s)).astype(float)
+    used = np.flatnonzero(count)
+    keys = list(range(len(sequence.pairs)))
+    problem = Problem.of(
+        list(count[used, None] * sequence.time_s[used]),
+        list(count[used, None] * sequence.energy_j[used]),
+        [sequence.baseline] * len(used),
+        [keys] * len(used),
+    )
+    found = least_energy(problem, (1 + slack) * sequence.baseline_time_s, effort=0)
+    option = np.zeros(len(count), dtype=np.intp)
+    option[used] = problem.key[found.option]
+    return Changes.of_pairs(option[sequence.kernel])

@@ -1,0 +1,304 @@
+"""The least of (energy + price x time) over all choices of one iteration: dynamic programmes over its boundaries.
+
+A state is a boundary and the pair in force there, nothing under way. An iteration begins and ends in the same state of
+this kind, since what follows it (the optimizer, a data loader) is not part of the sequence. Each programme runs
+backwards over N boundaries and P pairs; its costs are exact expectations over the jitter.
+
+For a boundary i and a pair a, V[i, a] is the cost of the launches from i on. With w = energy + price x time of a
+launch:
+
+wait   V[i, a] = min over b of (b = a: 0, else latency x (stall power of a + price)) + w[i, b] + V[i + 1, b]
+lag    V[i, a] = min(w[i, a] + V[i + 1, a],
+                     min over b of cost from i to the first boundary m after the landing + V[m, b])
+ahead  V[i, a] = min(w[i, a] + V[i + 1, a],
+                     min over b of jitter's cost + w of b from i to m + V[m, b]), m the first boundary after the dwell
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernel_dvfs.sequence.changes import Changes
+from kernel_dvfs.sequence.launches import Sequence, cumulated
+from kernel_dvfs.sequence.progress import Progress
+from kernel_dvfs.sequence.timing import Timing
+
+# costs are held to be equal within this share: far below any gap that matters
+_NOTICEABLE = 1e-6
+
+
+def chain_of(sequence: Sequence, timing: Timing):
+    """The programme of a behaviour."""
+    if timing.is_free or timing.behaviour == "wait":
+        return Waiting(sequence, timing)
+    return {"lag": Lagging, "ahead": Ahead}[timing.behaviour](sequence, timing)
+
+
+class _Chain:
+    """What the programmes share. A price (W) is one number, or one for each launch, (N,). _run(price, end): (cost
+    from each first pair, decisions, costs from every state), with `end` the cost of each last pair: 0 for all gives
+    what no choice from a first pair can cost less than."""
+
+    def __init__(self, sequence: Sequence, timing: Timing):
+        self.sequence, self.timing = sequence, timing
+        self.count, self.size = len(sequence), len(sequence.pairs)
+        self._kept = (None, None)
+
+    def starts(self, price) -> np.ndarray:
+        """(P,) what no choice from a first pair can cost less than."""
+        return self._run(price, np.zeros(self.size))[0]
+
+    def closed(self, price, first: int) -> tuple:
+        value, decision, _ = self._run(price, self._only(first))
+        return float(value[first]), self._forward(decision, first)
+
+    def values(self, price, first: int) -> np.ndarray:
+        """(N + 1, P) least cost at a price from each state to the iteration's end at the pair `first`."""
+        return self._run(price, self._only(first))[2]
+
+    def values_s(self, first: int) -> np.ndarray:
+        """(N + 1, P) least time from each state to the iteration's end at the pair `first`."""
+        # at a price at which energy does not count
+        high = 1e6 * self.sequence.baseline_energy_j / self.sequence.baseline_time_s
+        return self._run(high, self._only(first))[2] / high * (1 - 1e-5)
+
+    def steps(self, place: int, pair: np.ndarray):
+        """Ways on from states at a boundary: (boundary after, index into `pair`, pair there, time s, energy J),
+        arrays."""
+        own = self.sequence
+        every = np.arange(len(pair))
+        yield place + 1, every, pair, own.launch_time_s[place, pair], own.launch_energy_j[place, pair]
+        source, to = np.repeat(every, self.size), np.tile(np.arange(self.size), len(pair))
+        moves = to != pair[source]
+        source, to = source[moves], to[moves]
+        after, time, energy = self._moves(place, pair[source], to)
+        ends = np.flatnonzero(after <= self.count)
+        yield after[ends], source[ends], to[ends], time[ends], energy[ends]
+
+    def _only(self, first: int) -> np.ndarray:
+        end = np.full(self.size, np.inf)
+        end[first] = 0.0
+        return end
+
+    def best(self, price) -> tuple:
+        """(bound, cost, Changes) of a best closed choice at a price: first pairs in order of what they cost at least,
+        until the others cannot cost noticeably less. No closed choice costs less than the bound."""
+        low, decision, _ = self._run(price, np.zeros(self.size))
+        order = np.argsort(low, kind="stable").tolist()
+        # where the cheapest of all goes is likely where the cheapest closed one begins
+        likely = self._forward(decision, order[0])
+        likely = likely.to[-1] if likely.to else order[0]
+        best, found = self.closed(price, likely)
+        for first in order:
+            if first == likely:
+                continue
+            if low[first] >= best - _NOTICEABLE * abs(best):
+                return min(best, low[first]), best, found
+            cost, changes = self.closed(price, first)
+            if cost < best:
+                best, found = cost, changes
+        return best, best, found
+
+    def _prices(self, price) -> np.ndarray:
+        """(N, 1)"""
+        return np.broadcast_to(price, self.count)[:, None]
+
+    def _weights(self, price) -> tuple:
+        """w (N, P) and its sums up to each boundary (N + 1, P)."""
+        own = self.sequence
+        weight = own.launch_energy_j + self._prices(price) * own.launch_time_s
+        return weight, cumulated(weight)
+
+    def _at_price(self, price, make):
+        """What `make` gives for a price, kept for the several runs at one price."""
+        if self._kept[0] is not price:
+            self._kept = (price, make(price))
+        return self._kept[1]
+
+    def _moves(self, place: int, pair, to) -> tuple:
+        """(boundary at which nothing is under way any more, time s, energy J until then) of changes at a boundary; a
+        boundary beyond the last where that is not in this iteration."""
+        raise NotImplementedError
+
+    def _forward(self, decision: np.ndarray, first: int) -> Changes:
+        at, to, pair, place = [], [], first, 0
+        while place < self.count:
+            chosen = int(decision[place, pair])
+            if chosen == pair:
+                place += 1
+                continue
+            at.append(place)
+            to.append(chosen)
+            place, pair = int(self._moves(place, pair, chosen)[0]), chosen
+        return Changes(first, tuple(at), tuple(to))
+
+    def states(self, changes: Changes) -> np.ndarray:
+        """(N + 1,) the pair at each boundary, -1 where a change is under way."""
+        state = np.full(self.count + 1, -1, dtype=np.intp)
+        pair, settled = changes.first, 0
+        for at, to in zip(changes.at, changes.to):
+            state[settled : at + 1] = pair
+            settled, pair = int(self._moves(at, pair, to)[0]), to
+        state[settled:] = pair
+        return state
+
+    def totals(self, changes: Changes) -> tuple:
+        """(time s, energy J) of an iteration, expected over the jitter. Infinite where the choice cannot be played."""
+        sums = self.until(changes)
+        return tuple(sums[-1]) if sums is not None else (np.inf, np.inf)
+
+    def until(self, changes: Changes):
+        """(N + 1, 2) time and energy up to each boundary where nothing is under way (elsewhere: nan)."""
+        sums = np.full((self.count + 1, 2), np.nan)
+        sums[0] = 0.0
+        pair, settled = changes.first, 0
+        for at, to in zip(changes.at, changes.to):
+            if at < settled or to == pair:
+                return None
+            self._stay(sums, settled, at, pair)
+            after, *cost = self._moves(at, pair, to)
+            if after > self.count:
+                return None
+            sums[after] = sums[at] + cost
+            settled, pair = int(after), to
+        self._stay(sums, settled, self.count, pair)
+        return sums if pair == changes.first else None
+
+    def _stay(self, sums: np.ndarray, begin: int, end: int, pair: int) -> None:
+        own = self.sequence
+        sums[begin : end + 1, 0] = sums[begin, 0] + own.until_s[begin : end + 1, pair] - own.until_s[begin, pair]
+        sums[begin : end + 1, 1] = sums[begin, 1] + own.until_j[begin : end + 1, pair] - own.until_j[begin, pair]
+
+
+class Waiting(_Chain):
+    """Also any behaviour at latency 0."""
+
+    def _run(self, price, end):
+        def make(price):
+            weight, _ = self._weights(price)
+            return weight, self.timing.latency_s * (self.sequence.stall_w + self._prices(price))
+
+        weight, leave = self._at_price(price, make)
+        decision = np.empty((self.count, self.size), dtype=np.int32)
+        stay = np.arange(self.size)
+        values = np.empty((self.count + 1, self.size))
+        values[-1] = value = end
+        for place in range(self.count - 1, -1, -1):
+            run = weight[place] + value
+            best = run.argmin()
+            moved = leave[place] + run[best]
+            keep = run <= moved
+            decision[place] = np.where(keep, stay, best)
+            values[place] = value = np.where(keep, run, moved)
+        return value, decision, values
+
+    def _moves(self, place, pair, to):
+        own, latency_s = self.sequence, self.timing.latency_s
+        # the change is over before the launch, which then runs; another change right there would be absurd
+        return (
+            np.full(np.shape(to), place + 1),
+            latency_s + own.launch_time_s[place, to],
+            latency_s * own.stall_w[pair] + own.launch_energy_j[place, to],
+        )
+
+
+class Lagging(_Chain):
+    def __init__(self, sequence, timing):
+        super().__init__(sequence, timing)
+        self.progress = Progress(sequence, timing.latency_s, *timing.deviations_s())
+        self.after = _reach(sequence, timing.latest_s)
+
+    def _run(self, price, end):
+        def make(price):
+            weight, until = self._weights(price)
+            # at the other pair: all from the boundary on, less what was done at the own pair
+            return weight, until, self.progress.exchanged(self._prices(price)) - until[:-1, None, :]
+
+        weight, until, moving = self._at_price(price, make)
+        decision = np.empty((self.count, self.size), dtype=np.int32)
+        stay = np.arange(self.size)
+        goal = np.full((self.count + 2, self.size), np.inf)  # V + w up to the boundary; beyond the end: not allowed
+        goal[self.count] = end + until[self.count]
+        values = np.empty((self.count + 1, self.size))
+        values[-1] = value = end
+        for place in range(self.count - 1, -1, -1):
+            run = weight[place] + value
+            cost = moving[place] + goal[self.after[place]]
+            best = cost.argmin(axis=1)
+            moved = cost[stay, best]
+            keep = run <= moved
+            decision[place] = np.where(keep, stay, best)
+            values[place] = value = np.where(keep, run, moved)
+            goal[place] = value + until[place]
+        return value, decision, values
+
+    def _moves(self, place, pair, to):
+        own, at, after = self.sequence, self.progress, self.after[place, pair]
+        done = np.minimum(after, self.count)
+        return (
+            after,
+            at.own_s[place, pair] - at.other_s[place, pair, to] + own.until_s[done, to] - own.until_s[place, to],
+            at.own_j[place, pair] - at.other_j[place, pair, to] + own.until_j[done, to] - own.until_j[place, to],
+        )
+
+
+class Ahead(_Chain):
+    def __init__(self, sequence, timing):
+        super().__init__(sequence, timing)
+        self.after = _reach(sequence, timing.latest_s)
+        self.progress = Progress(sequence, 0.0, *timing.deviations_s()) if timing.jitter else None
+
+    def _run(self, price, end):
+        def make(price):
+            weight, until = self._weights(price)
+            jitter = self.progress.exchanged(self._prices(price)) if self.progress else None
+            return weight, until, jitter
+
+        weight, until, jitter = self._at_price(price, make)
+        decision = np.empty((self.count, self.size), dtype=np.int32)
+        stay = np.arange(self.size)
+        goal = np.full((self.count + 2, self.size), np.inf)
+        goal[self.count] = end + until[self.count]
+        values = np.empty((self.count + 1, self.size))
+        values[-1] = value = end
+        for place in range(self.count - 1, -1, -1):
+            run = weight[place] + value
+            landed = goal[self.after[place], stay] - until[place]
+            if jitter is None:
+                best = landed.argmin()
+                moved = landed[best]
+            else:
+                cost = jitter[place] + landed
+                best = cost.argmin(axis=1)
+                moved = cost[stay, best]
+            keep = run <= moved
+            decision[place] = np.where(keep, stay, best)
+            values[place] = value = np.where(keep, run, moved)
+            goal[place] = value + until[place]
+        return value, decision, values
+
+    def _moves(self, place, pair, to):
+        own, after = self.sequence, self.after[place, to]
+        done = np.minimum(after, self.count)
+        extra_s = extra_j = 0.0
+        if self.progress:
+            at = self.progress
+            extra_s = at.own_s[place, pair] - at.other_s[place, pair, to]
+            extra_j = at.own_j[place, pair] - at.other_j[place, pair, to]
+        return (
+            after,
+            extra_s + own.until_s[done, to] - own.until_s[place, to],
+            extra_j + own.until_j[done, to] - own.until_j[place, to],
+        )
+
+
+def _reach(sequence: Sequence, seconds: float) -> np.ndarray:
+    """(N, P) the first boundary at least `seconds` after each, all at one pair; N + 1 where the iteration ends
+    before."""
+    until = sequence.until_s
+    found = np.empty((len(sequence), until.shape[1]), dtype=np.intp)
+    for pair in range(until.shape[1]):
+        # a hair's breadth for sums of floats: a dwell that is just met is met
+        wanted = (until[:-1, pair] + seconds) * (1 - 1e-12)
+        found[:, pair] = np.searchsorted(until[:, pair], wanted, side="left")
+    return np.maximum(found, np.arange(1, len(sequence) + 1)[:, None])

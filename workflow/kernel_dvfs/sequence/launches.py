@@ -1,0 +1,202 @@
+"""An iteration as arrays: which kernel each launch runs, and what it takes at every pair of clocks.
+
+Made from a profile through the choice problem, so that the same rows count, replicates are pooled alike and the same
+faults are refused.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import read_json
+from kernel_dvfs.workload.launch_order import launch_order
+from kernel_dvfs.workload.passes import passes
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """One iteration: N launches of K kernels, P pairs of clocks.
+
+    names: (N,) kernel id of each launch. kernel: (N,) row of a launch in time_s and energy_j, both (K, P), per launch.
+    pairs: P tuples (core, memory) MHz, None = auto. baseline: the pair of every percentage.
+    stall_w: (P,) power of the GPU while its stream stands still at a pair, W.
+    """
+
+    names: tuple
+    kernel: np.ndarray
+    time_s: np.ndarray
+    energy_j: np.ndarray
+    pairs: tuple
+    baseline: int
+    stall_w: np.ndarray
+    passes: tuple = ()  # (name, first launch) where the workload has passes
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def launch_time_s(self) -> np.ndarray:
+        """(N, P)"""
+        return self.time_s[self.kernel]
+
+    @cached_property
+    def launch_energy_j(self) -> np.ndarray:
+        """(N, P)"""
+        return self.energy_j[self.kernel]
+
+    @cached_property
+    def until_s(self) -> np.ndarray:
+        """(N + 1, P) time from the iteration's begin to each boundary, all at one pair."""
+        return cumulated(self.launch_time_s)
+
+    @cached_property
+    def until_j(self) -> np.ndarray:
+        """(N + 1, P) the same of energy."""
+        return cumulated(self.launch_energy_j)
+
+    @property
+    def baseline_time_s(self) -> float:
+        return float(self.until_s[-1, self.baseline])
+
+    @property
+    def baseline_energy_j(self) -> float:
+        return float(self.until_j[-1, self.baseline])
+
+    def as_problem(self) -> Problem:
+        """Every launch a target of its own: the choice where a change takes no time."""
+        keys = list(range(len(self.pairs)))
+        return Problem.of(
+            list(self.launch_time_s),
+            list(self.launch_energy_j),
+            [self.baseline] * len(self),
+            [keys] * len(self),
+        )
+
+
+Read = namedtuple("Read", "sequence gpu workload weights notices")
+Read.__doc__ = """sequence: a Sequence; gpu, workload: as the profile has them; notices: lines for the user."""
+
+
+def read_sequence(
+    profile, order: str = "profile", stall_w: float | None = None, shared_pairs: bool = False, ties: str = "tied"
+) -> Read:
+    """The iteration of a profile (as choice.schedule takes it).
+
+    order: "profile", launches in the order of the profile's rows, layers repeated by their launches per iteration; or
+    a JSON file with a list of kernel ids. stall_w: power while the stream stands still, W; None: at each pair the
+    least mean power of any kernel there, since a GPU without work draws no more than one with.
+    shared_pairs: leave out pairs that a kernel lacks, instead of refusing the profile.
+    Raises InputError.
+    """
+    if stall_w is not None and not (np.isfinite(stall_w) and stall_w >= 0):
+        raise InputError(f"stall_w {stall_w:g}: expected a number of W >= 0")
+    # imported where it is needed: it brings pyarrow
+    from kernel_dvfs.choice.schedule import profile_columns
+
+    columns, metadata, where = profile_columns(profile)
+    settings = metadata.get("settings", ["core_mhz", "mem_mhz"])
+    if list(settings) != ["core_mhz", "mem_mhz"]:
+        raise InputError(
+            f"{where}: settings {', '.join(settings[2:])} beside the clocks cannot be changed from launch to launch; "
+            "import one value of each"
+        )
+    problem = problem_from(profile, "kernel", "raw", ties)
+    kernels, time_s, energy_j, pairs, notices = _full(problem, shared_pairs, where)
+    (baseline,) = set(problem.key[problem.baseline].tolist())
+    baseline = pairs.index(problem.keys[baseline])
+    names = _order(order, columns, where)
+    row = {name: number for number, name in enumerate(kernels)}
+    unknown = [name for name in names if name not in row]
+    if unknown:
+        raise InputError(f"{order}: kernel {unknown[0]} is not in {where}; it has {', '.join(list(kernels)[:4])}, ...")
+    power = energy_j / time_s
+    sequence = Sequence(
+        names=tuple(names),
+        kernel=np.array([row[name] for name in names], dtype=np.intp),
+        time_s=time_s,
+        energy_j=energy_j,
+        pairs=tuple(pairs),
+        baseline=baseline,
+        stall_w=power.min(axis=0) if stall_w is None else np.full(len(pairs), float(stall_w)),
+        passes=_passes(metadata.get("workload", {}), names) if order == "profile" else (),
+    )
+    return Read(sequence, metadata.get("gpu", {}), metadata.get("workload", {}), problem.weights, notices)
+
+
+def _full(problem: Problem, shared_pairs: bool, where: str):
+    """(kernel ids, time (K, P), energy (K, P), pairs, notices) with every kernel at every pair."""
+    if len(set(problem.key[problem.baseline].tolist())) > 1:
+        raise InputError(f"{where}, column is_baseline: kernels have different baselines; an iteration needs one")
+    count, size = len(problem.targets), len(problem.keys)
+    place = np.full((count, size), -1, dtype=np.intp)
+    place[problem.target, problem.key] = np.arange(len(problem.time))
+    lacking = np.argwhere(place < 0)
+    notices = []
+    if len(lacking):
+        target, key = lacking[0]
+        pair = "-".join("auto" if mhz is None else f"{mhz:g}" for mhz in problem.keys[key])
+        lost = (
+            f"{where}: kernel {problem.targets[target]} has no usable row at pair {pair} (columns core_mhz, mem_mhz; "
+            f"{len(lacking)} such)"
+        )
+        if not shared_pairs:
+            raise InputError(f"{lost}; measure them, or leave those pairs out with --shared-pairs")
+        notices.append(f"{lost}: left out")
+    kept = np.flatnonzero((place >= 0).all(axis=0))
+    if not len(kept) or problem.key[problem.baseline[0]] not in kept:
+        raise InputError(f"{where}: the baseline is not a pair that every kernel has; measure it for all")
+    # weights are 1 a member: a class of replicates counts once for each
+    members = np.array([len(own) for own in problem.members], dtype=float)[:, None]
+    time_s, energy_j = problem.time[place[:, kept]] / members, problem.energy[place[:, kept]] / members
+    kernels, rows = [], []
+    for number, own in enumerate(problem.members):
+        kernels += own
+        rows += [number] * len(own)
+    return kernels, time_s[rows], energy_j[rows], [problem.keys[key] for key in kept], notices
+
+
+def _order(order: str, columns, where: str) -> list:
+    if order == "profile":
+        rows = {}
+        for study, name, count in zip(columns["study"], columns["target"], columns["launches_per_iteration"]):
+            if study == "kernel":
+                rows.setdefault(name, count)
+        return launch_order(list(rows.items()))
+    try:
+        names = read_json(order)
+    except FileNotFoundError:
+        raise InputError(f"{order}: no such file; a JSON list of kernel ids, or `profile`") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{order}: {error}; a JSON list of kernel ids is expected") from None
+    if type(names) is not list or not names or not all(type(name) is str for name in names):
+        raise InputError(f"{order}: expected a JSON list of kernel ids, one a launch, in order")
+    return names
+
+
+def _passes(workload: dict, names: list) -> tuple:
+    """((pass, first launch), ...) of a workload of ours; () of a table."""
+    if "kernels" not in workload or "pass_boundary" not in workload:
+        return ()
+    Row = namedtuple("Row", "id section multiplicity")
+    rows = [Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
+    pass_of = {name: own for own, listed in passes(rows, workload["pass_boundary"]).items() for name, _ in listed}
+    found = []
+    for number, name in enumerate(names):
+        own = pass_of.get(name)
+        if own is None:
+            return ()
+        if not found or found[-1][0] != own:
+            found.append((own, number))
+    return tuple(found)
+
+
+def cumulated(values: np.ndarray) -> np.ndarray:
+    """(N + 1, P) sums of (N, P) up to each boundary."""
+    return np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])

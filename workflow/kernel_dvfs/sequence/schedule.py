@@ -1,0 +1,172 @@
+"""An iteration schedule on disk: which pair each launch wants, when changes are to land, and for what it was chosen.
+
+`kernel-dvfs choose --sequence` writes it, deploy.player plays it. Knows no boards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+
+from jsonschema import Draft202012Validator
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import read_json
+from kernel_dvfs.sequence.launches import Read
+from kernel_dvfs.sequence.programme import Choice
+from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
+
+SCHEMA = "kernel-dvfs/iteration-schedule/1"
+
+_CLOCK = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}]}
+_PAIR = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["core_mhz", "mem_mhz"],
+    "properties": {"core_mhz": _CLOCK, "mem_mhz": _CLOCK},
+}
+_TEXT = {"type": "string", "minLength": 1}
+_POSITIVE = {"type": "number", "exclusiveMinimum": 0}
+_INDEX = {"type": "integer", "minimum": 0}
+_FORM = {
+    "type": "object",
+    "required": ["schema", "gpu", "workload", "switching", "pairs", "first", "kernels", "launches", "changes"],
+    "properties": {
+        "schema": {"const": SCHEMA},
+        "gpu": {"type": "object", "required": ["kind", "name", "slug"]},
+        "workload": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}},
+        "switching": {
+            "type": "object",
+            "required": ["behaviour", "latency_s", "jitter"],
+            "properties": {
+                "behaviour": {"enum": list(BEHAVIOURS)},
+                "latency_s": {"type": "number", "minimum": 0},
+                "jitter": {"type": "number", "minimum": 0, "maximum": 1},
+            },
+        },
+        "pairs": {"type": "array", "minItems": 1, "items": _PAIR},
+        "first": _INDEX,
+        "kernels": {"type": "array", "minItems": 1, "uniqueItems": True, "items": _TEXT},
+        # kernel, pair that it is to run at, time there
+        "launches": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "array", "minItems": 3, "maxItems": 3, "prefixItems": [_INDEX, _INDEX, _POSITIVE]},
+        },
+        # launch, pair
+        "changes": {"type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2, "items": _INDEX}},
+    },
+}
+
+Iteration = namedtuple("Iteration", "path gpu workload timing pairs first names wanted time_s changes totals")
+Iteration.__doc__ = """An iteration schedule as read.
+
+path: of the file. gpu, workload: of the profile. timing: a Timing. pairs: [(core, memory)], MHz or "auto" each.
+first: pair index at the begin. names: kernel id of each launch; wanted, time_s: the pair that it is to run at, and
+what it takes there. changes: [(launch, pair index)], ascending. totals: the rest.
+"""
+
+
+def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent: float, stall: str) -> dict:
+    """The schedule as a JSON-ready dict. stall: where the power of a stream that stands still is from, in words."""
+    sequence = read.sequence
+    kernels = list(dict.fromkeys(sequence.names))
+    number = {name: place for place, name in enumerate(kernels)}
+    wanted = choice.changes.pairs(len(sequence))
+    used = sorted({choice.changes.first, *wanted})
+    place = {pair: at for at, pair in enumerate(used)}
+    base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
+    saving_j = base_j - choice.energy_j
+    return {
+        "schema": SCHEMA,
+        "gpu": read.gpu,
+        "workload": {key: value for key, value in read.workload.items() if key != "kernels"},
+        "granularity": "iteration",
+        "objective": "waste",
+        "slack_percent": slack_percent,
+        "switching": {
+            "behaviour": timing.behaviour,
+            "latency_s": timing.latency_s,
+            "jitter": timing.jitter,
+            "stall_power": stall,
+        },
+        "baseline_time_s": base_s,
+        "baseline_energy_j": base_j,
+        "time_s": choice.time_s,
+        "energy_j": choice.energy_j,
+        "time_change_percent": 100 * (choice.time_s / base_s - 1),
+        "energy_change_percent": 100 * (choice.energy_j / base_j - 1),
+        "lower_bound_energy_j": choice.bound_j,
+        "gap_percent_of_saving": 100 * choice.gap_j / saving_j if saving_j > 0 else 0.0,
+        "change_count": len(choice.changes),
+        "pairs": [_clocks(sequence.pairs[pair]) for pair in used],
+        "first": place[choice.changes.first],
+        "kernels": kernels,
+        "launches": [
+            [number[name], place[pair], float(sequence.launch_time_s[launch, pair])]
+            for launch, (name, pair) in enumerate(zip(sequence.names, wanted))
+        ],
+        "changes": [[at, place[to]] for at, to in zip(choice.changes.at, choice.changes.to)],
+    }
+
+
+def read_iteration(path) -> Iteration:
+    """Read and check an iteration schedule. Raises InputError naming file and field."""
+    try:
+        content = read_json(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; make it with kernel-dvfs choose --sequence") from None
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: {error}; an iteration schedule of kernel-dvfs choose --sequence is expected"
+        ) from None
+    errors = sorted(Draft202012Validator(_FORM).iter_errors(content), key=lambda error: list(map(str, error.path)))
+    if errors:
+        where = ".".join(map(str, errors[0].path)) or "the file"
+        raise InputError(
+            f"{path}, field {where}: {errors[0].message[:120]}; an iteration schedule ({SCHEMA}) is expected"
+        )
+    count, size = len(content["launches"]), len(content["pairs"])
+    for number, (kernel, pair, _) in enumerate(content["launches"]):
+        if kernel >= len(content["kernels"]) or pair >= size:
+            raise InputError(f"{path}, field launches.{number}: names a kernel or pair that is not listed")
+    _check_changes(path, content, count, size)
+    switching = content["switching"]
+    own = {"gpu", "workload", "switching", "pairs", "first", "kernels", "launches", "changes", "schema"}
+    return Iteration(
+        path=str(path),
+        gpu=content["gpu"],
+        workload=content["workload"],
+        timing=Timing(switching["behaviour"], switching["latency_s"], switching["jitter"]),
+        pairs=[(pair["core_mhz"], pair["mem_mhz"]) for pair in content["pairs"]],
+        first=content["first"],
+        names=[content["kernels"][kernel] for kernel, _, _ in content["launches"]],
+        wanted=[pair for _, pair, _ in content["launches"]],
+        time_s=[time for _, _, time in content["launches"]],
+        changes=[tuple(change) for change in content["changes"]],
+        totals={key: value for key, value in content.items() if key not in own},
+    )
+
+
+def _check_changes(path, content: dict, count: int, size: int) -> None:
+    now, before = content["first"], -1
+    if now >= size:
+        raise InputError(f"{path}, field first: pair {now} is not among the {size} listed")
+    for number, (launch, pair) in enumerate(content["changes"]):
+        if not before < launch < count or pair >= size or pair == now:
+            raise InputError(
+                f"{path}, field changes.{number}: launches ascend below {count}, each to another of the {size} pairs"
+            )
+        before, now = launch, pair
+    if content["changes"] and now != content["first"]:
+        raise InputError(f"{path}, field changes: an iteration ends at the pair that it begins with")
+
+
+def _clocks(pair: tuple) -> dict:
+    return dict(zip(("core_mhz", "mem_mhz"), (_plain(clock) for clock in pair)))
+
+
+def _plain(clock):
+    if clock is None or (isinstance(clock, float) and math.isnan(clock)):
+        return "auto"
+    return int(clock) if float(clock).is_integer() else clock
