@@ -49,8 +49,10 @@ MODELS = {
 }
 
 
-def served(name: str) -> ServedModel:
-    """The model called `name`. Raises InputError naming those known."""
+def served(name) -> ServedModel:
+    """The model called `name`; a ServedModel is passed through. Raises InputError naming those known."""
+    if isinstance(name, ServedModel):
+        return name
     if name not in MODELS:
         raise InputError(f"serving: model {name!r} is unknown; allowed: {', '.join(MODELS)}")
     return MODELS[name]

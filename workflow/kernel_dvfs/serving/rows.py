@@ -5,8 +5,8 @@ for the prompt tokens over `pairs` (token, earlier token) pairs, and for the dec
 `context`. Rows of the first kind depend on T alone; the work of attention is linear in pairs and in context, so it is
 given per pair and per cached token. Compulsory DRAM traffic: every operand once.
 
-Tensor parallelism in the manner of Megatron-LM: heads, MLP and vocabulary split over the ranks, two all-reduces a layer.
-Knows no GPU and no clock.
+Tensor parallelism in the manner of Megatron-LM: heads, MLP and vocabulary split over the ranks, two all-reduces a
+layer. Knows no GPU and no clock.
 """
 
 from collections import namedtuple

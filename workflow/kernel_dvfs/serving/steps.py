@@ -21,7 +21,7 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import supported_core_mhz
-from kernel_dvfs.gpu.kernel import Kernel, parameters
+from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
 from kernel_dvfs.gpu.time import launch_time_s
 from kernel_dvfs.serving import rows
@@ -38,6 +38,11 @@ MEMORY_SHARE = 0.9
 HOST_S = 0.001
 # from one kernel's last block to the next one's first within a CUDA graph, whatever the family (inferred)
 LAUNCH_US = 3.0
+# tokens at which a linear layer reaches half of its family's tensor efficiency: half a tile (measured: BEAM's step
+# times over clocks at batch 1, 64 and 128, together with the family's bytes per clock and overlap)
+HALF_FILLED_TOKENS = 64
+# families that wait for weights or cache, and the one whose energy per byte theirs is
+_STREAMING, _PLAIN_STREAM = ("linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it
 _UNIT = 1e9
 
@@ -109,16 +114,32 @@ class StepModel:
         made = []
         for tokens in KNOTS.tolist():
             own = [
-                (row.id, parameters(self.spec, rows.work(row)), row.launches)
+                (row.id, self._kernel(row, tokens), row.launches)
                 for row in rows.token_rows(self.model, self.tp, tokens)
             ]
             count, byte = rows.all_reduces(self.model, tokens)
-            own.append(("all_reduce", self._all_reduce(byte), count if self.tp > 1 else 0))
+            own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
             own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
             made.append(own)
         return made
 
-    def _all_reduce(self, byte: float) -> Kernel:
+    def _kernel(self, row, tokens: int) -> Kernel:
+        """A row's model parameters. Two things are particular to kernels that stream weights or cache.
+
+        A linear layer of few tokens fills neither tiles nor SMs, which costs time. And such kernels move fewer bytes
+        per clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
+        """
+        work = rows.work(row)
+        kernel = parameters(self.spec, work)
+        if row.family not in _STREAMING:
+            return kernel
+        slowed = work
+        if row.family == "linear":
+            slowed = Work(work.family, work.tensor_flop * (1 + HALF_FILLED_TOKENS / tokens), *work[2:])
+        plain = parameters(self.spec, Work(_PLAIN_STREAM, *work[1:]))
+        return Kernel(parameters(self.spec, slowed).core_s_ghz, *kernel[1:4], core_j=plain.core_j, dram_j=kernel.dram_j)
+
+    def all_reduce(self, byte: float) -> Kernel:
         """Ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
         link = self.spec["interconnect"]
         if self.tp == 1:
@@ -134,7 +155,7 @@ class StepModel:
         made = {}
         for name, row_of in kinds.items():
             row = row_of(self.model, self.tp, _UNIT)
-            made[name] = parameters(self.spec, rows.work(row)), row.launches
+            made[name] = self._kernel(row, MAX_TOKENS), row.launches
         return made
 
     @cache  # noqa: B019 - a model lives as long as the study
