@@ -18,6 +18,7 @@ include: "workflow/rules/schedules.smk"
 include: "workflow/rules/carry_over.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/pipeline.smk"
+include: "workflow/rules/serving.smk"
 
 
 onstart:

@@ -1,8 +1,9 @@
 """Published measurements of serving 70B models, and the same from the simulated GPU, each with its error.
 
-Figures are quoted with their source; none of them is ours. What they have informed, because it is physics of a kernel
-family and not of a serving result: BEAM's clock sweep the bytes that a streaming GEMM moves per clock of one SM (`linear`
-in gpu/specs/families.yaml), apex_plus the latency and rate of an all-reduce. Everything else here is a prediction.
+Figures are quoted with their source; none of them is ours. Some have informed the model, where they are physics of a
+kernel family and not a serving result: the times (not the energies) of BEAM's clock sweep the bytes per clock and the
+overlap of `linear` in gpu/specs/families.yaml and its half-filled tokens, apex_plus the latency of an all-reduce.
+Everything else here is a prediction.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from kernel_dvfs.serving.replay import simulate_instance, weighted_quantile
 from kernel_dvfs.serving.steps import StepModel
 
 Anchor = namedtuple("Anchor", "source setting quantity unit published ours role")
-Anchor.__doc__ = """role: informed (a family's figure rests on it), predicted, or old software (measured on an engine that
-launches kernels one by one and decodes in Python, which a model of kernels does not have)."""
+Anchor.__doc__ = """role: informed (a family's figure rests on it), predicted, or predicted but measured on old
+software: an engine that launches kernels one by one and schedules slowly, which a model of kernels does not have."""
 
 INFORMED, PREDICTED, OLD = "informed", "predicted", "predicted, old software"
 

@@ -109,12 +109,10 @@ class Profile:
         """Tensor-parallel degrees profiled, ascending."""
         return sorted({key[1] for key in self.curves})
 
-    def clocks(self, tp: int | None = None, kernel_level: bool = False) -> list:
-        """Core clocks profiled (at a degree), MHz ascending: uniform ones, or those of kernel level."""
-        own = {key[2] for key in self.curves if tp is None or key[1] == tp}
-        return sorted(
-            int(name.removeprefix(KERNEL_LEVEL)) for name in own if name.startswith(KERNEL_LEVEL) == kernel_level
-        )
+    def clocks(self, tp: int) -> list:
+        """Names of the clocks profiled at a degree, by rising MHz: `1400`, `kernel:1400`."""
+        own = {key[2] for key in self.curves if key[1] == tp}
+        return sorted(own, key=lambda name: (name.startswith(KERNEL_LEVEL), int(name.removeprefix(KERNEL_LEVEL))))
 
     def curve(self, class_: str, tp: int, core_mhz) -> Curve:
         """core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
