@@ -1,20 +1,22 @@
-"""Clocks per kernel inside an engine step: never slower than one clock for all, with the least energy.
+"""Clocks per kernel inside an engine step: as long as at one clock for all, with the least energy.
 
 At a price of time m (W), each kernel takes the clock with the least e + m t; for every composition of a step that is
-the least energy for the time it takes, since both are sums (the Lagrangian of choice/relaxation.py). A ladder of prices
-is tabulated; a step takes the cheapest rung that is as fast as the one clock it is compared with, and that clock where
-no rung saves. Changes of clocks within a step are taken as free and instant: a bound on what such clocks can bring, not
-what today's drivers do (a change takes milliseconds, a kernel tens of microseconds).
+the least energy for the time it takes, since both are sums (the Lagrangian of choice/relaxation.py). Negative prices
+belong to it: at a given load, steps that end sooner only make more steps of smaller batches, each of which reads all
+weights again, so time saved is not energy saved. A ladder of prices is tabulated; a step runs some of its layers on one
+rung and the others on the next, so that it takes the time of the one clock it is compared with (to a layer: 1/80), or
+keeps that clock where nothing is saved. Changes of clocks within a step are taken as free and instant: a bound on what
+such clocks can bring, not what today's drivers do (a change takes milliseconds, a kernel tens of microseconds).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kernel_dvfs.serving.steps import KNOTS, Engine, Parts, StepModel, Table
+from kernel_dvfs.serving.steps import KNOTS, Engine, Linear, Parts, StepModel, Table
 
-# J per s and GPU that a second is worth: from nothing to "as fast as can be"
-PRICES_W = (0.0, *np.geomspace(2, 20000, 56).tolist(), float("inf"))
+# J per s and GPU that a second is worth, ascending: from "as slow as can be" to "as fast as can be"
+PRICES_W = (*(-np.geomspace(1000, 2, 48)).tolist(), 0.0, *np.geomspace(2, 20000, 64).tolist(), float("inf"))
 
 
 def ladder(model: StepModel) -> list:
@@ -67,34 +69,56 @@ class KernelEngine(Engine):
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
         """See Engine.step; no slower, and no more energy."""
         one = super().step(new_tokens, prompt_pairs, context_tokens)
-        limit_s, least_j = one
-        fast, slow = -1, len(self._ladder)
-        while slow - fast > 1:
-            rung = (fast + slow) // 2
-            if self._ladder[rung].step(new_tokens, prompt_pairs, context_tokens)[0] <= limit_s:
-                fast = rung
-            else:
-                slow = rung
+        limit_s = one[0]
+        fast = self._rung(lambda table: table.step(new_tokens, prompt_pairs, context_tokens)[0] <= limit_s)
         if fast < 0:
             return one
         found = self._ladder[fast].step(new_tokens, prompt_pairs, context_tokens)
-        return found if found[1] < least_j and found[1] <= self.cap_w * found[0] else one
+        if fast + 1 < len(self._ladder):
+            slow = self._ladder[fast + 1].step(new_tokens, prompt_pairs, context_tokens)
+            share = (limit_s - found[0]) / (slow[0] - found[0])
+            found = limit_s, found[1] + share * (slow[1] - found[1])
+        return found if found[1] < one[1] and found[1] <= self.cap_w * found[0] else one
 
-    def _decode_table(self, batch: int, context_tokens: float) -> Table:
-        """The slowest rung that keeps the one clock's time at this context and at a full cache, so at all between."""
-        one = super()._decode_table(batch, context_tokens)
+    def linear(self, batch: int, context_tokens: float = 0) -> Linear:
+        """See Engine.linear; no slower and no more energy at this context and at a full cache, so at all between."""
+        one = super().linear(batch, context_tokens)
         ends = (context_tokens, max(context_tokens, self.model.kv_tokens))
-        limits = [one.step(batch, 0, end) for end in ends]
-        fast, slow = -1, len(self._ladder)
-        while slow - fast > 1:
-            rung = (fast + slow) // 2
-            table = self._ladder[rung]
-            if all(table.step(batch, 0, end)[0] <= limit[0] for end, limit in zip(ends, limits)):
-                fast = rung
-            else:
-                slow = rung
+        limits = [_at(one, end) for end in ends]
+        fast = self._rung(
+            lambda table: all(table.step(batch, 0, end)[0] <= limit[0] for end, limit in zip(ends, limits))
+        )
         if fast < 0:
             return one
-        found = [self._ladder[fast].step(batch, 0, end) for end in ends]
+        line = self._ladder[fast].linear(batch)
+        if fast + 1 < len(self._ladder):
+            slow = self._ladder[fast + 1].linear(batch)
+            # the largest share of layers on the slower rung that is in time at both ends
+            room = [
+                (limit[0] - _at(line, end)[0], _at(slow, end)[0] - _at(line, end)[0])
+                for end, limit in zip(ends, limits)
+            ]
+            share = min(1.0, *(left / longer for left, longer in room if longer > 0))
+            line = Linear(*(a + share * (b - a) for a, b in zip(line, slow)))
+        found = [_at(line, end) for end in ends]
         saves = all(own[1] < limit[1] and own[1] <= self.cap_w * own[0] for own, limit in zip(found, limits))
-        return self._ladder[fast] if saves else one
+        return line if saves else one
+
+    def _rung(self, in_time) -> int:
+        """Place of the slowest rung whose table is `in_time`; -1 if none is."""
+        fast, slow = -1, len(self._ladder)
+        while slow - fast > 1:
+            middle = (fast + slow) // 2
+            if in_time(self._ladder[middle]):
+                fast = middle
+            else:
+                slow = middle
+        return fast
+
+
+def _at(line: Linear, context_tokens: float) -> tuple:
+    """(s, J) of a decode step on a line."""
+    return (
+        line.time_s + line.time_per_token_s * context_tokens,
+        line.energy_j + line.energy_per_token_j * context_tokens,
+    )

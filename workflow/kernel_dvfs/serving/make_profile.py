@@ -106,16 +106,28 @@ def curve(engine, kv_tokens: int, class_: str, load: Load, **limits) -> dict:
     return dict(sorted(found.items()))
 
 
-def profile_rows(gpu, model, degrees, core_mhz, classes, *, kernel_level=False, requests=REQUESTS, seed=1, **limits):
+def profile_rows(
+    gpu,
+    model,
+    degrees,
+    core_mhz,
+    classes,
+    *,
+    kernel_level=False,
+    requests=REQUESTS,
+    seed=1,
+    overrides=None,
+    **limits,
+) -> list:
     """Rows (dicts by profile.COLUMNS) for every class, degree and clock; kernel_level: those of kernel level as well.
 
-    Classes that cannot be held by a degree's KV cache, and degrees the model does not fit on, are left out: no rows.
-    Raises InputError where nothing is left, or for an unknown name.
+    overrides: of the GPU's spec. limits: as measure. A class that a degree's KV cache cannot hold has no rows there.
+    Raises InputError where nothing is left, for an unknown name, or for a degree that the model does not fit on.
     """
     loads = {class_: Load(class_, requests, seed) for class_ in classes}
     rows = []
     for tp in degrees:
-        steps = StepModel(gpu, model, tp)
+        steps = StepModel(gpu, model, tp, overrides)
         for class_ in classes:
             longest = int((loads[class_].input + loads[class_].output).max())
             if longest > steps.kv_tokens:

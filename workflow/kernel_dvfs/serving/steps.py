@@ -108,22 +108,23 @@ class StepModel:
         own_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
         return time_s, own_j + self.standing_w(core_mhz) * time_s
 
+    def rows(self, tokens: int) -> list:
+        """The kernel rows of a step with so many new tokens (rows.Row), without attention over the cache."""
+        return rows.token_rows(self.model, self.tp, tokens)
+
     @cached_property
     def token_kernels(self) -> list:
         """Per knot: [(row id, Kernel, launches)], communication and host included."""
         made = []
         for tokens in KNOTS.tolist():
-            own = [
-                (row.id, self._kernel(row, tokens), row.launches)
-                for row in rows.token_rows(self.model, self.tp, tokens)
-            ]
+            own = [(row.id, self.kernel(row, tokens), row.launches) for row in self.rows(tokens)]
             count, byte = rows.all_reduces(self.model, tokens)
             own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
             own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
             made.append(own)
         return made
 
-    def _kernel(self, row, tokens: int) -> Kernel:
+    def kernel(self, row, tokens: int) -> Kernel:
         """A row's model parameters. Two things are particular to kernels that stream weights or cache.
 
         A linear layer of few tokens fills neither tiles nor SMs, which costs time. And such kernels move fewer bytes
@@ -155,7 +156,7 @@ class StepModel:
         made = {}
         for name, row_of in kinds.items():
             row = row_of(self.model, self.tp, _UNIT)
-            made[name] = self._kernel(row, MAX_TOKENS), row.launches
+            made[name] = self.kernel(row, MAX_TOKENS), row.launches
         return made
 
     @cache  # noqa: B019 - a model lives as long as the study

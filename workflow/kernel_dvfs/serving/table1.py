@@ -111,8 +111,9 @@ Agreement = namedtuple(
     "ratio_error_share ratio_error_lifetime",
 )
 Agreement.__doc__ = """A class of both tables. *_best: (tp, GHz) of the least energy among feasible cells.
-feasible_alike: of 12 cells. order_*: share of pairs of cells feasible in both that stand in the same order; ratio_error_*: mean
-absolute difference, as a factor minus 1, of the cells' ratios to the reference; None where nothing can be compared."""
+feasible_alike: of 12 cells. order_*: share of pairs of cells feasible in both that stand in the same order;
+ratio_error_*: mean absolute difference, as a factor minus 1, of the cells' ratios to the reference; None where nothing
+can be compared."""
 
 
 def agreement(cells: list) -> list:
