@@ -64,11 +64,13 @@ class KernelEngine(Engine):
 
     def __init__(self, uniform: Engine):
         super().__init__(uniform.model, uniform.core_mhz)
+        self._uniform = uniform
         self._ladder = ladder(self.model)
+        self._last = 0
 
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
         """See Engine.step; no slower, and no more energy."""
-        one = super().step(new_tokens, prompt_pairs, context_tokens)
+        one = self._uniform.step(new_tokens, prompt_pairs, context_tokens)
         limit_s = one[0]
         fast = self._rung(lambda table: table.step(new_tokens, prompt_pairs, context_tokens)[0] <= limit_s)
         if fast < 0:
@@ -81,39 +83,49 @@ class KernelEngine(Engine):
         return found if found[1] < one[1] and found[1] <= self.cap_w * found[0] else one
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
-        """See Engine.linear; no slower and no more energy at this context and at a full cache, so at all between."""
-        one = super().linear(batch, context_tokens)
-        ends = (context_tokens, max(context_tokens, self.model.kv_tokens))
+        """See Engine.linear; where the cap takes the one clock down, that clock."""
+        capped = self._uniform.capped_line(batch, context_tokens)
+        if capped is not None:
+            return capped
+        line = self._lines.get(batch)
+        if line is None:
+            line = self._lines[batch] = self._cheaper(batch)
+        return line
+
+    def _cheaper(self, batch: int) -> Linear:
+        """No slower and no more energy than at one clock, alone and at a full cache, so at every context between."""
+        one = self._uniform.uncapped_line(batch)
+        ends = (0, self.model.kv_tokens)
         limits = [_at(one, end) for end in ends]
         fast = self._rung(
-            lambda table: all(table.step(batch, 0, end)[0] <= limit[0] for end, limit in zip(ends, limits))
+            lambda table: all(_at(table.linear(batch), end)[0] <= limit[0] for end, limit in zip(ends, limits))
         )
         if fast < 0:
             return one
         line = self._ladder[fast].linear(batch)
         if fast + 1 < len(self._ladder):
             slow = self._ladder[fast + 1].linear(batch)
-            # the largest share of layers on the slower rung that is in time at both ends
-            room = [
-                (limit[0] - _at(line, end)[0], _at(slow, end)[0] - _at(line, end)[0])
-                for end, limit in zip(ends, limits)
-            ]
-            share = min(1.0, *(left / longer for left, longer in room if longer > 0))
-            line = Linear(*(a + share * (b - a) for a, b in zip(line, slow)))
-        found = [_at(line, end) for end in ends]
-        saves = all(own[1] < limit[1] and own[1] <= self.cap_w * own[0] for own, limit in zip(found, limits))
-        return line if saves else one
+            shares = [1.0]
+            for end, limit in zip(ends, limits):
+                begun_s, longer_s = _at(line, end)[0], _at(slow, end)[0]
+                if longer_s > limit[0]:
+                    # the share of layers on the slower rung that is just in time here
+                    shares.append((limit[0] - begun_s) / (longer_s - begun_s))
+            line = Linear(*(a + min(shares) * (b - a) for a, b in zip(line, slow)))
+        return line if all(_at(line, end)[1] < limit[1] for end, limit in zip(ends, limits)) else one
 
     def _rung(self, in_time) -> int:
-        """Place of the slowest rung whose table is `in_time`; -1 if none is."""
-        fast, slow = -1, len(self._ladder)
-        while slow - fast > 1:
-            middle = (fast + slow) // 2
-            if in_time(self._ladder[middle]):
-                fast = middle
-            else:
-                slow = middle
-        return fast
+        """Place of the slowest rung whose table is `in_time`; -1 if none is. Looked for near the last one found."""
+        place = self._last
+        if in_time(self._ladder[place]):
+            while place + 1 < len(self._ladder) and in_time(self._ladder[place + 1]):
+                place += 1
+        else:
+            place -= 1
+            while place >= 0 and not in_time(self._ladder[place]):
+                place -= 1
+        self._last = max(place, 0)
+        return place
 
 
 def _at(line: Linear, context_tokens: float) -> tuple:

@@ -274,6 +274,7 @@ class Engine:
         self.cap_w = model.cap_w
         self._index = model.clocks.index(core_mhz)
         self._hint = self._index
+        self._lines = {}  # of a batch, no cap
         self._table = Table(model.parts(core_mhz), model.tp)
 
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
@@ -304,15 +305,24 @@ class Engine:
         self._hint = index
         return tables(clocks[index])._table
 
-    def _decode_table(self, batch, context_tokens) -> Table:
-        time_s, energy_j = self._table.step(batch, 0, context_tokens)
-        if energy_j > self.cap_w * time_s:
-            return self._capped(batch, 0, context_tokens)
-        return self._table
-
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
         """A decode step of `batch` as a line over context, at the clock that the cap leaves at `context_tokens`."""
-        return self._decode_table(batch, context_tokens).linear(batch)
+        return self.capped_line(batch, context_tokens) or self.uncapped_line(batch)
+
+    def capped_line(self, batch: int, context_tokens: float) -> Linear | None:
+        """The line of the clock that the cap takes a step down to; None where it leaves the clock alone."""
+        line = self.uncapped_line(batch)
+        energy_j = line.energy_j + line.energy_per_token_j * context_tokens
+        if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
+            return None
+        return self._capped(batch, 0, context_tokens).linear(batch)
+
+    def uncapped_line(self, batch: int) -> Linear:
+        """The line at the clock that was asked for."""
+        line = self._lines.get(batch)
+        if line is None:
+            line = self._lines[batch] = self._table.linear(batch)
+        return line
 
     def run(self, batch: int, context_tokens: float, steps: int) -> tuple:
         """(s, J) of `steps` decode steps in a row, each adding `batch` to the context: their sum in closed form."""
