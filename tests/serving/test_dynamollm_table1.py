@@ -68,13 +68,15 @@ def test_simulated_short_prompts_keep_their_promises_in_the_published_cells(cell
     """Untuned: in the rows of short prompts and of ML every cell's feasibility is the table's."""
     alike = {row.class_: row.feasible_alike for row in agreement(cells)}
     assert all(alike[class_] == 12 for class_ in ("SS", "SM", "SL", "ML"))
-    assert sum(alike.values()) >= 80
+    assert sum(alike.values()) == 85
+    # where they differ it is ours that keeps the promise
+    assert all(cell.feasible for cell in cells if cell.paper_wh is not None)
 
 
 def test_simulated_energy_has_the_published_shape(cells):
     """Every row's best cell is below the highest clock, and less than eight GPUs at that clock, in both readings."""
     for row in agreement(cells):
-        assert row.order_lifetime > 0.5 and row.order_share > 0.6
+        assert row.order_lifetime > 0.5 and row.order_share > 0.6 and row.ratio_error_lifetime < 0.45
         for column in (row.ours_best_share, row.ours_best_lifetime):
             assert column[1] < 2.0 and column[0] < 8
 
