@@ -1,8 +1,12 @@
-# Energy management of LLM inference serving: profile of an instance, anchors, DynamoLLM's Table I.
+# Energy management of LLM inference serving: profile of an instance, anchors, DynamoLLM's Table I; a trace replayed
+# through DynamoLLM and its baselines.
 from kernel_dvfs.study_serving import plan_serving
+
+from kernel_dvfs.study_replay import ALSO, FIGURES, TABLES, plan_replay
 
 try:
     SERVING = plan_serving(config)
+    REPLAY = plan_replay(config, SERVING)
 except InputError as error:
     sys.exit(f"error: {error}")
 
@@ -17,6 +21,8 @@ rule serving:
         SERVING.profile,
         expand(f"{SERVING_FOLDER}/tables/{{name}}.{{form}}", name=SERVING_TABLES + SERVING_TABLE1, form=["csv", "md"]),
         expand(f"{SERVING_FOLDER}/figures/{{name}}.{{form}}", name=SERVING_TABLE1[:1], form=layout.FIGURE_FORMATS),
+        expand(f"{REPLAY.folder}/tables/{{name}}.{{form}}", name=REPLAY.tables, form=["csv", "md"]),
+        expand(f"{REPLAY.folder}/figures/{{name}}.{{form}}", name=REPLAY.figures, form=layout.FIGURE_FORMATS),
 
 
 if SERVING.made_here:
@@ -73,3 +79,90 @@ rule serving_anchors:
         "../../envs/pipeline.yaml"
     shell:
         "python -m kernel_dvfs serving-anchors {SERVING_FOLDER:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+
+
+rule serving_study:
+    input:
+        SERVING.profile,
+        [REPLAY.trace] if REPLAY.trace else [],
+    output:
+        f"{REPLAY.folder}/study.json",
+    log:
+        f"logs/{REPLAY.folder}/study.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        options=json.dumps(REPLAY.options),
+        folder=REPLAY.folder,
+    shell:
+        "python -m kernel_dvfs serving-study {params.folder:q} --options {params.options:q} "
+        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+
+
+rule serving_experiment:
+    input:
+        rules.serving_study.output,
+        SERVING.profile,
+    output:
+        f"{REPLAY.folder}/experiments/{{experiment}}.json",
+    log:
+        f"logs/{REPLAY.folder}/experiment-{{experiment}}.log",
+    wildcard_constraints:
+        experiment="|".join(REPLAY.experiments),
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        folder=REPLAY.folder,
+    shell:
+        "python -m kernel_dvfs serving-experiment {wildcards.experiment} {params.folder:q} "
+        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+
+
+def serving_inputs(wildcards, shown):
+    """The experiments that a table or figure shows."""
+    names = (shown[wildcards.name], *ALSO.get(wildcards.name, ()))
+    return [f"{REPLAY.folder}/experiments/{name}.json" for name in names]
+
+
+rule serving_table:
+    input:
+        rules.serving_study.output,
+        lambda wildcards: serving_inputs(wildcards, TABLES),
+    output:
+        report(
+            multiext(f"{REPLAY.folder}/tables/{{name}}", ".csv", ".md"),
+            caption="../report/serving.rst",
+            category="Serving",
+        ),
+    log:
+        f"logs/{REPLAY.folder}/table-{{name}}.log",
+    wildcard_constraints:
+        name="|".join(REPLAY.tables),
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        folder=REPLAY.folder,
+    shell:
+        "python -m kernel_dvfs serving-table {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+
+
+rule serving_figure:
+    input:
+        rules.serving_study.output,
+        lambda wildcards: serving_inputs(wildcards, FIGURES),
+    output:
+        report(
+            multiext(f"{REPLAY.folder}/figures/{{name}}", ".pdf", ".png"),
+            caption="../report/serving.rst",
+            category="Serving",
+        ),
+    log:
+        f"logs/{REPLAY.folder}/figure-{{name}}.log",
+    wildcard_constraints:
+        name="|".join(REPLAY.figures),
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        folder=REPLAY.folder,
+    shell:
+        "python -m kernel_dvfs serving-figure {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"

@@ -1,15 +1,15 @@
 """The optimisation: how many instances of which column, for least power at given loads.
 
-Variables: instances n_j of each column j, servers s. Least sum p_j n_j + parked GPUs' power, so that the columns of
-each pool carry its load, all instances fit on the servers' GPUs, and no more servers are on than there are. Loads may
-be served in the pool of any component-wise larger class at that pool's columns (flows x). Load that does not fit is
-shed at a price above any column's: reported, never silent. Solved by OR-Tools (SCIP).
+Variables: instances n_j of each column j, servers s. Least sum p_j n_j + parked GPUs' power, so that the columns
+carry the load, all instances fit on the servers' GPUs, and no more servers are on than there are. A class's load may be
+divided (flows x) between all columns that serve it. Load that does not fit is shed at a price above any column's:
+reported, never silent. Solved by OR-Tools (SCIP).
 """
 
 import time
 from collections import namedtuple
 
-from kernel_dvfs.serving.classes import CLASSES, dominates
+from kernel_dvfs.serving.classes import CLASSES
 from kernel_dvfs.serving.columns import undominated
 from kernel_dvfs.serving.resharding import SERVER_GPUS
 
@@ -28,14 +28,13 @@ def allocate(
     servers: int,
     parked_w: float,
     fixed_servers: bool = False,
-    upward: bool = True,
     one_clock: bool = False,
     time_limit_s: float = 20.0,
 ) -> Allocation:
     """Least power for `loads`, {class: tokens/s}, on at most `servers` servers.
 
-    fixed_servers: all of them are on (a pool's budget). upward: smaller classes' load may go to larger classes' pools.
-    one_clock: at most one clock per class and degree. parked_w: of a GPU without instance on a server that is on.
+    fixed_servers: all of them are on (a pool's budget).
+    one_clock: at most one clock per pool and degree. parked_w: of a GPU without instance on a server that is on.
     """
     from ortools.linear_solver import pywraplp
 
@@ -47,16 +46,16 @@ def allocate(
     most = {column: servers * SERVER_GPUS // column.tp for column in columns}
     count = {column: solver.IntVar(0, most[column], "") for column in columns}
     on = solver.IntVar(servers if fixed_servers else 0, servers, "")
-    kinds = sorted({column.kind for column in columns})
+    groups = {}
+    for column in columns:
+        groups.setdefault((column.kind, column.served), []).append(column)
     shed, flows = {}, {}
     for kind, load in loads.items():
         shed[kind] = solver.NumVar(0, load, "")
-        homes = [home for home in kinds if home == kind or (upward and dominates(home, kind))]
-        flows[kind] = {home: solver.NumVar(0, load, "") for home in homes}
+        flows[kind] = {group: solver.NumVar(0, load, "") for group in groups if kind in group[1]}
         solver.Add(solver.Sum([*flows[kind].values(), shed[kind]]) == load)
-    for home in kinds:
-        inflow = [flow[home] for flow in flows.values() if home in flow]
-        own = [column for column in columns if column.kind == home]
+    for group, own in groups.items():
+        inflow = [flow[group] for flow in flows.values() if group in flow]
         solver.Add(solver.Sum([column.tps * count[column] for column in own]) >= solver.Sum(inflow))
     used = solver.Sum([column.tp * count[column] for column in columns])
     solver.Add(used <= SERVER_GPUS * on)
@@ -89,7 +88,7 @@ def allocate(
 def _one_clock(solver, columns, count, most) -> None:
     pairs = {}
     for column in columns:
-        pairs.setdefault((column.kind, column.tp), {}).setdefault(column.clock, []).append(column)
+        pairs.setdefault((column.kind, column.served, column.tp), {}).setdefault(column.clock, []).append(column)
     for clocks in pairs.values():
         used = {clock: solver.BoolVar("") for clock in clocks}
         solver.Add(solver.Sum(list(used.values())) <= 1)

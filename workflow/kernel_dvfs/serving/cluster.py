@@ -51,7 +51,7 @@ class Cluster:
         self.server_s = 0.0  # servers' time, from taken to released
         self.solve_s = []
         self.ladder = settings.emergencies and system.pooled
-        self._kinds = classify(trace.input_tokens, trace.output_tokens)
+        self.kinds = classify(trace.input_tokens, trace.output_tokens)
         self._predicted = predicted
         self._slo_s = [ttft_slo_s(name) for name in CLASSES]
         count = len(trace.arrival_s)
@@ -102,7 +102,7 @@ class Cluster:
 
     def _arrive(self) -> None:
         number = self.arrived
-        trace, kind, predicted = self.trace, int(self._kinds[number]), int(self._predicted[number])
+        trace, kind, predicted = self.trace, int(self.kinds[number]), int(self._predicted[number])
         tokens = int(trace.input_tokens[number]), int(trace.output_tokens[number])
         request = Request(number, float(trace.arrival_s[number]), *tokens, kind, predicted, self._slo_s[kind])
         self.arrived += 1
@@ -402,6 +402,11 @@ class Cluster:
         self.agenda.at(ends_s, self._switch, server, layout, held)
 
     def _switch(self, server: Server, layout: tuple, held: list) -> None:
+        unfinished = [replica.instance.next_s for replica in server.replicas if replica.instance.next_s is not None]
+        if unfinished:
+            # moments are sums of floats: a step that ends now may be a last digit later
+            self.agenda.at(max(unfinished) + 1e-9, self._switch, server, layout, held)
+            return
         requests = list(held)
         kept = server.layout
         for replica in server.replicas:

@@ -3,10 +3,12 @@
 A column is (class, degree, clock, load): an instance of so many GPUs at that clock, given at most that load, keeps
 its promises at the 99th percentile. Combinations that keep them at no load have no column.
 
-A pool that also serves smaller classes runs on its own class's profile, but owes their earlier first tokens: they
-queue as long as its own requests and then have shorter prompts. So its first tokens may take, at the 99th percentile,
-a smaller class's promise plus the difference of the two classes' first tokens at no load (our choice; off with
-mixed_promises=False, where the larger class's own promise is all that counts).
+An instance that serves several classes is priced on the largest one's profile. It carries no more than it could carry
+of the most demanding of them alone: prompts weigh more than answers, so the largest class is not always that one. And
+it owes the smaller ones their earlier first tokens: they queue as long as its own requests and then have shorter
+prompts, so its own first tokens may take, at the 99th percentile, a smaller class's promise plus the difference of both
+classes' first tokens at no load (our choice; with mixed_promises=False the largest class's profile and promise are all
+that counts).
 """
 
 from collections import namedtuple
@@ -17,9 +19,9 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.classes import CLASSES, tbt_slo_s, ttft_slo_s
 from kernel_dvfs.serving.profile import KERNEL_LEVEL
 
-Column = namedtuple("Column", "kind tp clock tps power_w")
-Column.__doc__ = """kind: class index. clock: its name in the profile, MHz or kernel:MHz. tps: largest load, tokens/s.
-power_w: of the whole instance at that load."""
+Column = namedtuple("Column", "kind served tp clock tps power_w")
+Column.__doc__ = """kind: index of the class whose profile it is; served: of those it serves, a frozenset. clock: its
+name in the profile, MHz or kernel:MHz. tps: largest load, tokens/s. power_w: of the whole instance at that load."""
 
 
 class Columns:
@@ -49,7 +51,7 @@ class Columns:
 
     def pool(self, kind: int, served=()) -> "PoolColumns":
         """The columns of a class's configuration that serves these classes (its own always)."""
-        served = frozenset(served) | {kind} if self.mixed_promises else frozenset({kind})
+        served = frozenset(served) | {kind}
         if (kind, served) not in self._pools:
             self._pools[kind, served] = PoolColumns(self, kind, served)
         return self._pools[kind, served]
@@ -74,31 +76,34 @@ class PoolColumns:
         self.capacity = {}  # (degree, clock): tokens/s; infeasible ones are missing
         self.columns = []
         self._ladders = {}
-        name = CLASSES[kind]
+        profile, names = owner.profile, [CLASSES[each] for each in served]
         for tp in owner.degrees:
             for clock in owner.clocks[tp]:
-                limit_s = self._ttft_limit_s(tp, clock)
-                if limit_s is None:
+                if any((name, tp, clock) not in profile.curves for name in names):
                     continue
-                most = owner.profile.capacity(name, tp, clock, limit_s, tbt_slo_s(name) * owner.slo_scale)
+                most = self._capacity(tp, clock)
                 if most <= 0:
                     continue
                 self.capacity[tp, clock] = most
                 loads = most * np.arange(1, owner.bins + 1) / owner.bins
-                powers = owner.profile.curve(name, tp, clock).power(loads)
+                powers = profile.curve(CLASSES[kind], tp, clock).power(loads)
                 own = zip(loads.tolist(), np.asarray(powers).tolist())
-                self.columns += [Column(kind, tp, clock, load, power) for load, power in own]
+                self.columns += [Column(kind, served, tp, clock, load, power) for load, power in own]
 
-    def _ttft_limit_s(self, tp: int, clock: str) -> float | None:
-        """What the 99th percentile of the class's own first tokens may take; None where a class has no profile."""
-        curves = self.owner.profile.curves
-        if any((CLASSES[each], tp, clock) not in curves for each in self.served):
-            return None
-        alone_s = {each: float(curves[CLASSES[each], tp, clock].ttft_p50_s[0]) for each in self.served}
-        scale = self.owner.slo_scale
-        return min(
+    def _capacity(self, tp: int, clock: str) -> float:
+        """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
+        profile, scale = self.owner.profile, self.owner.slo_scale
+        own, tbt_s = CLASSES[self.kind], tbt_slo_s(CLASSES[self.kind]) * scale
+        if not self.owner.mixed_promises:
+            return profile.capacity(own, tp, clock, ttft_slo_s(own) * scale, tbt_s)
+        alone_s = {each: float(profile.curve(CLASSES[each], tp, clock).ttft_p50_s[0]) for each in self.served}
+        limit_s = min(
             ttft_slo_s(CLASSES[each]) * scale + max(0.0, alone_s[self.kind] - alone_s[each]) for each in self.served
         )
+        able = [
+            profile.capacity(CLASSES[each], tp, clock, ttft_slo_s(CLASSES[each]) * scale, tbt_s) for each in self.served
+        ]
+        return min(profile.capacity(own, tp, clock, limit_s, tbt_s), *able)
 
     def at_top(self) -> list:
         """The columns at the highest clocks."""
@@ -144,11 +149,11 @@ def mhz(clock: str) -> int:
 
 
 def undominated(columns: list) -> list:
-    """Columns that no other of the same class and degree matches in load at less power (or equal, and first)."""
+    """Columns that no other of the same classes and degree matches in load at less power (or equal, and first)."""
     kept = []
     groups = {}
     for column in columns:
-        groups.setdefault((column.kind, column.tp), []).append(column)
+        groups.setdefault((column.kind, column.served, column.tp), []).append(column)
     for group in groups.values():
         least = float("inf")
         for column in sorted(group, key=lambda each: (-each.tps, each.power_w)):

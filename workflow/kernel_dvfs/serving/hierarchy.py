@@ -12,6 +12,7 @@ import numpy as np
 
 from kernel_dvfs.serving import sizing
 from kernel_dvfs.serving.allocation import allocate
+from kernel_dvfs.serving.classes import dominates
 from kernel_dvfs.serving.resharding import SERVER_GPUS
 
 Planned = namedtuple("Planned", "power_w shed_tps solve_s servers columns")
@@ -28,9 +29,7 @@ def by_levels(pools: list, columns, loads, servers: int, parked_w: float, cluste
     for offer, count, load in zip(plan.offers, plan.servers, plan.loads):
         if not count:
             continue
-        found = allocate(
-            offer.at_top(), {offer.kind: load}, servers=count, parked_w=parked_w, fixed_servers=True, upward=False
-        )
+        found = allocate(offer.at_top(), {offer.kind: load}, servers=count, parked_w=parked_w, fixed_servers=True)
         solve_s += found.solve_s
         shed += sum(found.shed_tps.values())
         # the instance's clock: the least power of any that carries as much
@@ -42,13 +41,16 @@ def by_levels(pools: list, columns, loads, servers: int, parked_w: float, cluste
 
 
 def at_once(columns, loads, servers: int, parked_w: float, also=(), **options) -> Planned:
-    """One optimisation over all classes, degrees, clocks; smaller classes' load is welcome in larger ones' instances.
+    """One optimisation over all classes, degrees and clocks.
 
-    A relaxation: such an instance owes only its own class's promises, whatever it serves. also: further columns, those
-    of the hierarchy's mixed pools, so that whatever it can do can be done here.
+    Open to it: instances for one class alone, instances for a class and all smaller ones, and what is given in `also`:
+    the hierarchy's own pools, so that whatever it can do can be done here.
     """
-    offered = [column for kind in range(len(loads)) for column in columns.pool(kind).columns]
-    offered = list(dict.fromkeys([*offered, *also]))
+    offers = []
+    for kind in range(len(loads)):
+        smaller = {each for each, load in enumerate(loads) if load > 0 and dominates(kind, each)}
+        offers += [columns.pool(kind), columns.pool(kind, smaller)]
+    offered = list(dict.fromkeys([*(column for offer in offers for column in offer.columns), *also]))
     own = {kind: float(load) for kind, load in enumerate(loads) if load > 0}
     found = allocate(offered, own, servers=servers, parked_w=parked_w, **options)
     return Planned(found.power_w, sum(found.shed_tps.values()), found.solve_s, found.servers, offered)

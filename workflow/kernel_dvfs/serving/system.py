@@ -15,9 +15,29 @@ SYSTEMS = {
         System("ScaleInst", True, True, False, False, False),
         System("ScaleShard", True, False, True, False, False),
         System("ScaleFreq", True, False, False, True, False),
+        System("instances + degrees", True, True, True, False, False),
+        System("instances + clocks", True, True, False, True, False),
+        System("degrees + clocks", True, False, True, True, False),
         System("DynamoLLM", True, True, True, True, False),
         System("DynamoLLM, kernel clocks", True, True, True, True, True),
         System("SinglePool, kernel clocks", False, False, False, False, True),
     )
 }
 BASELINE = "SinglePool"
+STATIC = "MultiPool"
+# the baseline on as many servers as the trace's peak needs, no more
+SIZED = "SinglePool, sized to the peak"
+# the systems that the literature compares
+COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")
+KNOBS = ("instances", "degrees", "clocks")
+# which knobs turn -> system: all subsets, so that the saving can be split between them
+SUBSETS = {
+    (): "MultiPool",
+    ("instances",): "ScaleInst",
+    ("degrees",): "ScaleShard",
+    ("clocks",): "ScaleFreq",
+    ("instances", "degrees"): "instances + degrees",
+    ("instances", "clocks"): "instances + clocks",
+    ("degrees", "clocks"): "degrees + clocks",
+    ("instances", "degrees", "clocks"): "DynamoLLM",
+}

@@ -84,7 +84,7 @@ def summary(trace: Trace) -> dict:
         "requests_per_s": len(trace.arrival_s) / span_s,
         "input_tokens_per_s": float(trace.input_tokens.sum()) / span_s,
         "output_tokens_per_s": float(trace.output_tokens.sum()) / span_s,
-        **{f"{name}_percent": 100.0 * kinds[place] / kinds.sum() for place, name in enumerate(CLASSES)},
+        **{f"{name}_percent": float(100.0 * kinds[place] / kinds.sum()) for place, name in enumerate(CLASSES)},
     }
 
 
