@@ -1,7 +1,7 @@
 """What happens when: calls on a virtual clock, by SimPy.
 
-Plain callbacks on its timeouts: a process (a generator) per event took 1.6 times as long, and a bare heap saved a
-tenth (benchmarks/serving_event_loop.py), too little to go without the library.
+Plain callbacks on its timeouts: a process (a generator) per event took 1.5 times as long, and a bare heap saved a
+seventh (benchmarks/serving_event_loop.py), too little to go without the library.
 """
 
 import simpy

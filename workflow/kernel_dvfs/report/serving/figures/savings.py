@@ -25,7 +25,7 @@ def draw(study) -> p9.ggplot:
         + p9.geom_col(fill=style.SERIES[0], width=0.65)
         + p9.geom_text(p9.aes(label="label"), ha="left", size=5.5, color=style.INK)
         + p9.coord_flip()
-        + p9.scale_y_continuous(limits=(min(0, frame.saved_percent.min()), 130), breaks=[0, 25, 50, 75, 100])
+        + p9.scale_y_continuous(limits=(min(0, frame.saved_percent.min()), 150), breaks=[0, 25, 50, 75, 100])
         + p9.labs(
             title="Energy saved, promises kept",
             subtitle=subtitle(study, "right"),
