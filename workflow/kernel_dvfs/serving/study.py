@@ -66,7 +66,7 @@ def make_study(folder, asked: dict) -> None:
 
     The trace's subject, digest and figures are kept beside, for captions and for checking against its publisher's.
     """
-    from kernel_dvfs.serving.profile import read_profile
+    from kernel_dvfs.serving.profile import KERNEL_LEVEL, read_profile
     from kernel_dvfs.serving.trace import read_trace, sha256, summary
 
     path = asked["trace"] or SYNTHETIC_HOUR
@@ -75,4 +75,7 @@ def make_study(folder, asked: dict) -> None:
         "" if profile.sources == {"simulated"} else ", given profile"
     )
     written = {"schema": SCHEMA, "hardware": hardware, "trace_subject": trace.subject, "trace_digest": sha256(path)}
-    write_json(Path(folder) / "study.json", written | {"trace_summary": summary(trace)} | asked)
+    # a given profile may hold no clocks per kernel
+    level = asked["kernel_level"] and any(clock.startswith(KERNEL_LEVEL) for _, _, clock in profile.curves)
+    whole = written | {"trace_summary": summary(trace)} | asked | {"kernel_level": level}
+    write_json(Path(folder) / "study.json", whole)
