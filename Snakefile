@@ -22,6 +22,7 @@ include: "workflow/rules/pipeline.smk"
 include: "workflow/rules/beyond.smk"
 include: "workflow/rules/guided.smk"
 include: "workflow/rules/switching.smk"
+include: "workflow/rules/serving.smk"
 
 
 onstart:

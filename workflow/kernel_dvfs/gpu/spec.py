@@ -29,7 +29,7 @@ def _group(required: dict, optional: dict | None = None) -> dict:
     }
 
 
-def _by_mhz(value: dict) -> dict:
+def _by_number(value: dict) -> dict:
     return {
         "type": "object",
         "patternProperties": {r"^\d+$": value},
@@ -65,8 +65,8 @@ SCHEMA = _group(
                 "auto_mem_mhz": _MHZ,
             },
             {
-                "effective_core_mhz": _by_mhz(_MHZ),
-                "top_core_mhz": _by_mhz(_POSITIVE),
+                "effective_core_mhz": _by_number(_MHZ),
+                "top_core_mhz": _by_number(_POSITIVE),
                 "fold": _group({"mem_mhz": _MHZ, "above_core_mhz": _MHZ, "becomes_mhz": _MHZ}),
             },
         ),
@@ -81,10 +81,11 @@ SCHEMA = _group(
             {
                 "reference_mhz": _MHZ,
                 "gb_per_s": _POSITIVE,
-                "eta": _by_mhz(_POSITIVE),
-                "static_w": _by_mhz(_POSITIVE),
-                "dram_energy_scale": _by_mhz(_POSITIVE),
-            }
+                "eta": _by_number(_POSITIVE),
+                "static_w": _by_number(_POSITIVE),
+                "dram_energy_scale": _by_number(_POSITIVE),
+            },
+            {"capacity_gb": _POSITIVE},
         ),
         "core": _group(
             {
@@ -142,7 +143,13 @@ SCHEMA = _group(
         ),
         "switching": _group({"core": _LATENCY, "mem": _LATENCY}),
         "families": {"type": "object", "additionalProperties": _FAMILY, "minProperties": 1},
-    }
+    },
+    # what several GPUs that serve one model need beside
+    {
+        "interconnect": _group(
+            {"gb_per_s": _POSITIVE, "latency_us": _by_number(_NOT_NEGATIVE), "byte_pj": _NOT_NEGATIVE}
+        )
+    },
 )
 
 

@@ -1,0 +1,77 @@
+"""A small made-up machine and profile: an instance whose step is a straight line, quick to simulate."""
+
+from math import sqrt
+
+from kernel_dvfs.serving.classes import CLASSES
+from kernel_dvfs.serving.make_profile import Load, curve
+from kernel_dvfs.serving.profile import LATENCIES, Curve, Profile
+
+CLOCKS = {"800": 0.55, "1400": 0.8, "1980": 1.0}  # speed
+KV_TOKENS = {2: 40_000, 4: 300_000, 8: 900_000}
+
+
+class LineEngine:
+    """step time = (fixed + tokens / rate + context * touch) / speed; power rises with the cube of speed."""
+
+    def __init__(self, tp: int, clock: str):
+        speed = CLOCKS[clock.removeprefix("kernel:")]
+        saving = 0.9 if clock.startswith("kernel:") else 1.0
+        self.fixed_s, self.token_s, self.context_s = 0.012 / speed, 4e-4 / tp / speed, 2e-8 / tp
+        self.busy_w = tp * (150 + 400 * speed**3) * saving
+        self.idle_w = tp * (80 + 40 * speed)
+
+    def step(self, new_tokens, prompt_pairs, context_tokens):
+        time_s = self.fixed_s + self.token_s * new_tokens + 1e-10 * prompt_pairs + self.context_s * context_tokens
+        return time_s, time_s * self.busy_w
+
+    def run(self, batch, context_tokens, steps):
+        first_s = self.fixed_s + self.token_s * batch + self.context_s * context_tokens
+        time_s = steps * first_s + self.context_s * batch * steps * (steps - 1) / 2
+        return time_s, time_s * self.busy_w
+
+    def steps_within(self, batch, context_tokens, seconds):
+        first_s = self.fixed_s + self.token_s * batch + self.context_s * context_tokens
+        half = self.context_s * batch / 2
+        steps = int((-(first_s - half) + sqrt((first_s - half) ** 2 + 4 * half * seconds)) / (2 * half))
+        while steps and self.run(batch, context_tokens, steps)[0] > seconds:
+            steps -= 1
+        return steps
+
+
+class LineMachine:
+    """As machine.Machine, of LineEngines."""
+
+    parked_w = 70.0
+    kv_byte_per_token = 327_680
+
+    def __init__(self):
+        self._engines = {}
+
+    def engine(self, tp, clock):
+        return self._engines.setdefault((tp, clock), LineEngine(tp, clock))
+
+    def kv_tokens(self, tp):
+        return KV_TOKENS[tp]
+
+
+def line_profile(kernel_level: bool = False, requests: int = 150) -> Profile:
+    """The profile of that machine, simulated as the real one's is."""
+    curves, machine = {}, LineMachine()
+    names = [*CLOCKS, *(f"kernel:{clock}" for clock in CLOCKS if kernel_level)]
+    for class_ in CLASSES:
+        load = Load(class_, requests)
+        for tp in KV_TOKENS:
+            for clock in names:
+                points = curve(machine.engine(tp, clock), KV_TOKENS[tp], class_, load)
+                values = {name: [getattr(point, name) for point in points.values()] for name in LATENCIES}
+                power_w = [point.power_w for point in points.values()]
+                curves[class_, tp, clock] = _curve(list(points), power_w, values, f"{class_} {tp} {clock}")
+    return Profile("line", "line", curves, {"simulated"}, "line profile")
+
+
+def _curve(tps, power_w, latencies, where) -> Curve:
+    import numpy as np
+
+    return Curve(
+        np.array(tps), np.array(power_w), {name: np.array(values) for name, values in latencies.items()}, where
+    )

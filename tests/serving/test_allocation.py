@@ -1,0 +1,194 @@
+"""The optimisation equals brute force; deciding at once is never worse than by levels; nothing is shed in silence."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.serving import sizing
+from kernel_dvfs.serving.allocation import SHED_W_PER_TPS, allocate, shed_line
+from kernel_dvfs.serving.classes import CLASSES, dominates, index
+from kernel_dvfs.serving.columns import Column, undominated
+from kernel_dvfs.serving.hierarchy import at_once, by_levels
+from kernel_dvfs.serving.load_prediction import slot_loads
+from kernel_dvfs.serving.pools import COUNTS, carry_target, home, larger, pool_kinds
+from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
+
+SERVERS, PARKED_W = 2, 50.0
+
+
+def random_columns(rng, kinds, per_kind):
+    return [
+        Column(
+            int(kind),
+            frozenset(each for each in kinds if dominates(kind, each)) if rng.random() < 0.6 else frozenset({kind}),
+            int(rng.choice([2, 4, 8])),
+            str(rng.choice(["800", "1980"])),
+            float(rng.integers(200, 3000)),
+            float(rng.integers(300, 5000)),
+        )
+        for kind in kinds
+        for _ in range(per_kind)
+    ]
+
+
+def least_shed(supply: dict, loads: dict) -> float:
+    """Load that {classes served: tokens/s} cannot carry: the largest deficit of any set of classes (Hall)."""
+    kinds = sorted(loads)
+    worst = 0.0
+    for chosen in product([False, True], repeat=len(kinds)):
+        part = [kind for kind, own in zip(kinds, chosen) if own]
+        homes = {home for home in supply for kind in part if kind in home}
+        worst = max(worst, sum(loads[kind] for kind in part) - sum(supply[home] for home in homes))
+    return worst
+
+
+def brute_force(columns, loads, servers, fixed) -> float:
+    best = float("inf")
+    counts = [range(servers * 8 // column.tp + 1) for column in columns]
+    for numbers in product(*counts):
+        used = sum(number * column.tp for number, column in zip(numbers, columns))
+        if used > 8 * servers:
+            continue
+        supply = {}
+        for number, column in zip(numbers, columns):
+            supply[column.served] = supply.get(column.served, 0.0) + number * column.tps
+        on = servers if fixed else -(-used // 8)
+        power_w = sum(number * column.power_w for number, column in zip(numbers, columns))
+        best = min(best, power_w + PARKED_W * (8 * on - used) + SHED_W_PER_TPS * least_shed(supply, loads))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_allocation_is_that_of_brute_force(seed):
+    rng = np.random.default_rng(seed)
+    kinds = [index("SM"), index("MM")] if seed % 2 else [index("LL")]
+    columns = random_columns(rng, kinds, 2 if seed % 2 else 4)
+    # now and then more than two servers can carry
+    loads = {kind: float(rng.integers(100, 9000)) for kind in kinds}
+    fixed = bool(seed % 3 == 0)
+    found = allocate(columns, loads, servers=SERVERS, parked_w=PARKED_W, fixed_servers=fixed)
+    objective = found.power_w + SHED_W_PER_TPS * sum(found.shed_tps.values())
+    assert found.optimal
+    assert objective == pytest.approx(brute_force(columns, loads, SERVERS, fixed), rel=1e-7)
+
+
+def test_dropping_dominated_columns_changes_nothing_and_one_clock_costs_no_less():
+    rng = np.random.default_rng(4)
+    columns = random_columns(rng, [index("LL")], 8)
+    loads = {index("LL"): 4000.0}
+    free = allocate(columns, loads, servers=4, parked_w=PARKED_W)
+    assert len(undominated(columns)) < len(columns)
+    tied = allocate(columns, loads, servers=4, parked_w=PARKED_W, one_clock=True)
+    assert tied.power_w >= free.power_w - 1e-6
+    assert len({(each.tp, each.clock) for each in tied.chosen}) == len({each.tp for each in tied.chosen})
+
+
+def test_load_that_does_not_fit_is_shed_and_said():
+    columns = [Column(index("LL"), frozenset({index("LL")}), 8, "1980", 1000.0, 3000.0)]
+    found = allocate(columns, {index("LL"): 5000.0}, servers=2, parked_w=PARKED_W)
+    assert found.shed_tps == {index("LL"): pytest.approx(3000.0)}
+    line = shed_line(found, 2)
+    assert "2 servers are too few: 3000 tokens/s of LL" in line and "\n" not in line
+
+
+@pytest.mark.parametrize("pools, kernel_level", [(1, False), (4, True), (9, False)])
+def test_deciding_at_once_takes_no_more_power_than_by_levels(bench, trace, pools, kernel_level):
+    columns = bench.columns(kernel_level)
+    for load in slot_loads(trace, 600.0) * 3:
+        levels = by_levels(pool_kinds(pools), columns, load, 9, PARKED_W)
+        joint = at_once(columns, load, 9, PARKED_W, levels.columns)
+        assert levels.shed_tps == 0 == joint.shed_tps
+        assert joint.power_w <= levels.power_w * (1 + 1e-9)
+
+
+def test_a_class_that_is_feasible_nowhere_is_one_line(bench):
+    from kernel_dvfs.serving.columns import Columns
+
+    strict = Columns(bench.profile, slo_scale=0.001)
+    with pytest.raises(InputError, match=r"class SS keeps its promises .* at no degree"):
+        strict.require([0])
+
+
+def test_what_is_priced_is_within_the_profile_and_beyond_it_refused(bench):
+    curve = bench.profile.curve("LL", 8, "1980")
+    for column in bench.columns().pool(index("LL")).columns:
+        own = bench.profile.curve("LL", column.tp, column.clock)
+        assert own.tps[0] <= column.tps <= own.tps[-1]
+    with pytest.raises(InputError, match="not extrapolated"):
+        curve.power(2 * curve.tps[-1])
+
+
+def test_an_instance_for_several_classes_carries_no_more_than_of_the_most_demanding_alone(bench):
+    columns = bench.columns()
+    several = columns.pool(index("LL"), {index("LS"), index("ML")})
+    for tp in (4, 8):
+        alone = [columns.pool(index(name)).largest(tp) for name in ("LL", "LS", "ML")]
+        assert several.largest(tp) <= min(alone)
+
+
+def test_a_pool_that_also_serves_short_prompts_promises_their_first_tokens(bench):
+    columns = bench.columns()
+    alone, mixed = columns.pool(index("LL")), columns.pool(index("LL"), range(9))
+    assert 0 < mixed.largest(8) < alone.largest(8)
+
+
+def test_the_clock_is_the_cheapest_that_keeps_the_promises(bench):
+    offer = bench.columns().pool(index("LL"))
+    for tps in np.linspace(1, offer.largest(8), 7):
+        clock = offer.least_power_clock(8, tps)
+        able = [each for each in offer.owner.clocks[8] if offer.capacity.get((8, each), 0) >= tps]
+        least_w = min(offer.power_w(8, each, tps) for each in able)
+        # looked up in 64 steps of load
+        assert clock in able and offer.power_w(8, clock, tps) <= least_w * 1.02
+    assert offer.least_power_clock(8, 1e9) == "1980"
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_every_class_has_a_home_and_overflow_only_goes_to_larger_pools(count):
+    pools = pool_kinds(count)
+    assert sorted(kind for pool in pools for kind in pool.members) == list(range(9))
+    for kind in range(9):
+        assert dominates(pools[home(pools, kind)].kind, kind)
+    for place, pool in enumerate(pools):
+        assert all(dominates(pools[other].kind, pool.kind) for other in larger(pools, place))
+        following = carry_target(pools, place)
+        assert (following is None) == (pool.kind == 8) and (following is None or following > place)
+
+
+def test_servers_are_sized_by_full_instances_with_remainders_carried_up(bench):
+    columns, pools = bench.columns(), pool_kinds(9)
+    able = [columns.pool(kind).largest(8) for kind in range(9)]
+    loads = np.zeros(9)
+    loads[index("LS")], loads[index("LL")] = 2.5 * able[index("LS")], 0.2 * able[index("LL")]
+    plan = sizing.size(pools, columns, loads, 20)
+    assert plan.servers[index("LS")] == 2
+    # half a server's worth goes from LS to LM, and from there to LL, which rounds up
+    assert plan.loads[index("LM")] == 0 and plan.servers[index("LL")] >= 1
+    assert sum(plan.loads) == pytest.approx(loads.sum()) and plan.short_tps == 0
+    assert plan.shares[index("LS")] == pytest.approx(2 / 2.5)
+    assert plan.offers[index("LL")].served == {index("LS"), index("LL")}
+    assert sizing.size(pools, columns, loads, 1).short_tps > 0
+    with pytest.raises(InputError, match="3 servers are too few for 4 pools"):
+        sizing.static(pool_kinds(4), columns, loads, 3)
+
+
+def test_resharding_costs_are_those_of_the_published_rule():
+    assert len(UNITS) == len(LAYOUTS) == 9 and all(len(row) == 9 for row in UNITS)
+    assert all(UNITS[place][place] == 0 for place in range(9))
+    assert units((8,), (4, 4)) == 1 and units((8,), (2,)) == 3 and units((2,), (2, 2, 2, 2)) == 12
+    assert units((), (8,)) is None
+    # four pairs hold every shard eightfold: nothing ever has to move
+    assert set(UNITS[LAYOUTS.index((2, 2, 2, 2))]) == {0}
+
+
+def test_layouts_are_packed_and_given_to_the_servers_that_need_least_change():
+    assert layouts_for({8: 1, 4: 1, 2: 3}, 3) == [(8,), (4, 2, 2), (2,)]
+    with pytest.raises(InputError, match="do not fit"):
+        layouts_for({8: 2}, 1)
+    assert [[(8,), (4, 4)][place] for place in assign([(4, 4), (8,)], [(8,), (4, 4)])] == [(4, 4), (8,)]
+
+
+def test_the_nine_classes_are_ordered_by_demand():
+    assert dominates(index("LL"), index("SS")) and not dominates(index("LM"), index("ML")) and len(CLASSES) == 9

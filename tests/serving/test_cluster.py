@@ -1,0 +1,148 @@
+"""A cluster under load: requests and tokens are conserved whatever happens, energy adds up, what is shed is said."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from kernel_dvfs.serving.outcome import lines, outcome
+from kernel_dvfs.serving.settings import settings
+from kernel_dvfs.serving.synthesise import hour, poisson
+from kernel_dvfs.serving.system import COMPARED, SUBSETS, SYSTEMS
+
+QUICK = {"servers": 4, "cluster_epoch_s": 300.0, "pool_epoch_s": 100.0, "start_s": 60.0, "load_slot_s": 60.0}
+# everything that can disturb: (system, wave of the load, settings)
+TROUBLES = {
+    "falling load": ("DynamoLLM", 0.9, {}),
+    "rising load": ("DynamoLLM", -0.9, {"servers": 8}),
+    "overload": ("DynamoLLM", 0.9, {"margin": 0.3}),
+    "full pools": ("ScaleFreq", 0.9, {"misprediction": 0.3, "max_batch": 24}),
+    "mispredicted": ("DynamoLLM", 0.9, {"misprediction": 0.4}),
+    "token count": ("DynamoLLM", -0.9, {"misprediction": "token-count"}),
+    "slow changes": (
+        "DynamoLLM",
+        -0.9,
+        {"reshard_gap_s": 20.0, "start_s": 500.0, "pool_epoch_s": 60.0, "clock_latency_s": 4.0},
+    ),
+    "starved": ("DynamoLLM", 0.9, {"margin": 0.05, "clock_margin": 0.2, "misprediction": 0.2}),
+    "no ladder": ("DynamoLLM", 0.9, {"emergencies": False, "margin": 0.3}),
+    "small batches": ("DynamoLLM", 0.9, {"max_batch": 4, "margin": 0.3}),
+}
+
+
+@pytest.fixture(scope="module")
+def troubled(bench):
+    """{trouble: (trace, finished cluster)}."""
+    runs = {}
+    for name, (system, swing, changed) in TROUBLES.items():
+        heavy = hour(14.0, seed=7, span_s=900, swing=swing)
+        runs[name] = heavy, bench.run(heavy, system, settings(**(QUICK | changed)))
+    return runs
+
+
+def conserved(cluster, trace) -> None:
+    """Every request ends once, finished or rejected; every token of the finished ones was generated once."""
+    assert (cluster.finished ^ cluster.rejected).all()
+    assert cluster.tokens_out == trace.output_tokens[cluster.finished].sum()
+    assert cluster.tokens_in == trace.input_tokens[cluster.finished].sum()
+    # one gap before every token but the first; rejected requests have no token
+    assert cluster.accounts.gap_count == (trace.output_tokens[cluster.finished] - 1).sum()
+    assert np.isfinite(cluster.ttft_s[cluster.finished]).all() and (cluster.ttft_s[cluster.finished] > 0).all()
+
+
+def adds_up(cluster) -> None:
+    """Power integrated over time is the sum of energy by state."""
+    integral_j = sum(sum(powers) * cluster.accounts.bin_s for powers in cluster.accounts.power_w().values())
+    assert integral_j == pytest.approx(sum(cluster.accounts.energy_j.values()), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_conserves_requests_tokens_and_energy(bench, trace, name):
+    cluster = bench.run(trace, name, settings(**QUICK))
+    conserved(cluster, trace)
+    adds_up(cluster)
+    # GPUs of servers that are ours draw at least what parked ones do
+    least_j = 8 * min(bench.machine.parked_w, bench.machine.engine(2, "800").idle_w / 2) * cluster.server_s
+    assert sum(cluster.accounts.energy_j.values()) >= least_j * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_nothing_is_lost_or_doubled_in_any_emergency(troubled, trouble):
+    heavy, cluster = troubled[trouble]
+    conserved(cluster, heavy)
+    adds_up(cluster)
+
+
+def test_the_troubles_do_climb_the_ladder_move_requests_and_divide_servers(troubled):
+    seen = Counter()
+    for _, cluster in troubled.values():
+        seen.update(cluster.events)
+    wanted = [f"emergency step {step}" for step in (1, 2, 3, 4)]
+    wanted += ["rejected", "mispredicted", "servers divided anew", "servers started", "servers released"]
+    wanted += ["clock changes", "held back", "sent to a larger pool"]
+    assert [name for name in wanted if not seen[name]] == []
+
+
+def test_rejected_requests_keep_no_promise_and_are_said(bench):
+    heavy = hour(40.0, seed=7, span_s=300)
+    cluster = bench.run(heavy, "ScaleInst", settings(**(QUICK | {"margin": 0.05})))
+    found = outcome(cluster)
+    assert found["rejected"] > 0 and found["finished"] + found["rejected"] == found["requests"]
+    assert found["kept_percent"] <= 100 * found["finished"] / found["requests"]
+    assert any("were shed" in line for line in lines(found))
+
+
+def test_a_cluster_too_small_for_its_load_is_said(bench):
+    heavy = poisson(200_000, span_s=120, seed=1)
+    found = outcome(bench.run(heavy, "ScaleInst", settings(**(QUICK | {"servers": 4}))))
+    assert found["short_tps"] > 0 and any("too few servers" in line for line in lines(found))
+
+
+def test_a_calm_static_cluster_keeps_its_promises_and_changes_nothing(bench, trace):
+    found = outcome(bench.run(trace, "SinglePool", settings(**QUICK)), timeline=True)
+    assert found["kept_percent"] > 99 and found["events"] == {} and found["rejected"] == 0
+    assert found["server_hours"] == pytest.approx(4 * found["end_s"] / 3600)
+    assert {sample["servers_on"] for sample in found["samples"]} == {4}
+    assert found["starting_kwh"] == found["switching_kwh"] == 0
+
+
+def test_each_knob_turns_only_what_it_names(bench, trace):
+    events = {name: bench.run(trace, name, settings(**QUICK)).events for name in SUBSETS.values()}
+    for knobs, name in SUBSETS.items():
+        assert ("clock changes" in events[name]) == ("clocks" in knobs), name
+        assert not ("servers divided anew" in events[name] and "degrees" not in knobs), name
+        assert not ("servers released" in events[name] and "instances" not in knobs), name
+
+
+def test_savings_fall_with_load(bench):
+    own = settings(**(QUICK | {"load_slot_s": 300.0}))
+    saved = []
+    for tps in (1000, 4000, 16000):
+        load = poisson(tps, span_s=600, seed=2)
+        energy = {name: outcome(bench.run(load, name, own))["energy_kwh"] for name in ("SinglePool", "DynamoLLM")}
+        saved.append(1 - energy["DynamoLLM"] / energy["SinglePool"])
+    assert saved[0] > saved[1] > saved[2] > 0
+
+
+def test_a_run_repeats_itself_exactly(bench, trace):
+    first, second = (outcome(bench.run(trace, "DynamoLLM", settings(**QUICK))) for _ in range(2))
+    assert {**first, "solve_s": 0} == {**second, "solve_s": 0}
+
+
+def test_kernel_clocks_take_less_energy_and_no_more_time(bench, trace):
+    plain, level = (
+        outcome(bench.run(trace, name, settings(**QUICK))) for name in ("SinglePool", "SinglePool, kernel clocks")
+    )
+    assert level["energy_kwh"] < plain["energy_kwh"] and level["ttft_p99_s"] == plain["ttft_p99_s"]
+
+
+def test_the_azure_hour_on_eight_servers_takes_seconds(bench, shared):
+    import time
+
+    from kernel_dvfs.serving.trace import read_trace
+
+    azure = read_trace(shared("traces/AzureLLMInferenceTrace_conv.csv"))
+    begun = time.process_time()
+    cluster = bench.run(azure, COMPARED[-1], settings())
+    assert time.process_time() - begun < 60
+    conserved(cluster, azure)

@@ -1,0 +1,98 @@
+"""DynamoLLM's Table I: its published arithmetic, and what of it a simulated instance repeats."""
+
+import pytest
+
+from kernel_dvfs.report.serving.figures import table1 as figure
+from kernel_dvfs.report.serving.tables import table1 as tables
+from kernel_dvfs.serving import table1
+from kernel_dvfs.serving.classes import CLASSES
+from kernel_dvfs.serving.table1 import Cell, agreement, best, mix_saving, paper_row, simulated_cells
+
+BEST = {
+    "SS": ((2, 1.2), 48.3),
+    "SM": ((2, 1.2), 41.4),
+    "SL": ((4, 1.2), 40.0),
+    "MS": ((2, 1.6), 41.0),
+    "MM": ((4, 1.6), 28.1),
+    "ML": ((4, 2.0), 36.4),
+    "LS": ((4, 1.2), 48.6),
+    "LM": ((8, 1.2), 15.9),
+    "LL": ((8, 1.6), 10.0),
+}
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return simulated_cells("h100_sxm", "llama2-70b")
+
+
+@pytest.mark.parametrize("class_", CLASSES)
+def test_best_cell_and_saving_of_every_published_row(class_):
+    column, saved = best(paper_row(class_))
+    assert (column, pytest.approx(saved, abs=0.06)) == BEST[class_]
+
+
+def test_only_eight_gpus_above_the_lowest_clock_serve_every_class():
+    everywhere = set.intersection(*(set(paper_row(class_)) for class_ in CLASSES))
+    assert everywhere == {(8, 1.2), (8, 1.6), (8, 2.0)}
+
+
+@pytest.mark.parametrize(
+    "mix,reference,chosen,both,clock,degree",
+    [
+        ("conversation", 6.592, 5.197, -21.2, -13.5, -11.6),
+        ("coding", 2.688, 1.511, -43.8, -16.2, -34.6),
+    ],
+)
+def test_the_class_mix_times_the_table_gives_the_published_arithmetic(mix, reference, chosen, both, clock, degree):
+    found = mix_saving(mix)
+    assert found.reference_wh == pytest.approx(reference, abs=5e-4)
+    assert found.chosen_wh == pytest.approx(chosen, abs=5e-4)
+    assert found.percent == pytest.approx(both, abs=0.05)
+    assert mix_saving(mix, degrees=(8,)).percent == pytest.approx(clock, abs=0.05)
+    assert mix_saving(mix, clocks_ghz=(2.0,)).percent == pytest.approx(degree, abs=0.05)
+
+
+def test_a_table_agrees_with_itself():
+    cells = [
+        Cell(class_, tp, ghz, wh, wh is not None, 1.0, wh or 99.0, wh or 99.0, 0.1, 0.1)
+        for class_ in CLASSES
+        for (tp, ghz), wh in zip(table1.COLUMNS, table1.PAPER_WH[class_])
+    ]
+    for row in agreement(cells):
+        assert row.paper_best == row.ours_best_share == row.ours_best_lifetime
+        assert (row.feasible_alike, row.order_share, row.ratio_error_share) == (12, 1.0, 0.0)
+
+
+def test_simulated_short_prompts_keep_their_promises_in_the_published_cells(cells):
+    """Untuned: in the rows of short prompts and of ML every cell's feasibility is the table's."""
+    alike = {row.class_: row.feasible_alike for row in agreement(cells)}
+    assert all(alike[class_] == 12 for class_ in ("SS", "SM", "SL", "ML"))
+    assert sum(alike.values()) == 85
+    # where they differ it is ours that keeps the promise
+    assert all(cell.feasible for cell in cells if cell.paper_wh is not None)
+
+
+def test_simulated_energy_has_the_published_shape(cells):
+    """Every row's best cell is below the highest clock, and less than eight GPUs at that clock, in both readings."""
+    for row in agreement(cells):
+        assert row.order_lifetime > 0.5 and row.order_share > 0.6 and row.ratio_error_lifetime < 0.45
+        for column in (row.ours_best_share, row.ours_best_lifetime):
+            assert column[1] < 2.0 and column[0] < 8
+
+
+def test_no_simulated_instance_draws_more_than_its_gpus_may(cells):
+    assert all(95 * cell.tp < cell.power_w <= 700 * cell.tp for cell in cells)
+
+
+def test_tables_and_heat_map_show_every_cell(cells, tmp_path):
+    frame = tables.make(cells)
+    assert len(frame) == 9 * 12 and frame.paper_wh.isna().sum() == sum(
+        wh is None for row in table1.PAPER_WH.values() for wh in row
+    )
+    long = figure.ratios(frame)
+    assert len(long) == 3 * 9 * 12
+    paper = long[long.panel == "DynamoLLM, Table I (measured)"]
+    assert paper.is_best.sum() == 9 and paper.ratio.min() == pytest.approx(1.51 / 2.94)
+    figure.draw(frame, "simulated H100 SXM").save(tmp_path / "table1.png", verbose=False, dpi=60)
+    assert len(tables.agreement(agreement(cells))) == 9 and len(tables.mixes()) == 6

@@ -1,0 +1,45 @@
+"""Predictors: of an answer's class, and of the load to come."""
+
+import numpy as np
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.serving.load_prediction import LoadForecast
+from kernel_dvfs.serving.output_prediction import by_token_count, checked, confusion, measured_confusion, predict
+from kernel_dvfs.serving.synthesise import hour
+
+
+def test_predictions_err_as_often_as_asked_and_never_about_the_prompt():
+    kinds = np.random.default_rng(0).integers(0, 9, 30_000)
+    predicted = predict(kinds, confusion(0.4), seed=5)
+    assert (predicted // 3 == kinds // 3).all()
+    assert (predicted != kinds).mean() == pytest.approx(0.4, abs=0.01)
+    assert np.allclose(measured_confusion(kinds, predicted), confusion(0.4), atol=0.02)
+    assert (predict(kinds, confusion(0.0), seed=5) == kinds).all()
+
+
+def test_a_confusion_matrix_of_the_user_is_checked():
+    assert checked([[1, 0, 0], [0.2, 0.8, 0], [0, 0, 1]]).shape == (3, 3)
+    with pytest.raises(InputError, match="add up to 1"):
+        checked([[1, 0, 0], [0.2, 0.9, 0], [0, 0, 1]])
+
+
+def test_prompt_lengths_alone_tell_more_than_the_commonest_letter():
+    trace = hour(4.0, seed=2)
+    letters = np.digitize(trace.output_tokens, (100, 350))
+    own = by_token_count(trace.input_tokens, trace.output_tokens)
+    commonest = np.bincount(letters).max() / len(letters)
+    assert (own == letters).mean() > commonest + 0.05
+
+
+def test_the_forecast_is_hindsight_on_the_first_day_then_the_day_before_then_the_median_of_weeks():
+    slot_s, day, week = 21_600, 4, 28
+    loads = np.arange(3 * week + 1, dtype=float)[:, None] * np.ones(9)
+    forecast = LoadForecast(loads, slot_s, margin=2.0)
+    assert forecast.expected[2, 0] == 2 and forecast.expected[day + 1, 0] == 1
+    assert forecast.expected[3 * week, 0] == np.median([0, week, 2 * week])
+    assert forecast.peak(0, 3 * slot_s)[0] == 2 * 2
+    assert forecast.oracle_share == pytest.approx(day / len(loads))
+    assert LoadForecast(loads, slot_s, "oracle").expected[50, 0] == 50
+    with pytest.raises(InputError, match="template, oracle"):
+        LoadForecast(loads, slot_s, "tea leaves")

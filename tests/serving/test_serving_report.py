@@ -1,0 +1,143 @@
+"""A small study from profile to tables: figures agree with each other, and bad requests are one line."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.report.serving.share import split
+from kernel_dvfs.serving.settings import DEFAULTS
+from kernel_dvfs.serving.study import ServingStudy
+from kernel_dvfs.serving.synthesise import hour
+from kernel_dvfs.serving.system import KNOBS, SUBSETS
+from kernel_dvfs.serving.trace import write_trace
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A study of five minutes on four servers; not to be changed."""
+    place = tmp_path_factory.mktemp("study")
+    profile, trace = place / "profile.csv", place / "synthetic.csv"
+    clocks = ["--core-mhz", "1200,1980", "--kernel-level", "--requests", "40"]
+    assert main(["serving-profile", *clocks, "-o", str(profile)]) == 0
+    write_trace(trace, hour(6.0, seed=1, span_s=300))
+    asked = {
+        "gpu": "h100_sxm",
+        "model": "llama2-70b",
+        "profile": str(profile),
+        "kernel_level": True,
+        "trace": str(trace),
+        "trace_sha256": None,
+        "slo_scale": 1,
+        "loads_tps": [650, 4000],
+        "loads_span_s": 60,
+        "week": None,
+        "usd_per_server_hour": 88.5,
+        "usd_per_kwh": 0.1,
+        "co2_g_per_kwh": 226,
+        "settings": DEFAULTS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0, "load_slot_s": 60.0},
+    }
+    assert main(["serving-study", str(place / "study"), "--options", json.dumps(asked)]) == 0
+    for name in ("systems", "loads", "hierarchy"):
+        assert main(["serving-experiment", name, str(place / "study")]) == 0
+    return place / "study"
+
+
+def table(folder, name) -> pd.DataFrame:
+    assert main(["serving-table", name, str(folder)]) == 0
+    assert "simulated" in (folder / f"tables/{name}.md").read_text().splitlines()[0]
+    return pd.read_csv(folder / f"tables/{name}.csv")
+
+
+def test_every_saving_stands_beside_latencies_and_kept_promises(folder):
+    frame = table(folder, "savings").set_index("system")
+    assert {"ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "kept_percent", "rejected"} <= set(frame)
+    states = frame[["busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh"]].sum(axis=1)
+    assert states.to_numpy() == pytest.approx(frame.energy_kwh.to_numpy(), rel=1e-6)
+    assert frame.saved_percent["SinglePool"] == 0 and frame.saved_percent["DynamoLLM"] > 0
+
+
+def test_the_parts_of_the_saving_are_the_whole(folder):
+    frame = table(folder, "split").set_index("part").of_singlepool_percent
+    assert frame.drop("all").sum() == pytest.approx(frame["all"])
+    # one knob that saves alike whatever the others do gets just that
+    energy = {name: 100.0 - 10 * ("clocks" in knobs) - 3 * ("degrees" in knobs) for knobs, name in SUBSETS.items()}
+    assert split(energy) == pytest.approx({"instances": 0, "degrees": 3, "clocks": 10}) and len(KNOBS) == 3
+
+
+def test_cost_and_carbon_follow_servers_and_energy(folder):
+    savings, cost = table(folder, "savings").set_index("system"), table(folder, "cost").set_index("system")
+    one = cost.loc["SinglePool"]
+    assert one.server_usd_per_hour == pytest.approx(4 * 88.5)
+    assert one.energy_usd_per_hour == pytest.approx(savings.mean_power_w["SinglePool"] / 1000 * 0.1)
+    assert one.co2_kg_per_hour == pytest.approx(savings.mean_power_w["SinglePool"] / 1000 * 0.226)
+
+
+def test_deciding_at_once_is_never_worse_in_the_table(folder):
+    frame = table(folder, "hierarchy")
+    assert (frame.gap_percent >= -1e-6).all() and set(frame.clocks) == {"per instance", "per kernel"}
+    assert {"simulated", "planned"} == set(table(folder, "bound").kind)
+
+
+def test_the_papers_figures_are_quoted_in_both_versions_with_distance_and_reason(folder):
+    frame = table(folder, "paper").set_index("claim")
+    row = frame.loc["energy saved"]
+    assert (row.paper_arxiv_v1_percent, row.paper_hpca_percent) == (53, 52)
+    assert row.distance_hpca_points == pytest.approx(row.ours_percent - 52) and len(row.why) > 20
+    high = frame.loc["high load (4000 tokens/s a server)"]
+    assert (high.paper_arxiv_v1_percent, high.paper_hpca_percent) == (23.4, 15)
+
+
+@pytest.mark.parametrize("name", ["classes", "events", "loads"])
+def test_the_other_tables_are_written(folder, name):
+    assert len(table(folder, name)) >= 9
+
+
+@pytest.mark.parametrize("name", ["savings", "power", "knobs"])
+def test_figures_are_drawn(folder, name):
+    assert main(["serving-figure", name, str(folder)]) == 0
+    assert (folder / f"figures/{name}.png").stat().st_size > 10_000
+
+
+def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
+    study = ServingStudy(folder)
+    out = tmp_path / "out.json"
+    words = ["serving-replay", study["trace"], "--profile", study["profile"], "--servers", "2", "--pools", "2"]
+    assert main([*words, "--set", "misprediction=0.4", "clock_epoch_s=10", "-o", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["settings"]["misprediction"] == 0.4 and found["finished"] + found["rejected"] == found["requests"]
+    capsys.readouterr()
+    for more, said in (
+        (["--system", "Dynamo"], "allowed: SinglePool"),
+        (["--set", "epoch=3"], "no setting 'epoch'"),
+        (["--set", "start_s=soon"], "expected a value such as 420"),
+        (["--set", "start_s=-1"], "expected a value >= 0"),
+        (["--pools", "4"], "2 servers are too few for 4 pools"),
+        (["--pools", "5"], "pools = 5; allowed: 1, 2, 3, 4, 6, 9"),
+    ):
+        system = [] if "--system" in more else ["--system", "ScaleFreq"]
+        assert main([*words, *system, *more, "-o", str(tmp_path / "no.json")]) == 2
+        text = capsys.readouterr().err
+        assert said in text and text.count("\n") == 1, text
+    assert not (tmp_path / "no.json").exists()
+
+
+def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, capsys):
+    assert main(["serving-table", "sweeps", str(folder)]) == 2
+    assert "experiments/sweeps.json: not there yet" in capsys.readouterr().err
+    assert main(["serving-experiment", "weeks", str(folder)]) == 2
+    assert "allowed: systems" in capsys.readouterr().err
+    assert main(["serving-experiment", "systems", str(tmp_path)]) == 2
+    assert "no study.json" in capsys.readouterr().err
+
+
+def test_a_trace_by_command(tmp_path, capsys):
+    path = tmp_path / "synthetic.csv"
+    assert main(["serving-trace", "--week", "coding", "--scale", "0.001", "--days", "0.5", "-o", str(path)]) == 0
+    made = capsys.readouterr().out
+    assert main(["serving-trace", str(path)]) == 0
+    read = capsys.readouterr().out
+    digest = next(line for line in read.splitlines() if line.startswith("sha256 "))
+    assert digest in made and len(digest) == 7 + 64
+    assert main(["serving-trace"]) == 2

@@ -1,0 +1,20 @@
+"""`kernel-dvfs serving-table`: one table of a serving study."""
+
+from kernel_dvfs.study_replay import TABLES
+
+
+def add_arguments(parser) -> None:
+    parser.epilog = "example: kernel-dvfs serving-table savings results/serving/sim-h100-sxm-llama2-70b/mine"
+    parser.add_argument("name", metavar="NAME", choices=TABLES, help=", ".join(TABLES))
+    parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its tables/")
+
+
+def run(options) -> None:
+    from importlib import import_module
+
+    from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.serving.study import ServingStudy
+
+    table = import_module(f"kernel_dvfs.report.serving.tables.{options.name}")
+    study = ServingStudy(options.folder)
+    write_table(table.make(study), options.folder, options.name, table.CAPTION, study.subject, ("csv", "md"))

@@ -1,0 +1,1 @@
+"""One module a figure of the serving study, each with its CAPTION."""

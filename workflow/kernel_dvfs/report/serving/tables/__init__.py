@@ -1,0 +1,1 @@
+"""One module a table of the serving study."""

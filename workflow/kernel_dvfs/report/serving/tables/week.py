@@ -1,0 +1,18 @@
+"""A synthetic week: energy, latencies, cost and carbon."""
+
+import pandas as pd
+
+from kernel_dvfs.report.serving.share import by_system
+from kernel_dvfs.report.serving.tables import cost, savings
+
+CAPTION = "A synthetic week of published load shape: savings, latencies, cost and carbon"
+
+
+def make(study) -> pd.DataFrame:
+    """One row a system."""
+    runs = by_system(study.experiment("week"))
+    rows = []
+    for found in runs.values():
+        bill = {name: value for name, value in cost.costs(study, found).items() if name != "system"}
+        rows.append({"trace": found["trace"], "requests": found["requests"]} | savings.row(found, runs) | bill)
+    return pd.DataFrame(rows)

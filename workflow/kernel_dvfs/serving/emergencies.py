@@ -1,0 +1,70 @@
+"""What happens when a queue grows: a ladder of four steps, one more each second that the trouble lasts.
+
+1 earliest deadline first; 2 highest clock; 3 unstarted requests to the next larger pool; 4 those past their deadline
+are rejected, counted and reported. Trouble: a queued request has used more than half of its time to the first token.
+"""
+
+_USED = 0.5
+_PATIENCE_S = 1.0
+_HOLD_S = 5.0
+
+
+def watch(cluster, replica) -> None:
+    """Look again when the oldest queued request has used half of its time."""
+    replica.watched = True
+    cluster.agenda.at(_trouble_s(replica), _check, cluster, replica)
+
+
+def _trouble_s(replica) -> float:
+    """When the first of the queued requests has used half of its time."""
+    return min(each.arrival_s + _USED * (each.deadline_s - each.arrival_s) for each in replica.instance.waiting) + 1e-6
+
+
+def _check(cluster, replica) -> None:
+    now_s, waiting = cluster.now_s, replica.instance.waiting
+    if not waiting or not replica.serving:
+        if replica.stage >= 2:
+            replica.held_until_s = now_s + _HOLD_S
+        replica.stage, replica.watched = 0, False
+        return
+    trouble_s = _trouble_s(replica)
+    if trouble_s > now_s:
+        # the queue has moved on; those behind have time
+        replica.stage = 0
+        cluster.agenda.at(trouble_s, _check, cluster, replica)
+        return
+    replica.stage = min(replica.stage + 1, 4)
+    cluster.events[f"emergency step {replica.stage}"] += 1
+    replica.instance.order_by_deadline()
+    if replica.stage >= 2:
+        replica.held_until_s = now_s + _HOLD_S
+        cluster.set_clock(replica, cluster.columns.top(replica.tp))
+    if replica.stage >= 3:
+        _send_up(cluster, replica)
+    if replica.stage >= 4:
+        _reject_late(cluster, replica)
+    cluster.agenda.at(now_s + _PATIENCE_S, _check, cluster, replica)
+
+
+def _send_up(cluster, replica) -> None:
+    """Unstarted requests to larger pools' replicas, as long as those are less loaded."""
+    for request in replica.instance.take_waiting():
+        target = cluster.choose(request, above=replica.server.pool)
+        replica.outstanding -= cluster.expected_tokens(request)
+        better = target is not None and target.relative_load < replica.relative_load
+        cluster.events["sent to a larger pool"] += better
+        if better:
+            cluster.deliver(request, target)
+        else:
+            cluster.put_back(request, replica)
+    cluster.follow(replica)
+
+
+def _reject_late(cluster, replica) -> None:
+    for request in replica.instance.take_waiting():
+        replica.outstanding -= cluster.expected_tokens(request)
+        if request.deadline_s < cluster.now_s:
+            cluster.reject(request)
+        else:
+            cluster.put_back(request, replica)
+    cluster.follow(replica)

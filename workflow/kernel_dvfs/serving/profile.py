@@ -1,0 +1,229 @@
+"""A serving profile: power and latencies of one instance over load, by class, tensor-parallel degree and clock.
+
+A CSV, so that a measured one can stand in for the simulated one. Between profiled loads it is read by linear
+interpolation; outside them it is refused, never extrapolated. Knows neither GPUs nor how a profile is made.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import namedtuple
+from functools import cached_property
+from math import isfinite
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
+from kernel_dvfs.serving.classes import CLASSES
+
+LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
+COLUMNS = ("model", "gpu", "tp", "core_mhz", "class", "tps", "power_w", *LATENCIES, "source")
+SOURCES = ("measured", "table1", "simulated")
+# before a clock: each kernel at its own clock, at the step times of the one that follows
+KERNEL_LEVEL = "kernel:"
+
+Point = namedtuple("Point", "power_w ttft_p50_s ttft_p99_s tbt_p50_s tbt_p99_s")
+Point.__doc__ = "An instance at one load: W of all its GPUs, percentiles of time to first token and between tokens, s."
+
+
+def clock_name(core_mhz: int, kernel_level: bool = False) -> str:
+    """A clock as the column says it: `1400` or `kernel:1400`."""
+    return f"{KERNEL_LEVEL if kernel_level else ''}{core_mhz}"
+
+
+class Curve:
+    """One class at one degree and clock over load. tps: (n,) ascending, tokens/s, input and output together.
+
+    power_w, ttft_p50_s, ...: (n,). where: for messages.
+    """
+
+    def __init__(self, tps, power_w, latencies: dict, where: str):
+        self.tps, self.power_w, self.where = tps, power_w, where
+        for name, values in latencies.items():
+            setattr(self, name, values)
+
+    def __len__(self) -> int:
+        return len(self.tps)
+
+    def check(self, tps) -> None:
+        """Raise InputError where a load lies outside what was profiled."""
+        lowest, highest = np.min(tps), np.max(tps)
+        if not (self.tps[0] <= lowest and highest <= self.tps[-1]):
+            outside = lowest if lowest < self.tps[0] else highest
+            raise InputError(
+                f"{self.where}: {outside:.6g} tokens/s is outside the profiled {self.tps[0]:.6g} to "
+                f"{self.tps[-1]:.6g}; profile that load too (a profile is not extrapolated)"
+            )
+
+    def power(self, tps) -> np.ndarray:
+        """W at loads (any shape), linear between profiled ones. Raises InputError outside them."""
+        self.check(tps)
+        return np.interp(tps, self.tps, self.power_w)
+
+    def at(self, tps: float) -> Point:
+        """All columns at one load. Raises InputError outside the profiled ones."""
+        self.check(tps)
+        return Point(*(float(np.interp(tps, self.tps, getattr(self, name))) for name in ("power_w", *LATENCIES)))
+
+    def capacity(self, ttft_slo_s: float, tbt_slo_s: float) -> float:
+        """The largest load at and below which both P99 latencies keep their promise; 0.0 if none does.
+
+        Where the last profiled load still keeps it, that load: nothing is extrapolated.
+        """
+        reached = 0.0
+        if self._excess(0, ttft_slo_s, tbt_slo_s) > 0:
+            return reached
+        for place in range(len(self.tps)):
+            if self._excess(place, ttft_slo_s, tbt_slo_s) > 0:
+                return self._crossing(place, ttft_slo_s, tbt_slo_s)
+            reached = float(self.tps[place])
+        return reached
+
+    def _excess(self, place: int, ttft_slo_s: float, tbt_slo_s: float) -> float:
+        return max(self.ttft_p99_s[place] - ttft_slo_s, self.tbt_p99_s[place] - tbt_slo_s)
+
+    def _crossing(self, place: int, ttft_slo_s: float, tbt_slo_s: float) -> float:
+        """Where, between the load before `place` and that at it, the first promise breaks."""
+        shares = []
+        for values, limit in ((self.ttft_p99_s, ttft_slo_s), (self.tbt_p99_s, tbt_slo_s)):
+            if values[place] > limit:
+                shares.append((limit - values[place - 1]) / (values[place] - values[place - 1]))
+        low, high = self.tps[place - 1], self.tps[place]
+        return float(low + min(shares) * (high - low))
+
+
+class Profile:
+    """All curves of one model on one GPU. curves: {(class, tp, clock name): Curve}."""
+
+    def __init__(self, model: str, gpu: str, curves: dict, sources: set, name: str = "profile"):
+        self.model, self.gpu, self.curves, self.sources, self.name = model, gpu, curves, sources, name
+
+    @cached_property
+    def classes(self) -> list:
+        """Classes profiled, in the order of CLASSES."""
+        return [name for name in CLASSES if any(key[0] == name for key in self.curves)]
+
+    @cached_property
+    def degrees(self) -> list:
+        """Tensor-parallel degrees profiled, ascending."""
+        return sorted({key[1] for key in self.curves})
+
+    def clocks(self, tp: int) -> list:
+        """Names of the clocks profiled at a degree, by rising MHz: `1400`, `kernel:1400`."""
+        own = {key[2] for key in self.curves if key[1] == tp}
+        return sorted(own, key=lambda name: (name.startswith(KERNEL_LEVEL), int(name.removeprefix(KERNEL_LEVEL))))
+
+    def curve(self, class_: str, tp: int, core_mhz) -> Curve:
+        """core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
+        try:
+            return self.curves[class_, tp, str(core_mhz)]
+        except KeyError:
+            raise InputError(
+                f"{self.name}: no rows for class {class_}, tp {tp}, core clock {core_mhz}; profile it, or leave it out"
+            ) from None
+
+    def at(self, class_: str, tp: int, core_mhz, tps: float) -> Point:
+        """See Curve.at."""
+        return self.curve(class_, tp, core_mhz).at(tps)
+
+    def capacity(self, class_: str, tp: int, core_mhz, ttft_slo_s: float, tbt_slo_s: float) -> float:
+        """See Curve.capacity; 0.0 also where it was not profiled."""
+        found = self.curves.get((class_, tp, str(core_mhz)))
+        return found.capacity(ttft_slo_s, tbt_slo_s) if found else 0.0
+
+
+def write_profile(path, rows: list) -> None:
+    """Rows (dicts by COLUMNS) as a profile, whole or not at all; floats with 6 digits."""
+    lines = [",".join(COLUMNS)]
+    for row in rows:
+        cells = (row[name] for name in COLUMNS)
+        lines.append(",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells))
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def read_profile(path) -> Profile:
+    """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such serving profile") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a CSV in UTF-8 ({error})") from None
+    header = [name.strip() for name in lines[0]] if lines else []
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        raise InputError(f"{path}: column {', '.join(missing)} missing; a serving profile has {','.join(COLUMNS)}")
+    found: dict = {}
+    heads, sources = set(), set()
+    for number, cells in enumerate(lines[1:], start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise InputError(f"{path}: line {number}: {len(cells)} cells under {len(header)} columns; mend the line")
+        row = _Row(path, number, {name: cell.strip() for name, cell in zip(header, cells)})
+        heads.add((row["model"], row["gpu"]))
+        sources.add(row.one_of("source", SOURCES))
+        key = (row.one_of("class", CLASSES), row.count("tp"), row.clock("core_mhz"))
+        tps = row.number("tps", 0)
+        points = found.setdefault(key, {})
+        if tps in points:
+            raise InputError(f"{path}: line {number}, column tps: {tps:g} stands twice for {_where(*key)}; keep one")
+        points[tps] = [row.number(name, 0, positive=True) for name in ("power_w", *LATENCIES)]
+    if not found:
+        raise InputError(f"{path}: no rows under the header; profile at least one class")
+    if len(heads) > 1:
+        names = ", ".join(f"{model} on {gpu}" for model, gpu in sorted(heads))
+        raise InputError(f"{path}: rows of several models or GPUs ({names}); give each a file of its own")
+    curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in found.items()}
+    model, gpu = heads.pop()
+    return Profile(model, gpu, curves, sources, str(path))
+
+
+def _where(class_: str, tp: int, clock: str) -> str:
+    return f"class {class_}, tp {tp}, {clock} MHz"
+
+
+def _curve(points: dict, where: str) -> Curve:
+    if len(points) < 2:
+        raise InputError(f"{where}: one load alone; a profile needs at least two to read between")
+    tps = np.array(sorted(points))
+    power_w, *latencies = np.array([points[load] for load in tps.tolist()]).T
+    return Curve(tps, power_w, dict(zip(LATENCIES, latencies)), where)
+
+
+class _Row(dict):
+    """A line of the CSV that knows where it stands."""
+
+    def __init__(self, path, number: int, cells: dict):
+        super().__init__(cells)
+        self.path, self.line = path, number
+
+    def _refuse(self, name: str, allowed: str):
+        raise InputError(f"{self.path}: line {self.line}, column {name}: {self[name]!r}; expected {allowed}")
+
+    def one_of(self, name: str, allowed) -> str:
+        if self[name] not in allowed:
+            self._refuse(name, f"one of {', '.join(allowed)}")
+        return self[name]
+
+    def number(self, name: str, least: float, positive: bool = False) -> float:
+        try:
+            value = float(self[name])
+        except ValueError:
+            value = float("nan")
+        if not isfinite(value) or value < least or (positive and value == 0):
+            self._refuse(name, "a number above 0" if positive else f"a number of at least {least}")
+        return value
+
+    def count(self, name: str) -> int:
+        if not self[name].isdecimal() or int(self[name]) < 1:
+            self._refuse(name, "a whole number of at least 1")
+        return int(self[name])
+
+    def clock(self, name: str) -> str:
+        text = self[name].removeprefix(KERNEL_LEVEL)
+        if not text.isdecimal() or int(text) < 1:
+            self._refuse(name, f"MHz, or {KERNEL_LEVEL}MHz")
+        return self[name]

@@ -1,0 +1,349 @@
+"""Time and energy of one engine step of a tensor-parallel instance, from kernel rows on a simulated GPU.
+
+A step's kernels run one after the other, so its time and energy are sums: a part that depends on the number of new
+tokens (tabulated), a part linear in the pairs of prompt attention, a part linear in the cached context that decoding
+attends over, all-reduces, and the host's own time between steps, in which the GPUs only hold their clocks. All GPUs of
+an instance do the same. A step is short against the power controller, yet each is taken to obey the cap by itself: the
+clock falls, on the GPU's grid, until the step's mean power is at or below it (as gpu/governor.py).
+
+Every number from here is simulated.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import namedtuple
+from functools import cache, cached_property
+from math import isfinite, sqrt
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.clocks import supported_core_mhz
+from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
+from kernel_dvfs.gpu.time import launch_time_s
+from kernel_dvfs.serving import rows
+from kernel_dvfs.serving.models import check_degree, served
+
+Step = namedtuple("Step", "time_s power_w")
+Linear = namedtuple("Linear", "time_s time_per_token_s energy_j energy_per_token_j")
+Linear.__doc__ = "Step of a decoding batch: time_s + time_per_token_s x context, energy likewise; whole instance."
+
+MAX_TOKENS = 16384  # new tokens of one step
+# share of a GPU's memory that an engine uses, as vLLM's default
+MEMORY_SHARE = 0.9
+# the host's scheduling between two steps, in which the GPUs wait (assumed)
+HOST_S = 0.001
+# from one kernel's last block to the next one's first within a CUDA graph, whatever the family (inferred)
+LAUNCH_US = 3.0
+# tokens at which a linear layer reaches half of its family's tensor efficiency: half a tile (measured: BEAM's step
+# times over clocks at batch 1, 64 and 128, together with the family's bytes per clock and overlap)
+HALF_FILLED_TOKENS = 64
+# families that wait for weights or cache, and the one whose energy per byte theirs is
+_STREAMING, _PLAIN_STREAM = ("linear", "decode_attention"), "residual"
+# a unit that linear work is evaluated at, so that its launch latency vanishes against it
+_UNIT = 1e9
+
+
+def _knots() -> np.ndarray:
+    """Numbers of new tokens that are tabulated: linear between them is within 0.1 %."""
+    dense = [*range(1, 9), *range(10, 33, 2)]
+    rising = np.unique(np.round(np.geomspace(32, MAX_TOKENS, 72)).astype(int))
+    return np.unique([*dense, *rising])
+
+
+KNOTS = _knots()
+
+# what a step is made of at one clock, or at one price of time: seconds and joules of ONE GPU, standing power included
+# tokens_s, tokens_j: (knots,); prompt, context: (launch_s, launch_j, s per unit, J per unit)
+Parts = namedtuple("Parts", "tokens_s tokens_j prompt context")
+
+
+class StepModel:
+    """Steps of `model` on `tp` GPUs of a simulated spec.
+
+    gpu: name of a spec with an interconnect. overrides: as gpu.spec.resolve. host_s: the host's time per step.
+    Raises InputError for an unknown GPU, model or degree, or a model that does not fit.
+    """
+
+    def __init__(self, gpu="h100_sxm", model="llama2-70b", tp=8, overrides=None, host_s=HOST_S):
+        self.spec = gpu_spec.resolve(gpu, overrides)
+        for family in self.spec["families"].values():
+            family["latency_us"] = LAUNCH_US
+        self.gpu, self.model, self.tp, self.host_s = gpu, served(model), check_degree(served(model), tp), host_s
+        if "interconnect" not in self.spec or "capacity_gb" not in self.spec["memory"]:
+            raise InputError(f"serving: gpu {gpu} has no interconnect or memory.capacity_gb in its spec; give it both")
+        if not (isfinite(host_s) and host_s >= 0):
+            raise InputError(f"serving: host_s {host_s}: expected seconds >= 0")
+        self.clocks = supported_core_mhz(self.spec["clocks"])
+        self.top_mhz = self.clocks[-1]
+        self.cap_w = self.tp * self.spec["governor"]["cap_w"]
+        self.weights_byte = self.model.weights_byte
+        memory_byte = MEMORY_SHARE * self.tp * self.spec["memory"]["capacity_gb"] * 1e9
+        self.kv_tokens = int((memory_byte - self.weights_byte) / self.model.kv_byte_per_token)
+        if self.kv_tokens < 1:
+            raise InputError(
+                f"serving: {model} ({self.weights_byte / 1e9:.0f} GB) does not fit on {tp} x {gpu} "
+                f"({memory_byte / 1e9:.0f} GB usable); use a higher tp"
+            )
+        self._engines = {}
+
+    # -- one clock ----------------------------------------------------------------------------------------------------
+
+    def standing_w(self, core_mhz: int) -> float:
+        """One GPU that holds its clocks and computes nothing, W."""
+        memory_mhz = self.spec["clocks"]["auto_mem_mhz"]
+        warm_c = self.spec["thermal"]["reference_c"]
+        return static_w(self.spec, memory_mhz, warm_c) + clock_w(self.spec["core"], core_mhz)
+
+    def idle_w(self, core_mhz: int) -> float:
+        """The whole instance without a request, W."""
+        return self.tp * self.standing_w(core_mhz)
+
+    def launch(self, kernel: Kernel, core_mhz: int) -> tuple:
+        """(s, J) of one launch on one GPU, standing power included."""
+        time_s = launch_time_s(kernel, core_mhz / 1000, 1.0)
+        own_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
+        return time_s, own_j + self.standing_w(core_mhz) * time_s
+
+    def rows(self, tokens: int) -> list:
+        """The kernel rows of a step with so many new tokens (rows.Row), without attention over the cache."""
+        return rows.token_rows(self.model, self.tp, tokens)
+
+    @cached_property
+    def token_kernels(self) -> list:
+        """Per knot: [(row id, Kernel, launches)], communication and host included."""
+        made = []
+        for tokens in KNOTS.tolist():
+            own = [(row.id, self.kernel(row, tokens), row.launches) for row in self.rows(tokens)]
+            count, byte = rows.all_reduces(self.model, tokens)
+            own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
+            own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
+            made.append(own)
+        return made
+
+    def kernel(self, row, tokens: int) -> Kernel:
+        """A row's model parameters. Two things are particular to kernels that stream weights or cache.
+
+        A linear layer of few tokens fills neither tiles nor SMs, which costs time. And such kernels move fewer bytes
+        per clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
+        """
+        work = rows.work(row)
+        kernel = parameters(self.spec, work)
+        if row.family not in _STREAMING:
+            return kernel
+        slowed = work
+        if row.family == "linear":
+            slowed = Work(work.family, work.tensor_flop * (1 + HALF_FILLED_TOKENS / tokens), *work[2:])
+        plain = parameters(self.spec, Work(_PLAIN_STREAM, *work[1:]))
+        return Kernel(parameters(self.spec, slowed).core_s_ghz, *kernel[1:4], core_j=plain.core_j, dram_j=kernel.dram_j)
+
+    def all_reduce(self, byte: float) -> Kernel:
+        """Ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
+        link = self.spec["interconnect"]
+        if self.tp == 1:
+            return Kernel(0.0, 0.0, 0.0, 1, 0.0, 0.0)
+        moved = 2 * (self.tp - 1) / self.tp * byte
+        time_s = link["latency_us"][str(self.tp)] * 1e-6 + moved / (link["gb_per_s"] * 1e9)
+        return Kernel(0.0, 0.0, time_s, 1, 0.0, moved * link["byte_pj"] * 1e-12)
+
+    @cached_property
+    def linear_kernels(self) -> dict:
+        """Attention's rows at a large unit of work: {"prompt" | "context": (Kernel, launches)}."""
+        kinds = {"prompt": rows.prompt_attention, "context": rows.decode_attention}
+        made = {}
+        for name, row_of in kinds.items():
+            row = row_of(self.model, self.tp, _UNIT)
+            made[name] = self.kernel(row, MAX_TOKENS), row.launches
+        return made
+
+    @cache  # noqa: B019 - a model lives as long as the study
+    def parts(self, core_mhz: int) -> Parts:
+        """What steps are made of, all kernels at `core_mhz`."""
+        sums = np.array(
+            [
+                np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in own], axis=0)
+                for own in self.token_kernels
+            ]
+        )
+        return Parts(sums[:, 0], sums[:, 1], *(self.linear_part(name, core_mhz) for name in ("prompt", "context")))
+
+    def linear_part(self, name: str, core_mhz: int) -> tuple:
+        """(launch s, launch J, s per unit, J per unit) of an attention row on one GPU."""
+        kernel, count = self.linear_kernels[name]
+        fixed_s = count * kernel.latency_s
+        fixed_j = fixed_s * self.standing_w(core_mhz)
+        time_s, energy_j = (count * value for value in self.launch(kernel, core_mhz))
+        return fixed_s, fixed_j, (time_s - fixed_s) / _UNIT, (energy_j - fixed_j) / _UNIT
+
+    # -- engines ------------------------------------------------------------------------------------------------------
+
+    def check_clock(self, core_mhz) -> int:
+        """`core_mhz` if the GPU has it. Raises InputError."""
+        if core_mhz not in self.clocks:
+            raise InputError(
+                f"serving: {self.gpu} has no core clock {core_mhz} MHz; allowed: {self.clocks[0]} to {self.top_mhz} in "
+                f"steps of {self.clocks[1] - self.clocks[0]}, and the nearest below is "
+                f"{max((mhz for mhz in self.clocks if mhz <= core_mhz), default=self.clocks[0])}"
+            )
+        return core_mhz
+
+    def at(self, core_mhz: int, kernel_level: bool = False) -> Engine:
+        """The engine at a clock; kernel_level: each kernel at its own, no step slower (kernel_clocks.py).
+
+        A clock between two of the GPU's grid is taken down to the one below, as the driver does. Raises InputError.
+        """
+        if not self.clocks[0] <= core_mhz <= self.top_mhz:
+            self.check_clock(core_mhz)
+        grid_mhz = self.clocks[bisect_right(self.clocks, core_mhz) - 1]
+        key = (grid_mhz, kernel_level)
+        if key not in self._engines:
+            if kernel_level:
+                from kernel_dvfs.serving.kernel_clocks import KernelEngine
+
+                self._engines[key] = KernelEngine(self.at(grid_mhz))
+            else:
+                self._engines[key] = Engine(self, grid_mhz)
+        return self._engines[key]
+
+    def prefill(self, tokens: int, core_mhz: int) -> Step:
+        """A step that reads one whole prompt."""
+        time_s, energy_j = self.at(core_mhz).step(tokens, tokens * (tokens + 1) / 2, 0)
+        return Step(time_s, energy_j / time_s)
+
+    def decode(self, batch: int, context_tokens: int, core_mhz: int) -> Step:
+        """A step of `batch` decoding sequences with `context_tokens` cached in all."""
+        time_s, energy_j = self.at(core_mhz).step(batch, 0, context_tokens)
+        return Step(time_s, energy_j / time_s)
+
+
+class Table:
+    """Parts of the whole instance, ready to be added up: dense over the number of new tokens."""
+
+    __slots__ = (
+        "context_j",
+        "context_s",
+        "energy_j",
+        "launch_context",
+        "launch_prompt",
+        "prompt_j",
+        "prompt_s",
+        "time_s",
+    )
+
+    def __init__(self, parts: Parts, tp: int):
+        tokens = np.arange(MAX_TOKENS + 1)
+        # a memoryview hands out plain floats, faster than an array its own scalars
+        self.time_s = memoryview(np.interp(tokens, KNOTS, parts.tokens_s))
+        self.energy_j = memoryview(np.interp(tokens, KNOTS, tp * parts.tokens_j))
+        self.launch_prompt = parts.prompt[0], tp * parts.prompt[1]
+        self.launch_context = parts.context[0], tp * parts.context[1]
+        self.prompt_s, self.prompt_j = parts.prompt[2], tp * parts.prompt[3]
+        self.context_s, self.context_j = parts.context[2], tp * parts.context[3]
+
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
+        """(s, J) of a step, no cap."""
+        time_s, energy_j = self.time_s[new_tokens], self.energy_j[new_tokens]
+        if prompt_pairs:
+            fixed = self.launch_prompt
+            time_s += fixed[0] + self.prompt_s * prompt_pairs
+            energy_j += fixed[1] + self.prompt_j * prompt_pairs
+        if context_tokens:
+            fixed = self.launch_context
+            time_s += fixed[0] + self.context_s * context_tokens
+            energy_j += fixed[1] + self.context_j * context_tokens
+        return time_s, energy_j
+
+    def linear(self, batch: int) -> Linear:
+        """A decode step of `batch` as a line over context."""
+        fixed_s, fixed_j = self.launch_context
+        return Linear(self.time_s[batch] + fixed_s, self.context_s, self.energy_j[batch] + fixed_j, self.context_j)
+
+
+class Engine:
+    """One clock of a StepModel, for simulations: plain floats in and out, about a microsecond a call.
+
+    core_mhz: the clock that is asked for; steps above the power cap run below it. idle_w: of the whole instance.
+    """
+
+    def __init__(self, model: StepModel, core_mhz: int):
+        self.model, self.core_mhz = model, core_mhz
+        self.idle_w = model.idle_w(core_mhz)
+        self.cap_w = model.cap_w
+        self._index = model.clocks.index(core_mhz)
+        self._hint = self._index
+        self._lines = {}  # of a batch, no cap
+        self._table = Table(model.parts(core_mhz), model.tp)
+
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
+        """(s, J of the whole instance) of one step of continuous batching.
+
+        new_tokens: prompt tokens of this step and one for each decoding sequence, 1 to MAX_TOKENS. prompt_pairs: n s +
+        n (n + 1) / 2 summed over prompt chunks of n tokens that start at position s. context_tokens: cached tokens of
+        all decoding sequences together.
+        """
+        found = self._table.step(new_tokens, prompt_pairs, context_tokens)
+        if found[1] > self.cap_w * found[0]:
+            return self._capped(new_tokens, prompt_pairs, context_tokens).step(new_tokens, prompt_pairs, context_tokens)
+        return found
+
+    def _capped(self, new_tokens, prompt_pairs, context_tokens) -> Table:
+        """The table of the highest clock that keeps the cap. Power rises with the clock, so look near the last one."""
+        tables, index, cap_w = self.model.at, self._hint, self.cap_w
+        clocks = self.model.clocks
+
+        def above(place):
+            time_s, energy_j = tables(clocks[place])._table.step(new_tokens, prompt_pairs, context_tokens)
+            return energy_j > cap_w * time_s
+
+        while index > 0 and above(index):
+            index -= 1
+        while index < self._index and not above(index + 1):
+            index += 1
+        self._hint = index
+        return tables(clocks[index])._table
+
+    def linear(self, batch: int, context_tokens: float = 0) -> Linear:
+        """A decode step of `batch` as a line over context, at the clock that the cap leaves at `context_tokens`."""
+        return self.capped_line(batch, context_tokens) or self.uncapped_line(batch)
+
+    def capped_line(self, batch: int, context_tokens: float) -> Linear | None:
+        """The line of the clock that the cap takes a step down to; None where it leaves the clock alone."""
+        line = self.uncapped_line(batch)
+        energy_j = line.energy_j + line.energy_per_token_j * context_tokens
+        if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
+            return None
+        return self._capped(batch, 0, context_tokens).linear(batch)
+
+    def uncapped_line(self, batch: int) -> Linear:
+        """The line at the clock that was asked for."""
+        line = self._lines.get(batch)
+        if line is None:
+            line = self._lines[batch] = self._table.linear(batch)
+        return line
+
+    def run(self, batch: int, context_tokens: float, steps: int) -> tuple:
+        """(s, J) of `steps` decode steps in a row, each adding `batch` to the context: their sum in closed form."""
+        line = self.linear(batch, context_tokens)
+        context = steps * context_tokens + batch * steps * (steps - 1) / 2
+        return (
+            steps * line.time_s + line.time_per_token_s * context,
+            steps * line.energy_j + line.energy_per_token_j * context,
+        )
+
+    def steps_within(self, batch: int, context_tokens: float, seconds: float) -> int:
+        """How many whole decode steps of such a run end within `seconds`."""
+        line = self.linear(batch, context_tokens)
+        # n t0 + t1 (n c + b n (n - 1) / 2) = seconds, for n
+        square = line.time_per_token_s * batch / 2
+        once = line.time_s + line.time_per_token_s * context_tokens - square
+        steps = int(2 * seconds / (once + sqrt(once * once + 4 * square * seconds)))
+        # rounding may miss a boundary by one
+        limit = seconds * (1 + 1e-12)
+        if self.run(batch, context_tokens, steps + 1)[0] <= limit:
+            return steps + 1
+        if steps and self.run(batch, context_tokens, steps)[0] > limit:
+            return steps - 1
+        return steps
