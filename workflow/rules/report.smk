@@ -12,6 +12,8 @@ for name in tables():
             report(table_files(name), caption=f"../report/{name}.rst", category="Tables"),
         log:
             f"logs/{FOLDER}/table-{name}.log",
+        group:
+            "tables"
         conda:
             "../../envs/pipeline.yaml"
         params:
@@ -34,6 +36,8 @@ for name in figures():
             report(figure_files(name), caption=f"../report/{name}.rst", category="Figures"),
         log:
             f"logs/{FOLDER}/{name}.log",
+        group:
+            "figures"
         conda:
             "../../envs/pipeline.yaml"
         params:

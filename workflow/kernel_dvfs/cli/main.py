@@ -10,6 +10,7 @@ COMMANDS = {
     "measure": "measure one target at one clock pair: one record",
     "compare": "measure auto and a schedule's clocks in turn: fresh repeats",
     "sweep": "measure every target at every pair in one process (simulated GPU): a profile",
+    "ahead": "measure points ahead of their jobs (simulated GPU)",
     "profile": "pool the records of a sweep into a profile",
     "import": "read a table of measurements into a profile",
     "choose": "choose clocks from a profile: a schedule",
@@ -25,6 +26,7 @@ COMMANDS = {
     "records": "find truncated and foreign records, and delete them on request",
     "build": "compile the native layer",
     "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
+    "identify": "look at a GPU, here or on a node of a cluster, and keep what a study must know of it",
     "serve": "the measuring process of a real GPU",
     "reset": "give a real GPU's clocks back",
 }
