@@ -85,7 +85,7 @@ def test_ctrl_c_ends_the_job_with_the_run(site, kernels):
 
 
 def test_external_clocks_are_one_job_a_pair_each_asked_for_its_clocks(site, kernels):
-    site.command_line("identify", "--slurm", "--partition=gpu --gpus=1")
+    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
     site.run(*records_of(kernels[:2], "auto-auto", "1500-auto"), config=["clocks=external"])
     records = [json.loads(path.read_text()) for path in site.records()]
     assert len(records) == 4 and len({record["run"]["run_id"] for record in records}) == 2
@@ -97,7 +97,7 @@ def test_external_clocks_are_one_job_a_pair_each_asked_for_its_clocks(site, kern
 
 
 def test_another_gpu_of_the_type_is_another_specimen_and_is_named(site):
-    site.command_line("identify", "--slurm", "--partition=gpu --gpus=1")
+    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
     both = "--partition=gpu --gpus=2"
     assert site.boards.get("uuid", 1) != site.boards.uuid
     seen = site.slurm.environment(LD_LIBRARY_PATH=str(site.boards.folder), FAKENVML_STATE=str(site.boards.path))
@@ -117,7 +117,7 @@ def test_another_gpu_of_the_type_is_another_specimen_and_is_named(site):
 
 
 def test_another_driver_on_the_node_is_noticed_there_and_measured_anew(site):
-    site.command_line("identify", "--slurm", "--partition=gpu --gpus=1")
+    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
     site.boards.set(driver="581.00 (fake NVML)")
     record = f"results/{SLUG}/gpt3-xl-b40-tp1/measurements/kernel/forward_gelu/1500-auto/r0.json"
     said = site.run(record, check=False, options=["--retries", "0"])

@@ -56,6 +56,8 @@ rule compare_gpus:
     output:
         "results/comparison/gpus.csv",
         "results/comparison/gpus.md",
+        "results/comparison/specimens.csv",
+        "results/comparison/specimens.md",
     log:
         "logs/comparison.log",
     conda:

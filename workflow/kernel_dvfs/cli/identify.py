@@ -2,7 +2,7 @@
 
 
 def add_arguments(parser) -> None:
-    parser.epilog = "example: kernel-dvfs identify --slurm '--partition=gpu --gpus=1 --exclusive'"
+    parser.epilog = "example: kernel-dvfs identify --slurm='--partition=gpu --gpus=1 --exclusive'"
     parser.add_argument("--gpu", default="", metavar="UUID|INDEX", help="which (default: the only one, or Slurm's)")
     parser.add_argument("--results", default="results", metavar="FOLDER", help="where it is kept (results)")
     parser.add_argument("--slurm", metavar="OPTIONS", help="look at one that a job with these options of sbatch gets")

@@ -82,10 +82,10 @@ def _known_away(which: str, results: str) -> dict:
         raise InputError(f"gpu nvml: more than one GPU of the cluster is known; name one of {listed}")
     if not matching:
         if not which:
-            raise Unknown("gpu nvml: no GPU of the cluster is known; kernel-dvfs identify --slurm OPTIONS finds one")
+            raise Unknown("gpu nvml: no GPU of the cluster is known; kernel-dvfs identify --slurm=OPTIONS finds one")
         raise InputError(
             f"gpu nvml:{which}: not known; known are {listed}; on a cluster an index means nothing, and kernel-dvfs "
-            "identify --slurm OPTIONS makes another GPU known"
+            "identify --slurm=OPTIONS makes another GPU known"
         )
     return matching[0]
 

@@ -79,7 +79,7 @@ def check_is_here(setup_path: str) -> None:
     if gpu["uuid"] not in given:
         raise InputError(
             f"Slurm gave {', '.join(given)} on node {os.environ.get('SLURMD_NODENAME')}, not {gpu['uuid']}: another "
-            "specimen has results of its own (kernel-dvfs identify --slurm OPTIONS); or let slurm_gpu ask for all "
+            "specimen has results of its own (kernel-dvfs identify --slurm=OPTIONS); or let slurm_gpu ask for all "
             "GPUs of the node"
         )
     now = identify(gpu["uuid"], results)
