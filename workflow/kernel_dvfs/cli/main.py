@@ -17,6 +17,7 @@ COMMANDS = {
     "table": "write one table of the report",
     "figure": "draw one figure of the report",
     "compare-gpus": "put every GPU and workload in a results folder side by side",
+    "report": "write a study, or the comparison of all, as one page",
     "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
     "pipeline-frontier": "a pipeline's whole frontier of time against energy",
     "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",

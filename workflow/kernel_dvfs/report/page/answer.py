@@ -6,8 +6,8 @@ from kernel_dvfs.layout import STRICT
 from kernel_dvfs.report.page.cells import plain, signed
 
 Answer = namedtuple("Answer", "energy time verdict repeats repeats_to_decide slack_percent baseline status")
-Answer.__doc__ = """energy, time: Change. verdict: of the fresh time on its limit, None without fresh repeats. baseline: what
-the same costs at auto clocks, in words. status: of the schedule."""
+Answer.__doc__ = """energy, time: Change. verdict: of the fresh time on its limit, None without fresh repeats.
+baseline: what the same costs at auto clocks, in words. status: of the schedule."""
 Change = namedtuple("Change", "claimed fresh low high")
 Change.__doc__ = "Percent of auto, negative = less; fresh, low, high (95 % interval) are None where not measured again."
 

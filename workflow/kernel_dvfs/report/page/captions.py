@@ -7,19 +7,21 @@ Caption = namedtuple("Caption", "title text")
 _CAPTIONS = {
     "validation": Caption(
         "The chosen clocks, measured again",
-        "Claimed is what the measurements that chose the clocks promised. Fresh is what new measurements found: every "
-        "kernel at auto, chosen, chosen, auto, once a repeat. Trust fresh: a choice among noisy points picks lucky ones.",
+        "Claimed is what the measurements that chose the clocks promised. Fresh is what new measurements found: each "
+        "repeat runs every kernel at auto, chosen, chosen, auto. Trust fresh: a choice among noisy points picks the "
+        "lucky ones.",
     ),
     "headline": Caption(
         "The schedules of the headline, measured again",
-        "Each schedule claimed beside fresh, with 95 % intervals over repeats. The verdict is on its time limit: within, "
-        "over, or ambiguous where the interval holds the limit.",
+        "Each schedule claimed beside fresh, with 95 % intervals over repeats. The verdict is on its time limit: "
+        "within, over, or ambiguous where the interval holds the limit.",
     ),
     "strategies": Caption(
         "Ways of choosing (Table 2 of the paper)",
-        "One clock pair for all, each by itself (local) or all together under one limit on the total time (global); for "
-        "passes and for kernels. Waste: least energy at no loss of time. EDP: least energy times time, which trades time "
-        "away. Energy: least energy at any time. Waste left (Eq. 2) is energy that could still be saved at that speed.",
+        "One clock pair for all, each by itself (local) or all together under one limit on the total time (global); "
+        "for passes and for kernels. Waste: least energy at no loss of time. EDP: least energy times time, which gives "
+        "time away. Energy: least energy at any time. Waste left (Eq. 2) could still be saved at that "
+        "speed.",
     ),
     "relaxed": Caption(
         "Energy against tolerated slowdown, as numbers",
@@ -27,9 +29,9 @@ _CAPTIONS = {
     ),
     "kernel_clocks": Caption(
         "Best clocks of each kernel (Table 1 of the paper)",
-        "The strict schedule: all kernels together lose no time, so one that loses is paid for by one that gains. Share: "
-        "of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel adds to the total, "
-        "in percent of the iteration's energy, by the claimed change. Ran at: what the GPU made of the request.",
+        "The strict schedule: all kernels together lose no time, so one that loses is paid for by one that gains. "
+        "Share: of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel adds to the "
+        "total, in percent of the iteration's energy, by the claimed change. Ran at: what the GPU made of the request.",
     ),
     "baseline": Caption(
         "Every kernel and pass at auto clocks",

@@ -46,8 +46,8 @@ def _of_answer(answer, kind) -> list:
             Caution(
                 True,
                 "Claimed only",
-                f"The saving is what the data that chose the clocks promise ({why}). Such promises flatter: among noisy "
-                "points a choice prefers the lucky ones.",
+                f"The saving is what the data that chose the clocks promise ({why}). Such promises flatter: among "
+                "noisy points a choice prefers the lucky ones.",
             )
         ]
     limit = answer.slack_percent or 0
@@ -93,11 +93,12 @@ def _of_chosen(results, tables: dict) -> list:
     place = {column.name: index for index, column in enumerate(shown.columns)}
     if "verdict" not in place:
         return []
-    names = [row[place["id"]].text for row in shown.rows if row[place["verdict"]].value not in ("ok", "")]
-    if not names:
+    count = sum(row[place["verdict"]].value not in ("ok", "") for row in shown.rows)
+    if not count:
         return []
-    text = f"{len(names)} of {len(shown.rows)} kernels were chosen at a pair that the GPU did not run as asked"
-    return [Caution(False, "Chosen, but not reached", f"{text} ({', '.join(names)}); the table says what it ran at.")]
+    of = f"{count} of {len(shown.rows)} kernels"
+    text = f"{of} have a pair that the GPU did not run as asked; the table says what it ran."
+    return [Caution(False, "Chosen, but not reached", text)]
 
 
 def _of_headline(rows) -> list:

@@ -34,6 +34,16 @@ _TITLES = {
     "pairs": "clock pairs",
     "number": "no.",
     "ours": "found here",
+    "kernel_fresh_energy_change_percent": "energy, fresh, %",
+    "kernel_fresh_time_change_percent": "time, fresh, %",
+    "kernel_claimed_energy_change_percent": "energy, claimed, %",
+    "kernel_claimed_time_change_percent": "time, claimed, %",
+    "baseline_time_s": "time at auto, s",
+    "baseline_energy_j": "energy at auto, J",
+    "edp_time_change_percent": "time by EDP, %",
+    "edp_energy_change_percent": "energy by EDP, %",
+    "pass_time_change_percent": "time, clocks by pass, %",
+    "pass_energy_change_percent": "energy, clocks by pass, %",
 }
 _SIGNED = ("change", "optimism", "cost", "low", "high", "points", "drift")
 
@@ -69,7 +79,7 @@ def shown(column: str, raw: str) -> str:
     words = column.split("_")
     if words[-1] in ("percent", "pp"):
         return signed(value) if any(word in _SIGNED for word in words) or words[-1] == "pp" else f"{value:.2f}"
-    if words[-1] == "mhz" or value == int(value) and "." not in raw and "e" not in raw:
+    if words[-1] == "mhz" or (value == int(value) and "." not in raw and "e" not in raw):
         return f"{value:.0f}"
     return plain(value)
 

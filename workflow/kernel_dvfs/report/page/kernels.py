@@ -1,4 +1,4 @@
-"""The table of kernels with what a reader asks next: how much each weighs, what it adds, what its clocks really were."""
+"""The table of kernels with what a reader asks next: what each weighs, what it adds, what its clocks really were."""
 
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.report.chosen import is_chosen
@@ -9,7 +9,7 @@ _LAST = "id"
 
 
 def kernels(results, rows: list) -> Table:
-    """The rows of kernel_clocks with columns from the profile. Raises InputError where there is none, or no schedule."""
+    """The rows of kernel_clocks, wider by the profile. Raises InputError where that or the schedule is missing."""
     schedule = results.schedule(STRICT)
     # a schedule that weighs otherwise has other totals: shares would not add up to its change
     weighed = {"counts": True, "raw": False}.get(schedule.get("weights"))

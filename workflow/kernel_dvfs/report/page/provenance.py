@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.report.page.cells import title
 
 _PACKAGES = ("snakemake", "ortools", "numpy", "pandas", "pyarrow")
 _DEVICE = {
@@ -54,7 +55,7 @@ def of_protocol(setup) -> list:
     """[(term, value)] of how it was measured. setup: measurement.setup.Setup or None."""
     if setup is None:
         return []
-    settings = [(key.replace("_", " "), _value(key, value)) for key, value in setup.measurement.items()]
+    settings = [(title(key), _value(key, value)) for key, value in setup.measurement.items()]
     return [("setup", setup.digest), *settings]
 
 
@@ -85,14 +86,13 @@ def digest(content: dict) -> str:
     return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def setup_of(results, tally):
-    """The setup that the folder's sweep was measured under, or None: of a table, or where it is lost."""
-    for name in [*([results.workload.get("setup")] if results.has_profile else []), *tally.setups]:
-        if name:
-            try:
-                return results.setup(name)
-            except InputError:
-                continue
+def setup_of(results, digests: list):
+    """The first setup of these digests that is there and whole, or None: of a table, or where it is lost."""
+    for name in digests:
+        try:
+            return results.setup(name)
+        except InputError:
+            continue
     return None
 
 

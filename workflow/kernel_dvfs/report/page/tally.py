@@ -15,6 +15,9 @@ hosts: names of machines."""
 Group = namedtuple("Group", "name records points verdicts")
 Group.__doc__ = "records: files; points: measurements in them; verdicts: Counter over points."
 
+VERDICTS = ("ok", "throttled", "not_reached", "unstable", "disturbed", "counter", "unsupported")
+# sweeps first, and numbers by their size
+_ORDER = ("kernel", "pass", "validation", "batch", "tp")
 _SWEEPS = {"kernel": "sweep of the kernels", "pass": "sweep of the passes"}
 _DEVICE = ("uuid", "driver", "cuda", "vbios", "nvml", "power_limit_mw", "ecc", "persistence", "energy_scope")
 
@@ -25,7 +28,7 @@ def tally(folder) -> Tally:
     broken, setups, started, hosts = [], Counter(), [], set()
     devices = {field: [] for field in _DEVICE}
     root = Path(folder, "measurements")
-    for path in sorted(root.rglob("*.json")):
+    for path in sorted(root.rglob("*.json"), key=lambda path: _rank(path.relative_to(root).parts)):
         if path.name.startswith("."):
             continue
         try:
@@ -49,6 +52,12 @@ def tally(folder) -> Tally:
                 values.append(device[field])
     groups = [Group(name, files[name], sum(verdicts.values()), verdicts) for name, verdicts in found.items()]
     return Tally(groups, broken, setups, devices, (min(started), max(started)) if started else None, sorted(hosts))
+
+
+def _rank(parts: tuple) -> tuple:
+    study, _, value = parts[0].partition("-")
+    place = _ORDER.index(study) if study in _ORDER else len(_ORDER)
+    return place, int(value) if value.isdecimal() else 0, parts
 
 
 def _group(top: str, run: dict) -> str:
