@@ -3,6 +3,14 @@
 import os
 import sys
 
+# sbatch's options for a node with a GPU; set by the workflow where its profile names them
+SLURM = "KERNEL_DVFS_SLURM"
+
+
+def slurm_gpu() -> str:
+    """Those options; nothing where no cluster is used. Here, since jobs that ask are light."""
+    return os.environ.get(SLURM, "")
+
 
 def prepare(library: str) -> None:
     """Let processes started from here find the running Python first on PATH, and `library` as a package folder."""

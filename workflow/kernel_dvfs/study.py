@@ -321,9 +321,13 @@ def _other_sizes(config: dict, degrees: list):
 
 def _protocol(config: dict, kind: str) -> dict:
     """How a setup measures."""
-    warmup_s = _WARMUP_S[kind] if config["warmup_s"] is None else config["warmup_s"]
     keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
-    return {"warmup_s": warmup_s} | {key: config[key] for key in keys}
+    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys}
+
+
+def warmup_s(config: dict, kind: str) -> float:
+    """Warm-up of a kernel at its clocks, s, on a kind of GPU."""
+    return config["warmup_s"] if config["warmup_s"] is not None else _WARMUP_S.get(kind, 0)
 
 
 def _degrees(config: dict) -> list:

@@ -13,6 +13,8 @@ rule validate:
         f"logs/{FOLDER}/validate-{{k}}.log",
     wildcard_constraints:
         k=r"\d+",
+    group:
+        "validate"
     conda:
         "../../envs/pipeline.yaml"
     resources:
@@ -54,6 +56,8 @@ rule carry_over:
     wildcard_constraints:
         variant=r"(batch|tp)-\d+",
         target=r"\w+",
+    group:
+        "carry"
     conda:
         "../../envs/pipeline.yaml"
     resources:

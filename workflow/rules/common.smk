@@ -9,18 +9,23 @@ LIBRARY = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(LIBRARY))
 
 from kernel_dvfs import config as configuration
-from kernel_dvfs import environment, layout, lock
+from kernel_dvfs import cluster, environment, layout, lock, slurm
 from kernel_dvfs import study as studies
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.measurement import campaign, probes, request, round_file as rounds
 from kernel_dvfs.measurement import setup as setup_files
+from kernel_dvfs.measurement.ahead import Ahead
 from kernel_dvfs.measurement.real import client, loads
 
 environment.prepare(str(LIBRARY))
 
+# sbatch's options for CPU and GPU nodes, where the profile names them (profiles/slurm)
+SLURM = cluster.options(workflow.resource_settings.default_resources)
+
 try:
     configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")
+    cluster.find_gpu(SLURM, config["gpu"])
     STUDY = studies.plan(config)
 except InputError as error:
     sys.exit(f"error: {error}")
@@ -50,33 +55,54 @@ if REAL and loads.record() == loads.NATIVE:
     config["native"]["cuda"] = "on"
 
 
+AHEAD = Ahead()
+
+
 def start():
     """Hold the folder for this run, on a real GPU only that GPU's: several are measured side by side."""
     try:
         lock.hold(f".snakemake/kernel-dvfs{f'-{STUDY.gpu}' if REAL else ''}.lock")
+        cluster.check(SLURM, REAL)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(1)  # nothing has been started, so no handler of Snakemake's has anything to tidy up
     for line in studies.notices(STUDY, CLOCKS, config["refine"]["rounds"] > 0):
         print(line, file=sys.stderr, flush=True)
+    if STUDY.kind == "simulated" and workflow.local_exec:
+        hurry()
+        AHEAD.start(STUDY.setup, points_to_measure())
+    watch()
     if REAL:
-        # ten random ready jobs at a time (profiles/default) would undo the order of the clock pairs
-        workflow.scheduler.subsample = None
         # a GPU that is not fit, or not ours to set, fails the next two thousand jobs as it failed the first
         workflow.scheduler.keepgoing = False
 
 
 def finish():
     """Nothing is left to measure: the GPU's process may go, its clocks restored."""
+    unwatch()
+    AHEAD.stop()
     if REAL:
         client.stop(STUDY.setup)
 
 
+def points_to_measure():
+    """[(target, label of the pair, campaign, repeat, record)] of what this run will measure on a simulated GPU."""
+    made = [job for job in workflow.dag.needrun_jobs() if job.rule.name == "measure"]
+    return [
+        (
+            f"{job.wildcards.study}/{job.wildcards.target}",
+            f"{job.wildcards.core}-{job.wildcards.mem}",
+            campaign_of(job.wildcards),
+            int(job.wildcards.repeat),
+            str(job.output[0]),
+        )
+        for job in made
+    ]
+
+
 def from_outside(pair):
     """How a batch system is asked to set a pair, where it is the one who does."""
-    words = [str(pair[0])] if pair[0] != AUTO else []
-    words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
-    return f"--gpu-freq={','.join(words)}" if words and CLOCKS == "external" else ""
+    return slurm.gpu_freq(pair) if CLOCKS == "external" else ""
 
 
 def campaign_of(wildcards, pair=None):

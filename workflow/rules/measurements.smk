@@ -3,7 +3,7 @@
 
 # python -S: a simulated point needs no site-packages, and neither does a client that asks for a real one; -c import: as
 # `-m kernel_dvfs`, without the cost of runpy; --log: an error is logged as well as shown, without a shell that waits.
-# Together they halve the time of a job.
+# Together they halve the time of a job. What has been measured ahead (start() in common.smk) is only moved.
 if not REAL:
 
     rule measure:
@@ -19,6 +19,8 @@ if not REAL:
             core=r"auto|\d+",
             mem=r"auto|\d+",
             repeat=r"\d+",
+        group:
+            "sweep"
         conda:
             "../../envs/pipeline.yaml"
         resources:
@@ -26,6 +28,8 @@ if not REAL:
         params:
             campaign=campaign_of,
         shell:
+            "if [[ -e .snakemake/kernel-dvfs-ahead/{output} ]]; then "
+            "exec mv .snakemake/kernel-dvfs-ahead/{output} {output}; fi; "
             "exec python -S -c 'import kernel_dvfs.__main__' measure --gpu {input.gpu} "
             "--target {wildcards.study}/{wildcards.target} --clocks {wildcards.core},{wildcards.mem} "
             "--campaign {params.campaign} --repeat {wildcards.repeat} --log {log} -o {output}"
@@ -87,3 +91,9 @@ else:
         shell:
             "exec python -S -c 'import kernel_dvfs.__main__' compare --gpu {input.gpu} --clocks {params.clocks} "
             "--target {wildcards.target} --last {params.last} --log {log} -o {output}"
+
+
+# on a cluster, measurement jobs of a real GPU only ask the one job of Slurm that holds it, and wait
+if REAL and SLURM:
+    workflow.localrules("validate", "carry_over", "compare_locked")
+    workflow.localrules(*(f"measure_{core}_{mem}_r{name}" for (core, mem), name, _ in swept + later))

@@ -19,6 +19,8 @@ rule choose_schedule:
         scope="single|local|global",
         objective=r"waste-slack\d+(\.\d+)?|edp|energy",
         weights="|-counts|-raw|-equal-time",
+    group:
+        "choose"
     conda:
         "../../envs/pipeline.yaml"
     params:

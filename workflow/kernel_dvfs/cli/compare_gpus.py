@@ -3,10 +3,11 @@
 
 def add_arguments(parser) -> None:
     parser.epilog = "example: kernel-dvfs compare-gpus results"
-    parser.add_argument("results", help="the results folder; the table goes to its comparison/")
+    parser.add_argument("results", help="the results folder; the tables go to its comparison/")
 
 
 def run(options) -> None:
-    from kernel_dvfs.report import comparison
+    from kernel_dvfs.report import comparison, specimens
 
     comparison.write(options.results)
+    specimens.write(options.results)

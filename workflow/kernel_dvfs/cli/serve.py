@@ -1,9 +1,15 @@
 """`kernel-dvfs serve`: the measuring process of a real GPU. Started by `measure` where it is needed."""
 
 import os
+import signal
+import sys
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.measurement.setup import read
+
+# without a request for so long, other stages are at work, and others may have the node meanwhile
+END_AFTER_S = 15.0
 
 
 def add_arguments(parser) -> None:
@@ -11,6 +17,8 @@ def add_arguments(parser) -> None:
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a real GPU")
     parser.add_argument("--stop", action="store_true", help="end the one that runs; back when its clocks are restored")
     parser.add_argument("--ready", type=int, metavar="FD", help="file descriptor to tell that it listens")
+    parser.add_argument("--tell", metavar="FILE", help="in a job of Slurm: file to tell that it listens, or why not")
+    parser.add_argument("--ask", action="store_true", help="pass a request on to it: JSON from stdin, its answer out")
 
 
 def run(options) -> None:
@@ -24,8 +32,32 @@ def run(options) -> None:
 
         stop(options.gpu)
         return
+    if options.ask:
+        from kernel_dvfs.measurement.real.client import ask
+
+        print(compact_json(ask(setup.gpu["uuid"], parse_json(sys.stdin.read()))))
+        return
+    if options.tell:
+        _serve_in_job(setup, options)
+        return
     from kernel_dvfs.measurement.real.server import Server
 
     if options.ready is not None:
         os.set_inheritable(options.ready, False)
     Server(setup, options.ready).serve()
+
+
+def _serve_in_job(setup, options) -> None:
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs.measurement.real.server import Server
+    from kernel_dvfs.measurement.real.specimen import check_is_here
+
+    # as a process that ends: when a job is cancelled, Slurm kills what is left as soon as this one is gone
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        check_is_here(options.gpu)
+    except InputError as error:
+        write_text(options.tell, f"{error}\n")
+        raise
+    ready = os.open(options.tell, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    Server(setup, ready, END_AFTER_S).serve()

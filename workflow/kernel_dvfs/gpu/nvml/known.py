@@ -1,8 +1,14 @@
-"""The facts of a GPU as a study needs them: asked of the driver, or, away from the GPU, as they were when it was
-measured, so that its results can be looked at anywhere."""
+"""The facts of a GPU as a study needs them: asked of the driver, or, away from the GPU, as they were when it was last
+looked at: its results can be looked at anywhere, and planned where a batch system measures.
 
+Each GPU is a specimen of its own: two boards of one type have two folders, named by their UUIDs.
+"""
+
+import os
+import socket
 from pathlib import Path
 
+from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_json
 from kernel_dvfs.gpu.nvml.facts import facts, slug
@@ -10,19 +16,24 @@ from kernel_dvfs.gpu.nvml.find import resolve
 from kernel_dvfs.gpu.nvml.library import Library
 
 _FILE = "gpu.json"
+_NODE = "node.json"
+# the GPU that a run on a cluster began with: its jobs must not take another that was identified meanwhile
+SPECIMEN = "KERNEL_DVFS_GPU"
 
 
 def known_facts(which: str, results: str) -> dict:
     """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError.
 
-    Where there is no driver, a UUID is looked up in the results folders (see `keep`).
+    Where there is no driver, a UUID is looked up in the results folders (see `keep`). On a cluster only there: what
+    the login node has is not what measures.
     """
+    if slurm_gpu():
+        return _known_away(which or os.environ.get(SPECIMEN, ""), results)
     try:
         with Library() as nvml:
             found = facts(nvml, resolve(nvml, which))
     except InputError:
-        for path in Path(results).glob(f"*/{_FILE}"):
-            kept = read_json(path)
+        for kept in _kept(results):
             if which and kept.get("uuid") == which:
                 return kept
         raise
@@ -31,7 +42,53 @@ def known_facts(which: str, results: str) -> dict:
 
 
 def keep(found: dict, results: str) -> None:
-    """Leave the facts in the GPU's results folder."""
+    """Leave the facts in the GPU's results folder. Raises InputError where another GPU has it."""
     path = Path(results, found["slug"], _FILE)
-    if not path.is_file() or read_json(path) != found:
+    before = read_json(path) if path.is_file() else None
+    if before and before["uuid"] != found["uuid"]:
+        raise InputError(
+            f"two GPUs with one slug: {path.parent} holds results of {before['uuid']}, this one is {found['uuid']}; "
+            "move that folder elsewhere"
+        )
+    if before != found:
         write_json(path, found)
+
+
+def identify(which: str, results: str) -> dict:
+    """Look at the GPU that `which` names on this machine, and keep facts and machine. Raises InputError."""
+    found = known_facts(which, results)
+    keep(found, results)
+    write_json(Path(results, found["slug"], _NODE), {"node": os.environ.get("SLURMD_NODENAME", socket.gethostname())})
+    return found
+
+
+def node_of(slug: str, results: str) -> str:
+    """The node of a cluster that the GPU was identified on; nothing where it was not."""
+    try:
+        return read_json(Path(results, slug, _NODE))["node"]
+    except OSError:
+        return ""
+
+
+def _kept(results: str) -> list:
+    return [read_json(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
+
+
+def _known_away(which: str, results: str) -> dict:
+    kept = _kept(results)
+    listed = "; ".join(f"nvml:{each['uuid']} ({each['slug']})" for each in kept) or "none"
+    matching = [each for each in kept if which in ("", each["uuid"])]
+    if not which and len(matching) > 1:
+        raise InputError(f"gpu nvml: more than one GPU of the cluster is known; name one of {listed}")
+    if not matching:
+        if not which:
+            raise Unknown("gpu nvml: no GPU of the cluster is known; kernel-dvfs identify --slurm=OPTIONS finds one")
+        raise InputError(
+            f"gpu nvml:{which}: not known; known are {listed}; on a cluster an index means nothing, and kernel-dvfs "
+            "identify --slurm=OPTIONS makes another GPU known"
+        )
+    return matching[0]
+
+
+class Unknown(InputError):
+    """No GPU of the cluster has been looked at yet."""

@@ -8,6 +8,7 @@ import os
 import sys
 from _socket import AF_UNIX, SOCK_STREAM, socket
 
+from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.gpu.clocks import label
@@ -27,12 +28,12 @@ class RemoteBench:
         self.device, self.run, self.kernel = {}, {}, {}
 
     def point(self, pair, campaign: str, repeat: int) -> dict:
-        answer = self._ask({"do": "point", "campaign": campaign} | self._what(pair, repeat))
+        answer = self._ask({"do": "point", "campaign": campaign} | self._what(pair, repeat), pair)
         self.device, self.run, self.kernel = answer["device"], answer["run"], answer["kernel"]
         return answer["point"]
 
     def compare(self, pair, repeat: int) -> dict:
-        answer = self._ask({"do": "compare"} | self._what(pair, repeat))
+        answer = self._ask({"do": "compare"} | self._what(pair, repeat), pair)
         self.device = answer["device"]
         return answer["comparison"]
 
@@ -40,9 +41,9 @@ class RemoteBench:
         clocks = label(pair).replace("-", ",")
         return {"setup": self._path, "target": self._target, "clocks": clocks, "repeat": repeat}
 
-    def _ask(self, request: dict) -> dict:
+    def _ask(self, request: dict, pair) -> dict:
         for _ in range(_TRIES):
-            answer = ask(self._setup.gpu["uuid"], request) or _start(self._setup, self._path)
+            answer = self._answer(request, pair)
             for notice in answer.get("notices", ()):
                 print(notice, file=sys.stderr)
             if "errors" in answer:
@@ -51,9 +52,23 @@ class RemoteBench:
                 return answer
         raise InputError(f"the measuring process of GPU {self._setup.gpu['uuid']} does not stay; see {_LOG}")
 
+    def _answer(self, request: dict, pair) -> dict:
+        """Of the measuring process, or of its start where there was none."""
+        if slurm_gpu():
+            from kernel_dvfs.measurement.real import allocation
+
+            known = allocation.ask(self._setup, self._path, request, pair)
+            return known or allocation.start(self._setup, self._path, pair)
+        return ask(self._setup.gpu["uuid"], request) or _start(self._setup, self._path)
+
 
 def stop(path: str) -> None:
     """End the measuring process of a setup's GPU, if there is one; back when its clocks are restored."""
+    if slurm_gpu():
+        from kernel_dvfs.measurement.real import allocation
+
+        allocation.stop(path)
+        return
     ask(read(path).gpu["uuid"], {"do": "stop"})
 
 

@@ -26,10 +26,10 @@ _LOOK_EVERY_S = 0.1
 
 
 class Server:
-    """serve() until nobody asks any more. ready: file descriptor that is told `ok` or why not, then closed."""
+    """serve() until nobody asks for `end_after_s`. ready: file descriptor that is told `ok` or why not, then closed."""
 
-    def __init__(self, setup, ready: int):
-        self._setup, self._ready = setup, ready
+    def __init__(self, setup, ready: int, end_after_s: float = END_AFTER_S):
+        self._setup, self._ready, self._end_after_s = setup, ready, end_after_s
         self._path = socket_path(setup.gpu["uuid"])
         self._client = None
         self._looked_s = 0.0
@@ -73,7 +73,7 @@ class Server:
     def _answer_all(self, session: Session, listener: socket.socket) -> None:
         try:
             last_s, resting = time.monotonic(), False
-            while time.monotonic() - last_s < END_AFTER_S:
+            while time.monotonic() - last_s < self._end_after_s:
                 if not select.select([listener], [], [], REST_AFTER_S)[0]:
                     if not resting:
                         session.rest()

@@ -1,0 +1,65 @@
+"""Which GPU a study is of where there is no driver: known by what was kept of it, never guessed."""
+
+import pytest
+
+from kernel_dvfs import cluster, environment
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml import known
+
+ONE, TWO = (
+    {"uuid": f"GPU-{each}", "slug": f"nvidia-h200-{each}", "driver": "580"} for each in ("1a2b3c4d", "5e6f7a8b")
+)
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """An empty results folder, seen from the login node of a cluster."""
+    monkeypatch.setenv(environment.SLURM, "--partition=gpu --gpus=1")
+    monkeypatch.delenv(known.SPECIMEN, raising=False)
+    return str(tmp_path)
+
+
+def test_two_gpus_with_one_slug_are_refused_by_name(results):
+    known.keep(ONE, results)
+    known.keep(ONE | {"driver": "581"}, results)
+    with pytest.raises(InputError, match=r"two GPUs with one slug: .*1a2b3c4d holds results of GPU-1a2b3c4d, this one"):
+        known.keep(ONE | {"uuid": "GPU-1a2b3c4d-another"}, results)
+    assert known.known_facts("", results)["driver"] == "581"
+
+
+def test_on_a_cluster_the_one_known_gpu_is_meant_and_of_several_the_one_that_is_named(results, monkeypatch):
+    with pytest.raises(known.Unknown, match="identify"):
+        known.known_facts("", results)
+    known.keep(ONE, results)
+    assert known.known_facts("", results) == ONE
+    known.keep(TWO, results)
+    with pytest.raises(InputError, match="more than one GPU of the cluster is known; name one of nvml:GPU-1a2b3c4d"):
+        known.known_facts("", results)
+    assert known.known_facts("GPU-5e6f7a8b", results) == TWO
+    # a run goes on with the one that it began with
+    monkeypatch.setenv(known.SPECIMEN, "GPU-1a2b3c4d")
+    assert known.known_facts("", results) == ONE
+
+
+@pytest.mark.parametrize("which", ["0", "GPU-nowhere"])
+def test_an_index_means_nothing_on_a_cluster(results, which):
+    known.keep(ONE, results)
+    with pytest.raises(InputError, match=r"not known; known are nvml:GPU-1a2b3c4d .* an index means nothing"):
+        known.known_facts(which, results)
+
+
+def test_away_from_any_login_node_one_line_says_so(results, monkeypatch, capsys):
+    monkeypatch.chdir(results)
+    monkeypatch.setenv("PATH", results)
+    assert main(["identify", "--slurm=--partition=gpu"]) == 2
+    assert "error: sbatch is not on PATH" in capsys.readouterr().err
+
+
+def test_without_the_profile_nothing_is_asked_of_slurm(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cluster.options(None) == {} and cluster.options({}) == {}
+    cluster.find_gpu({}, "nvml")
+    cluster.check({}, True)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,149 @@
+"""The workflow on a Slurm cluster: a real controller and a real node, fake GPUs."""
+
+import json
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.workflow
+
+TARGETS = 48
+SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
+RECORDS = 2 * TARGETS
+# CPU stages beside the GPU's job, on the one node that there is
+SHARED = ("--default-resources", "slurm_gpu=--partition=gpu --gpus=1", "slurm_cpu=--partition=cpu", "mem_mb=100")
+
+
+def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(site):
+    said = site.run("all", options=SHARED)
+    assert "looks which GPU it gets" in said, "the login node has no driver"
+    folder = site.directory / f"results/{SLUG}/gpt3-xl-b40-tp1"
+    records = [json.loads(path.read_text()) for path in site.records()]
+    assert len(records) == RECORDS
+    assert {record["device"]["uuid"] for record in records} == {site.boards.uuid}
+    chosen = json.loads((folder / "schedules/kernel-global-waste-slack0.json").read_text())
+    assert chosen["status"] == "optimal"
+    assert (folder / "tables/validation.csv").is_file() and (folder / "figures/fig5_kernels.pdf").is_file()
+    assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
+    submitted = {path.name.rpartition("-")[0] for path in (site.directory / "logs/slurm").iterdir()}
+    assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-pool_records", "kernel-dvfs-GROUP"} <= submitted
+    # jobs of their own for the measurements would be hundreds
+    assert len(list((site.directory / "logs/slurm").iterdir())) < 30
+    assert "Nothing to be done" in site.run("all", options=[*SHARED, "--quiet", "host"])
+
+
+def records_of(kernels, *pairs) -> list:
+    """Paths of records, as targets of Snakemake."""
+    folder = f"results/{SLUG}/gpt3-xl-b40-tp1/measurements/kernel"
+    return [f"{folder}/{kernel}/{pair}/r0.json" for kernel in kernels for pair in pairs]
+
+
+@pytest.fixture
+def kernels(setup_of) -> list:
+    return list(setup_of().targets["kernel"])
+
+
+def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
+    wanted = records_of(kernels[:20], "auto-auto", "1500-auto")
+    running = site.begin(*wanted)
+    site.wait_for(lambda: len(site.records()) >= 10, "ten records")
+    site.slurm.kill_node()
+    before = site.records()
+    site.slurm.start_node()
+    assert running.wait(timeout=300) == 0, (site.directory / "said").read_text()[-5000:]
+    after = site.records()
+    assert {str(path.relative_to(site.directory)) for path in after} == set(wanted)
+    repeated = [path for path, written in before.items() if after[path] != written]
+    assert len(repeated) <= 1, "what was being written when the node died"
+    runs = {json.loads(path.read_text())["run"]["run_id"] for path in after}
+    assert len(runs) == 2, "the rest in one other job"
+    said = (site.directory / "said").read_text()
+    assert "was killed and could not restore its clocks; reset" in said
+    assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
+
+
+def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels):
+    wanted = records_of(kernels[:16], "1500-auto")
+    running = site.begin(*wanted, options=["--retries", "0"])
+    site.wait_for(lambda: site.boards.locks != ("none", "none") and len(site.records()) > 2, "locked clocks")
+    site.slurm.ask("scancel", site.job())
+    site.wait_for(lambda: site.boards.locks == ("none", "none"), "restored clocks", 20)
+    site.wait_for(lambda: not list(site.locks.glob("*.json")), "the lease to go", 5)
+    assert running.wait(timeout=60) != 0
+    finished = site.records()
+    assert 2 < len(finished) < len(wanted)
+    site.run(*wanted)
+    assert finished.items() <= site.records().items() and len(site.records()) == len(wanted)
+
+
+def test_ctrl_c_ends_the_job_with_the_run(site, kernels):
+    running = site.begin(*records_of(kernels, "1500-auto"))
+    site.wait_for(lambda: len(site.records()) > 2, "records")
+    running.send_signal(signal.SIGINT)
+    running.wait(timeout=60)
+    assert not site.job() and site.boards.locks == ("none", "none")
+
+
+def test_external_clocks_are_one_job_a_pair_each_asked_for_its_clocks(site, kernels):
+    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
+    site.run(*records_of(kernels[:2], "auto-auto", "1500-auto"), config=["clocks=external"])
+    records = [json.loads(path.read_text()) for path in site.records()]
+    assert len(records) == 4 and len({record["run"]["run_id"] for record in records}) == 2
+    jobs = [
+        each for each in site.slurm.ask("scontrol", "-o", "show", "job").splitlines() if str(site.directory) in each
+    ]
+    asked = ["TresFreq=gpu:1500" in each for each in jobs if "JobName=kernel-dvfs-gpu" in each]
+    assert sorted(asked) == [False, True]
+
+
+def test_another_gpu_of_the_type_is_another_specimen_and_is_named(site):
+    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
+    both = "--partition=gpu --gpus=2"
+    assert site.boards.get("uuid", 1) != site.boards.uuid
+    seen = site.slurm.environment(LD_LIBRARY_PATH=str(site.boards.folder), FAKENVML_STATE=str(site.boards.path))
+    site.environment, login = seen, site.environment
+    assert site.command_line("identify", "--gpu", "1").returncode == 0
+    site.environment = login
+    said = site.run("profile", check=False, options=["-n"])
+    assert "more than one GPU of the cluster is known; name one" in said
+    other = f"gpu=nvml:{site.boards.get('uuid', 1)}"
+    record = f"results/{SLUG.replace('fa4e0000', 'fa4e0001')}/gpt3-xl-b40-tp1/measurements/kernel/forward_gelu"
+    said = site.run(f"{record}/1500-auto/r0.json", config=[other], check=False, options=["--retries", "0"])
+    assert f"not {site.boards.get('uuid', 1)}: another specimen" in said, "a job with one GPU is given the first"
+    assert not site.records()
+    site.run(f"{record}/1500-auto/r0.json", config=[other], options=["--default-resources", f"slurm_gpu={both}"])
+    (path,) = site.records()
+    assert json.loads(path.read_text())["device"]["uuid"] == site.boards.get("uuid", 1)
+
+
+def test_another_driver_on_the_node_is_noticed_there_and_measured_anew(site):
+    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
+    site.boards.set(driver="581.00 (fake NVML)")
+    record = f"results/{SLUG}/gpt3-xl-b40-tp1/measurements/kernel/forward_gelu/1500-auto/r0.json"
+    said = site.run(record, check=False, options=["--retries", "0"])
+    assert "has changed: driver 580.00 (fake NVML) -> 581.00 (fake NVML); run snakemake again" in said
+    site.run(record)
+    assert json.loads((site.directory / record).read_text())["device"]["driver"] == "581.00 (fake NVML)"
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ("--gpus=1", "No partition specified or system default partition"),
+        ("--partition=gpu --gpus=a100:1", "Requested node configuration is not available"),
+        ("--partition=nowhere --gpus=1", "invalid partition specified: nowhere"),
+        ("--partition=gpu", "Slurm gave this job no GPU"),
+    ],
+)
+def test_what_slurm_cannot_give_is_one_line_before_anything_is_measured(site, options, says):
+    said = site.run("profile", check=False, options=["--default-resources", f"slurm_gpu={options}"])
+    (error,) = (line for line in said.splitlines() if line.startswith("error: "))
+    assert says in error and "slurm_gpu" in error
+    assert not site.records()
+
+
+def test_a_simulated_sweep_is_a_few_jobs_of_many_members(site):
+    config = ["gpu=rtx_3080_ti", "grid={core_mhz: [1470], mem_mhz: [9251], auto: false}", "tensor_energy_pj=[]"]
+    site.run("profile", config=config)
+    assert len(site.records()) == 3 * TARGETS
+    assert len(list((site.directory / "logs/slurm").iterdir())) == 2, "one group, and the profile"

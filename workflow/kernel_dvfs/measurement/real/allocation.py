@@ -1,0 +1,123 @@
+"""The measuring process of a GPU elsewhere: in a Slurm job that holds the node, asked through a step beside it.
+
+The first measurement job submits it and waits in the queue, the others find it in a file; it ends with the run, when
+nobody asks any more, or with its time limit, and then the next job submits another. What `client` is on one machine.
+"""
+
+import json
+import os
+import sys
+import time
+
+from kernel_dvfs import slurm
+from kernel_dvfs.environment import slurm_gpu
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import parse_json, read_json, write_json
+from kernel_dvfs.gpu.nvml.known import node_of
+from kernel_dvfs.measurement.setup import read
+
+FOLDER = ".snakemake"
+_LOOK_EVERY_S = 1.0
+_TELL_EVERY_S = 60.0
+
+
+def ask(setup, path: str, request: dict, pair):
+    """The answer of the measuring process; None where none runs with the clocks that `pair` needs set from outside.
+
+    Raises InputError where it died over the request.
+    """
+    known = _known(setup)
+    if not known or not slurm.is_alive(known["job"]):
+        return None
+    if known["clocks"] != _clocks(setup, pair):
+        _end(setup, path, known["job"])
+        return None
+    command = [sys.executable, "-S", "-m", "kernel_dvfs", "serve", "--gpu", path, "--ask"]
+    done = slurm.inside(known["job"], command, json.dumps(request))
+    try:
+        return parse_json(done.stdout)
+    except ValueError:
+        state = slurm.status(known["job"]).get("JobState", "gone")
+        raise InputError(
+            f"Slurm job {known['job']} ({state}) was lost during {request['target']}; what is finished stays, run "
+            f"snakemake again; see {slurm.LOGS}"
+        ) from None
+
+
+def start(setup, path: str, pair) -> dict:
+    """Submit the job and wait until its process listens; {} or {"errors"}."""
+    uuid = setup.gpu["uuid"]
+    clocks = _clocks(setup, pair)
+    options = f"{slurm_gpu()} {clocks}"
+    node = node_of(setup.gpu["slug"], os.path.join(os.path.dirname(path), "../../.."))
+    if node and "--nodelist" not in options and "-w" not in options.split():
+        options += f" --nodelist={node}"
+    tell = f"{FOLDER}/kernel-dvfs-{uuid}.said"
+    os.makedirs(FOLDER, exist_ok=True)
+    if os.path.exists(tell):
+        os.unlink(tell)
+    command = [sys.executable, "-m", "kernel_dvfs", "serve", "--gpu", path, "--tell", tell]
+    job = slurm.submit(options, "kernel-dvfs-gpu", command)
+    write_json(_file(setup), {"job": job, "clocks": clocks})
+    answer = wait(job, tell)
+    if answer == ["ok"]:
+        return {}
+    return {"errors": answer}
+
+
+def wait(job: str, tell: str) -> list:
+    """Lines that a job writes into the file `tell`, or what became of it without them."""
+    began_s = told_s = time.monotonic()
+    while True:
+        try:
+            with open(tell, encoding="utf-8") as file:
+                if lines := file.read().splitlines():
+                    return lines
+        except FileNotFoundError:
+            pass
+        now = slurm.status(job)
+        state = now.get("JobState", "forgotten")
+        if not slurm.is_alive(job):
+            # it may have spoken just before its end
+            if os.path.exists(tell) and os.path.getsize(tell):
+                continue
+            return [f"Slurm job {job} ended ({state}) before it could measure; see {slurm.LOGS}"]
+        if time.monotonic() - told_s > _TELL_EVERY_S:
+            told_s = time.monotonic()
+            waited = f"{(told_s - began_s) / 60:.0f} min"
+            print(f"waiting for Slurm job {job}: {state} ({now.get('Reason')}), {waited}", file=sys.stderr, flush=True)
+        time.sleep(_LOOK_EVERY_S if time.monotonic() - began_s > 5 else _LOOK_EVERY_S / 5)
+
+
+def stop(path: str) -> None:
+    """End the job of a setup's GPU, if there is one; back when its clocks are restored."""
+    setup = read(path)
+    known = _known(setup)
+    if known:
+        _end(setup, path, known["job"])
+
+
+def _end(setup, path: str, job: str) -> None:
+    if slurm.is_alive(job):
+        # SIGTERM to its step: the process restores the clocks and leaves
+        slurm.cancel(job)
+        while slurm.is_alive(job):
+            time.sleep(_LOOK_EVERY_S / 5)
+    if os.path.exists(_file(setup)):
+        os.unlink(_file(setup))
+
+
+def _clocks(setup, pair) -> str:
+    """How Slurm is asked for the pair, where it is the one who sets clocks: one job a pair."""
+    return slurm.gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
+
+
+def _known(setup):
+    try:
+        return read_json(_file(setup))
+    except (OSError, ValueError):
+        return None
+
+
+def _file(setup) -> str:
+    return f"{FOLDER}/kernel-dvfs-{setup.gpu['uuid']}.job.json"

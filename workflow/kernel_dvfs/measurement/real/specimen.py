@@ -1,0 +1,88 @@
+"""Which GPU a job of Slurm has been given, and whether it is the one that a study is of.
+
+Boards of one type differ, so each is a specimen of its own: landing on another one never mixes into the first one's
+results.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from kernel_dvfs import slurm
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import read_json, write_text
+from kernel_dvfs.gpu.nvml.find import uuids
+from kernel_dvfs.gpu.nvml.known import identify
+from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.measurement.real.allocation import wait
+
+_TELL = ".snakemake/kernel-dvfs-identify.said"
+# what makes a setup another one
+_IDENTITY = ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")
+
+
+def here(which: str, results: str, tell: str = "") -> str:
+    """UUID of the GPU that `which` names on this machine, or that Slurm gave this job; its facts are kept in `results`.
+
+    tell: file that is told the UUID, or what is wrong. Raises InputError.
+    """
+    try:
+        given = given_by_slurm()
+        uuid = identify(which or (given[0] if given else ""), results)["uuid"]
+    except InputError as error:
+        if tell:
+            write_text(tell, f"error: {error}\n")
+        raise
+    if tell:
+        write_text(tell, uuid + "\n")
+    return uuid
+
+
+def elsewhere(options: str, results: str) -> str:
+    """UUID of the GPU that a job with these options of sbatch gets. Raises InputError; waits in the queue."""
+    slurm.check(options, "slurm_gpu")
+    Path(_TELL).parent.mkdir(exist_ok=True)
+    Path(_TELL).unlink(missing_ok=True)
+    job = slurm.submit(
+        options,
+        "kernel-dvfs-identify",
+        [sys.executable, "-m", "kernel_dvfs", "identify", "--results", results, "--tell", _TELL],
+    )
+    print(f"Slurm job {job} looks which GPU it gets with '{options}'", file=sys.stderr, flush=True)
+    try:
+        (said,) = wait(job, _TELL)
+    except BaseException:
+        slurm.cancel(job)
+        raise
+    if not said.startswith("GPU-"):
+        raise InputError(said.removeprefix("error: "))
+    return said
+
+
+def given_by_slurm() -> list:
+    """UUIDs of the GPUs that a job has been given; nothing outside of jobs."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    with Library() as nvml:
+        present = uuids(nvml)
+    given = [present[int(each)] for each in visible.split(",") if each.isdecimal() and int(each) < len(present)]
+    if not given:
+        raise InputError(f"Slurm gave this job no GPU (CUDA_VISIBLE_DEVICES = '{visible}'); add --gpus=1 to slurm_gpu")
+    return given
+
+
+def check_is_here(setup_path: str) -> None:
+    """Raise InputError unless the GPU of a setup is this job's and as the setup says; keeps what it is now."""
+    gpu, results = read_json(setup_path)["gpu"], str(Path(setup_path).parents[3])
+    given = given_by_slurm()
+    if gpu["uuid"] not in given:
+        raise InputError(
+            f"Slurm gave {', '.join(given)} on node {os.environ.get('SLURMD_NODENAME')}, not {gpu['uuid']}: another "
+            "specimen has results of its own (kernel-dvfs identify --slurm=OPTIONS); or let slurm_gpu ask for all "
+            "GPUs of the node"
+        )
+    now = identify(gpu["uuid"], results)
+    changed = [f"{key} {gpu[key]} -> {now[key]}" for key in _IDENTITY if now[key] != gpu[key]]
+    if changed:
+        raise InputError(f"GPU {gpu['uuid']} has changed: {', '.join(changed)}; run snakemake again: it measures anew")

@@ -1,0 +1,4 @@
+"""A results folder as one page: self-contained HTML that can be mailed, printed and read on a phone.
+
+Reads what the pipeline wrote (tables, schedules, records, figures) and measures, chooses and judges nothing.
+"""

@@ -1,0 +1,80 @@
+"""The page of all GPUs, specimens and workloads in a results folder, and of the studies beside the road."""
+
+from pathlib import Path
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.report.page import provenance
+from kernel_dvfs.report.page.answer import Change
+from kernel_dvfs.report.page.cells import number
+from kernel_dvfs.report.page.figures import Figures
+from kernel_dvfs.report.page.intervals import chart
+from kernel_dvfs.report.page.other_studies import studies_in
+from kernel_dvfs.report.page.render import render
+from kernel_dvfs.report.page.tables import read_rows, table
+
+TABLE = "gpus.csv"
+_FIRST = ("gpu", "workload", "kind")
+_OTHERS = {"pipeline": "Training pipelines", "serving": "Inference serving"}
+
+
+def make(folder, left_out: tuple = ()) -> tuple:
+    """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.csv is not readable.
+
+    left_out: accepted as study_page's, and of no use here.
+    """
+    folder, missing = Path(folder), []
+    rows = read_rows(folder / TABLE)
+    further = []
+    for path in sorted(folder.glob("*.csv")):
+        if path.name != TABLE:
+            try:
+                further.append(table(path.stem, read_rows(path), drop=()))
+            except InputError as error:
+                missing.append(str(error))
+    root, inside = folder.parent, Figures()
+    others = [(name, title, studies_in(root / name, missing, inside)) for name, title in _OTHERS.items()]
+    page = render(
+        "comparison.html.j2",
+        gpus=table("gpus", [_fresh_first(row) for row in rows], drop=()),
+        simulated=sum(row["kind"] == "simulated" for row in rows),
+        charts=[
+            (title, chart(_changes(rows, quantity))) for title, quantity in (("Energy", "energy"), ("Time", "time"))
+        ],
+        pages=_pages(root),
+        further=further,
+        others=[each for each in others if each[2]],
+        written=provenance.now(),
+        program=provenance.of_program(),
+        missing=missing,
+    )
+    return page, missing
+
+
+def _fresh_first(row: dict) -> dict:
+    """What a reader compares in front: which, then the fresh change of energy and time."""
+    ranked = sorted(
+        row, key=lambda name: (name not in _FIRST, not name.startswith("kernel_fresh_energy"), "fresh" not in name)
+    )
+    return {name: row[name] for name in ranked}
+
+
+def _changes(rows: list, quantity: str) -> list:
+    """[(label, Change)] of the strict schedule, a row each."""
+
+    def value(row, column):
+        return number(row.get(f"kernel_{column}_percent") or "")
+
+    fresh = [f"fresh_{quantity}_{bound}" for bound in ("change", "low", "high")]
+    return [
+        (
+            f"{row['gpu']}, {row['workload']}",
+            Change(value(row, f"claimed_{quantity}_change"), *(value(row, column) for column in fresh)),
+        )
+        for row in rows
+    ]
+
+
+def _pages(root: Path) -> list:
+    """[(title, relative address)] of the studies' own pages."""
+    found = sorted(path.relative_to(root) for path in root.glob("*/*/report.html"))
+    return [(path.parent.as_posix(), f"../{path.as_posix()}") for path in found]

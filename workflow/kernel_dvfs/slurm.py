@@ -1,0 +1,91 @@
+"""Slurm's commands, as far as a study needs them. No accounting is used; knows nothing of GPUs or measurements."""
+
+import os
+import re
+import shlex
+import subprocess
+
+from kernel_dvfs.environment import SLURM
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO
+
+LOGS = "logs/slurm"
+_ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "STAGE_OUT")
+_REMEDY = "edit slurm_gpu and slurm_cpu in profiles/slurm/profile.yaml (sinfo -o '%P %G' lists partitions and GPUs)"
+
+
+def gpu_freq(pair) -> str:
+    """How Slurm is asked to set a clock pair: `--gpu-freq=1500,memory=2201`; nothing where both are auto."""
+    words = [str(pair[0])] if pair[0] != AUTO else []
+    words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
+    return f"--gpu-freq={','.join(words)}" if words else ""
+
+
+def check(options: str, what: str) -> None:
+    """Let Slurm judge a job's options without submitting it. Raises InputError."""
+    done = _run(["sbatch", "--test-only", *shlex.split(options), "--wrap=true"], f"{what} = '{options}'")
+    if done.returncode:
+        raise InputError(f"Slurm refuses {what} = '{options}': {_said(done)}; {_REMEDY}")
+
+
+def submit(options: str, name: str, command: list) -> str:
+    """Submit a job that runs `command` in this folder; its id. Raises InputError."""
+    os.makedirs(LOGS, exist_ok=True)
+    # not begun again by itself after a node has died: whoever needs it submits another
+    words = [
+        "sbatch",
+        "--parsable",
+        "--no-requeue",
+        f"--job-name={name}",
+        f"--output={LOGS}/%x-%j.log",
+        *shlex.split(options),
+    ]
+    # a step of its own: a cancelled job is told so with SIGTERM, and --gpu-freq is for steps
+    done = _run([*words, *shlex.split(options), f"--wrap=exec srun --ntasks=1 {shlex.join(command)}"], f"'{options}'")
+    if done.returncode:
+        raise InputError(f"Slurm refuses the job {name} with '{options}': {_said(done)}; {_REMEDY}")
+    return done.stdout.strip().partition(";")[0]
+
+
+def status(job: str) -> dict:
+    """Fields of a job as scontrol names them (JobState, Reason, BatchHost); {} where Slurm has forgotten it.
+
+    Raises InputError where Slurm does not answer.
+    """
+    done = _run(["scontrol", "--oneliner", "show", "job", job], f"job {job}")
+    if done.returncode:
+        if "Invalid job id" in done.stderr:
+            return {}
+        raise InputError(f"Slurm does not answer about job {job}: {_said(done)}")
+    return dict(re.findall(r"(\w+)=(\S*)", done.stdout))
+
+
+def is_alive(job: str) -> bool:
+    return status(job).get("JobState") in _ALIVE
+
+
+def cancel(job: str) -> None:
+    _run(["scancel", job], f"job {job}")
+
+
+def inside(job: str, command: list, text: str) -> subprocess.CompletedProcess:
+    """Run a command beside what runs in a job, `text` on its standard input."""
+    words = ["srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--gres=none", "--quiet"]
+    return _run([*words, *command], f"job {job}", text)
+
+
+def _run(words: list, about: str, text: str = "") -> subprocess.CompletedProcess:
+    # where a whole run is itself a job, its own variables would be taken for options
+    keep = {key: value for key, value in os.environ.items() if not re.match("SLURM_(?!CONF)", key) and key != SLURM}
+    try:
+        return subprocess.run(words, input=text, capture_output=True, text=True, env=keep)
+    except FileNotFoundError:
+        raise InputError(
+            f"{words[0]} is not on PATH, so Slurm cannot be asked for {about}; run this on a login node of the "
+            "cluster, or without --profile profiles/slurm"
+        ) from None
+
+
+def _said(done: subprocess.CompletedProcess) -> str:
+    lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or ["no reason"]
+    return re.sub(r"^\w+: (error: )?", "", lines[-1])
