@@ -103,3 +103,43 @@ def test_the_probes_of_the_file_are_those_that_the_benchmark_runs(root):
         lines = list(csv.DictReader(file))
     assert [line["probe"] for line in lines] == [probe.name for probe in PROBES]
     assert not any(line["error"] for line in lines)
+
+
+def test_instructions_per_byte_are_those_counted_in_the_code(benchmark):
+    module = benchmark("count_instructions")
+    with open(module.RESULT) as file:
+        lines = list(csv.DictReader(file))
+    assert [line["kernel"] for line in lines] == [kernel for _, _, kernel, _, _ in module.KERNELS]
+    spec = specs.resolve("h200_sxm")["families"]
+    for family, counted in module.families(lines).items():
+        assert spec[family]["instruction_per_byte"] == counted, family
+    counted_in = {family for family, figures in spec.items() if "instruction_per_byte" in figures}
+    assert counted_in == set(module.families(lines))
+
+
+DISASSEMBLY = """
+.text._Z5otherv:
+        /*0000*/                   FADD R1, R2, R3 ;
+.text._Z6kernelv:
+        /*0000*/                   S2R R9, SR_CTAID.Y ;
+        /*0010*/                   ULDC UR4, c[0x0][0x8] ;
+.L_x_1:
+        /*0020*/              @!P0 LDG.E.EF.128 R4, desc[UR4][R6.64] ;
+        /*0030*/                   IMAD.U32 R5, R4, 0x10000, RZ ;
+        /*0040*/              @P1  FFMA.FTZ R5, R5, R5, R5 ;
+        /*0050*/                   MUFU.EX2 R5, R5 ;
+        /*0060*/               @P2 BRA `(.L_x_1) ;
+        /*0070*/                   STG.E [R2], R5 ;
+        /*0080*/                   EXIT ;
+.L_x_2:
+        /*0090*/                   BRA `(.L_x_2);
+        /*00a0*/                   NOP;
+"""
+
+
+def test_only_instructions_of_threads_beside_arithmetic_are_counted(benchmark):
+    module = benchmark("count_instructions")
+    body = module.bodies(DISASSEMBLY)["_Z6kernelv"]
+    assert module.count(body) == 4, "S2R, LDG, IMAD, STG"
+    assert module.count(module.main_loop(body)) == 2, "LDG, IMAD"
+    assert [module.opcode(line) for line in module.main_loop(body)[1:]] == ["LDG", "IMAD", "FFMA", "MUFU", "BRA"]
