@@ -80,15 +80,18 @@ class _Chain:
         end[first] = 0.0
         return end
 
-    def best(self, price) -> tuple:
+    def best(self, price, quick: bool = False) -> tuple:
         """(bound, cost, Changes) of a best closed choice at a price: first pairs in order of what they cost at least,
-        until the others cannot cost noticeably less. No closed choice costs less than the bound."""
+        until the others cannot cost noticeably less. No closed choice costs less than the bound. quick: only the likely
+        first pair, so the bound is loose."""
         low, decision, _ = self._run(price, np.zeros(self.size))
         order = np.argsort(low, kind="stable").tolist()
         # where the cheapest of all goes is likely where the cheapest closed one begins
         likely = self._forward(decision, order[0])
         likely = likely.to[-1] if likely.to else order[0]
         best, found = self.closed(price, likely)
+        if quick:
+            return low[order[0]], best, found
         for first in order:
             if first == likely:
                 continue

@@ -121,7 +121,7 @@ def _line_search(chain, known: _Known, slow: Changes, limit: float) -> tuple:
     bound, best_price = -np.inf, 0.0
     for power in (1, 100, 10**4, 10**7):
         price = scale * power
-        least, cost, found = chain.best(price)
+        least, cost, found = chain.best(price, quick=True)
         tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
@@ -135,6 +135,7 @@ def _line_search(chain, known: _Known, slow: Changes, limit: float) -> tuple:
         if known.best is None:
             return bound, best_price, tried
         fast = known.best[2]
+    quick = True
     for _ in range(_PRICES):
         (fast_s, fast_j), (slow_s, slow_j) = chain.totals(fast), chain.totals(slow)
         if slow_s <= fast_s:
@@ -143,13 +144,16 @@ def _line_search(chain, known: _Known, slow: Changes, limit: float) -> tuple:
         if price < 0:
             break
         line = slow_j + price * slow_s
-        least, cost, found = chain.best(price)
+        least, cost, found = chain.best(price, quick)
         tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
         time, _ = known.offer(found)
         if cost >= line - 1e-12 * abs(line):
-            break
+            if not quick:
+                break
+            quick = False  # once more with all first pairs: the bound counts now
+            continue
         if time <= limit:
             fast = found
         else:

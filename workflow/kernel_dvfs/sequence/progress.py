@@ -6,6 +6,7 @@ A launch progresses evenly: the share of its time at a pair is the share of its 
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from kernel_dvfs.sequence.launches import Sequence
 
@@ -20,20 +21,23 @@ class Progress:
 
     def __init__(self, sequence: Sequence, expected_s: float, deviations_s: np.ndarray, weights: np.ndarray):
         count, size = len(sequence), len(sequence.pairs)
-        totals = np.stack([sequence.until_s, sequence.until_j], axis=-1)  # (N + 1, P, 2)
-        launch = np.stack([sequence.launch_time_s, sequence.launch_energy_j], axis=-1)
-        own = np.zeros((count, size, 2))
-        other = np.zeros((count, size, size, 2))
-        pairs = np.arange(size)
+        totals = np.concatenate([sequence.until_s, sequence.until_j], axis=1)  # (N + 1, 2 P)
+        # what is done at a moment lies on the line between two boundaries: a sparse mean of rows of `totals`
+        rows = np.arange(count * size)
+        entries = []
         for deviation, weight in zip(deviations_s, weights):
-            place, share, rounds = self._places(sequence, expected_s + deviation)
-            # all that was done since the iteration's begin, at each pair
-            done = totals[place] + share[..., None, None] * launch[place] + rounds[..., None, None] * totals[-1]
-            done -= totals[:-1, None]
-            other += weight * done
-            own += weight * done[:, pairs, pairs]
-        self.own_s, self.own_j = own[..., 0], own[..., 1]
-        self.other_s, self.other_j = np.ascontiguousarray(other[..., 0]), np.ascontiguousarray(other[..., 1])
+            place, share, rounds = (each.ravel() for each in self._places(sequence, expected_s + deviation))
+            entries += [
+                (rows, place, weight * (1 - share)),
+                (rows, place + 1, weight * share),
+                (rows, np.full(len(rows), count), weight * rounds),
+            ]
+        row, column, value = (np.concatenate(each) for each in zip(*entries))
+        done = csr_array((value, (row, column)), shape=(count * size, count + 1)) @ totals
+        done = done.reshape(count, size, 2, size) - totals[:-1].reshape(count, 1, 2, size)
+        self.other_s, self.other_j = np.ascontiguousarray(done[:, :, 0]), np.ascontiguousarray(done[:, :, 1])
+        pairs = np.arange(size)
+        self.own_s, self.own_j = self.other_s[:, pairs, pairs], self.other_j[:, pairs, pairs]
 
     def exchanged(self, price: np.ndarray) -> np.ndarray:
         """(N, P, P) own less other, as energy + price x time; price: (N, 1)."""
