@@ -17,4 +17,6 @@ def run(options) -> None:
 
     figure = import_module(f"kernel_dvfs.report.serving.figures.{options.name}")
     study = ServingStudy(options.folder)
-    write_figure(figure.draw(study), options.folder, options.name, figure.CAPTION, study.subject)
+    # the week is another trace than the study's
+    subject = figure.subject(study) if hasattr(figure, "subject") else study.subject
+    write_figure(figure.draw(study), options.folder, options.name, figure.CAPTION, subject)

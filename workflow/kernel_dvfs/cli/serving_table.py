@@ -17,4 +17,6 @@ def run(options) -> None:
 
     table = import_module(f"kernel_dvfs.report.serving.tables.{options.name}")
     study = ServingStudy(options.folder)
-    write_table(table.make(study), options.folder, options.name, table.CAPTION, study.subject, ("csv", "md"))
+    # the week is another trace than the study's
+    subject = table.subject(study) if hasattr(table, "subject") else study.subject
+    write_table(table.make(study), options.folder, options.name, table.CAPTION, subject, ("csv", "md"))

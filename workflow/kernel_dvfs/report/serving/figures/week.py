@@ -6,6 +6,7 @@ import pandas as pd
 import plotnine as p9
 
 from kernel_dvfs.report.serving.figures import power
+from kernel_dvfs.report.serving.tables.week import subject
 
 CAPTION = "Power of all GPUs over a synthetic week, hourly means, by serving system"
 
@@ -14,5 +15,5 @@ def draw(study) -> p9.ggplot:
     """A line a system."""
     runs = study.experiment("week")
     frame = pd.concat([power.over_time(each, 3600.0) for each in runs])
-    text = textwrap.fill(f"{study['hardware']}, {runs[0]['trace']}, {study['settings']['servers']} servers", 72)
+    text = textwrap.fill(f"{subject(study)}, {study['settings']['servers']} servers", 72)
     return power.plot(frame, text, 86_400.0, "time, days")

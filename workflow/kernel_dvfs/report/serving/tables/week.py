@@ -8,6 +8,11 @@ from kernel_dvfs.report.serving.tables import cost, savings
 CAPTION = "A synthetic week of published load shape: savings, latencies, cost and carbon"
 
 
+def subject(study) -> str:
+    """Whose numbers these are: not the study's own trace."""
+    return f"{study['hardware']}, {study.experiment('week')[0]['trace']}"
+
+
 def make(study) -> pd.DataFrame:
     """One row a system."""
     runs = by_system(study.experiment("week"))
