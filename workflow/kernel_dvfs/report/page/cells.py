@@ -45,7 +45,7 @@ _TITLES = {
     "pass_time_change_percent": "time, clocks by pass, %",
     "pass_energy_change_percent": "energy, clocks by pass, %",
 }
-_SIGNED = ("change", "optimism", "cost", "low", "high", "points", "drift")
+_SIGNED = ("change", "difference", "optimism", "cost", "low", "high", "drift")
 
 
 def number(raw: str):
