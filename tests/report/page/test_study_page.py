@@ -9,7 +9,7 @@ from made_up_study import KERNELS, NOT_MADE, made_up, record
 from page_reader import Page, numbers
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import STRICT, TABLE_FORMATS
 from kernel_dvfs.report.figures import NAMES
 
 WITHOUT = ",".join(NOT_MADE)
@@ -154,6 +154,19 @@ def test_a_real_gpu_is_named_with_its_dates(tmp_path):
     ):
         assert words in page.text, words
     assert "simulated" not in page.text.replace("simulated Toy", "").lower()
+
+
+def test_a_gpu_measured_at_auto_alone_misses_nothing(tmp_path, capsys):
+    folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml", fresh=False)
+    left_out = sorted({*TABLE_FORMATS, *NAMES} - {"baseline", "fig5_kernels"})
+    for path in [*folder.glob("tables/*"), *folder.glob("schedules/*"), *folder.glob("figures/*")]:
+        if path.stem in (*left_out, STRICT):
+            path.unlink()
+    (folder / "tables/baseline.csv").write_text("study,id,power_w,gpu\nkernel,forward_gemm,300.25,Toy\n")
+    page = page_of(folder, "--without", ",".join(left_out))
+    assert "only auto clocks were measured" in page.text and "What is missing" not in page.text
+    assert page.rows("baseline")[0]["power_w"][1] == "300.2" and len(page.images) == 1
+    assert capsys.readouterr().err == ""
 
 
 def test_deployment_names_only_schedules_that_are_there(page, own):

@@ -76,7 +76,9 @@ def make(folder, left_out: tuple = ()) -> tuple:
     wanted = [name for name in (*TABLE_FORMATS, *NAMES) if name not in _NEVER[gpu["kind"]] and name not in left_out]
 
     rows = _tables(folder, wanted, missing)
-    found = _tried(lambda: answer(results, rows.get("validation")), missing) if has_profile else None
+    # without clocks to set there is nothing to choose
+    chosen = "kernel_clocks" not in left_out
+    found = _tried(lambda: answer(results, rows.get("validation")), missing) if has_profile and chosen else None
     extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in TABLE_FORMATS]
     figures = _figures(folder, wanted, missing, Figures())
     views = {name: _view(results, name, each) for name, each in rows.items() if each}
@@ -98,6 +100,7 @@ def make(folder, left_out: tuple = ()) -> tuple:
             kinds=[verdict for verdict in VERDICTS if any(group.verdicts[verdict] for group in counted.groups)],
             profile=_size(results) if has_profile else None,
             answer=found,
+            chosen=chosen,
             in_words=in_words,
             chart=found and chart([("energy", found.energy), ("time", found.time)]),
             validation=views.get("validation"),
@@ -170,7 +173,12 @@ def _view(results, name: str, rows: list):
             return kernels(results, rows)
         except InputError:
             pass  # the schedule or the profile is missing, which is said; the table by itself still tells
-    return table(name, rows, folds=name != "claims")
+    if name == "claims":
+        # on a phone the first columns are all that is seen without scrolling
+        first = ("number", "verdict", "claim")
+        rows = [{column: row[column] for column in (*first, *row) if column in row} for row in rows]
+        return table(name, rows, folds=False)
+    return table(name, rows)
 
 
 def _subject(gpu: dict) -> str:
