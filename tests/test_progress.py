@@ -101,6 +101,12 @@ def test_on_a_terminal_the_line_is_erased_before_anything_else_is_said_and_at_th
     assert said.endswith((_ERASE, "wrong\n"))
 
 
+def test_a_line_is_no_wider_than_the_terminal(quick, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "12")
+    assert f"{_ERASE}0 of 4 done" in shown(terminal=True)
+    assert "(0 %)" not in shown(terminal=True)
+
+
 def test_in_a_log_every_line_is_a_line(quick):
     said = shown(terminal=False)
     assert _ERASE not in said

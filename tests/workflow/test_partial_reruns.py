@@ -50,8 +50,8 @@ def test_another_gpu_measures_its_own_and_keeps_the_first(study):
     snakemake(study, "choose", config=A4000)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     back = planned(study)
-    # the first GPU's claims about other GPUs, and the table of all GPUs, have something new to say
-    assert back == {"table_claims": 1, "compare_gpus": 1}
+    # the first GPU's claims about other GPUs, and the tables of all GPUs, have something new to say, and so their pages
+    assert back == {"table_claims": 1, "compare_gpus": 1, "report_page": 1, "comparison_page": 1}
     snakemake(study)
     assert "RTX A4000" in (study / "results/comparison/gpus.csv").read_text()
     assert planned(study) == {}

@@ -4,6 +4,7 @@ On a terminal the line is rewritten in place; in a log there is one every few mi
 questions, nothing of Snakemake.
 """
 
+import shutil
 import threading
 import time
 from collections import deque
@@ -115,6 +116,9 @@ class Reporter:
     def _tell(self) -> None:
         while not self._ended.wait(_TERMINAL_EVERY_S if self._terminal else _LOG_EVERY_S):
             line = self._progress.line()
+            if self._terminal:
+                # a line that wraps cannot be erased
+                line = line[: shutil.get_terminal_size().columns - 1]
             with self._lock:
                 self._write(f"{_ERASE}{line}" if self._terminal else f"{line}\n")
                 self._shown = self._terminal

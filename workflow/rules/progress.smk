@@ -8,7 +8,9 @@ WAITING = []
 
 
 def watch():
-    """Tell how far this run is, as long as it runs."""
+    """Tell how far this run is, as long as it runs; nothing where Snakemake is told to be quiet about that."""
+    if {"ALL", "PROGRESS"} & {each.name for each in workflow.output_settings.quiet or ()}:
+        return
     jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_norun]
     settings = config | {"warmup_s": studies.warmup_s(config, STUDY.kind)}
     scheduler = workflow.scheduler

@@ -45,10 +45,11 @@ class Ahead:
             pass  # its jobs will say what is wrong
 
     def stop(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self._process is None:
+            return  # the folder may be another run's, of another GPU
+        self._process.kill()
+        self._process.wait()
+        self._process = None
         shutil.rmtree(FOLDER, ignore_errors=True)
 
 

@@ -62,6 +62,8 @@ def _row(results: Results) -> dict:
     kernels = results.profile.query("study == 'kernel'")
     row = {
         "gpu": results.subject,
+        # two boards of one type have one name
+        "slug": results.folder.parent.name,
         "workload": results.workload["name"],
         "kind": results.gpu["kind"],
         "baseline_time_s": strict["baseline_time"],

@@ -17,10 +17,9 @@ _VERDICTS = {
 _GRAVE = ("disturbed", "counter", "unsupported")
 
 
-def cautions(results, answer, tally, tables: dict) -> list:
-    """tables: {name: rows as text} of those that could be read. results: None where there is no profile."""
+def cautions(kind: str, answer, tally, kernels, tensor_energy) -> list:
+    """kind: of the GPU. kernels: their tables.Table, tensor_energy: rows of its table as text; None where not made."""
     found = []
-    kind = results.gpu["kind"] if results else None
     if kind == "simulated":
         found.append(
             Caution(
@@ -32,8 +31,8 @@ def cautions(results, answer, tally, tables: dict) -> list:
         )
     found += _of_answer(answer, kind)
     found += _of_records(tally)
-    found += _of_chosen(results, tables)
-    found += _of_headline(tables.get("tensor_energy"))
+    found += _of_chosen(kernels)
+    found += _of_headline(tensor_energy)
     return sorted(found, key=lambda each: not each.grave)
 
 
@@ -83,20 +82,15 @@ def _of_records(tally) -> list:
     return found
 
 
-def _of_chosen(results, tables: dict) -> list:
+def _of_chosen(kernels) -> list:
     """Chosen pairs that are not what the GPU ran."""
-    if not results or "kernel_clocks" not in tables:
-        return []
-    from kernel_dvfs.report.page.kernels import kernels
-
-    shown = kernels(results, tables["kernel_clocks"])
-    place = {column.name: index for index, column in enumerate(shown.columns)}
+    place = {column.name: index for index, column in enumerate(kernels.columns)} if kernels else {}
     if "verdict" not in place:
         return []
-    count = sum(row[place["verdict"]].value not in ("ok", "") for row in shown.rows)
+    count = sum(row[place["verdict"]].value not in ("ok", "") for row in kernels.rows)
     if not count:
         return []
-    of = f"{count} of {len(shown.rows)} kernels"
+    of = f"{count} of {len(kernels.rows)} kernels"
     text = f"{of} have a pair that the GPU did not run as asked; the table says what it ran."
     return [Caution(False, "Chosen, but not reached", text)]
 

@@ -34,6 +34,8 @@ _TITLES = {
     "pairs": "clock pairs",
     "number": "no.",
     "ours": "found here",
+    "tensor_energy_pj_per_flop": "tensor core, pJ/FLOP",
+    "is_default": "of the spec",
     "kernel_fresh_energy_change_percent": "energy, fresh, %",
     "kernel_fresh_time_change_percent": "time, fresh, %",
     "kernel_claimed_energy_change_percent": "energy, claimed, %",
@@ -45,7 +47,7 @@ _TITLES = {
     "pass_time_change_percent": "time, clocks by pass, %",
     "pass_energy_change_percent": "energy, clocks by pass, %",
 }
-_SIGNED = ("change", "optimism", "cost", "low", "high", "points", "drift")
+_SIGNED = ("change", "difference", "optimism", "cost", "low", "high", "drift")
 
 
 def number(raw: str):

@@ -67,11 +67,17 @@ def _changes(rows: list, quantity: str) -> list:
     fresh = [f"fresh_{quantity}_{bound}" for bound in ("change", "low", "high")]
     return [
         (
-            f"{row['gpu']}, {row['workload']}",
+            _label(row, rows),
             Change(value(row, f"claimed_{quantity}_change"), *(value(row, column) for column in fresh)),
         )
         for row in rows
     ]
+
+
+def _label(row: dict, rows: list) -> str:
+    """GPU and workload; of two boards of one type the folder's name, which holds the UUID's start."""
+    twins = [each for each in rows if (each["gpu"], each["workload"]) == (row["gpu"], row["workload"])]
+    return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
 
 def _pages(root: Path) -> list:

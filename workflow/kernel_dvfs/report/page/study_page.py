@@ -23,7 +23,7 @@ from kernel_dvfs.report.page.tables import read_rows, table
 from kernel_dvfs.report.page.tally import VERDICTS, tally
 from kernel_dvfs.report.results import Results
 
-Section = namedtuple("Section", "id title text tables figures")
+Section = namedtuple("Section", "id title tables figures")
 
 # (id, title, tables, figures); what is in no section comes last
 _SECTIONS = (
@@ -44,7 +44,6 @@ _SECTIONS = (
     ("rests-on", "What the headline rests on", ("tensor_energy",), ()),
     ("claims", "The paper's claims", ("claims",), ()),
 )
-_ANSWERED = ("validation",)
 # what a kind of GPU has no use for, so that nobody waits for it
 _NEVER = {
     "table": {
@@ -77,9 +76,12 @@ def make(folder, left_out: tuple = ()) -> tuple:
     wanted = [name for name in (*TABLE_FORMATS, *NAMES) if name not in _NEVER[gpu["kind"]] and name not in left_out]
 
     rows = _tables(folder, wanted, missing)
-    found = _tried(lambda: answer(results, rows.get("validation")), missing) if has_profile else None
+    # without clocks to set there is nothing to choose
+    chosen = "kernel_clocks" not in left_out
+    found = _tried(lambda: answer(results, rows.get("validation")), missing) if has_profile and chosen else None
     extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in TABLE_FORMATS]
     figures = _figures(folder, wanted, missing, Figures())
+    views = {name: _view(results, name, each) for name, each in rows.items() if each}
     return (
         render(
             "study.html.j2",
@@ -98,14 +100,15 @@ def make(folder, left_out: tuple = ()) -> tuple:
             kinds=[verdict for verdict in VERDICTS if any(group.verdicts[verdict] for group in counted.groups)],
             profile=_size(results) if has_profile else None,
             answer=found,
+            chosen=chosen,
             in_words=in_words,
             chart=found and chart([("energy", found.energy), ("time", found.time)]),
-            validation=table("validation", rows["validation"]) if "validation" in rows else None,
-            cautions=cautions(results if has_profile else None, found, counted, rows),
+            validation=views.get("validation"),
+            cautions=cautions(gpu["kind"], found, counted, views.get("kernel_clocks"), rows.get("tensor_energy")),
             deployment=deployment(results) if found else None,
-            sections=_sections(results, rows, figures),
+            sections=_sections(views, figures),
             verdicts=_count(rows.get("claims", ()), "verdict"),
-            omitted=table("omitted_pairs", rows["omitted_pairs"]) if rows.get("omitted_pairs") else None,
+            omitted=views.get("omitted_pairs"),
             further=[table(name, _read(folder, name, missing) or []) for name in extra],
             beyond=study_below(folder / "beyond", missing),
             missing=missing,
@@ -153,23 +156,29 @@ def _split(folder: Path, names: list, pattern: str) -> tuple:
     return there, [name for name in names if name not in there]
 
 
-def _sections(results, rows: dict, figures: dict) -> list:
+def _sections(views: dict, figures: dict) -> list:
+    """Those that have something to show."""
     found = []
     for name, title, tables, drawn in _SECTIONS:
-        views = [_view(results, each, rows) for each in tables if rows.get(each)]
-        shown = [figures[each] for each in drawn if each in figures]
-        if views or shown:
-            found.append(Section(name, title, "", views, shown))
+        shown = [views[each] for each in tables if each in views]
+        seen = [figures[each] for each in drawn if each in figures]
+        if shown or seen:
+            found.append(Section(name, title, shown, seen))
     return found
 
 
-def _view(results, name: str, rows: dict):
+def _view(results, name: str, rows: list):
     if name == "kernel_clocks":
         try:
-            return kernels(results, rows[name])
+            return kernels(results, rows)
         except InputError:
             pass  # the schedule or the profile is missing, which is said; the table by itself still tells
-    return table(name, rows[name], folds=name != "claims")
+    if name == "claims":
+        # on a phone the first columns are all that is seen without scrolling
+        first = ("number", "verdict", "claim")
+        rows = [{column: row[column] for column in (*first, *row) if column in row} for row in rows]
+        return table(name, rows, folds=False)
+    return table(name, rows)
 
 
 def _subject(gpu: dict) -> str:

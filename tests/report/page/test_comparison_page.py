@@ -1,0 +1,113 @@
+"""The page of all GPUs: what `comparison/` and the folders of other studies hold, and nothing else."""
+
+import csv
+import shutil
+
+import pytest
+from made_up_study import made_up
+from page_reader import Page, numbers
+from PIL import Image
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.report import comparison, specimens
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A simulated study, and one workload on two boards of one type. Not to be changed: use `own`."""
+    root = tmp_path_factory.mktemp("results")
+    made_up(root / "sim-toy-1/toy-b40-tp1")
+    for uuid in ("1a2b3c4d", "5e6f7a8b"):
+        study = made_up(root / f"toy-1-{uuid}/toy-b40-tp1", kind="nvml")
+    assert main(["report", str(study)]) == 0
+    comparison.write(root)
+    specimens.write(root)
+    return root
+
+
+@pytest.fixture
+def own(results, tmp_path):
+    return shutil.copytree(results, tmp_path / "results")
+
+
+def page_of(results) -> Page:
+    assert main(["report", str(results / "comparison")]) == 0
+    return Page((results / "comparison/report.html").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def page(results):
+    return page_of(results)
+
+
+def test_it_is_whole_and_loads_nothing(page):
+    assert page.faults == [] and page.outside() == []
+    assert {each[1:] for each in page.addresses if each.startswith("#")} <= set(page.ids)
+
+
+def test_every_gpu_and_workload_is_a_row_with_the_csvs_numbers(page, results):
+    expected = list(csv.DictReader((results / "comparison/gpus.csv").open()))
+    assert len(expected) == 3
+    for row, wanted in zip(page.rows("gpus"), expected, strict=True):
+        assert {name: value for name, (value, _) in row.items()} == {name: wanted[name] for name in row}
+        bounds = [wanted[f"kernel_fresh_energy_{bound}_percent"] for bound in ("change", "low", "high")]
+        shown = numbers(row["kernel_fresh_energy_change_percent"][1])
+        for each, (seen, tolerance) in zip(bounds, shown, strict=True):
+            assert abs(seen - float(each)) <= tolerance
+
+
+def test_two_boards_of_one_type_are_told_apart_and_compared(page):
+    assert {row["slug"][1] for row in page.rows("gpus")} == {"sim-toy-1", "toy-1-1a2b3c4d", "toy-1-5e6f7a8b"}
+    assert "toy-1-1a2b3c4d, toy-b40-tp1" in page.text and "simulated Toy <1>, toy-b40-tp1" in page.text
+    (pair,) = page.rows("specimens")
+    assert (pair["first"][1], pair["second"][1]) == ("toy-1-1a2b3c4d", "toy-1-5e6f7a8b")
+    assert pair["auto_energy_difference_percent"][1] == "0.00"
+
+
+def test_a_study_with_a_page_of_its_own_is_linked_and_no_other(page, results):
+    links = [each for each in page.addresses if each.startswith("../")]
+    assert links == ["../toy-1-5e6f7a8b/toy-b40-tp1/report.html"]
+    assert (results / "comparison" / links[0]).is_file()
+
+
+def test_it_says_which_rows_are_simulated(page):
+    assert "3, 1 simulated" in page.text and "Simulated GPUs." in page.text
+
+
+def test_studies_beside_the_road_are_shown_where_they_are(own):
+    pipeline = own / "pipeline/sim-a100/gpt3-175b/pp8"
+    for name in ("tables", "figures"):
+        (pipeline / name).mkdir(parents=True)
+    (pipeline / "tables/levels.csv").write_text("level,energy_change_percent\nkernel,-12.5\n")
+    (pipeline / "frontier.csv").write_text("time_s\n" + "1\n" * 100)
+    Image.new("RGB", (300, 200), "white").save(pipeline / "figures/timeline.png")
+    page = page_of(own)
+    assert page.faults == [] and page.outside() == []
+    assert "Training pipelines" in page.text and "sim-a100/gpt3-175b/pp8" in page.text
+    assert page.rows("levels")[0]["energy_change_percent"][1] == "−12.50"
+    assert [image["alt"] for image in page.images] == ["Timeline"]
+    assert "frontier.csv (100 rows)" in page.text and "Inference serving" not in page.text
+
+
+def test_figures_beyond_what_can_be_mailed_stay_outside(own, monkeypatch):
+    from kernel_dvfs.report.page import figures
+
+    monkeypatch.setattr(figures, "LIMIT_BYTES", 1)
+    (own / "serving/figures").mkdir(parents=True)
+    Image.new("RGB", (300, 200), "white").save(own / "serving/figures/table1.png")
+    page = page_of(own)
+    assert page.images == [] and "too large to be mailed: table1.png" in page.text
+
+
+def test_a_broken_table_beside_it_is_named(own, capsys):
+    (own / "comparison/specimens.csv").write_text("a,b\n1\n")
+    page = page_of(own)
+    said = capsys.readouterr().err
+    assert "specimens.csv" in said and said.count("\n") == 1 and "specimens.csv" in page.text
+
+
+def test_a_broken_list_of_gpus_is_one_line(own, capsys):
+    (own / "comparison/gpus.csv").write_text("a,b\n1\n")
+    assert main(["report", str(own / "comparison")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and "gpus.csv" in said

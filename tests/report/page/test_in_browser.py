@@ -1,0 +1,106 @@
+"""The pages in a real browser: nothing is asked of the network, no script fails, tables sort, a phone can read them."""
+
+import os
+
+import pytest
+from chromium import Chromium, find
+from made_up_study import made_up
+
+from kernel_dvfs.cli.main import main
+
+WIDTHS = {"desktop": 1280, "phone": 390}
+KERNELS = "table[data-table=kernel_clocks]"
+ORDER = f"[...document.querySelectorAll('{KERNELS} tbody tr')].map(row => row.cells[0].dataset.value)"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    executable = find()
+    if not executable:
+        pytest.skip("no Chromium on this machine (chromium or google-chrome on PATH)")
+    with Chromium(executable) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Addresses of the page of a study and of a comparison."""
+    results = tmp_path_factory.mktemp("results")
+    study = made_up(results / "sim-toy-1/toy-b40-tp1")
+    assert main(["report", str(study)]) == 0
+    (results / "comparison").mkdir()
+    (results / "comparison/gpus.csv").write_text(
+        "gpu,workload,kind,kernel_claimed_energy_change_percent\nA rather long name of a GPU,w,simulated,-7.5\n"
+    )
+    assert main(["report", str(results / "comparison")]) == 0
+    return {"study": study / "report.html", "comparison": results / "comparison/report.html"}
+
+
+def address(path) -> str:
+    return f"file://{path}"
+
+
+@pytest.mark.parametrize("name", ["study", "comparison"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_a_page_asks_for_nothing_fails_at_nothing_and_fits(browser, pages, name, width):
+    page = browser.open(address(pages[name]), width)
+    assert page.errors() == []
+    assert [each for each in page.requests() if not each.startswith("data:")] == [address(pages[name])]
+    assert page.ask("document.documentElement.scrollWidth") <= width
+    assert page.ask("document.body.getBoundingClientRect().right") <= width
+
+
+def test_wide_tables_scroll_by_themselves_on_a_phone(browser, pages):
+    page = browser.open(address(pages["study"]), WIDTHS["phone"])
+    wide = page.ask(f"(box => box.scrollWidth - box.clientWidth)(document.querySelector('{KERNELS}').parentElement)")
+    assert wide > 50
+    cut = page.ask(
+        "[...document.querySelectorAll('body *')].filter(each => !each.closest('.scroll, pre, details')"
+        " && each.getBoundingClientRect().right > innerWidth + 1).map(each => each.outerHTML.slice(0, 80))"
+    )
+    assert cut == []
+
+
+def test_a_click_on_a_heading_sorts_numbers_as_numbers_and_again_turns_them(browser, pages):
+    page = browser.open(address(pages["study"]), WIDTHS["desktop"])
+
+    def click(column):
+        page.ask(f"document.querySelector('{KERNELS} th[data-column={column}] button').click()")
+        return page.ask(ORDER)
+
+    assert page.ask(ORDER) == ["1", "2", "10"]
+    assert click("energy_change_percent") == ["1", "10", "2"]
+    assert click("energy_change_percent") == ["2", "10", "1"]
+    assert click("row") == ["1", "2", "10"], "as numbers: 2 before 10"
+    assert click("core_mhz") == ["1", "10", "2"], "auto after every number"
+    assert click("reached_core_mhz") == ["1", "10", "2"], "what is missing comes last"
+    assert click("reached_core_mhz") == ["1", "10", "2"], "also downwards"
+    sorted_by = f"[...document.querySelectorAll('{KERNELS} th[aria-sort]')].map(each => each.dataset.column)"
+    assert page.ask(sorted_by) == ["reached_core_mhz"]
+
+
+def test_without_scripts_everything_is_there_as_it_stands(browser, pages):
+    page = browser.open(address(pages["study"]), WIDTHS["desktop"], scripts=False)
+    assert page.ask("document.querySelectorAll('th button').length") == 0
+    assert page.ask(ORDER) == ["1", "2", "10"]
+
+
+def test_names_with_markup_in_them_are_text(browser, pages):
+    page = browser.open(address(pages["study"]), WIDTHS["desktop"])
+    assert page.ask(f"document.querySelector('{KERNELS} tbody td:nth-child(3)').textContent") == "GEMM <b>&'\""
+    assert page.ask("document.querySelectorAll('b b, td b').length") == 0
+
+
+def test_the_browser_would_tell(browser, tmp_path):
+    path = tmp_path / "bad.html"
+    path.write_text('<div style="width: 500px">x</div><img src="picture.png"><script>undefinedName()</script>')
+    page = browser.open(address(path), WIDTHS["phone"])
+    assert page.errors()
+    assert address(tmp_path / "picture.png") in page.requests()
+    assert page.ask("document.documentElement.scrollWidth") > WIDTHS["phone"]
+
+
+def test_a_picture_can_be_taken(browser, pages, tmp_path):
+    page = browser.open(address(pages["study"]), WIDTHS["phone"])
+    page.screenshot(tmp_path / "phone.png")
+    assert os.path.getsize(tmp_path / "phone.png") > 5000

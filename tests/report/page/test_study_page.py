@@ -1,0 +1,322 @@
+"""The page of a study: whole, self-contained, and no other numbers than the study's."""
+
+import csv
+import json
+import shutil
+
+import pytest
+from made_up_study import KERNELS, NOT_MADE, made_up, record
+from page_reader import Page, numbers
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.layout import STRICT, TABLE_FORMATS
+from kernel_dvfs.report.figures import NAMES
+
+WITHOUT = ",".join(NOT_MADE)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A complete study. Not to be changed: use `own`."""
+    return made_up(tmp_path_factory.mktemp("results") / "sim-toy-1/toy-b40-tp1")
+
+
+@pytest.fixture
+def own(study, tmp_path):
+    return shutil.copytree(study, tmp_path / study.parent.name / study.name)
+
+
+def page_of(folder, *words) -> Page:
+    assert main(["report", str(folder), "--without", WITHOUT, *words]) == 0
+    return Page((folder / "report.html").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def page(study):
+    return page_of(study)
+
+
+def test_every_tag_closes_and_every_link_within_the_page_leads_somewhere(page):
+    assert page.faults == []
+    anchors = {each[1:] for each in page.addresses if each.startswith("#")}
+    assert len(anchors) > 5 and anchors <= set(page.ids)
+
+
+def test_it_loads_nothing(page):
+    assert page.outside() == []
+    assert all(image["src"].startswith("data:image/png;base64,") for image in page.images)
+    assert len(page.images) == len(NAMES)
+
+
+def test_an_address_that_would_load_something_is_told_apart():
+    html = '<p><img src="http://x.org/a.png"><a href="#b">x</a><a href="//x.org">y</a></p><style>a{b:url(c)}</style>'
+    assert len(Page(html).outside()) == 4
+    assert Page("<p><b></p>").faults
+
+
+def test_names_are_shown_as_they_are_and_never_as_html(page):
+    assert page.rows("kernel_clocks")[0]["name"][1] == "GEMM <b>&'\""
+    assert "simulated Toy <1>, toy-b40-tp1" in page.text
+    assert "<b>&" not in page.html and "<about>" not in page.html
+
+
+def test_the_answer_comes_first_fresh_beside_claimed(page):
+    order = [
+        page.text.index(words) for words in ("−7.23 %", "Before you rely on it", "Put it to work", "Clocks of each")
+    ]
+    assert order == sorted(order)
+    assert "95 % interval −7.37 to −7.08 %" in page.text and "claimed −7.67 %" in page.text
+    assert "95 % interval +0.16 to +0.31 %" in page.text and "missed" in page.text
+    assert "7.23 % less energy" in page.text and "0.24 % more time" in page.text and "10 fresh repeats" in page.text
+    assert "one training iteration takes 6.371 s and 2153 J" in page.text
+
+
+def test_every_number_of_every_table_is_the_csvs(page, study):
+    shown = 0
+    for path in sorted(study.glob("tables/*.csv")):
+        expected = list(csv.DictReader(path.open()))
+        rows = page.rows(path.stem)
+        assert len(rows) == len(expected)
+        for row, wanted in zip(rows, expected):
+            for column, (value, text) in row.items():
+                if column not in wanted:
+                    continue  # of the profile
+                assert value == wanted[column], (path, column)
+                stem = column.removesuffix("_change_percent")
+                values = [
+                    wanted[name] for name in (column, f"{stem}_low_percent", f"{stem}_high_percent") if wanted.get(name)
+                ]
+                if values and column != "name" and all(_is_number(each) for each in values):
+                    for each, (seen, tolerance) in zip(values, numbers(text), strict=True):
+                        assert abs(seen - float(each)) <= tolerance, (path, column, text)
+                        shown += 1
+    assert shown > 100
+
+
+def _is_number(text) -> bool:
+    try:
+        return bool(float(text)) or True
+    except ValueError:
+        return False
+
+
+def test_each_csv_column_with_a_value_is_shown(page, study):
+    for path in study.glob("tables/*.csv"):
+        rows = list(csv.DictReader(path.open()))
+        wanted = {name for name in rows[0] if name != "gpu" and any(row[name] for row in rows)}
+        bounds = {name for name in wanted if name.endswith(("_low_percent", "_high_percent"))}
+        assert wanted - bounds <= set(page.tables[path.stem][0]), path
+
+
+def test_kernels_say_what_they_weigh_and_what_they_ran_at(page):
+    first, second, third = page.rows("kernel_clocks")
+    # launches are equal: 3 J of 5 J
+    assert float(first["energy_share_percent"][0]) == pytest.approx(60)
+    assert float(first["part_of_the_saving_pp"][0]) == pytest.approx(-12.3)
+    assert first["reached_core_mhz"][1] == "1440" and first["verdict"][1] == "throttled"
+    assert second["core_mhz"][1] == "auto" and second["reached_core_mhz"][1] == "–"
+    assert third["id"][1] == "backward_gemm"
+
+
+def test_provenance_names_device_seed_settings_and_records(page, study):
+    digest = next((study / "setup").iterdir()).stem
+    for words in (
+        digest,
+        "toy model 1",
+        "seed 7",
+        "window, s 5",
+        "batch 40",
+        "kernel-dvfs 0.",
+        "ortools",
+        "page written",
+    ):
+        assert words in page.text, words
+    records = page.tables["records"][1]
+    assert [[text for _, text in row] for row in records if row] == [
+        ["sweep of the kernels", "6", "6", "3", "3"],
+        ["fresh repeats", "1", "12", "12", "–"],
+    ]
+
+
+def test_warnings_name_what_a_reader_must_know(page):
+    for words in ("Simulated GPU.", "Over its time limit.", "Throttled. 3 of 18", "2 of 3 kernels", "−7.64 to −7.20 %"):
+        assert words in page.text, words
+
+
+def test_a_real_gpu_is_named_with_its_dates(tmp_path):
+    page = page_of(made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml"), "--without", f"{WITHOUT},tensor_energy")
+    for words in (
+        "UUID GPU-1a2b3c4d",
+        "driver 580.1",
+        "power limit 700 W",
+        "measured 2026-02-03 04:05 UTC",
+        "host node1",
+    ):
+        assert words in page.text, words
+    assert "simulated" not in page.text.replace("simulated Toy", "").lower()
+
+
+def test_a_gpu_measured_at_auto_alone_misses_nothing(tmp_path, capsys):
+    folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml", fresh=False)
+    left_out = sorted({*TABLE_FORMATS, *NAMES} - {"baseline", "fig5_kernels"})
+    for path in [*folder.glob("tables/*"), *folder.glob("schedules/*"), *folder.glob("figures/*")]:
+        if path.stem in (*left_out, STRICT):
+            path.unlink()
+    (folder / "tables/baseline.csv").write_text("study,id,power_w,gpu\nkernel,forward_gemm,300.25,Toy\n")
+    page = page_of(folder, "--without", ",".join(left_out))
+    assert "only auto clocks were measured" in page.text and "What is missing" not in page.text
+    assert page.rows("baseline")[0]["power_w"][1] == "300.2" and len(page.images) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_deployment_names_only_schedules_that_are_there(page, own):
+    assert "kernel-dvfs apply --schedule results/sim-toy-1/toy-b40-tp1/schedules/kernel-single-waste" in page.text
+    assert "kernel-dvfs apply --pass-level" in page.text and "kernel-dvfs reset --all" in page.text
+    (own / "schedules/pass-global-waste-slack0.json").unlink()
+    assert "--pass-level" not in page_of(own).text
+
+
+def test_a_page_is_light(page):
+    assert len(page.html) < 200_000, "tables and style, without figures worth the name"
+
+
+# --- what is not there -------------------------------------------------------------------------------------------
+
+
+def test_a_complete_study_misses_nothing(own, capsys):
+    assert "What is missing" not in page_of(own).text
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("gone", "named"),
+    [
+        ("tables/validation.csv", "tables validation"),
+        ("figures/fig6_relaxed_waste.png", "figures fig6_relaxed_waste"),
+        (f"schedules/{STRICT}.json", STRICT),
+        ("profile.parquet", "profile.parquet"),
+        ("tables", "kernel_clocks, strategies"),
+        ("figures", "fig2_desirability"),
+    ],
+)
+def test_what_is_missing_is_named_on_the_page_and_in_one_line_and_the_rest_is_shown(own, capsys, gone, named):
+    path = own / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    page = page_of(own)
+    said = capsys.readouterr().err
+    assert said.startswith("note: ") and said.count("\n") == 1 and named in said
+    assert page.faults == [] and page.outside() == []
+    assert "What is missing" in page.text and named in page.text
+    assert ("claims" in page.tables) == (gone != "tables")
+    assert len(page.images) == len(NAMES) - (1 if "fig6" in gone else len(NAMES) if gone == "figures" else 0)
+
+
+def test_without_fresh_repeats_the_saving_is_called_claimed(tmp_path, capsys):
+    page = page_of(made_up(tmp_path / "sim-toy-1/w", fresh=False))
+    assert "Energy, claimed" in page.text and "−7.67 %" in page.text and "Claimed only." in page.text
+    assert "tables validation: not made yet" in capsys.readouterr().err
+
+
+def test_a_table_has_no_fresh_repeats_and_does_not_miss_them(own, capsys):
+    profile_of_a_table(own)
+    page = page_of(own)
+    assert "a table cannot be measured again" in page.text and "Energy, claimed" in page.text
+    assert "validation" not in capsys.readouterr().err
+
+
+def profile_of_a_table(folder):
+    from kernel_dvfs.profile.store import read_profile, write_profile
+
+    table, metadata = read_profile(folder / "profile.parquet")
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    about = metadata["gpu"] | {"kind": "table"}
+    write_profile(folder / "profile.parquet", columns, about, metadata["workload"], metadata["settings"])
+    for name in ("validation", "data_parallelism", "tensor_parallelism", "tensor_energy", "omitted_pairs"):
+        (folder / f"tables/{name}.csv").unlink()
+    shutil.rmtree(folder / "setup")
+    shutil.rmtree(folder / "measurements")
+
+
+@pytest.mark.parametrize(
+    ("relative", "content"),
+    [
+        ("tables/claims.csv", b""),
+        ("tables/claims.csv", b"a,b\n1\n"),
+        ("tables/claims.csv", b"\xff\xfe"),
+        ("figures/fig5_kernels.png", b"not a picture"),
+        ("tables/extra.csv", b"a,b\n1,2,3\n"),
+    ],
+)
+def test_a_broken_file_is_named_and_the_rest_is_shown(own, capsys, relative, content):
+    (own / relative).write_bytes(content)
+    page = page_of(own)
+    said = capsys.readouterr().err
+    assert relative.rpartition("/")[2] in said and said.count("\n") == 1
+    assert page.faults == [] and "kernel_clocks" in page.tables
+
+
+def test_a_broken_record_is_counted_and_named(own):
+    (own / "measurements/kernel/forward_gemm/auto-auto/r1.json").write_text('{"run": ')
+    assert "Broken records. 1 files cannot be read (r1.json)" in page_of(own).text
+
+
+def test_a_sweep_that_has_begun_says_how_far_it_is(own, capsys):
+    for name in ("tables", "figures", "schedules"):
+        shutil.rmtree(own / name)
+    (own / "profile.parquet").unlink()
+    page = page_of(own)
+    assert "the sweep is not complete" in page.text and "records 7" in page.text
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_measurements_of_another_setup_are_said(own):
+    record(own / "measurements/kernel/forward_gemm/auto-auto/r1.json", "0" * 12, "simulated", "disturbed")
+    text = page_of(own).text
+    assert "Mixed settings." in text and "Disturbed. 1 of 19 measurements" in text
+
+
+def test_a_table_that_nobody_knows_is_shown_all_the_same(own):
+    (own / "tables/new_thing.csv").write_text("kernel,power_w\na,12.5\n")
+    (own / "beyond/tables").mkdir(parents=True)
+    (own / "beyond/tables/search.csv").write_text("way,energy_change_percent\nguided,-7.5\n")
+    page = page_of(own)
+    assert page.rows("new_thing") == [{"kernel": ("a", "a"), "power_w": ("12.5", "12.50")}]
+    assert page.rows("search")[0]["energy_change_percent"] == ("-7.5", "−7.50")
+
+
+def test_columns_are_read_from_the_heading(own):
+    path = own / "tables/kernel_clocks.csv"
+    rows = list(csv.DictReader(path.open()))
+    for row in rows:
+        row["fresh_energy_change_percent"] = "-1.5"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["fresh_energy_change_percent", *rows[0]][: len(rows[0])])
+        writer.writeheader()
+        writer.writerows(rows)
+    assert page_of(own).rows("kernel_clocks")[0]["fresh_energy_change_percent"] == ("-1.5", "−1.50")
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
+def test_a_folder_that_is_no_study_is_one_line(tmp_path, capsys, make):
+    path = tmp_path / "nothing"
+    make(path)
+    assert main(["report", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and "results/<gpu>/<workload>" in said
+    assert not (path / "report.html").exists()
+
+
+def test_the_same_study_gives_the_same_page(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1770000000")
+    pages = [tmp_path / name for name in ("one.html", "two.html")]
+    for path in pages:
+        page_of(study, "-o", str(path))
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+    assert "2026-02-02 02:40 UTC" in pages[0].read_text()
+
+
+def test_the_strict_schedule_of_the_page_is_the_one_on_disk(page, study):
+    schedule = json.loads((study / f"schedules/{STRICT}.json").read_text())
+    shown = {row["id"][0]: row["core_mhz"][0] for row in page.rows("kernel_clocks")}
+    assert shown == {name: str(pair["core_mhz"]) for name, pair in schedule["targets"].items()}
+    assert set(shown) == set(KERNELS)

@@ -1,0 +1,85 @@
+"""The pages as the workflow makes them: of a real study, light, with its numbers, and Snakemake's own report."""
+
+import csv
+import subprocess
+import zipfile
+
+import pytest
+from page_reader import Page, numbers
+from reduced_study import FOLDER, planned, snakemake
+
+pytestmark = pytest.mark.workflow
+
+PAGE = FOLDER / "report.html"
+
+
+@pytest.fixture(scope="module")
+def page(finished):
+    return Page((finished / PAGE).read_text("utf-8"))
+
+
+def test_the_pages_are_whole_load_nothing_and_can_be_mailed(finished, page):
+    comparison = Page((finished / "results/comparison/report.html").read_text("utf-8"))
+    for each in (page, comparison):
+        assert each.faults == [] and each.outside() == [] and len(each.html) < 1_500_000
+        assert "What is missing" not in each.text
+    assert f"../{PAGE.relative_to('results')}" in comparison.addresses
+
+
+def test_every_table_and_figure_of_the_study_is_on_the_page(finished, page):
+    made = {path.stem for path in (finished / FOLDER / "tables").glob("*.csv") if path.read_text().count("\n") > 1}
+    assert len(made) >= 8 and made <= set(page.tables)
+    assert len(page.images) == len(list((finished / FOLDER / "figures").glob("*.png")))
+
+
+def test_the_answer_is_that_of_the_validation(finished, page):
+    rows = {row["quantity"]: row for row in csv.DictReader((finished / FOLDER / "tables/validation.csv").open())}
+    for quantity in ("energy", "time"):
+        # the card: the change, its interval, the claim
+        card = page.text.split(f"{quantity.capitalize()}, fresh", 1)[1].split("Time", 1)[0]
+        names = ("fresh_change", "fresh_low", "fresh_high", "claimed_change")
+        for (shown, tolerance), name in zip(numbers(card), names):
+            assert abs(shown - float(rows[quantity][f"{name}_percent"])) <= tolerance, (quantity, name)
+
+
+def test_parts_of_the_saving_add_up_to_the_claim(finished, page):
+    kernels = page.rows("kernel_clocks")
+    assert len(kernels) == 46
+    (claim,) = (row for row in page.rows("validation") if row["quantity"][0] == "energy")
+    parts = sum(float(row["part_of_the_saving_pp"][0]) for row in kernels)
+    # the total pools identical launches, the table has each one's own measurements: alike within their scatter
+    assert parts == pytest.approx(float(claim["claimed_change_percent"][0]), abs=0.02)
+    for column in ("energy_share_percent", "time_share_percent"):
+        assert sum(float(row[column][0]) for row in kernels) == pytest.approx(100)
+
+
+def test_a_page_is_made_anew_when_what_it_shows_was_and_not_otherwise(study):
+    beyond = study / FOLDER / "beyond/tables"
+    beyond.mkdir(parents=True)
+    (beyond / "search.csv").write_text("way,saved\nguided,7\n")
+    assert planned(study) == {"report_page": 1, "comparison_page": 1}
+    (study / PAGE).unlink()
+    snakemake(study, "report")
+    assert "guided" in (study / PAGE).read_text() and planned(study) == {}
+
+
+def test_a_study_without_other_batches_does_not_miss_them(study):
+    without = ["data_parallel_batches=[]", "tensor_parallel_degrees=[]"]
+    snakemake(study, "report", config=without)
+    page = Page((study / PAGE).read_text("utf-8"))
+    assert "What is missing" not in page.text
+
+
+@pytest.mark.parametrize("form", ["html", "zip"])
+def test_snakemake_makes_its_own_report_with_captions(finished, tmp_path, form):
+    path = tmp_path / f"report.{form}"
+    done: subprocess.CompletedProcess = snakemake(finished, "all", options=["--report", str(path)])
+    assert "Report created" in done.stdout
+    if form == "zip":
+        names = zipfile.ZipFile(path).namelist()
+        assert any(name.endswith("kernel_clocks.csv") for name in names)
+        assert any(name.endswith("fig3_forward_pass.png") for name in names)
+    else:
+        text = path.read_text("utf-8")
+        for words in ("Figure 6. Energy saved against tolerated slowdown", "Claimed is what the data that chose"):
+            assert words in text
