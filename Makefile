@@ -8,13 +8,15 @@ CORES ?= 1
 # pytest's and snakemake's own options: make test ARGS="-k gpu", make run ARGS="--config batch=20"
 ARGS ?=
 
-.PHONY: run test unit cuda lint clean help
+.PHONY: run test unit cuda lint docs reference release-check clean help
 
 help:
 	@echo "make run    the whole study: snakemake --cores 1 all"
 	@echo "make test   all tests (make unit: without those that run Snakemake or compile again)"
 	@echo "make cuda   install cuBLAS into .venv (0.6 GB) and build the CUDA kernels; needs nvcc"
-	@echo "make lint   ruff, snakefmt, snakemake --lint"
+	@echo "make lint   ruff, snakefmt, mypy, snakemake --lint"
+	@echo "make docs   docs/ as a site: results/site/index.html (make reference: write docs/reference/ from the code)"
+	@echo "make release-check   build sdist and wheel, run the tutorial from them in a fresh environment"
 	@echo "make clean  remove results, logs and Snakemake's notes (keeps .venv)"
 
 run: $(VENV)/run.stamp
@@ -33,7 +35,18 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/mypy
 	$(BIN)/snakemake --lint
+
+# strict: a dead link or anchor, or a page that no menu names, is an error
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+
+reference: $(VENV)/run.stamp
+	$(BIN)/python docs/generate_reference.py
+
+release-check: $(VENV)/run.stamp
+	$(BIN)/python benchmarks/release_check.py $(ARGS)
 
 clean:
 	rm -rf results logs .snakemake
@@ -52,6 +65,10 @@ $(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: envs/dev.lock $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/dev.lock
+	@touch $@
+
+$(VENV)/docs.stamp: envs/docs.lock $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/docs.lock
 	@touch $@
 
 $(VENV)/cuda.stamp: envs/cuda.lock $(VENV)/run.stamp

@@ -8,7 +8,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-LOCKS = ("requirements.lock", "dev.lock", "cuda.lock")
+LOCKS = ("requirements.lock", "dev.lock", "cuda.lock", "docs.lock")
 # conda splits packages: these are the parts that PyPI's packages are
 CONDA_NAMES = {"snakemake-minimal": "snakemake", "libcublas-dev": "nvidia-cublas"}
 # needed where pip needs none, or has none
@@ -80,6 +80,17 @@ def test_an_extras_lock_holds_the_same_versions_and_the_extras_own_packages(root
     for dependency in map(Requirement, project["optional-dependencies"][extra]):
         version = pin(own, canonicalize_name(dependency.name), "3.12")
         assert version and dependency.specifier.contains(version), dependency
+
+
+def test_the_lock_of_the_site_holds_its_packages_and_disagrees_with_no_other_lock(root, project):
+    own = locked(root / "envs/docs.lock")
+    for dependency in map(Requirement, project["optional-dependencies"]["docs"]):
+        version = pin(own, canonicalize_name(dependency.name), "3.12")
+        assert version and dependency.specifier.contains(version), dependency
+    # both are installed into .venv
+    versions = {each.name: str(each.specifier) for each in locked(root / "envs/dev.lock") if each.marker is None}
+    for each in own:
+        assert versions.get(each.name, str(each.specifier)) == str(each.specifier)
 
 
 def test_cuda_is_locked_at_the_first_of_its_major_version_which_every_driver_for_it_takes(root, project):

@@ -31,8 +31,7 @@ py::dict facts_of(const Device &device) {
   py::dict facts;
   facts["name"] = device.properties.name;
   facts["uuid"] = device.uuid();
-  facts["compute_capability"] =
-      std::to_string(device.properties.major) + "." + std::to_string(device.properties.minor);
+  facts["compute_capability"] = std::to_string(device.properties.major) + "." + std::to_string(device.properties.minor);
   facts["sm_count"] = device.limits.sm_count;
   facts["threads_per_sm"] = device.limits.threads_per_sm;
   facts["l2_byte"] = device.limits.l2_bytes;
@@ -274,18 +273,22 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
   m.doc() = "CUDA kernels of a transformer layer: plans that can be repeated for seconds, passes, graphs, clocks.";
   register_exceptions(m);
   m.attr("OPERATIONS") = py::tuple(py::cast(operation_names()));
-  m.def("versions", [] {
-    int runtime = 0;
-    cudaRuntimeGetVersion(&runtime);
-    py::dict versions;
-    versions["runtime"] = runtime;
-    versions["cublaslt"] = cublasLtGetVersion();
-    return versions;
-  }, "CUDA runtime and cuBLASLt, as the libraries count; needs no GPU");
+  m.def(
+      "versions",
+      [] {
+        int runtime = 0;
+        cudaRuntimeGetVersion(&runtime);
+        py::dict versions;
+        versions["runtime"] = runtime;
+        versions["cublaslt"] = cublasLtGetVersion();
+        return versions;
+      },
+      "CUDA runtime and cuBLASLt, as the libraries count; needs no GPU");
 
   // every class is the module's own: two builds can be loaded in one process
   const py::module_local own;
-  py::class_<Device, std::shared_ptr<Device>>(m, "Device", own, "One GPU with a stream of its own; one thread at a time.")
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device", own,
+                                              "One GPU with a stream of its own; one thread at a time.")
       .def(py::init<int>(), py::arg("index") = 0, Unlocked())
       .def("info", [](const Device &device) { return facts_of(device); })
       .def("free_byte", &Device::free_bytes, Unlocked())
@@ -302,7 +305,8 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
 
   py::class_<Runnable, std::shared_ptr<Runnable>>(m, "Runnable", own, "What can be enqueued: a Plan or a Pass.")
       .def("run", &Runnable::run, py::arg("n") = 1, Unlocked(), "Enqueue n repetitions and return.")
-      .def("time", &Runnable::time_ms, py::arg("n") = 1, Unlocked(), "Milliseconds of n repetitions, between two events.")
+      .def("time", &Runnable::time_ms, py::arg("n") = 1, Unlocked(),
+           "Milliseconds of n repetitions, between two events.")
       .def("capture", &Runnable::capture, py::arg("n") = 1, Unlocked(), "A Graph of n repetitions.");
 
   py::class_<Plan, Runnable, std::shared_ptr<Plan>>(m, "Plan", own, "One operation at one shape, ready to run.")
@@ -310,19 +314,25 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
            py::arg("tensors") = py::dict(), py::arg("variant") = "vector", py::arg("rotate") = 1, py::arg("seed") = 1,
            py::arg("zipf_exponent") = py::none(), py::arg("algorithm") = "heuristic",
            "tensors: {tensor: {'name': shared name, 'fill': {...}}}; variant: 'vector' or, for permutes and\n"
-           "softmax_backward, 'scalar'; rotate: sets of buffers used in turn; algorithm (gemm): 'heuristic', 'timed' or\n"
+           "softmax_backward, 'scalar'; rotate: sets of buffers used in turn; algorithm (gemm): 'heuristic', 'timed' "
+           "or\n"
            "the bytes info()['pinned'] of an earlier plan. Raises ShapeError, OutOfMemory, CudaError.")
       .def("checksum", &Plan::checksum, Unlocked(), "A number that changes when an output changes.")
       .def("info", [](const Plan &self) { return facts_of(self); })
       .def("tensors", &tensors_of, "[(name, 'input' or 'output', NumPy type, shape), ...]")
-      .def("device_array", [](std::shared_ptr<Plan> self, const std::string &tensor) {
-             tensor_of(*self, tensor);
-             return DeviceArray{std::move(self), tensor};
-           }, py::arg("tensor"), "A tensor where it lies, without a copy. First buffer set.")
+      .def(
+          "device_array",
+          [](std::shared_ptr<Plan> self, const std::string &tensor) {
+            tensor_of(*self, tensor);
+            return DeviceArray{std::move(self), tensor};
+          },
+          py::arg("tensor"), "A tensor where it lies, without a copy. First buffer set.")
       .def("read", &read_tensor, py::arg("tensor"), "A tensor as an array; bf16 as uint16 bits. First buffer set.")
-      .def("write", &write_tensor, py::arg("tensor"), py::arg("array"), "Replace a tensor. First buffer set; not for ids that other plans share.");
+      .def("write", &write_tensor, py::arg("tensor"), py::arg("array"),
+           "Replace a tensor. First buffer set; not for ids that other plans share.");
 
-  py::class_<DeviceArray>(m, "DeviceArray", own, "A tensor on the device, for CuPy, PyTorch or Numba; bf16 as uint16 bits.")
+  py::class_<DeviceArray>(m, "DeviceArray", own,
+                          "A tensor on the device, for CuPy, PyTorch or Numba; bf16 as uint16 bits.")
       .def_property_readonly("__cuda_array_interface__", &DeviceArray::interface);
 
   py::class_<Pass, Runnable, std::shared_ptr<Pass>>(m, "Pass", own, "Plans run back to back.")
@@ -330,38 +340,42 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
            "groups: [([plan, ...], repeat), ...]; the plans of a group run in order, `repeat` times over.");
 
   m.attr("ENERGY_PROBES") = py::tuple(py::cast(probe_kinds()));
-  m.def("energy_probe_work",
-        [](const std::string &kind, int sm_count, std::size_t l2_byte, const py::object &warps, const py::object &sms,
-           const py::object &iterations, const std::string &operands, const py::object &byte) {
-          const auto settings = probe_settings(kind, warps, sms, iterations, operands, byte, py::int_(1), sm_count);
-          return facts_of(settings, probe_work(settings, sm_count, l2_byte));
-        },
-        py::arg("kind"), py::kw_only(), py::arg("sm_count"), py::arg("l2_byte"), py::arg("warps") = 32,
-        py::arg("sms") = py::none(), py::arg("iterations") = 1, py::arg("operands") = "random", py::arg("byte") = 0,
-        "What one launch of an EnergyProbe would do on a GPU of that size; needs no GPU. Raises ShapeError.");
+  m.def(
+      "energy_probe_work",
+      [](const std::string &kind, int sm_count, std::size_t l2_byte, const py::object &warps, const py::object &sms,
+         const py::object &iterations, const std::string &operands, const py::object &byte) {
+        const auto settings = probe_settings(kind, warps, sms, iterations, operands, byte, py::int_(1), sm_count);
+        return facts_of(settings, probe_work(settings, sm_count, l2_byte));
+      },
+      py::arg("kind"), py::kw_only(), py::arg("sm_count"), py::arg("l2_byte"), py::arg("warps") = 32,
+      py::arg("sms") = py::none(), py::arg("iterations") = 1, py::arg("operands") = "random", py::arg("byte") = 0,
+      "What one launch of an EnergyProbe would do on a GPU of that size; needs no GPU. Raises ShapeError.");
 
   py::class_<EnergyProbe, Runnable, std::shared_ptr<EnergyProbe>>(
       m, "EnergyProbe", own, "A load of one kind (one of ENERGY_PROBES), with a known number of operations or bytes.")
       .def(py::init([](std::shared_ptr<Arena> arena, const std::string &kind, const py::object &warps,
                        const py::object &sms, const py::object &iterations, const std::string &operands,
                        const py::object &byte, const py::object &seed) {
-             const auto settings = probe_settings(kind, warps, sms, iterations, operands, byte, seed,
-                                                  arena->device()->limits.sm_count);
+             const auto settings =
+                 probe_settings(kind, warps, sms, iterations, operands, byte, seed, arena->device()->limits.sm_count);
              const py::gil_scoped_release release;
              return std::make_shared<EnergyProbe>(std::move(arena), settings);
            }),
            py::arg("arena").none(false), py::arg("kind"), py::kw_only(), py::arg("warps") = 32,
            py::arg("sms") = py::none(), py::arg("iterations") = 1, py::arg("operands") = "random", py::arg("byte") = 0,
            py::arg("seed") = 1,
-           "warps: of one block on each of `sms` multiprocessors (None: all); operands: 'random' or 'zero'; iterations:\n"
+           "warps: of one block on each of `sms` multiprocessors (None: all); operands: 'random' or 'zero'; "
+           "iterations:\n"
            "of its loop, passes over the working set of `byte` bytes, or cycles of a spin. Raises ShapeError,\n"
            "OutOfMemory, CudaError.")
       .def("checksum", &EnergyProbe::checksum, Unlocked(), "The same after every launch.")
-      .def("info", [](const EnergyProbe &self) { return facts_of(self.settings, self.work); },
-           "kind, operands, warps, sms, iterations; of one launch: operations with their unit (flop, sfu_op, int32_op,\n"
-           "sm_cycle), read_byte and write_byte with their level (shared, l2, dram).");
+      .def(
+          "info", [](const EnergyProbe &self) { return facts_of(self.settings, self.work); },
+          "kind, operands, warps, sms, iterations; of one launch: operations with their unit (flop, sfu_op, int32_op,\n"
+          "sm_cycle), read_byte and write_byte with their level (shared, l2, dram).");
 
-  py::class_<ClockProbe>(m, "ClockProbe", own, "Mean SM clock between marks in the stream, from the GPU's own counters.")
+  py::class_<ClockProbe>(m, "ClockProbe", own,
+                         "Mean SM clock between marks in the stream, from the GPU's own counters.")
       .def(py::init<std::shared_ptr<Device>, int>(), py::arg("device").none(false), py::arg("marks"), Unlocked())
       .def("mark", &ClockProbe::mark, Unlocked())
       .def("clear", &ClockProbe::clear)
@@ -369,9 +383,14 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
 
   py::class_<HeldEvent>(m, "Event", own, "A point in the stream.")
       .def(py::init<std::shared_ptr<Device>>(), py::arg("device").none(false), Unlocked())
-      .def("record", [](HeldEvent &self) { self.event.record(); }, Unlocked())
-      .def("done", [](const HeldEvent &self) { return self.event.done(); }, Unlocked())
-      .def("wait", [](const HeldEvent &self) { self.event.wait(); }, Unlocked())
-      .def("since_ms", [](const HeldEvent &self, const HeldEvent &earlier) { return self.event.since_ms(earlier.event); },
-           py::arg("earlier"), Unlocked());
+      .def(
+          "record", [](HeldEvent &self) { self.event.record(); }, Unlocked())
+      .def(
+          "done", [](const HeldEvent &self) { return self.event.done(); }, Unlocked())
+      .def(
+          "wait", [](const HeldEvent &self) { self.event.wait(); }, Unlocked())
+      .def(
+          "since_ms",
+          [](const HeldEvent &self, const HeldEvent &earlier) { return self.event.since_ms(earlier.event); },
+          py::arg("earlier"), Unlocked());
 }

@@ -171,8 +171,7 @@ constexpr int reduce_block_threads = 64;  // few: more blocks share the little t
 // A thread sums eight columns.
 // ptx: ld.v4 st.v4
 __global__ void __launch_bounds__(reduce_block_threads) bias_reduce_kernel(const kdvfs_bias_reduce args) {
-  const std::int64_t column =
-      (static_cast<std::int64_t>(blockIdx.x) * reduce_block_threads + threadIdx.x) * Pack::size;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * reduce_block_threads + threadIdx.x) * Pack::size;
   if (column >= args.OC) {
     return;
   }

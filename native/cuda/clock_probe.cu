@@ -65,7 +65,8 @@ std::vector<double> ClockProbe::sm_mhz() const {
   for (int mark = 0; mark < marked_; mark++) {
     std::map<unsigned long long, ClockReading> now;
     for (int block = 0; block < blocks_; block++) {
-      const ClockReading &reading = all[static_cast<std::size_t>(mark) * static_cast<std::size_t>(blocks_) + static_cast<std::size_t>(block)];
+      const ClockReading &reading =
+          all[static_cast<std::size_t>(mark) * static_cast<std::size_t>(blocks_) + static_cast<std::size_t>(block)];
       now.emplace(reading.sm, reading);
     }
     double sum = 0;

@@ -32,7 +32,8 @@ std::string version_text(int version) {
         throw DeviceError(device + ": no NVIDIA driver found: install one, or start the container with GPU access");
       }
       throw DeviceError(device + ": the driver supports CUDA " + version_text(driver) + ", older than the CUDA " +
-                        version_text(runtime) + " that the kernels were built with: update the driver, or build "
+                        version_text(runtime) +
+                        " that the kernels were built with: update the driver, or build "
                         "with an older toolkit");
     case cudaErrorNoDevice:
       throw DeviceError(device + ": the driver sees no GPU (is CUDA_VISIBLE_DEVICES set?)");
@@ -78,8 +79,10 @@ void Device::open() {
   if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
       status == cudaErrorUnsupportedPtxVersion) {
     throw DeviceError(doing + " (" + properties.name + ", sm_" + std::to_string(properties.major) +
-                      std::to_string(properties.minor) + "): the kernels were not built for its architecture: build "
-                      "again with CUDAARCHS=" + std::to_string(properties.major) + std::to_string(properties.minor));
+                      std::to_string(properties.minor) +
+                      "): the kernels were not built for its architecture: build "
+                      "again with CUDAARCHS=" +
+                      std::to_string(properties.major) + std::to_string(properties.minor));
   }
   check(status, doing + ": kernels");
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), doing + ": stream");

@@ -22,11 +22,11 @@ struct ProbeArgs {
 namespace {
 
 constexpr int largest_block = 1024;
-constexpr int unrolled = 16;           // steps of a compute loop
-constexpr int in_flight = 4;           // 16-byte accesses of one thread
-constexpr int operand_packs = 6;       // of one thread: fragments of the tensor cores, the largest
+constexpr int unrolled = 16;      // steps of a compute loop
+constexpr int in_flight = 4;      // 16-byte accesses of one thread
+constexpr int operand_packs = 6;  // of one thread: fragments of the tensor cores, the largest
 constexpr int shared_packs = 2 * largest_block;
-constexpr int fragments = 4;           // of each factor
+constexpr int fragments = 4;  // of each factor
 constexpr int flop_per_mma = 2 * 16 * 8 * 16;
 constexpr std::int64_t most_iterations = 1'000'000'000;
 constexpr std::size_t far_above_cache = 16;  // working set of a DRAM probe over the size of the L2 cache
@@ -282,7 +282,7 @@ constexpr Kind kinds[] = {
     {"dram_write", write_probe_kernel, "", 0, "dram", false, true},
     {"dram_copy", copy_probe_kernel, "", 0, "dram", true, true},
     // a warp's product, shared out to its threads
-    {"tensor", tensor_probe_kernel, "flop", fragments *fragments *flop_per_mma / 32, "", false, false},
+    {"tensor", tensor_probe_kernel, "flop", fragments * fragments * flop_per_mma / 32, "", false, false},
     {"spin", spin_probe_kernel, "sm_cycle", 1, "", false, false},
 };
 
@@ -393,8 +393,9 @@ void EnergyProbe::enqueue() {
                  settings.iterations,
                  work.packs,
                  settings.operands == "zero" ? 0 : 0x80008000u};
-  kind_of(settings.kind).kernel<<<static_cast<unsigned>(settings.sms), static_cast<unsigned>(32 * settings.warps), 0,
-                                  device()->stream>>>(args);
+  kind_of(settings.kind)
+      .kernel<<<static_cast<unsigned>(settings.sms), static_cast<unsigned>(32 * settings.warps), 0, device()->stream>>>(
+          args);
   if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) {
     check(status, name_);
   }

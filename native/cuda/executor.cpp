@@ -18,9 +18,9 @@ std::size_t open_shared_memory(const void *function, const Limits &limits, const
 
 int blocks_per_sm(const Launch &launch, const std::string &name) {
   int blocks = 0;
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, launch.function,
-                                                      static_cast<int>(launch.block.x * launch.block.y * launch.block.z),
-                                                      launch.shared_bytes),
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, launch.function, static_cast<int>(launch.block.x * launch.block.y * launch.block.z),
+            launch.shared_bytes),
         name);
   return blocks;
 }

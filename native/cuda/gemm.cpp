@@ -48,9 +48,7 @@ struct Pinned {
   cublasLtMatmulAlgo_t algorithm;
 };
 
-std::int32_t compute_capability(const Device &device) {
-  return 10 * device.properties.major + device.properties.minor;
-}
+std::int32_t compute_capability(const Device &device) { return 10 * device.properties.major + device.properties.minor; }
 
 template <typename T>
 T config(const cublasLtMatmulAlgo_t &algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
@@ -132,8 +130,8 @@ struct Executor<kdvfs_gemm>::Product {
           name);
     std::vector<cublasLtMatmulHeuristicResult_t> found(timed ? proposals : 1);
     check(cublasLtMatmulAlgoGetHeuristic(device.blas, description.handle, first.handle, second.handle, result.handle,
-                                         result.handle, preference.handle, static_cast<int>(found.size()),
-                                         found.data(), &proposed),
+                                         result.handle, preference.handle, static_cast<int>(found.size()), found.data(),
+                                         &proposed),
           name + ": choice of an algorithm");
     if (proposed == 0) {
       refuse("gemm", "shape", name, "one that cuBLASLt has an algorithm for");
@@ -198,9 +196,8 @@ struct Executor<kdvfs_gemm>::Product {
     if (pinned.compute_capability != compute_capability(device) || pinned.sm_count != device.limits.sm_count) {
       refuse("gemm", "algorithm", "of another GPU model", "one that was chosen on this GPU model: choose it again");
     }
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoCheck(device.blas, description.handle, first.handle, second.handle, result.handle,
-                                result.handle, &pinned.algorithm, &chosen);
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(device.blas, description.handle, first.handle, second.handle,
+                                                          result.handle, result.handle, &pinned.algorithm, &chosen);
     if (status != CUBLAS_STATUS_SUCCESS || chosen.workspaceSize > workspace_bytes) {
       refuse("gemm", "algorithm", std::string("not fit for ") + name, "one that was chosen for this shape and GPU");
     }
@@ -214,9 +211,9 @@ struct Executor<kdvfs_gemm>::Product {
     }
     const float alpha = 1, beta = args.accumulate ? 1 : 0;
     const void *c = args.accumulate ? args.c : args.d;
-    const cublasStatus_t status = cublasLtMatmul(
-        device.blas, description.handle, &alpha, args.b, first.handle, args.a, second.handle, &beta, c, result.handle,
-        args.d, result.handle, &algorithm, workspace->data(), workspace_bytes, device.stream);
+    const cublasStatus_t status = cublasLtMatmul(device.blas, description.handle, &alpha, args.b, first.handle, args.a,
+                                                 second.handle, &beta, c, result.handle, args.d, result.handle,
+                                                 &algorithm, workspace->data(), workspace_bytes, device.stream);
     if (status != CUBLAS_STATUS_SUCCESS) {  // tested here: building the message would cost more than the launch
       check(status, name + ": launch");
     }

@@ -66,7 +66,8 @@ Memory::Memory(const Device &device, std::size_t bytes, const std::string &owner
   const cudaError_t status = cudaMalloc(&data_, bytes);
   if (status == cudaErrorMemoryAllocation) {  // another process took it in the meantime
     cudaGetLastError();
-    throw OutOfMemory(owner + ": needs " + std::to_string(bytes) + " bytes of device memory, which were free a "
+    throw OutOfMemory(owner + ": needs " + std::to_string(bytes) +
+                      " bytes of device memory, which were free a "
                       "moment ago: does another process use the GPU?");
   }
   check(status, owner);
@@ -78,7 +79,7 @@ Memory::~Memory() {
 }
 
 std::vector<DeviceTensor> Arena::take(const std::vector<Request> &requests, const FillSettings &settings,
-                                const std::string &owner) {
+                                      const std::string &owner) {
   require_apart(requests, owner);
   const auto turn = device_->enter();
   // two blocks: shared tensors outlive the plan, its own go with it

@@ -32,7 +32,8 @@ struct Work {
 
   template <typename Args>
   __device__ explicit Work(const Args &args)
-      : T(static_cast<int>(args.T)), NH(static_cast<int>(args.NH)),
+      : T(static_cast<int>(args.T)),
+        NH(static_cast<int>(args.NH)),
         sequence(std::int64_t{blockIdx.z} * T * NH * accesses) {}
 
   __device__ bool exists() const { return head < NH && token < T; }
@@ -118,8 +119,7 @@ Launch configure_accesses(const Args &args, int parts, void (*kernel)(Args)) {
   Launch launch;
   launch.function = reinterpret_cast<const void *>(kernel);
   launch.grid = dim3(static_cast<unsigned>((args.T + tokens - 1) / tokens),
-                     static_cast<unsigned>((args.NH + heads - 1) / heads),
-                     static_cast<unsigned>(args.B));
+                     static_cast<unsigned>((args.NH + heads - 1) / heads), static_cast<unsigned>(args.B));
   launch.block = dim3(static_cast<unsigned>(accesses), static_cast<unsigned>(heads), static_cast<unsigned>(tokens));
   return launch;
 }
@@ -171,8 +171,7 @@ __global__ void permute_qkv_forward_scalar_kernel(const kdvfs_permute_qkv_forwar
 }
 
 Launch configure(const kdvfs_permute_qkv_forward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 3, variant, permute_qkv_forward_kernel,
-                           permute_qkv_forward_scalar_kernel);
+  return configure_permute(args, 3, variant, permute_qkv_forward_kernel, permute_qkv_forward_scalar_kernel);
 }
 
 // ptx: ld.v4 st.v4
@@ -186,8 +185,7 @@ __global__ void permute_qkv_backward_scalar_kernel(const kdvfs_permute_qkv_backw
 }
 
 Launch configure(const kdvfs_permute_qkv_backward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 3, variant, permute_qkv_backward_kernel,
-                           permute_qkv_backward_scalar_kernel);
+  return configure_permute(args, 3, variant, permute_qkv_backward_kernel, permute_qkv_backward_scalar_kernel);
 }
 
 // ptx: ld.v4 st.v4
@@ -201,8 +199,7 @@ __global__ void permute_heads_forward_scalar_kernel(const kdvfs_permute_heads_fo
 }
 
 Launch configure(const kdvfs_permute_heads_forward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 1, variant, permute_heads_forward_kernel,
-                           permute_heads_forward_scalar_kernel);
+  return configure_permute(args, 1, variant, permute_heads_forward_kernel, permute_heads_forward_scalar_kernel);
 }
 
 // ptx: ld.v4 st.v4
@@ -216,8 +213,7 @@ __global__ void permute_heads_backward_scalar_kernel(const kdvfs_permute_heads_b
 }
 
 Launch configure(const kdvfs_permute_heads_backward &args, const Limits &, const std::string &variant) {
-  return configure_permute(args, 1, variant, permute_heads_backward_kernel,
-                           permute_heads_backward_scalar_kernel);
+  return configure_permute(args, 1, variant, permute_heads_backward_kernel, permute_heads_backward_scalar_kernel);
 }
 
 }  // namespace kdvfs

@@ -233,7 +233,8 @@ class PlanOf : public Plan {
       refuse(name_.c_str(), tensor.tensor, "shared as " + tensor.shared, "ids of its own to write to");
     }
     const auto vocabulary = vocabulary_of(tensor.tensor);
-    const auto bad = std::find_if(ids, ids + tensor.size(), [&](std::int32_t id) { return id < 0 || id >= vocabulary; });
+    const auto bad =
+        std::find_if(ids, ids + tensor.size(), [&](std::int32_t id) { return id < 0 || id >= vocabulary; });
     if (bad != ids + tensor.size()) {
       refuse(name_.c_str(), tensor.tensor + "[" + std::to_string(bad - ids) + "]", std::to_string(*bad),
              "an id from 0 to " + std::to_string(vocabulary - 1));
@@ -245,8 +246,8 @@ class PlanOf : public Plan {
     const Options plain;
     std::vector<Request> requests;
     Operation<Args>::tensors(Lister{Operation<Args>::name, plain, 0, requests}, sets_.front().args);
-    const auto found = std::find_if(requests.begin(), requests.end(),
-                                    [&](const Request &request) { return request.tensor == name; });
+    const auto found =
+        std::find_if(requests.begin(), requests.end(), [&](const Request &request) { return request.tensor == name; });
     return found->fill.vocabulary;
   }
 
@@ -269,9 +270,9 @@ class PlanOf : public Plan {
 
 }  // namespace
 
-#define KDVFS_DEFINE_PLAN(op)                                                                                   \
+#define KDVFS_DEFINE_PLAN(op)                                                                                     \
   std::unique_ptr<Plan> make_plan(std::shared_ptr<Arena> arena, const kdvfs_##op &args, const Options &options) { \
-    return std::make_unique<PlanOf<kdvfs_##op>>(std::move(arena), args, options);                               \
+    return std::make_unique<PlanOf<kdvfs_##op>>(std::move(arena), args, options);                                 \
   }
 KDVFS_OPERATIONS(KDVFS_DEFINE_PLAN)
 #undef KDVFS_DEFINE_PLAN

@@ -13,12 +13,12 @@ constexpr int packs_per_thread = 4, block_threads = 256;
 // of the other, too small to change which bf16 is nearest.
 __device__ __forceinline__ Pack sum_of(const Pack &a, const Pack &b) {
   const auto add = [](std::uint32_t x, std::uint32_t y) {
-    const __nv_bfloat162 sum = __hadd2(reinterpret_cast<const __nv_bfloat162 &>(x),
-                                       reinterpret_cast<const __nv_bfloat162 &>(y));
+    const __nv_bfloat162 sum =
+        __hadd2(reinterpret_cast<const __nv_bfloat162 &>(x), reinterpret_cast<const __nv_bfloat162 &>(y));
     return reinterpret_cast<const std::uint32_t &>(sum);
   };
-  return {make_uint4(add(a.bits.x, b.bits.x), add(a.bits.y, b.bits.y), add(a.bits.z, b.bits.z),
-                     add(a.bits.w, b.bits.w))};
+  return {
+      make_uint4(add(a.bits.x, b.bits.x), add(a.bits.y, b.bits.y), add(a.bits.z, b.bits.z), add(a.bits.w, b.bits.w))};
 }
 
 }  // namespace

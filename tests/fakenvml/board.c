@@ -10,15 +10,49 @@
 static const int64_t kMs = 1000000;
 
 static const Profile kProfiles[] = {
-    {.name = "Simulated H200 on a fake NVML", .mem_mhz = {3201, 2201}, .mem_count = 2,
-     .core_low = 345, .core_high = 1980, .core_step = 15, .auto_core = 1980, .auto_mem = 3201, .idle_core = 345,
-     .capability_major = 9, .capability_minor = 0, .architecture = 9, .cores = 132 * 128, .default_limit_mw = 700000,
-     .standing_w = 75, .mem_w_per_ghz = 20, .core_w_per_ghz = 250, .ambient_c = 25, .c_per_w = 0.045, .tau_s = 20},
-    {.name = "Simulated RTX 3080 Ti on a fake NVML", .mem_mhz = {9501, 9251, 5001, 810, 405}, .mem_count = 5,
-     .core_low = 210, .core_high = 2100, .core_step = 15, .auto_core = 1950, .auto_mem = 9501, .idle_core = 210,
-     .fold_mem = 405, .fold_above_core = 420, .fold_to = 810,
-     .capability_major = 8, .capability_minor = 6, .architecture = 7, .cores = 80 * 128, .default_limit_mw = 350000,
-     .standing_w = 30, .mem_w_per_ghz = 6, .core_w_per_ghz = 110, .ambient_c = 30, .c_per_w = 0.14, .tau_s = 20},
+    {.name = "Simulated H200 on a fake NVML",
+     .mem_mhz = {3201, 2201},
+     .mem_count = 2,
+     .core_low = 345,
+     .core_high = 1980,
+     .core_step = 15,
+     .auto_core = 1980,
+     .auto_mem = 3201,
+     .idle_core = 345,
+     .capability_major = 9,
+     .capability_minor = 0,
+     .architecture = 9,
+     .cores = 132 * 128,
+     .default_limit_mw = 700000,
+     .standing_w = 75,
+     .mem_w_per_ghz = 20,
+     .core_w_per_ghz = 250,
+     .ambient_c = 25,
+     .c_per_w = 0.045,
+     .tau_s = 20},
+    {.name = "Simulated RTX 3080 Ti on a fake NVML",
+     .mem_mhz = {9501, 9251, 5001, 810, 405},
+     .mem_count = 5,
+     .core_low = 210,
+     .core_high = 2100,
+     .core_step = 15,
+     .auto_core = 1950,
+     .auto_mem = 9501,
+     .idle_core = 210,
+     .fold_mem = 405,
+     .fold_above_core = 420,
+     .fold_to = 810,
+     .capability_major = 8,
+     .capability_minor = 6,
+     .architecture = 7,
+     .cores = 80 * 128,
+     .default_limit_mw = 350000,
+     .standing_w = 30,
+     .mem_w_per_ghz = 6,
+     .core_w_per_ghz = 110,
+     .ambient_c = 30,
+     .c_per_w = 0.14,
+     .tau_s = 20},
 };
 static const char *const kNames[] = {"h200", "rtx_3080_ti"};
 
@@ -66,9 +100,7 @@ int64_t now_ns(const Device *device) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-int loaded(const Device *device) {
-  return device->load_pid && alive(device->load_pid);
-}
+int loaded(const Device *device) { return device->load_pid && alive(device->load_pid); }
 
 static Lock in_force(const Domain *domain, int64_t at_ns) {
   return at_ns >= domain->next_at_ns ? domain->next : domain->now;
@@ -95,9 +127,7 @@ static uint32_t memory_at(const Device *device, int64_t at_ns) {
   return best == p->fold_mem && core_ceiling(device, at_ns) > p->fold_above_core ? p->fold_to : best;
 }
 
-uint32_t memory_mhz(const Device *device) {
-  return memory_at(device, device->last_ns);
-}
+uint32_t memory_mhz(const Device *device) { return memory_at(device, device->last_ns); }
 
 static double table_w(const Device *device, uint32_t mem_mhz, uint32_t core_mhz) {
   const Profile *p = &device->profile;
@@ -115,7 +145,8 @@ static double power_at(const Device *device, uint32_t mem_mhz, uint32_t core_mhz
     return table_w(device, mem_mhz, core_mhz);
   }
   const double ghz = core_mhz / 1000.0, volt = ghz < 1.05 ? 1 : 1 + 0.35 * (ghz - 1.05);
-  return p->standing_w + p->mem_w_per_ghz * mem_mhz / 1000 + device->utilisation * p->core_w_per_ghz * volt * volt * ghz;
+  return p->standing_w + p->mem_w_per_ghz * mem_mhz / 1000 +
+         device->utilisation * p->core_w_per_ghz * volt * volt * ghz;
 }
 
 double power_w(const Device *device, uint32_t core_mhz) {

@@ -1,5 +1,5 @@
-// Beside NVML: knobs and readings for tests, and what a simulated kernel needs (time, cycles, its power). A program that
-// must know whether its NVML is real looks for these symbols.
+// Beside NVML: knobs and readings for tests, and what a simulated kernel needs (time, cycles, its power). A program
+// that must know whether its NVML is real looks for these symbols.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,31 +48,49 @@ static int turn(Device *d, const char *key, const char *text) {
     const int64_t now = now_ns(d);
     d->virtual_time = !strcmp(text, "virtual");
     d->now_ns = now;
-  }
-  else if (!strcmp(key, "limit_mw")) d->limit_mw = (uint32_t)number;
-  else if (!strcmp(key, "mig")) d->mig = (uint32_t)number;
-  else if (!strcmp(key, "ecc")) d->ecc = (uint32_t)number;
-  else if (!strcmp(key, "persistence")) d->persistence = (uint32_t)number;
-  else if (!strcmp(key, "foreign_compute")) d->foreign_compute = (uint32_t)number;
-  else if (!strcmp(key, "foreign_graphics")) d->foreign_graphics = (uint32_t)number;
-  else if (!strcmp(key, "deny")) d->deny = (uint32_t)number;
+  } else if (!strcmp(key, "limit_mw"))
+    d->limit_mw = (uint32_t)number;
+  else if (!strcmp(key, "mig"))
+    d->mig = (uint32_t)number;
+  else if (!strcmp(key, "ecc"))
+    d->ecc = (uint32_t)number;
+  else if (!strcmp(key, "persistence"))
+    d->persistence = (uint32_t)number;
+  else if (!strcmp(key, "foreign_compute"))
+    d->foreign_compute = (uint32_t)number;
+  else if (!strcmp(key, "foreign_graphics"))
+    d->foreign_graphics = (uint32_t)number;
+  else if (!strcmp(key, "deny"))
+    d->deny = (uint32_t)number;
   else if (!strcmp(key, "ignore")) {
     d->ignore_core = !!strstr(text, "core");
     d->ignore_mem = !!strstr(text, "mem");
-  }
-  else if (!strcmp(key, "core_lag_ms")) d->core_lag_ns = (int64_t)(number * kMs);
-  else if (!strcmp(key, "mem_lag_ms")) d->mem_lag_ns = (int64_t)(number * kMs);
-  else if (!strcmp(key, "read_ms")) d->read_ns = (int64_t)(number * kMs);
-  else if (!strcmp(key, "period_ms")) d->period_ns = (int64_t)(number * kMs);
-  else if (!strcmp(key, "jitter_ms")) d->jitter_ns = (int64_t)(number * kMs);
-  else if (!strcmp(key, "utilisation")) d->utilisation = number;
-  else if (!strcmp(key, "forced_c")) d->forced_c = atof(*text ? text : "nan");
-  else if (!strcmp(key, "temperature_c")) d->temperature_c = number;
-  else if (!strcmp(key, "new_field_ids")) d->new_field_ids = (uint32_t)number;
-  else if (!strcmp(key, "architecture")) d->profile.architecture = (uint32_t)number;
-  else if (!strcmp(key, "counter")) counter(d, text);
-  else if (!strcmp(key, "fail")) return add_fault(d, text);
-  else return 1;
+  } else if (!strcmp(key, "core_lag_ms"))
+    d->core_lag_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "mem_lag_ms"))
+    d->mem_lag_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "read_ms"))
+    d->read_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "period_ms"))
+    d->period_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "jitter_ms"))
+    d->jitter_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "utilisation"))
+    d->utilisation = number;
+  else if (!strcmp(key, "forced_c"))
+    d->forced_c = atof(*text ? text : "nan");
+  else if (!strcmp(key, "temperature_c"))
+    d->temperature_c = number;
+  else if (!strcmp(key, "new_field_ids"))
+    d->new_field_ids = (uint32_t)number;
+  else if (!strcmp(key, "architecture"))
+    d->profile.architecture = (uint32_t)number;
+  else if (!strcmp(key, "counter"))
+    counter(d, text);
+  else if (!strcmp(key, "fail"))
+    return add_fault(d, text);
+  else
+    return 1;
   return 0;
 }
 
@@ -109,17 +127,28 @@ int fakenvml_get(const char *path, unsigned index, const char *key, char *text, 
   if (!failed) {
     Device *d = &state->devices[index];
     advance(d);
-    if (!strcmp(key, "core_lock")) show_lock(&d->core, text, size);
-    else if (!strcmp(key, "mem_lock")) show_lock(&d->mem, text, size);
-    else if (!strcmp(key, "core_mhz")) snprintf(text, size, "%u", d->core_mhz);
-    else if (!strcmp(key, "mem_mhz")) snprintf(text, size, "%u", memory_mhz(d));
-    else if (!strcmp(key, "energy_mj")) snprintf(text, size, "%.6f", d->energy_mj);
-    else if (!strcmp(key, "now_s")) snprintf(text, size, "%.9f", now_ns(d) / 1e9);
-    else if (!strcmp(key, "temperature_c")) snprintf(text, size, "%.3f", d->temperature_c);
-    else if (!strcmp(key, "sets")) snprintf(text, size, "%llu", (unsigned long long)d->sets);
-    else if (!strcmp(key, "calls")) snprintf(text, size, "%llu", (unsigned long long)d->calls);
-    else if (!strcmp(key, "uuid")) snprintf(text, size, "%s", d->profile.uuid);
-    else failed = 1;
+    if (!strcmp(key, "core_lock"))
+      show_lock(&d->core, text, size);
+    else if (!strcmp(key, "mem_lock"))
+      show_lock(&d->mem, text, size);
+    else if (!strcmp(key, "core_mhz"))
+      snprintf(text, size, "%u", d->core_mhz);
+    else if (!strcmp(key, "mem_mhz"))
+      snprintf(text, size, "%u", memory_mhz(d));
+    else if (!strcmp(key, "energy_mj"))
+      snprintf(text, size, "%.6f", d->energy_mj);
+    else if (!strcmp(key, "now_s"))
+      snprintf(text, size, "%.9f", now_ns(d) / 1e9);
+    else if (!strcmp(key, "temperature_c"))
+      snprintf(text, size, "%.3f", d->temperature_c);
+    else if (!strcmp(key, "sets"))
+      snprintf(text, size, "%llu", (unsigned long long)d->sets);
+    else if (!strcmp(key, "calls"))
+      snprintf(text, size, "%llu", (unsigned long long)d->calls);
+    else if (!strcmp(key, "uuid"))
+      snprintf(text, size, "%s", d->profile.uuid);
+    else
+      failed = 1;
   }
   leave();
   return failed;

@@ -10,7 +10,13 @@
 #include "state.h"
 
 enum {
-  OK = 0, UNINITIALISED = 1, INVALID = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, TOO_SMALL = 7,
+  OK = 0,
+  UNINITIALISED = 1,
+  INVALID = 2,
+  NOT_SUPPORTED = 3,
+  NO_PERMISSION = 4,
+  NOT_FOUND = 6,
+  TOO_SMALL = 7,
   NO_DRIVER = 9,
 };
 enum { GRAPHICS = 0, SM = 1, MEM = 2, VIDEO = 3 };
@@ -65,9 +71,9 @@ static int begin(void *handle, const char *symbol, Device **device) {
   return code;
 }
 
-#define BEGIN(handle)                                     \
-  Device *device;                                         \
-  const int failed = begin(handle, __func__, &device);    \
+#define BEGIN(handle)                                  \
+  Device *device;                                      \
+  const int failed = begin(handle, __func__, &device); \
   if (failed) return failed;
 #define RETURN(code)    \
   do {                  \
@@ -126,9 +132,7 @@ int nvmlInitWithFlags(unsigned flags) {
   RETURN(OK);
 }
 
-int nvmlInit_v2(void) {
-  return nvmlInitWithFlags(0);
-}
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 int nvmlShutdown(void) {
   if (!initialised) {
@@ -146,16 +150,26 @@ int nvmlShutdown(void) {
 
 const char *nvmlErrorString(int code) {
   switch (code) {
-    case OK: return "Success";
-    case UNINITIALISED: return "Uninitialized";
-    case INVALID: return "Invalid Argument";
-    case NOT_SUPPORTED: return "Not Supported";
-    case NO_PERMISSION: return "Insufficient Permissions";
-    case NOT_FOUND: return "Not Found";
-    case TOO_SMALL: return "Insufficient Size";
-    case NO_DRIVER: return "Driver Not Loaded";
-    case 15: return "GPU is lost";
-    default: return "Unknown Error";
+    case OK:
+      return "Success";
+    case UNINITIALISED:
+      return "Uninitialized";
+    case INVALID:
+      return "Invalid Argument";
+    case NOT_SUPPORTED:
+      return "Not Supported";
+    case NO_PERMISSION:
+      return "Insufficient Permissions";
+    case NOT_FOUND:
+      return "Not Found";
+    case TOO_SMALL:
+      return "Insufficient Size";
+    case NO_DRIVER:
+      return "Driver Not Loaded";
+    case 15:
+      return "GPU is lost";
+    default:
+      return "Unknown Error";
   }
 }
 
@@ -214,9 +228,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
   return OK;
 }
 
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
-  return find(handle, uuid, offsetof(Profile, uuid));
-}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) { return find(handle, uuid, offsetof(Profile, uuid)); }
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **handle) {
   return find(handle, bus_id, offsetof(Profile, bus_id));

@@ -18,7 +18,7 @@ typedef struct {
 } Domain;
 
 typedef struct {
-  char symbol[64];  // exact name, or * for every call on a device
+  char symbol[64];             // exact name, or * for every call on a device
   int32_t code, after, times;  // fails `times` calls (< 0: all) after `after` good ones
 } Fault;
 
@@ -44,7 +44,7 @@ typedef struct {
   int64_t core_lag_ns, mem_lag_ns, read_ns, call_ns, period_ns, jitter_ns;
   double utilisation, forced_c, slowdown_c;
   int64_t freeze_at_ns, reset_at_ns;  // 0: never
-  uint32_t new_field_ids;  // where the moved throttle fields are: 251..253, or 269..271
+  uint32_t new_field_ids;             // where the moved throttle fields are: 251..253, or 269..271
   Fault faults[MAX_FAULTS];
   // what the board does
   Domain core, mem;

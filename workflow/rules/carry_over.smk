@@ -26,7 +26,7 @@ rule validate:
 
 rule validate_schedule:
     input:
-        KERNELS,
+        kernels,
         gpu=STUDY.setup or [],
         schedule=f"{FOLDER}/schedules/{{schedule}}.json",
     output:

@@ -25,7 +25,9 @@ class ClockProbe {
   std::vector<double> sm_mhz() const;
 
  private:
-  ClockReading *place(int mark) const { return static_cast<ClockReading *>(memory_.data()) + std::int64_t{mark} * blocks_; }
+  ClockReading *place(int mark) const {
+    return static_cast<ClockReading *>(memory_.data()) + std::int64_t{mark} * blocks_;
+  }
 
   const std::shared_ptr<Device> device_;
   const int marks_;

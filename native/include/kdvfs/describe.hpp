@@ -33,8 +33,8 @@ struct Fill {
   static Fill activation() { return {normal, 0, 1, 0, 0, 0}; }
   static Fill weight() { return {normal, 0, 0.02, 0, 0, 0}; }
   static Fill gradient() { return {normal, 0, 1e-3, 0, 0, 0}; }
-  static Fill gain() { return {normal, 1, 0.02, 0, 0, 0}; }          // gamma, rstd: about 1
-  static Fill attention() { return {causal, 0, 1, 0, 0, 0}; }        // rows sum to 1, zero above the diagonal
+  static Fill gain() { return {normal, 1, 0.02, 0, 0, 0}; }    // gamma, rstd: about 1
+  static Fill attention() { return {causal, 0, 1, 0, 0, 0}; }  // rows sum to 1, zero above the diagonal
   static Fill tokens(std::int64_t vocabulary) { return {ids, 0, 0, 0, 0, vocabulary}; }
 };
 
@@ -56,7 +56,8 @@ namespace detail {
 inline void divides(const char *op, const char *small_name, std::int64_t small, const char *large_name,
                     std::int64_t large) {
   if (large % small != 0) {
-    refuse(op, large_name, std::to_string(large), std::string("a multiple of ") + small_name + " = " + std::to_string(small));
+    refuse(op, large_name, std::to_string(large),
+           std::string("a multiple of ") + small_name + " = " + std::to_string(small));
   }
 }
 

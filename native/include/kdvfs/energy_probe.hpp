@@ -24,11 +24,11 @@ struct ProbeSettings {
 
 // What one launch does.
 struct ProbeWork {
-  std::string unit;             // of `operations`: flop (an FMA is two), sfu_op, int32_op, sm_cycle; or none
+  std::string unit;  // of `operations`: flop (an FMA is two), sfu_op, int32_op, sm_cycle; or none
   std::int64_t operations = 0;
-  std::string level;            // where the bytes come from or go to: shared, l2, dram; or none
+  std::string level;  // where the bytes come from or go to: shared, l2, dram; or none
   std::int64_t read_bytes = 0, write_bytes = 0;
-  std::int64_t packs = 0;       // of 16 bytes in the working set; compute: in the operands
+  std::int64_t packs = 0;  // of 16 bytes in the working set; compute: in the operands
 };
 
 std::vector<std::string> probe_kinds();

@@ -111,8 +111,8 @@ typedef struct {
 typedef struct {
   int64_t B, T, NH, HS;
   kdvfs_dtype dtype;
-  const void *inp;   /* (B, T, 3, NH, HS) */
-  void *q, *k, *v;   /* (B, NH, T, HS) each */
+  const void *inp; /* (B, T, 3, NH, HS) */
+  void *q, *k, *v; /* (B, NH, T, HS) each */
 } kdvfs_permute_qkv_forward;
 
 /* The inverse of permute_qkv_forward. */

@@ -63,7 +63,7 @@ class Arena {
   // Lays out all requests, or none: names known already are shared (they must agree in size and type), the others
   // get new memory and their fill. Throws ShapeError, OutOfMemory.
   std::vector<DeviceTensor> take(const std::vector<Request> &requests, const FillSettings &settings,
-                           const std::string &owner);
+                                 const std::string &owner);
 
   // At least `bytes` of scratch for cuBLASLt, the same block for every plan.
   std::shared_ptr<Memory> workspace(std::size_t bytes);

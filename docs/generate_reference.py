@@ -1,0 +1,246 @@
+"""Write docs/reference/ from schemas and code: python docs/generate_reference.py (make reference).
+
+A test holds the committed pages to what this makes.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "workflow"))
+
+_NOTE = "<!-- Written by docs/generate_reference.py; do not edit. -->\n\n"
+
+
+def pages() -> dict:
+    """{path below docs/reference: Markdown}."""
+    return {
+        "configuration.md": _NOTE + configuration(),
+        "commands.md": _NOTE + commands(),
+        "records.md": _NOTE + records(),
+        "results.md": _NOTE + results(),
+    }
+
+
+def _table(head: tuple, rows: list) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join("| " + " | ".join(_cell(word) for word in line) + " |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def _value(value) -> str:
+    return f"`{yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix('...' + chr(10)).strip()}`"
+
+
+# --- configuration -----------------------------------------------------------------------------------------------------
+
+
+def configuration() -> str:
+    """Every key with its shipped value, what is allowed, and the comment of config.yaml."""
+    text = (ROOT / "config.yaml").read_text("utf-8")
+    shipped = yaml.safe_load(text)
+    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text("utf-8"))
+    parts = [
+        "# Configuration\n\nThe keys of `config.yaml`. Any can be given as `--config key=value` or in a file "
+        "(`--configfile mine.yaml`) that names only what differs. An unknown key or an impossible value is refused in "
+        "one line. A comment often speaks of the keys below it as well.\n"
+    ]
+    for title, keys in _sections(text):
+        parts.append(f"\n## {title}\n\n")
+        rows = []
+        for key, comment in keys:
+            own = schema["properties"][key]
+            inner = own.get("properties")
+            rows.append((f"`{key}`", "" if inner else _value(shipped[key]), _allowed(own), comment))
+            for name, child in (inner or {}).items():
+                rows.append((f"`{key}.{name}`", _value(shipped[key][name]), _allowed(child), _inner(text, key, name)))
+        parts.append(_table(("key", "shipped", "allowed", "meaning"), rows))
+    return "".join(parts)
+
+
+def _sections(text: str) -> list:
+    """[(title, [(key, comment)])] of config.yaml, by its ruled comments."""
+    found, comment = [], []
+    for line in text.splitlines():
+        rule = re.fullmatch(r"# --- (.+?) -+", line)
+        key = re.match(r"(\w+):", line)
+        if rule:
+            found.append((rule[1], []))
+            comment = []
+        elif line.startswith("#"):
+            comment.append(line.removeprefix("#").strip())
+        elif key:
+            found[-1][1].append((key[1], " ".join(comment)))
+            comment = []
+        elif not line:
+            comment = []
+    return found
+
+
+def _inner(text: str, key: str, name: str) -> str:
+    """The comment above an indented key."""
+    block = re.search(rf"^{key}:[ ]*(?:#.*)?\n((?:[ ]+.*\n|\n)*)", text, re.M)
+    comment = []
+    for line in block[1].splitlines() if block else ():
+        if re.match(rf"  {name}:", line):
+            return " ".join(comment)
+        if line.startswith("  #"):
+            comment.append(line.strip().removeprefix("#").strip())
+        else:
+            comment = []
+    return ""
+
+
+def _allowed(schema: dict) -> str:
+    if "description" in schema:
+        return schema["description"]
+    return schema.get("type", "")
+
+
+# --- commands ----------------------------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Every command of kernel-dvfs with its options."""
+    from kernel_dvfs.cli import main
+
+    parts = [
+        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. "
+        "Most commands are called by the workflow's rules.\n"
+    ]
+    for name, what in main.COMMANDS.items():
+        parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}")
+        main._module(name).add_arguments(parser)
+        parts.append(f"\n## {name}\n\n{what[0].upper()}{what[1:]}.\n\n")
+        rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in parser._actions[1:]]
+        parts.append(_table(("option", "required", "meaning"), rows))
+        if parser.epilog:
+            parts.append(f"\n{_epilog(parser.epilog)}\n")
+    return "".join(parts)
+
+
+def _names(action: argparse.Action) -> str:
+    value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
+    value = " ".join(value) if isinstance(value, tuple) else value
+    if not action.option_strings:
+        return f"`{value or action.dest}`"
+    value = "" if action.nargs == 0 else value or action.dest.upper()
+    return "`" + ", ".join(action.option_strings) + (f" {value}" if value else "") + "`"
+
+
+def _required(action: argparse.Action) -> bool:
+    return action.required
+
+
+def _help(action: argparse.Action) -> str:
+    text = (action.help or "").replace("%%", "%")
+    return text.replace("%(default)s", str(action.default)).replace("<", "&lt;")
+
+
+def _epilog(text: str) -> str:
+    what, colon, command = text.partition("example: ")
+    return f"{what}Example: `{command}`" if colon else text
+
+
+# --- records -----------------------------------------------------------------------------------------------------------
+
+
+def records() -> str:
+    """The fields that every record must have, as the reader checks them."""
+    from kernel_dvfs.measurement import record
+
+    parts = [
+        "# Records\n\nOne JSON file a measurement, written whole or not at all. Raw units: us, mJ, mW, MHz, s, C. "
+        "A file that breaks one of these rules, or belongs to another setup, is refused with its name.\n"
+    ]
+    shapes = (
+        ("A point", record.POINT, "measurements/<study>/<target>/<core>-<mem>/r<k>.json", record._POINT_RECORD),
+        ("Left out", record.SKIPPED, "in place of a point, where `skip_capped` left it out", record._SKIPPED_RECORD),
+        ("A comparison", record.COMPARISON, "auto, chosen, chosen, auto of targets", record._COMPARISON_RECORD),
+    )
+    for title, schema, where, fields in shapes:
+        parts.append(f"\n## {title}: `{schema}`\n\n{where if ' ' in where else f'`{where}`'}\n\n")
+        parts.append(_table(("field", "must be"), _fields(fields)))
+    further = (
+        ("Each of `windows`", record._WINDOW),
+        ("Each of `comparisons`", record._COMPARISON_FIELDS),
+        ("Each of a comparison's `points`", record._POINT_FIELDS),
+        ("Only of a real GPU, in `device`", record._REAL_DEVICE),
+        ("Only of a real GPU, in `run`", record._REAL_RUN),
+        ("Where there is such a thing", record._OPTIONAL),
+    )
+    for title, fields in further:
+        parts.append(f"\n## {title}\n\n" + _table(("field", "must be"), _fields(fields)))
+    return "".join(parts)
+
+
+def _fields(fields: dict, prefix: str = "") -> list:
+    rows = []
+    for name, must in fields.items():
+        if isinstance(must, dict):
+            rows += _fields(must, f"{prefix}{name}.")
+        else:
+            rows.append((f"`{prefix}{name}`", must[0]))
+    return rows
+
+
+# --- results -----------------------------------------------------------------------------------------------------------
+
+
+def results() -> str:
+    """What lies in a results folder."""
+    from kernel_dvfs import layout
+    from kernel_dvfs.profile import store
+
+    folder = "results/<gpu>/<workload>"
+    parts = [
+        "# Results\n\nThe output contract: names that scripts may rely on. A study leaves out what it cannot measure or "
+        f"was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so.\n\n"
+    ]
+    rows = [
+        ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),
+        ("`measurements/`", "one [record](records.md) a measurement"),
+        ("`rounds/<n>.json`", "what a round of measurements asked for"),
+        ("`profile.parquet`", "all measurements of the choice, pooled: one row a target and pair"),
+        ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),
+        (f"`schedules/{layout.STRICT}.json`", "the one that is validated and carried over"),
+        ("`variants/<study>-<value>/`", "profile, schedule and fresh repeats at another batch, degree or energy"),
+        ("`report.html`", "all of it as one page"),
+    ]
+    parts.append(_table(("file", "content"), rows))
+    parts.append("\n## Tables: `tables/<name>.<format>`\n\n")
+    rows = [
+        (f"`{name}`", ", ".join(formats), _caption(name)) for name, formats in sorted(layout.TABLE_FORMATS.items())
+    ]
+    parts.append(_table(("name", "formats", "content"), rows))
+    parts.append("\nTargets `pipeline` and `serving` have folders of their own; of `pipeline`: ")
+    parts.append(", ".join(f"`{name}`" for name in layout.PIPELINE_TABLES) + ".\n")
+    parts.append(f"\n## Figures: `figures/<name>.<format>` ({', '.join(layout.FIGURE_FORMATS)})\n\n")
+    figures = sorted(path.stem for path in (ROOT / "workflow/report").glob("fig*.rst"))
+    parts.append(_table(("name", "content"), [(f"`{name}`", _caption(name)) for name in figures]))
+    parts.append("\n## Columns of `profile.parquet`\n\n")
+    rows = [(f"`{name}`", kind, "yes" if null else "") for name, kind, null in store.FIELDS]
+    parts.append(_table(("column", "type", "may be null"), rows))
+    return "".join(parts)
+
+
+def _caption(name: str) -> str:
+    """The caption of `snakemake --report`, without its template's blanks."""
+    path = ROOT / f"workflow/report/{name}.rst"
+    if not path.is_file():
+        return ""
+    return path.read_text("utf-8").replace("``", "`").strip().split("\n\n")[0]
+
+
+if __name__ == "__main__":
+    folder = ROOT / "docs/reference"
+    folder.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
