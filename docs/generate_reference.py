@@ -216,9 +216,7 @@ def results() -> str:
     ]
     parts.append(_table(("file", "content"), rows))
     parts.append("\n## Tables: `tables/<name>.<format>`\n\n")
-    rows = [
-        (f"`{name}`", ", ".join(formats), _caption(name)) for name, formats in sorted(layout.TABLE_FORMATS.items())
-    ]
+    rows = [(f"`{name}`", ", ".join(formats), _caption(name)) for name, formats in sorted(layout.TABLE_FORMATS.items())]
     parts.append(_table(("name", "formats", "content"), rows))
     parts.append("\nTargets `pipeline` and `serving` have folders of their own; of `pipeline`: ")
     parts.append(", ".join(f"`{name}`" for name in layout.PIPELINE_TABLES) + ".\n")
