@@ -39,6 +39,8 @@ def test_a_table_gives_the_proven_optimum_tables_and_figures(directory):
     made = {path.stem for path in (directory / FOLDER / "figures").glob("*.png")}
     assert made == {"fig2_desirability", "fig5_kernels", "fig6_relaxed_waste"}
     assert "not testable" in (directory / FOLDER / "tables/claims.md").read_text()
+    page = (directory / FOLDER / "report.html").read_text()
+    assert "a table cannot be measured again" in page and "What is missing" not in page
 
 
 def test_a_malformed_table_is_named_with_line_and_column(directory):

@@ -221,6 +221,8 @@ def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(real
     folder = real.directory / FOLDER
     assert {path.stem for path in (folder / "tables").iterdir()} == {"baseline", "passes"}
     assert {path.stem for path in (folder / "figures").iterdir()} == {"fig5_kernels"}
+    page = (folder / "report.html").read_text()
+    assert "only auto clocks were measured" in page and "What is missing" not in page
     assert len(real.records()) == 2 * TARGETS and real.boards.get("sets") == "0"
 
 
