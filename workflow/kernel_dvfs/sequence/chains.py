@@ -25,6 +25,8 @@ from kernel_dvfs.sequence.timing import Timing
 
 # costs are held to be equal within this share: far below any gap that matters
 _NOTICEABLE = 1e-6
+# for sums of floats: a dwell that is just met is met
+_HAIR = 1e-12
 
 
 def chain_of(sequence: Sequence, timing: Timing):
@@ -208,7 +210,7 @@ class Waiting(_Chain):
 class Lagging(_Chain):
     def __init__(self, sequence, timing):
         super().__init__(sequence, timing)
-        self.progress = Progress(sequence, timing.latency_s, *timing.deviations_s())
+        self.progress = Progress(sequence, timing.latency_s, timing.spread_s)
         self.after = _reach(sequence, timing.latest_s)
 
     def _run(self, price, end):
@@ -248,8 +250,25 @@ class Lagging(_Chain):
 class Ahead(_Chain):
     def __init__(self, sequence, timing):
         super().__init__(sequence, timing)
-        self.after = _reach(sequence, timing.latest_s)
-        self.progress = Progress(sequence, 0.0, *timing.deviations_s()) if timing.jitter else None
+        if timing.jitter:
+            self.progress = Progress(sequence, 0.0, timing.spread_s)
+            self.after = self._after_jitter()
+        else:
+            self.progress = None
+            # the same from whatever pair the change is: [boundary, one, other pair]
+            self.after = _reach(sequence, timing.latency_s)[:, None, :]
+
+    def _after_jitter(self) -> np.ndarray:
+        """(N, P, P) the first boundary [from, to a pair] where the next change can land: it is asked for a latency
+        ahead, and not before this one has landed, however late. Launches may come far until then where the pair to be
+        left is much the faster one."""
+        own, timing = self.sequence, self.timing
+        late = Progress.others_s(own, timing.spread_s)
+        wanted = np.maximum(own.until_s[:-1, None, :] + timing.latest_s, late + timing.latency_s) * (1 - _HAIR)
+        found = np.empty(wanted.shape, dtype=np.intp)
+        for pair in range(self.size):
+            found[:, :, pair] = np.searchsorted(own.until_s[:, pair], wanted[:, :, pair], side="left")
+        return np.maximum(found, np.arange(1, self.count + 1)[:, None, None])
 
     def _run(self, price, end):
         def make(price):
@@ -268,8 +287,8 @@ class Ahead(_Chain):
             run = weight[place] + value
             landed = goal[self.after[place], stay] - until[place]
             if jitter is None:
-                best = landed.argmin()
-                moved = landed[best]
+                best = landed[0].argmin()
+                moved = landed[0, best]
             else:
                 cost = jitter[place] + landed
                 best = cost.argmin(axis=1)
@@ -281,7 +300,7 @@ class Ahead(_Chain):
         return value, decision, values
 
     def _moves(self, place, pair, to):
-        own, after = self.sequence, self.after[place, to]
+        own, after = self.sequence, self.after[place, pair if self.progress else 0, to]
         done = np.minimum(after, self.count)
         extra_s = extra_j = 0.0
         if self.progress:
@@ -301,7 +320,6 @@ def _reach(sequence: Sequence, seconds: float) -> np.ndarray:
     until = sequence.until_s
     found = np.empty((len(sequence), until.shape[1]), dtype=np.intp)
     for pair in range(until.shape[1]):
-        # a hair's breadth for sums of floats: a dwell that is just met is met
-        wanted = (until[:-1, pair] + seconds) * (1 - 1e-12)
+        wanted = (until[:-1, pair] + seconds) * (1 - _HAIR)
         found[:, pair] = np.searchsorted(until[:, pair], wanted, side="left")
     return np.maximum(found, np.arange(1, len(sequence) + 1)[:, None])

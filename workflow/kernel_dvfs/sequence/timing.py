@@ -13,14 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from kernel_dvfs.errors import InputError
 
 BEHAVIOURS = ("wait", "lag", "ahead")
-# Gauss-Legendre for early and late landings apart, since costs bend at the boundary; exact where no launch ends within
-# the jitter, close where some do
-_POINTS = 4
 
 
 @dataclass(frozen=True)
@@ -51,10 +46,7 @@ class Timing:
     def is_free(self) -> bool:
         return self.latency_s == 0
 
-    def deviations_s(self) -> tuple:
-        """(moments, weights): where expectations over the jitter are taken, s from the expected landing."""
-        if not self.jitter or self.is_free:
-            return np.zeros(1), np.ones(1)
-        place, weight = np.polynomial.legendre.leggauss(_POINTS)
-        place = np.concatenate([(place - 1) / 2, (place + 1) / 2])
-        return self.latency_s * self.jitter * place, np.concatenate([weight, weight]) / 4
+    @property
+    def spread_s(self) -> float:
+        """How early or late a change may land at most."""
+        return self.latency_s * self.jitter
