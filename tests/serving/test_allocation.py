@@ -7,7 +7,7 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving import sizing
-from kernel_dvfs.serving.allocation import SHED_W_PER_TPS, allocate, shed_line
+from kernel_dvfs.serving.allocation import SHED_W_PER_TPS, allocate
 from kernel_dvfs.serving.classes import CLASSES, dominates, index
 from kernel_dvfs.serving.columns import Column, undominated
 from kernel_dvfs.serving.hierarchy import at_once, by_levels
@@ -85,12 +85,10 @@ def test_dropping_dominated_columns_changes_nothing_and_one_clock_costs_no_less(
     assert len({(each.tp, each.clock) for each in tied.chosen}) == len({each.tp for each in tied.chosen})
 
 
-def test_load_that_does_not_fit_is_shed_and_said():
+def test_load_that_does_not_fit_is_shed_and_counted():
     columns = [Column(index("LL"), frozenset({index("LL")}), 8, "1980", 1000.0, 3000.0)]
     found = allocate(columns, {index("LL"): 5000.0}, servers=2, parked_w=PARKED_W)
     assert found.shed_tps == {index("LL"): pytest.approx(3000.0)}
-    line = shed_line(found, 2)
-    assert "2 servers are too few: 3000 tokens/s of LL" in line and "\n" not in line
 
 
 @pytest.mark.parametrize("pools, kernel_level", [(1, False), (4, True), (9, False)])

@@ -5,7 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from kernel_dvfs.serving import sizing
 from kernel_dvfs.serving.outcome import lines, outcome
+from kernel_dvfs.serving.replay_cluster import Bench
 from kernel_dvfs.serving.settings import settings
 from kernel_dvfs.serving.synthesise import hour, poisson
 from kernel_dvfs.serving.system import COMPARED, SUBSETS, SYSTEMS
@@ -81,6 +83,26 @@ def test_the_troubles_do_climb_the_ladder_move_requests_and_divide_servers(troub
     wanted += ["rejected", "mispredicted", "servers divided anew", "servers started", "servers released"]
     wanted += ["clock changes", "held back", "sent to a larger pool"]
     assert [name for name in wanted if not seen[name]] == []
+
+
+def test_a_pool_gets_the_load_that_its_servers_were_counted_for(bench):
+    """Short requests overflow past a middle pool that has no servers, into the one whose servers count on them."""
+    load, own = poisson(32_000, span_s=600, seed=1), settings(servers=12, emergencies=False)
+    cluster = bench.run(load, "ScaleInst", own)
+    plan = sizing.size(cluster.pools, cluster.columns, cluster.forecast.peak(0, 600), own.servers)
+    # the case in question: all of a pool passes one without servers, and another pool passes a part on
+    assert 0 in plan.servers and any(0 < share < 1 for share in plan.shares)
+    done = np.zeros(len(cluster.pools))
+    for server in cluster.servers:
+        done[server.pool or 0] += sum(replica.instance.processed(cluster.end_s) for replica in server.replicas)
+    assert done / done.sum() == pytest.approx(np.array(plan.loads) / sum(plan.loads), abs=0.03)
+
+
+def test_promises_that_are_wider_are_planned_and_judged_alike(bench, trace):
+    wide = Bench(bench.machine, bench.profile, slo_scale=3.0)
+    slow, usual = (outcome(each.run(trace, "DynamoLLM", settings(**QUICK))) for each in (wide, bench))
+    assert slow["energy_kwh"] < usual["energy_kwh"] and slow["ttft_p99_s"] > usual["ttft_p99_s"]
+    assert slow["kept_percent"] > 95
 
 
 def test_rejected_requests_keep_no_promise_and_are_said(bench):

@@ -1,5 +1,6 @@
 """The serving commands: small runs, and bad options as one line."""
 
+import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
@@ -30,6 +31,15 @@ def test_bad_options_are_one_line_and_leave_nothing(asked, said, tmp_path, capsy
     text = capsys.readouterr().err
     assert said in text and text.startswith("error: ") and text.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_table_one_is_of_the_engine_asked_for(tmp_path):
+    asked = ["--requests", "20", "--max-batch", "1"]
+    assert main(["serving-table1", str(tmp_path / "usual"), "--requests", "20"]) == 0
+    assert main(["serving-table1", str(tmp_path / "alone"), *asked]) == 0
+    usual, alone = (pd.read_csv(tmp_path / name / "tables/table1.csv") for name in ("usual", "alone"))
+    # one request at a time cannot carry 2,000 tokens/s of long answers
+    assert usual.feasible.sum() > alone.feasible.sum()
 
 
 def test_anchors_by_command(tmp_path):

@@ -10,18 +10,20 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.serving.models import check_degree, served
 
-ServingPlan = namedtuple("ServingPlan", "folder profile made_here arguments")
-ServingPlan.__doc__ = """folder: of the study. profile: path of the serving profile. made_here: whether it is simulated
-here; arguments: then of `kernel-dvfs serving-profile`, as one text."""
+ServingPlan = namedtuple("ServingPlan", "folder profile made_here instance grid")
+ServingPlan.__doc__ = """folder: of the study. profile: path of the serving profile. made_here: it is simulated here;
+then instance: options of `kernel-dvfs serving-profile` and `serving-table1`, grid: those of the former alone, each as
+one text."""
 
-# keys that make a profile, beside gpu and model, with their options of serving-profile
-_OPTIONS = {
-    "degrees": "--tp",
-    "core_mhz": "--core-mhz",
+# keys that say what is simulated, and what grid of it, with their options
+_INSTANCE = {
+    "gpu": "--gpu",
+    "model": "--model",
     "requests": "--requests",
     "max_batch": "--max-batch",
     "chunk_tokens": "--chunk-tokens",
 }
+_GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
 
 
 def plan_serving(config: dict, results: str = "results") -> ServingPlan:
@@ -37,7 +39,7 @@ def _given(asked: dict, results: str) -> ServingPlan:
     path = Path(asked["profile"])
     if not path.is_file():
         raise InputError(f"profile = '{path}': no such file; allowed: a serving profile (.csv), or null")
-    return ServingPlan(f"{results}/serving/table-{path.stem}", str(path), False, "")
+    return ServingPlan(f"{results}/serving/table-{path.stem}", str(path), False, "", "")
 
 
 def _simulated(asked: dict, seed: int, results: str) -> ServingPlan:
@@ -53,11 +55,11 @@ def _simulated(asked: dict, seed: int, results: str) -> ServingPlan:
             f"chunk_tokens = {asked['chunk_tokens']} is not possible; allowed: above max_batch ({asked['max_batch']})"
         )
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
-    words = [f"--gpu {asked['gpu']} --model {asked['model']} --seed {seed}"]
-    words += [f"{option} {_text(asked[key])}" for key, option in _OPTIONS.items()]
-    words += ["--kernel-level"] if asked["kernel_level"] else []
-    return ServingPlan(folder, f"{folder}/profile.csv", True, " ".join(words))
+    instance = f"{_text(asked, _INSTANCE)} --seed {seed}"
+    grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
+    return ServingPlan(folder, f"{folder}/profile.csv", True, instance, grid)
 
 
-def _text(value) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+def _text(asked: dict, options: dict) -> str:
+    values = {key: asked[key] if isinstance(asked[key], list) else [asked[key]] for key in options}
+    return " ".join(f"{option} {','.join(map(str, values[key]))}" for key, option in options.items())

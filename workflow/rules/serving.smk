@@ -35,7 +35,7 @@ if SERVING.made_here:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            arguments=SERVING.arguments,
+            arguments=f"{SERVING.instance} {SERVING.grid}",
         shell:
             "python -m kernel_dvfs serving-profile {params.arguments} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
@@ -58,10 +58,9 @@ if SERVING.made_here:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            gpu=config["serving"]["gpu"],
-            model=config["serving"]["model"],
+            arguments=SERVING.instance,
         shell:
-            "python -m kernel_dvfs serving-table1 {SERVING_FOLDER:q} --gpu {params.gpu} --model {params.model} "
+            "python -m kernel_dvfs serving-table1 {SERVING_FOLDER:q} {params.arguments} "
             "2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 

@@ -1,11 +1,12 @@
 """`kernel-dvfs serving-table1`: DynamoLLM's Table I beside the simulated instance, as tables and heat map."""
 
+from kernel_dvfs.cli.serving_options import add_instance, instance_options
+
 
 def add_arguments(parser) -> None:
     parser.epilog = "example: kernel-dvfs serving-table1 results/serving/sim-h100-sxm-llama2-70b"
     parser.add_argument("folder", metavar="FOLDER", help="gets tables/table1* and figures/table1")
-    parser.add_argument("--gpu", default="h100_sxm", help="a simulated GPU (default: h100_sxm)")
-    parser.add_argument("--model", default="llama2-70b", help="a served model (default: llama2-70b)")
+    add_instance(parser)
 
 
 def run(options) -> None:
@@ -16,7 +17,7 @@ def run(options) -> None:
     from kernel_dvfs.report.write import write_table
     from kernel_dvfs.serving.table1 import agreement, simulated_cells
 
-    cells = simulated_cells(options.gpu, options.model)
+    cells = simulated_cells(options.gpu, options.model, **instance_options(options))
     subject = f"simulated {resolve(options.gpu)['name']}, {options.model}"
     for name, frame, caption in (
         ("table1", table.make(cells), table.CAPTION),

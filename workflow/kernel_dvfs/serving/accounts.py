@@ -59,11 +59,6 @@ class Accounts:
                 return exp((place + 0.5) / _PER_E)
         return float("nan")
 
-    def gap_share_within(self, seconds: float) -> float:
-        """Share of gaps not longer than `seconds`, within the histogram's resolution."""
-        limit = floor(log(seconds) * _PER_E)
-        return sum(count for place, count in self.gaps.items() if place < limit) / max(self.gap_count, 1)
-
     def power_w(self) -> dict:
         """{state: mean power in each bin, W}, all of the same length."""
         length = max(len(bins) for bins in self.bins.values())

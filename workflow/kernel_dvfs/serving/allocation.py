@@ -9,7 +9,6 @@ reported, never silent. Solved by OR-Tools (SCIP).
 import time
 from collections import namedtuple
 
-from kernel_dvfs.serving.classes import CLASSES
 from kernel_dvfs.serving.columns import undominated
 from kernel_dvfs.serving.resharding import SERVER_GPUS
 
@@ -104,11 +103,3 @@ def by_degree(allocation: Allocation, kind: int | None = None) -> dict:
         if kind is None or column.kind == kind:
             found[column.tp] = found.get(column.tp, 0) + number
     return found
-
-
-def shed_line(allocation: Allocation, servers: int) -> str:
-    """One line about load that does not fit, "" if all does."""
-    if not allocation.shed_tps:
-        return ""
-    parts = ", ".join(f"{value:.0f} tokens/s of {CLASSES[kind]}" for kind, value in allocation.shed_tps.items())
-    return f"{servers} servers are too few: {parts} cannot be served within their promises and are shed; add servers"

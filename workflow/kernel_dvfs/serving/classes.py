@@ -40,10 +40,3 @@ def classify(input_tokens, output_tokens) -> np.ndarray:
 def dominates(larger: int, smaller: int) -> bool:
     """Whether a class is at least as demanding as another, by index: neither prompt nor answer shorter."""
     return larger // 3 >= smaller // 3 and larger % 3 >= smaller % 3
-
-
-def next_larger(index: int) -> int | None:
-    """Where a class's overflow goes: the answer's letter up, else the prompt's; None for LL."""
-    if index % 3 < 2:
-        return index + 1
-    return index + 3 if index // 3 < 2 else None

@@ -13,7 +13,7 @@ from kernel_dvfs.serving.accounts import Accounts
 from kernel_dvfs.serving.agenda import Agenda
 from kernel_dvfs.serving.classes import CLASSES, OUTPUT_LIMIT, classify, ttft_slo_s
 from kernel_dvfs.serving.instance import Instance
-from kernel_dvfs.serving.pools import home, larger, pool_kinds
+from kernel_dvfs.serving.pools import carry_target, home, larger, pool_kinds
 from kernel_dvfs.serving.request import Request
 from kernel_dvfs.serving.resharding import SERVER_GPUS, units
 from kernel_dvfs.serving.server import DRAINING, OFF, ON, STARTING, SWITCHING, Replica, Server
@@ -35,6 +35,7 @@ class Cluster:
         self.pools = pool_kinds(settings.pools if system.pooled else 1)
         self.homes = [home(self.pools, kind) for kind in range(len(CLASSES))]
         self.chains = [larger(self.pools, place) for place in range(len(self.pools))]
+        self._carry = [carry_target(self.pools, place) for place in range(len(self.pools))]
         self.agenda = Agenda()
         self.accounts = Accounts(settings.bin_s)
         self.servers = [Server(number) for number in range(settings.servers)]
@@ -53,7 +54,7 @@ class Cluster:
         self.ladder = settings.emergencies and system.pooled
         self.kinds = classify(trace.input_tokens, trace.output_tokens)
         self._predicted = predicted
-        self._slo_s = [ttft_slo_s(name) for name in CLASSES]
+        self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
         count = len(trace.arrival_s)
         self.ttft_s = np.full(count, np.nan, dtype=np.float32)
         self.mean_tbt_s = np.full(count, np.nan, dtype=np.float32)
@@ -121,7 +122,7 @@ class Cluster:
         return request.input + _EXPECTED_OUTPUT[request.predicted % 3]
 
     def route(self, request: Request, above: int | None = None) -> None:
-        """To the replica of least relative load in its pool, else in the next larger one that has any.
+        """To the least loaded replica of the pool that is to serve it, else of the next larger one that has any.
 
         above: not in this pool but beyond it. Without any replica that could ever hold it: the backlog, and if none of
         the cluster's ever could, it is rejected.
@@ -137,19 +138,11 @@ class Cluster:
 
     def choose(self, request: Request, above: int | None = None) -> Replica | None:
         """The replica that a request should go to, None where there is none."""
-        place = self.homes[request.predicted]
         if above is not None:
             places = self.chains[above]
         else:
-            chain = self.chains[place]
-            places = [place, *chain]
-            if chain and self.shares[place] < 1.0:
-                # so many of a hundred stay, evenly spread
-                self._credit[place] += self.shares[place]
-                if self._credit[place] >= 1.0:
-                    self._credit[place] -= 1.0
-                else:
-                    places = [*chain, place]
+            place = self._destination(self.homes[request.predicted])
+            places = [place, *self.chains[place]]
         need = request.input + request.output
         for each in places:
             best = None
@@ -163,6 +156,20 @@ class Cluster:
             able = [each for pool in self.serving for each in pool if each.instance.kv_tokens >= need]
             return min(able, key=lambda each: each.relative_load, default=None)
         return None
+
+    def _destination(self, place: int) -> int:
+        """The pool that is to serve a request of pool `place`: on, pool by pool, the way its servers were counted.
+
+        Any other way would fill a pool whose servers do not count on it, and leave idle the one whose servers do.
+        """
+        while self.shares[place] < 1.0 and self._carry[place] is not None:
+            # so many of a hundred stay, evenly spread
+            self._credit[place] += self.shares[place]
+            if self._credit[place] >= 1.0:
+                self._credit[place] -= 1.0
+                break
+            place = self._carry[place]
+        return place
 
     def deliver(self, request: Request, replica: Replica) -> None:
         """Hand a request to a replica."""
@@ -227,7 +234,7 @@ class Cluster:
         self._expect(request)
         same = self.homes[request.predicted] == pool and replica.serving
         target = replica if same else self.choose(request)
-        if target is replica or target is None:
+        if target is None or (replica.serving and target.server.pool == replica.server.pool):
             # no better place: it stays (a draining one finishes it)
             self.put_back(request, replica)
         else:

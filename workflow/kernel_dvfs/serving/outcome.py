@@ -15,11 +15,12 @@ def outcome(cluster, timeline: bool = False) -> dict:
     between tokens; tbt_kept_percent: requests whose mean gap keeps the promise.
     """
     kinds = cluster.kinds
-    promised_s = np.array([ttft_slo_s(name) for name in CLASSES])[kinds]
+    scale = cluster.columns.slo_scale
+    promised_s = scale * np.array([ttft_slo_s(name) for name in CLASSES])[kinds]
     with np.errstate(invalid="ignore"):
         first_kept = cluster.finished & (cluster.ttft_s <= promised_s)
         # one token has no gap
-        rest_kept = cluster.finished & ~(cluster.mean_tbt_s > TBT_SLO_S)
+        rest_kept = cluster.finished & ~(cluster.mean_tbt_s > scale * TBT_SLO_S)
     energy_j = sum(cluster.accounts.energy_j.values())
     found = {
         "system": cluster.system.name,

@@ -15,14 +15,6 @@ def confusion(error: float) -> np.ndarray:
     return np.full((3, 3), error / 2) + np.eye(3) * (1 - 1.5 * error)
 
 
-def checked(matrix) -> np.ndarray:
-    """A confusion matrix given by the user. Raises InputError."""
-    matrix = np.asarray(matrix, dtype=float)
-    if matrix.shape != (3, 3) or (matrix < 0).any() or not np.allclose(matrix.sum(1), 1, atol=1e-6):
-        raise InputError("confusion matrix: expected 3 rows (true S, M, L) of 3 shares >= 0 that add up to 1")
-    return matrix
-
-
 def predict(kinds, matrix: np.ndarray, seed: int) -> np.ndarray:
     """Predicted classes of true classes (n,), by the confusion matrix of the answer's letter."""
     kinds = np.asarray(kinds)
@@ -45,11 +37,3 @@ def by_token_count(input_tokens, output_tokens, share: float = 0.2) -> np.ndarra
     for group in np.unique(groups):
         table[group] = np.bincount(letters[:known][groups == group], minlength=3).argmax()
     return table[own]
-
-
-def measured_confusion(kinds, predicted) -> np.ndarray:
-    """The confusion matrix that predictions amount to; a letter that never occurs counts as right."""
-    counts = np.zeros((3, 3))
-    np.add.at(counts, (np.asarray(kinds) % 3, np.asarray(predicted) % 3), 1)
-    totals = counts.sum(1, keepdims=True)
-    return np.where(totals > 0, counts / np.maximum(totals, 1), np.eye(3))

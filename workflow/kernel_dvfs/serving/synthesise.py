@@ -10,7 +10,7 @@ from collections import namedtuple
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.lengths import CONVERSATION_MIX, draw_lengths, draw_mix
+from kernel_dvfs.serving.lengths import CONVERSATION_MIX, draw_mix
 from kernel_dvfs.serving.trace import Trace, make_trace
 
 Shape = namedtuple("Shape", "least mean peak first_day")
@@ -63,15 +63,6 @@ def poisson(tokens_per_s: float, span_s: int, seed: int, service: str = "convers
     inputs, outputs = draw_mix(MIXES[service], 20_000, np.random.default_rng(0))
     rate = tokens_per_s / float((inputs + outputs).mean())
     return _poisson(np.full(max(1, span_s // _SLOT_S), rate), MIXES[service], seed, f"synthetic {service} load")
-
-
-def poisson_class(name: str, tokens_per_s: float, span_s: int, seed: int) -> Trace:
-    """A constant load of one class."""
-    rng = np.random.default_rng(seed)
-    mean = sum(float(side.mean()) for side in draw_lengths(name, 20_000, np.random.default_rng(0)))
-    count = rng.poisson(tokens_per_s / mean * span_s)
-    arrival_s = np.sort(rng.uniform(0, span_s, count))
-    return make_trace(arrival_s, *draw_lengths(name, count, rng), f"synthetic {name} load", span_s)
 
 
 def _poisson(rate: np.ndarray, mix, seed: int, subject: str) -> Trace:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from kernel_dvfs.report.serving import paper
 from kernel_dvfs.report.serving.share import by_system
 from kernel_dvfs.report.serving.tables import cost, savings
 
@@ -19,5 +20,7 @@ def make(study) -> pd.DataFrame:
     rows = []
     for found in runs.values():
         bill = {name: value for name, value in cost.costs(study, found).items() if name != "system"}
-        rows.append({"trace": found["trace"], "requests": found["requests"]} | savings.row(found, runs) | bill)
+        reported = paper.WEEK[study["week"]["service"]] if found["system"] == "DynamoLLM" else None
+        head = {"trace": found["trace"], "requests": found["requests"]}
+        rows.append(head | savings.row(found, runs) | bill | {"paper_arxiv_v1_saved_percent": reported})
     return pd.DataFrame(rows)
