@@ -128,6 +128,14 @@ def check_pip(words, folder):
         assert (each.name, frozenset(each.extras)) in wanted, each
 
 
+def check_uv(words, folder):
+    """Makes a lock that is there, from extras that are there; tests/test_envs.py holds the locks to pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    given = dict(itertools.pairwise(words))
+    assert words[1:3] == ["pip", "compile"] and (ROOT / given["-o"]).is_file()
+    assert given.get("--extra", "dev") in project["optional-dependencies"]
+
+
 def check_git(words, folder):
     assert words[1] == "apply"  # tried by test_own_kernel.py
     assert (ROOT / words[-1]).is_file()
@@ -154,6 +162,7 @@ CHECKS = {
     "make": check_make,
     "python": check_python,
     "pip": check_pip,
+    "uv": check_uv,
     "git": check_git,
     "source": check_activate,
     "cat": check_tutorial_file,
