@@ -39,7 +39,7 @@ def _value(value) -> str:
     return f"`{yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix('...' + chr(10)).strip()}`"
 
 
-# --- configuration -----------------------------------------------------------------------------------------------------
+# --- configuration ----------------------------------------------------------------------------------------------------
 
 
 def configuration() -> str:
@@ -104,7 +104,7 @@ def _allowed(schema: dict) -> str:
     return schema.get("type", "")
 
 
-# --- commands ----------------------------------------------------------------------------------------------------------
+# --- commands ---------------------------------------------------------------------------------------------------------
 
 
 def commands() -> str:
@@ -149,7 +149,7 @@ def _epilog(text: str) -> str:
     return f"{what}Example: `{command}`" if colon else text
 
 
-# --- records -----------------------------------------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
 def records() -> str:
@@ -191,7 +191,7 @@ def _fields(fields: dict, prefix: str = "") -> list:
     return rows
 
 
-# --- results -----------------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def results() -> str:
@@ -201,8 +201,8 @@ def results() -> str:
 
     folder = "results/<gpu>/<workload>"
     parts = [
-        "# Results\n\nThe output contract: names that scripts may rely on. A study leaves out what it cannot measure or "
-        f"was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so.\n\n"
+        "# Results\n\nThe output contract: names that scripts may rely on. A study leaves out what it cannot "
+        f"measure or was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so.\n\n"
     ]
     rows = [
         ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),

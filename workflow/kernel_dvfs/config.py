@@ -7,7 +7,7 @@ import math
 from difflib import get_close_matches
 
 import yaml
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
 from kernel_dvfs.errors import InputError
 
@@ -32,7 +32,7 @@ def check(config: dict, schema_path: str) -> None:
         raise InputError(f"config: {_line(errors[0])}")
 
 
-def _refuse_infinite(value, key: str = "") -> None:
+def _refuse_infinite(value: object, key: str = "") -> None:
     """YAML knows .nan and .inf, no key does."""
     if isinstance(value, dict):
         for name, child in value.items():
@@ -44,7 +44,7 @@ def _refuse_infinite(value, key: str = "") -> None:
         raise InputError(f"config: {key} = {value} is not possible; allowed: a finite number")
 
 
-def _typed(value):
+def _typed(value: object) -> object:
     """Text as YAML would read it: `--config 'grid={auto: true}'` hands over its inner values as text."""
     if isinstance(value, dict):
         return {key: _typed(child) for key, child in value.items()}
@@ -58,7 +58,7 @@ def _typed(value):
     return value
 
 
-def _line(error) -> str:
+def _line(error: ValidationError) -> str:
     key = ".".join(map(str, error.absolute_path))
     if error.validator == "additionalProperties":
         known = list(error.schema["properties"])

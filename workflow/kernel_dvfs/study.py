@@ -8,6 +8,7 @@ import hashlib
 import json
 import shlex
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -217,7 +218,7 @@ def _simulated(config: dict, results: str) -> Study:
         for name, (study, value, other, changed) in others.items()
     }
 
-    def stored(spec, options, rows):
+    def stored(spec: dict, options: dict, rows: list) -> str:
         gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
         return setup.store(
             f"{folder}/setup", gpu, _workload(options), _targets(rows, options), _protocol(config, "simulated")
@@ -275,7 +276,7 @@ def _real(config: dict, results: str) -> Study:
         name: (study, value, config | changed, _rows(config | changed, facts)) for name, study, value, changed in others
     }
 
-    def stored(options, rows):
+    def stored(options: dict, rows: list) -> str:
         gpu = {"kind": "nvml"} | facts
         return setup.store(
             f"{folder}/setup", gpu, _workload(options), _targets(rows, options), _protocol(config, "nvml")
@@ -308,7 +309,7 @@ def _real(config: dict, results: str) -> Study:
     )
 
 
-def _other_sizes(config: dict, degrees: list):
+def _other_sizes(config: dict, degrees: list) -> Iterator:
     """The same workload at other batches and degrees: (name, study, value, changed options)."""
     for study, key, values in (
         ("batch", "batch", config["data_parallel_batches"]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ SCHEMA = "kernel-dvfs/schedule/1"
 GRANULARITIES = ("kernel", "pass")
 
 
-def profile_columns(profile) -> tuple[dict, dict, str]:
+def profile_columns(profile: Any) -> tuple[dict, dict, str]:
     """(columns, metadata, name) of a profile: a path to Parquet, a pyarrow Table, or a mapping of columns.
 
     A mapping may carry the metadata under the key "metadata". Raises InputError where it is not a profile.
@@ -49,12 +50,12 @@ def profile_columns(profile) -> tuple[dict, dict, str]:
     return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 
-def problem_from(profile, granularity: str = "kernel", weights: str | None = None, ties: str = "tied") -> Problem:
+def problem_from(profile: Any, granularity: str = "kernel", weights: str | None = None, ties: str = "tied") -> Problem:
     """The choice problem of a profile, options as in `choose`. Raises InputError on bad input."""
     return _problem(profile, granularity, weights, ties)[0]
 
 
-def _problem(profile, granularity: str, weights: str | None, ties: str) -> tuple[Problem, dict]:
+def _problem(profile: Any, granularity: str, weights: str | None, ties: str) -> tuple[Problem, dict]:
     if granularity not in GRANULARITIES:
         raise InputError(f"choice: granularity {granularity!r}; use one of {', '.join(GRANULARITIES)}")
     columns, metadata, where = profile_columns(profile)
@@ -64,7 +65,7 @@ def _problem(profile, granularity: str, weights: str | None, ties: str) -> tuple
 
 
 def choose(
-    profile,
+    profile: Any,
     granularity: str = "kernel",
     scope: str = "global",
     objective: str = "waste",
@@ -143,14 +144,17 @@ def summary(
     time, energy = answer.time, answer.energy
     found = answer.status == "optimal"
     is_optimum = plain and found and scope == "global" and objective == "waste"  # it has no waste, by definition
-    if is_optimum and slack_percent == 0:
+    if is_optimum and slack_percent == 0 and energy is not None:
         base_waste = max(0.0, base_energy - energy)
     else:
         base_waste = compute_waste(problem, base_time, base_energy)
-    waste = 0.0 if is_optimum else compute_waste(problem, time, energy) if found else None
-
-    def change(now: float | None, base: float) -> float | None:
-        return 100 * (now / base - 1) if found else None
+    waste = time_change = energy_change = edp_change = None
+    if found and time is not None and energy is not None:
+        waste = 0.0 if is_optimum else compute_waste(problem, time, energy)
+        time_change, energy_change, edp_change = (
+            100 * (now / base - 1)
+            for now, base in ((time, base_time), (energy, base_energy), (time * energy, base_time * base_energy))
+        )
 
     return {
         "status": answer.status,
@@ -159,9 +163,9 @@ def summary(
         "baseline_energy": base_energy,
         "time": time,
         "energy": energy,
-        "time_change_percent": change(time, base_time),
-        "energy_change_percent": change(energy, base_energy),
-        "edp_change_percent": change(time * energy, base_time * base_energy) if found else None,
+        "time_change_percent": time_change,
+        "energy_change_percent": energy_change,
+        "edp_change_percent": edp_change,
         "lower_bound_energy": answer.lower_bound_energy,
         "waste_j": waste,
         "baseline_waste_j": base_waste,
@@ -181,7 +185,7 @@ def clocks(problem: Problem, answer: Answer) -> dict:
     return chosen
 
 
-def _plain(value: float | str | None):
+def _plain(value: float | str | None) -> float | str:
     """1470.0 -> 1470, None -> "auto"."""
     if value is None:
         return "auto"

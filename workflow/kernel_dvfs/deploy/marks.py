@@ -51,7 +51,7 @@ def mark(name: str, wait: bool = False) -> bool:
 class Marks:
     """The listening end: a socket in a folder of its own. environment: what the command needs to find it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="kernel-dvfs-")  # only its maker may enter it
         self.path = os.path.join(self._folder, "marks")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -20,7 +20,7 @@ class Model(namedtuple("Model", "name layers channels heads vocab padded_vocab s
     __slots__ = ()
 
 
-def _gpt3(name, layers, channels, heads):
+def _gpt3(name: str, layers: int, channels: int, heads: int) -> Model:
     return Model(name, layers, channels, heads, vocab=50257, padded_vocab=50304, sequence=1024)
 
 
@@ -41,7 +41,7 @@ MODELS = {
 }
 
 
-def model(name):
+def model(name: "str | Model") -> Model:
     """The Model called `name`; a Model is passed through if its heads divide its channels.
 
     Raises InputError naming the known models.
@@ -55,14 +55,14 @@ def model(name):
     return MODELS[name]
 
 
-def parameter_count(model):
+def parameter_count(model: Model) -> int:
     """Parameters of `model`: tied token embedding (padded), T positions, L layers, last layernorm."""
     C = model.channels
     layer = 12 * C * C + 13 * C  # weights 3C·C, C·C, 4C·C, C·4C; biases 9C; two layernorms of 2C
     return model.padded_vocab * C + model.sequence * C + model.layers * layer + 2 * C
 
 
-def tensor_parallel_degrees(model):
+def tensor_parallel_degrees(model: Model) -> list:
     """Degrees that split `model` evenly, ascending: they divide its heads and (sequence parallel) T."""
     return [
         degree for degree in range(1, model.heads + 1) if model.heads % degree == 0 and model.sequence % degree == 0

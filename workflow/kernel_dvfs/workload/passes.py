@@ -24,7 +24,7 @@ _PASS_OF_SECTION = {
 }
 
 
-def passes(rows, boundary="llmc"):
+def passes(rows: list, boundary: str = "llmc") -> dict:
     """Passes of the iteration that `rows` (from kernel_rows) make up: {name: [(row id, repeat), ...]}.
 
     Names in order of execution: forward, backward; forward, loss, backward for "loss_separate".
@@ -35,7 +35,7 @@ def passes(rows, boundary="llmc"):
     Raises InputError on an unknown boundary.
     """
     loss = BOUNDARIES[one_of("boundary", boundary, BOUNDARIES)]
-    result = {}
+    result: dict = {}
     for row in rows:
         name = _PASS_OF_SECTION.get(row.section) or loss.get(row.id, loss["rest"])
         result.setdefault(name, []).append((row.id, row.multiplicity))

@@ -4,13 +4,14 @@ Knows no clock and no GPU beyond the two numbers that llm.c's split of the bias 
 """
 
 from collections import namedtuple
+from collections.abc import Callable
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload import formulas, models, operations
 from kernel_dvfs.workload.bias_split import BIAS_SPLITS, llmc_split
 from kernel_dvfs.workload.checks import one_of, whole_number
-from kernel_dvfs.workload.shapes import rank_shape
-from kernel_dvfs.workload.table1 import PER_LAYER, TABLE1, UNSPLIT
+from kernel_dvfs.workload.shapes import Shape, rank_shape
+from kernel_dvfs.workload.table1 import PER_LAYER, TABLE1, UNSPLIT, Entry
 
 
 class Row(
@@ -41,15 +42,15 @@ class Row(
 
 
 def kernel_rows(
-    model="gpt3-xl",
-    batch=40,
-    tensor_parallel=1,
-    bias_split="table1",
-    row_parallel_bias="sequence",
-    sm_count=None,
-    threads_per_sm=None,
-    zipf_exponent=None,
-):
+    model: str | models.Model = "gpt3-xl",
+    batch: int = 40,
+    tensor_parallel: int = 1,
+    bias_split: str = "table1",
+    row_parallel_bias: str = "sequence",
+    sm_count: int | None = None,
+    threads_per_sm: int | None = None,
+    zipf_exponent: float | None = None,
+) -> list:
     """Rows of one training iteration (one micro-step, one rank, no communication), in order of execution.
 
     model: name in MODELS, or a Model; batch: sequences; tensor_parallel: degree, dividing the heads.
@@ -76,7 +77,7 @@ def kernel_rows(
     return rows
 
 
-def _split_rule(bias_split, shape, sm_count, threads_per_sm):
+def _split_rule(bias_split: str, shape: Shape, sm_count: int | None, threads_per_sm: int | None) -> Callable:
     one_of("bias_split", bias_split, BIAS_SPLITS)
     if bias_split == "table1":
         return lambda bias: bias.table1_split
@@ -89,9 +90,10 @@ def _split_rule(bias_split, shape, sm_count, threads_per_sm):
     return lambda bias: llmc_split(getattr(shape, bias.columns), sm_count, threads_per_sm)
 
 
-def _row(entry, section, multiplicity, shape, split):
+def _row(entry: Entry, section: str, multiplicity: int, shape: Shape, split: int | None) -> Row:
     gemm = _sized(entry.gemm, shape) if entry.gemm else None
     tp_rule = entry.tp_rule
+    sizes: tuple
     if gemm:
         sizes = (gemm,)
     elif entry.bias:
@@ -125,7 +127,7 @@ def _row(entry, section, multiplicity, shape, split):
     )
 
 
-def _sized(gemm, shape):
+def _sized(gemm: formulas.Gemm, shape: Shape) -> formulas.Gemm:
     """`gemm` with the names of sizes replaced by the sizes."""
     count = 1 if gemm.count == 1 else getattr(shape, gemm.count)
     return gemm._replace(count=count, m=getattr(shape, gemm.m), n=getattr(shape, gemm.n), k=getattr(shape, gemm.k))
