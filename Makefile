@@ -15,7 +15,7 @@ help:
 	@echo "make test   all tests (make unit: without those that run Snakemake or compile again)"
 	@echo "make cuda   install cuBLAS into .venv (0.6 GB) and build the CUDA kernels; needs nvcc"
 	@echo "make lint   ruff, snakefmt, mypy, snakemake --lint"
-	@echo "make docs   docs/ as a site: results/site/index.html (make reference: write docs/reference/ from the code)"
+	@echo "make docs   docs/ as a site: site/index.html (make reference: write docs/reference/ from the code)"
 	@echo "make release-check   build sdist and wheel, run the tutorial from them in a fresh environment"
 	@echo "make clean  remove results, logs and Snakemake's notes (keeps .venv)"
 
@@ -49,7 +49,7 @@ release-check: $(VENV)/run.stamp
 	$(BIN)/python benchmarks/release_check.py $(ARGS)
 
 clean:
-	rm -rf results logs .snakemake
+	rm -rf results logs site .snakemake
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

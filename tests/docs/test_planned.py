@@ -1,0 +1,72 @@
+"""Snakemake plans every study that the docs tell a reader to run; those of a real GPU on the fake NVML."""
+
+import os
+import shlex
+import sys
+
+import pytest
+from shell_commands import ROOT, all_commands
+from test_commands import MENTIONS, snakemake_words
+
+from kernel_dvfs.workload.models import MODELS
+
+sys.path.insert(0, str(ROOT / "tests/workflow"))
+from reduced_study import clone, snakemake
+
+pytestmark = pytest.mark.workflow
+
+# too long to plan in full, or of the reader's own: (what is in the command, what the test gives instead)
+SUBSTITUTED = {
+    "nvml:<UUID>": "nvml",
+    "nvml:1": "nvml:0",
+    "path: mine.csv": "path: table.csv",
+    "profile: mine.csv": "profile: stages.csv",
+    "AzureLLMInferenceTrace_conv.csv": "trace.csv",
+    " --configfile mine.yaml": "",
+}
+# by what a machine without a cluster cannot plan: tests/slurm runs it on one of its own
+ELSEWHERE = ("--profile profiles/slurm",)
+TABLE = """gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto
+example,product,,,10.0,3000,1
+example,product,1400,5000,11.0,2500,0
+"""
+
+
+def study_lines() -> list:
+    lines = {each.line.partition(" #")[0].strip() for each in all_commands()} - MENTIONS
+    return sorted(
+        line for line in lines if line.startswith("snakemake --cores") and not any(each in line for each in ELSEWHERE)
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = clone(tmp_path_factory.mktemp("planned") / "clone")
+    (made / "docs").mkdir()
+    (made / "docs/tutorial.yaml").write_bytes((ROOT / "docs/tutorial.yaml").read_bytes())
+    (made / "table.csv").write_text(TABLE)
+    for name in ("stages.csv", "trace.csv"):
+        (made / name).write_text("")
+    return made
+
+
+@pytest.mark.parametrize("line", study_lines())
+def test_snakemake_plans_it(folder, line, request):
+    for own, given in SUBSTITUTED.items():
+        line = line.replace(own, given)
+    targets, _, values = snakemake_words(shlex.split(line))
+    words = shlex.split(line)
+    settings = [word for word in words if "=" in word and not word.startswith("-")]
+    environment = None
+    if "gpu=nvml" in line:
+        environment = request.getfixturevalue("boards")("h200").environment()
+        environment["KERNEL_DVFS_LOCK_DIR"] = os.fspath(folder)
+    options = ["--configfile", values["--configfile"]] if "--configfile" in values else []
+    said = snakemake(folder, *(targets or ["all"]), dry=True, config=settings, options=options, env=environment).stdout
+    assert "Job stats" in said or "Nothing to be done" in said
+
+
+def test_there_are_studies_of_every_kind():
+    lines = " ".join(study_lines())
+    assert all(word in lines for word in ("gpu=nvml", "kind: table", "pipeline", "serving", "beyond", "slack_percent"))
+    assert any(f"model={name}" in lines for name in MODELS)
