@@ -9,10 +9,11 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving import sizing
 from kernel_dvfs.serving.allocation import SHED_W_PER_TPS, allocate
 from kernel_dvfs.serving.classes import CLASSES, dominates, index
-from kernel_dvfs.serving.columns import Column, undominated
+from kernel_dvfs.serving.columns import Column, Columns, undominated
 from kernel_dvfs.serving.hierarchy import at_once, by_levels
 from kernel_dvfs.serving.load_prediction import slot_loads
 from kernel_dvfs.serving.pools import COUNTS, carry_target, home, larger, pool_kinds
+from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
 
 SERVERS, PARKED_W = 2, 50.0
@@ -102,11 +103,17 @@ def test_deciding_at_once_takes_no_more_power_than_by_levels(bench, trace, pools
 
 
 def test_a_class_that_is_feasible_nowhere_is_one_line(bench):
-    from kernel_dvfs.serving.columns import Columns
-
     strict = Columns(bench.profile, slo_scale=0.001)
     with pytest.raises(InputError, match=r"class SS keeps its promises .* at no degree"):
         strict.require([0])
+
+
+@pytest.mark.parametrize("degrees", [(2, 4), (1, 8)])
+def test_degrees_that_servers_cannot_be_divided_by_are_one_line(bench, degrees):
+    profile = bench.profile
+    curves = {(name, tp, clock): own for (name, _, clock), own in profile.curves.items() for tp in degrees}
+    with pytest.raises(InputError, match=r"line profile: degrees = .* allowed: 2, 4, 8, among them 8"):
+        Columns(Profile("line", "line", curves, {"simulated"}, profile.name))
 
 
 def test_what_is_priced_is_within_the_profile_and_beyond_it_refused(bench):

@@ -17,7 +17,12 @@ def _of(frame, source, quantity=""):
 
 def test_every_anchor_has_a_figure_of_ours_and_an_error(frame):
     assert len(frame) == 13 + 16 + 27 + 12 and frame.error_percent.notna().all()
-    assert (frame.ours > 0).all() and set(frame.role) == {anchors.INFORMED, anchors.PREDICTED, anchors.OLD}
+    assert (frame.ours > 0).all() and set(frame.role) == {
+        anchors.INFORMED,
+        anchors.SEEN,
+        anchors.PREDICTED,
+        anchors.OLD,
+    }
 
 
 def test_energy_per_token_at_default_clocks_is_within_an_eighth(frame):

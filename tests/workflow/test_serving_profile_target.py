@@ -31,6 +31,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(finished):
     for wrong, said in (
         ("core_mhz: [2500]", "core_mhz = 2500 is not possible; allowed: 345 to 1980"),
         ("degrees: [3]", "tp 3 does not split llama2-70b"),
+        ("degrees: [2, 4]", "degrees = [2, 4] are not possible; allowed: 2, 4, 8, among them 8"),
         ("profile: nowhere.csv", "profile = 'nowhere.csv': no such file"),
         ("chunk_tokens: 100", "chunk_tokens = 100 is not possible; allowed: above max_batch"),
     ):

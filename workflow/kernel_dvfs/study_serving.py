@@ -9,6 +9,7 @@ from pathlib import Path
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.serving.models import check_degree, served
+from kernel_dvfs.serving.resharding import check_degrees
 
 ServingPlan = namedtuple("ServingPlan", "folder profile made_here instance grid")
 ServingPlan.__doc__ = """folder: of the study. profile: path of the serving profile. made_here: it is simulated here;
@@ -50,6 +51,7 @@ def _simulated(asked: dict, seed: int, results: str) -> ServingPlan:
         raise InputError(f"core_mhz = {outside[0]} is not possible; allowed: {clocks['lowest']} to {clocks['highest']}")
     for degree in asked["degrees"]:
         check_degree(served(asked["model"]), degree)
+    check_degrees(asked["degrees"])
     if asked["chunk_tokens"] <= asked["max_batch"]:
         raise InputError(
             f"chunk_tokens = {asked['chunk_tokens']} is not possible; allowed: above max_batch ({asked['max_batch']})"

@@ -3,7 +3,8 @@
 Figures are quoted with their source; none of them is ours. Some have informed the model, where they are physics of a
 kernel family and not a serving result: the times (not the energies) of BEAM's clock sweep the bytes per clock and the
 overlap of `linear` in gpu/specs/families.yaml and its half-filled tokens, apex_plus the latency of an all-reduce.
-Everything else here is a prediction.
+No energy has been fitted, but the form of one was chosen with ML.ENERGY's and BEAM's in sight: kernels that wait for
+weights or cache take a plain stream's energy per byte (steps.StepModel.kernel). Everything else is a prediction.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from kernel_dvfs.serving.replay import simulate_instance, weighted_quantile
 from kernel_dvfs.serving.steps import StepModel
 
 Anchor = namedtuple("Anchor", "source setting quantity unit published ours role")
-Anchor.__doc__ = """role: informed (a family's figure rests on it), predicted, or predicted but measured on old
-software: an engine that launches kernels one by one and schedules slowly, which a model of kernels does not have."""
+Anchor.__doc__ = """role: informed (a family's figure rests on it); seen (not fitted, but the model's form was chosen
+with it in sight); predicted; or predicted but measured on old software: an engine that launches kernels one by one and
+schedules slowly, which a model of kernels does not have."""
 
-INFORMED, PREDICTED, OLD = "informed", "predicted", "predicted, old software"
+INFORMED, SEEN, PREDICTED, OLD = "informed", "seen", "predicted", "predicted, old software"
 
 SPLITWISE = "splitwise-sim data (MIT), H100, Llama2-70B, vLLM of 2023"
 # median of five runs, ms: {tp: {prompt tokens: first token}}, {tp: between tokens at batch 1}
@@ -108,10 +110,15 @@ def _ml_energy() -> list:
     made = []
     for batch, published in ML_ENERGY_ROWS.items():
         ours = _closed_loop(model, batch)
-        names = (("power", "W"), ("output", "tokens/s"), ("median time between tokens", "ms"), ("energy", "J/token"))
+        names = (
+            ("power", "W", SEEN),
+            ("output", "tokens/s", PREDICTED),
+            ("median time between tokens", "ms", PREDICTED),
+            ("energy", "J/token", SEEN),
+        )
         made += [
-            Anchor(ML_ENERGY, f"at most {batch} sequences", *name, theirs, own, PREDICTED)
-            for name, theirs, own in zip(names, published, ours)
+            Anchor(ML_ENERGY, f"at most {batch} sequences", quantity, unit, theirs, own, role)
+            for (quantity, unit, role), theirs, own in zip(names, published, ours)
         ]
     return made
 
@@ -155,7 +162,7 @@ def _beam() -> list:
             time = (rows[mhz][0] / rows[top][0], ours[mhz].time_s / ours[top].time_s)
             energy = (rows[mhz][1] / rows[top][1], _energy_j(ours[mhz]) / _energy_j(ours[top]))
             made.append(Anchor(BEAM, f"batch {batch}, {mhz} MHz", f"time, {top} MHz = 1", "1", *time, INFORMED))
-            made.append(Anchor(BEAM, f"batch {batch}, {mhz} MHz", f"energy, {top} MHz = 1", "1", *energy, PREDICTED))
+            made.append(Anchor(BEAM, f"batch {batch}, {mhz} MHz", f"energy, {top} MHz = 1", "1", *energy, SEEN))
     return made
 
 

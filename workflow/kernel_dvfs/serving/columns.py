@@ -18,6 +18,7 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.classes import CLASSES, tbt_slo_s, ttft_slo_s
 from kernel_dvfs.serving.profile import KERNEL_LEVEL
+from kernel_dvfs.serving.resharding import check_degrees
 
 Column = namedtuple("Column", "kind served tp clock tps power_w")
 Column.__doc__ = """kind: index of the class whose profile it is; served: of those it serves, a frozenset. clock: its
@@ -36,13 +37,18 @@ class Columns:
         self.bins = bins
         self.slo_scale = slo_scale
         self.mixed_promises = mixed_promises
-        self.degrees = profile.degrees
-        self.clocks = {
+        clocks = {
             tp: [name for name in profile.clocks(tp) if name.startswith(KERNEL_LEVEL) == kernel_level]
-            for tp in self.degrees
+            for tp in profile.degrees
         }
-        if not any(self.clocks.values()):
+        self.clocks = {tp: names for tp, names in clocks.items() if names}
+        self.degrees = list(self.clocks)
+        if not self.degrees:
             raise InputError(f"{profile.name}: no clocks {'per kernel' if kernel_level else 'in MHz'}; profile some")
+        try:
+            check_degrees(self.degrees)
+        except InputError as error:
+            raise InputError(f"{profile.name}: {error}") from None
         self._pools = {}
 
     def top(self, tp: int) -> str:

@@ -34,6 +34,16 @@ UNITS = (
 )
 
 
+def check_degrees(degrees) -> None:
+    """Raise InputError unless servers can be divided by these degrees, and be one whole instance."""
+    known = sorted({degree for layout in LAYOUTS for degree in layout})
+    if SERVER_GPUS not in degrees or not set(degrees) <= set(known):
+        raise InputError(
+            f"degrees = {sorted(degrees)} are not possible; allowed: {', '.join(map(str, known))}, among them "
+            f"{SERVER_GPUS} (servers are counted as whole instances)"
+        )
+
+
 def units(before: tuple, after: tuple) -> int | None:
     """Units of T from one layout to another; None where no weights are resident, which is a reload."""
     if not before:
