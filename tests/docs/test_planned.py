@@ -57,6 +57,8 @@ def test_snakemake_plans_it(folder, line, request):
     targets, _, values = snakemake_words(shlex.split(line))
     words = shlex.split(line)
     settings = [word for word in words if "=" in word and not word.startswith("-")]
+    if "gpu=" in line:
+        settings.append("grid={core_mhz: {step: 840}, mem_mhz: all, auto: true}")  # clocks that each GPU has
     environment = None
     if "gpu=nvml" in line:
         environment = request.getfixturevalue("boards")("h200").environment()
