@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from shell_commands import ROOT, all_commands
-from test_commands import MENTIONS, snakemake_words
+from test_documented_commands import MENTIONS, snakemake_words
 
 from kernel_dvfs.workload.models import MODELS
 
