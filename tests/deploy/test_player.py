@@ -47,7 +47,7 @@ def play(lab, chosen):
     setup, schedule = chosen
 
     def run(content=None, made=None, **told):
-        made = made or lab("rtx_3080_ti", time="virtual", utilisation=0)
+        made = made or lab("rtx_3080_ti", time="virtual", utilisation=0, limit_mw=345000)
         content = dict(content or schedule())
         content["gpu"] = {"kind": "nvml", "name": "fake", "slug": slug_of(made)}
         write_json(made.folder / "it.json", content)
@@ -71,8 +71,8 @@ def slug_of(made) -> str:
     return f"simulated-rtx-3080-ti-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
 
 
-@pytest.mark.parametrize(("jitter", "close"), [(0.0, 0.01), (0.3, 0.015)])
-def test_an_iteration_is_played_as_chosen_and_saves_what_was_promised(play, chosen, jitter, close):
+@pytest.mark.parametrize("jitter", [0.0, 0.3])
+def test_an_iteration_is_played_as_chosen_and_saves_what_was_promised(play, chosen, jitter):
     content = chosen[1](jitter=jitter)
     assert content["change_count"] > 20 and content["energy_change_percent"] < -1
     came, made, done = play(content, iterations=3, jitter=jitter)
@@ -83,9 +83,11 @@ def test_an_iteration_is_played_as_chosen_and_saves_what_was_promised(play, chos
     early = sum(1 for each in begin_s if each < LATENCY_S)
     assert len(asked) == 3 * content["change_count"] - early
     auto, _, _ = play(content, made, iterations=3, auto=True)
-    changes = {key: came[key] / auto[key] - 1 for key in ("time_s", "energy_j")}
-    assert changes["energy_j"] == pytest.approx(content["energy_change_percent"] / 100, abs=close)
-    assert changes["time_s"] == pytest.approx(content["time_change_percent"] / 100, abs=close)
+    for key in ("time_s", "energy_j"):
+        assert came[key] / 3 == pytest.approx(content[key], rel=0.01)
+        # the board's own governor and memory clock at auto are not quite the simulated GPU's
+        promised = content[f"{key.partition('_')[0]}_change_percent"] / 100
+        assert came[key] / auto[key] - 1 == pytest.approx(promised, abs=0.01)
     for _, launch, pair, due_s, asked_s, reached_s, boundary_s, core_mhz, mem_mhz in asked:
         assert 0 <= asked_s - due_s < 1e-3
         if "auto" not in pair:  # auto may be anything, so it is reached at once

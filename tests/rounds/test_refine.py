@@ -1,5 +1,6 @@
 """A round asks for winner, runner-up and auto again, ends when the choice stays, and is the same whoever asks."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,10 @@ def setup(setup_of):
 
 
 @pytest.fixture
-def bench(setup, tmp_path):
-    """bench(requests) measures them into records, as jobs would."""
+def bench_of(tmp_path):
+    """bench_of(setup)(requests) measures them into records, as jobs would."""
 
-    def measure(requests):
+    def measure(setup, requests):
         for each in requests:
             own = Bench(setup, Target(each.kind, each.target))
             for repeat in each.repeats:
@@ -46,7 +47,12 @@ def bench(setup, tmp_path):
                 path = tmp_path / "measurements" / request.path(each, repeat)
                 record.write_point(str(path), setup, own, own.target, name, repeat, point)
 
-    return measure
+    return lambda setup: partial(measure, setup)
+
+
+@pytest.fixture
+def bench(setup, bench_of):
+    return bench_of(setup)
 
 
 def plan(setup, tmp_path, earlier, number, options=OPTIONS):
@@ -76,6 +82,37 @@ def test_rounds_go_on_from_the_sweep_and_end_with_an_empty_plan(setup, bench, tm
     plans = round_file.finished(str(tmp_path / "rounds"), setup.digest, OPTIONS)
     assert [each["round"] for each in plans] == list(range(1, number + 1))
     assert round_file.finished(str(tmp_path / "rounds"), setup.digest, OPTIONS | {"ties": "untied"}) is None
+
+
+def test_copies_that_a_guided_search_left_out_are_measured_when_they_might_be_chosen(setup_of, bench_of, tmp_path):
+    every = setup_of()
+    kernels = every.targets["kernel"]
+    group = kernels["backward_datt_gemm"]["replicate_group"]
+    copies = [name for name in kernels if kernels[name]["replicate_group"] == group]
+    names = [*copies, "forward_gelu", "forward_fc_gemm"]
+    own = Setup(
+        every.digest,
+        every.gpu,
+        every.workload,
+        {"kernel": {name: kernels[name] for name in names}, "pass": {}},
+        every.measurement,
+    )
+    guided = {"threshold_percent": 0.1, "budget_percent": 90, "auto_repeats": 2, "probes": None, "draws": 8}
+    options = OPTIONS | {"search": "guided", "guided": guided | {"passes": False}}
+    earlier, asked = [], []
+    for number in range(1, 12):
+        path, found = plan(own, tmp_path, earlier, number, options)
+        if found["stage"] == "refine":
+            break
+        bench_of(own)(found["requests"])
+        earlier, asked = [*earlier, path], asked + found["requests"]
+    known = request.merged(asked)
+    assert found["stage"] == "refine" and len(copies) > 1
+    pairs = {name: {each[2:4] for each in found["requests"] if each.target == name} for name in copies}
+    assert len(set(map(frozenset, pairs.values()))) == 1, "all copies at the same pairs"
+    later = [each for each in found["requests"] if each.target == copies[1] and each[2:4] != (AUTO, AUTO)]
+    assert later and all(Pair(*each[2:4]) not in known["kernel", copies[1]] for each in later)
+    assert {each.repeats for each in later} == {(0, 1)}, "nothing was measured of it before"
 
 
 def test_a_plan_is_the_same_each_time_and_a_pooled_mean_is_that_of_all_windows(setup, bench, tmp_path):

@@ -48,8 +48,7 @@ def ground(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: 
         offered=np.ones(shape, dtype=bool),
         weight=1 / time[:, 0],
         baseline=np.zeros(len(KERNELS), dtype=int),
-        cost=np.ones(len(KERNELS), dtype=int),
+        copies=np.ones(len(KERNELS), dtype=int),
     )
-    return Ground(
-        space, measured_time, measured_energy, measured_time[:, :1], measured_energy[:, :1], core, mem, time, energy
-    )
+    measured = measured_time, measured_energy
+    return Ground(space, *measured, *measured, measured_time[:, :1], measured_energy[:, :1], core, mem, time, energy)

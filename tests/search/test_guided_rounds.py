@@ -95,16 +95,44 @@ def test_no_point_is_asked_for_twice(play):
     assert len(asked) == len(set(asked))
 
 
-def test_identical_launches_are_asked_for_together(setup, play):
-    for asked in play[1]:
-        at = {}
-        for each in asked:
-            group = setup.targets["kernel"][each.target]["replicate_group"]
-            at.setdefault((group or each.target, *each[2:4]), set()).add(each.target)
-        for (group, *_), names in at.items():
-            kernels = setup.targets["kernel"].items()
-            members = {name for name, about in kernels if about["replicate_group"] == group}
-            assert names == (members or {group})
+def groups_of(setup):
+    groups = {}
+    for name, about in setup.targets["kernel"].items():
+        if about["replicate_group"]:
+            groups.setdefault(about["replicate_group"], []).append(name)
+    return list(groups.values())
+
+
+def test_of_identical_launches_only_the_first_is_asked_for_beside_auto(setup, play):
+    groups = groups_of(setup)
+    assert any(len(names) > 1 for names in groups)
+    later = {each.target for asked in play[1][1:] for each in asked}
+    assert later and not later & {name for names in groups for name in names[1:]}
+
+
+def test_where_the_first_copy_was_disturbed_the_next_is_asked_for(setup, play):
+    rows, rounds = play
+    copies = {name: names for names in groups_of(setup) if len(names) > 1 for name in names}
+    seen = [dict(each) for each in rows[: len(rounds[0] + rounds[1])]]
+    bad = next(each for each in seen[len(rounds[0]) :] if each["target"] in copies)
+    bad["verdict"] = "disturbed"
+    asked = guided.propose(columns(seen), context(setup), 3)
+    clocks = tuple(int(bad[name]) for name in ("core_mhz", "mem_mhz"))
+    assert [each.target for each in asked if each[2:4] == clocks] == [copies[bad["target"]][1]]
+
+
+def test_copies_that_are_seen_to_differ_are_searched_each_by_itself(setup, benches):
+    first, second = next(names for names in groups_of(setup) if len(names) == 2)
+    rows = [row(setup, benches, name, BASELINE, (0, 1)) for name in setup.targets["kernel"]]
+    rows += [row(setup, benches, first, pair) for pair in PAIRS[1:6]]
+    same = [row(setup, benches, second, pair) for pair in PAIRS[1:4]]
+    apart = [each | {"time_s": 1.3 * each["time_s"]} if each["target"] == second else each for each in rows + same]
+
+    def probed(own):
+        return {each.target for each in guided.propose(columns(own), context(setup, probes=4), 2)}
+
+    assert second not in probed(rows + same)  # the first one's points count for it
+    assert second in probed(apart)
 
 
 def test_the_estimate_says_what_is_left_and_what_it_took(setup, play):

@@ -23,13 +23,18 @@ from kernel_dvfs.search.space import Seen, Space
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """space: what can be measured. time_s, energy_j: (K, P) as measured, NaN where not offered. base_time_s,
-    base_energy_j: (K, R) single measurements of the baseline (R = 1 in a table). core_mhz, mem_mhz: (K, P) clocks
-    recorded, NaN where none. true_time_s, true_energy_j: (K, P) what a choice is scored on."""
+    """space: what can be measured. time_s, energy_j: (K, P) as measured at one copy of a target, NaN where not offered;
+    all_time_s, all_energy_j: means over its copies. base_time_s, base_energy_j: (K, R) single measurements of the
+    baseline (R = 1 in a table), means over the copies. core_mhz, mem_mhz: (K, P) clocks recorded, NaN where none.
+    true_time_s, true_energy_j: (K, P) what a choice is scored on.
+
+    every, in the methods: all copies are measured at every pair (an exhaustive search), not one beside the baseline."""
 
     space: Space
     time_s: np.ndarray
     energy_j: np.ndarray
+    all_time_s: np.ndarray
+    all_energy_j: np.ndarray
     base_time_s: np.ndarray
     base_energy_j: np.ndarray
     core_mhz: np.ndarray
@@ -40,32 +45,28 @@ class Ground:
     @property
     def measurements(self) -> int:
         """What an exhaustive search takes: every pair once, the baseline as often as there are measurements of it."""
-        space = self.space
-        return int(((space.offered.sum(1) - 1 + self.base_time_s.shape[1]) * space.cost).sum())
+        return self.space.everything(self.base_time_s.shape[1])
 
-    def spent(self, measured: np.ndarray, baselines: int) -> int:
-        """Measurements that the pairs of a mask (K, P) take, the baseline measured `baselines` times."""
-        return int(((measured.sum(1) - 1 + baselines) * self.space.cost).sum())
-
-    def shown(self, baselines: int) -> tuple[np.ndarray, np.ndarray]:
+    def shown(self, baselines: int, every: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """(K, P) measured times and energies, the baseline being the mean of its first `baselines` measurements."""
-        time, energy = self.time_s.copy(), self.energy_j.copy()
+        time, energy = (self.all_time_s, self.all_energy_j) if every else (self.time_s, self.energy_j)
+        time, energy = time.copy(), energy.copy()
         rows = np.arange(len(time)), self.space.baseline
         time[rows] = self.base_time_s[:, :baselines].mean(1)
         energy[rows] = self.base_energy_j[:, :baselines].mean(1)
         return time, energy
 
-    def seen(self, measured: np.ndarray, baselines: int) -> Seen:
+    def seen(self, measured: np.ndarray, baselines: int, every: bool = False) -> Seen:
         """The points of a mask (K, P)."""
         target, pair = np.nonzero(measured)
-        time, energy = self.shown(baselines)
+        time, energy = self.shown(baselines, every)
         at = target, pair
         n = np.where(pair == self.space.baseline[target], baselines, 1.0)
         return Seen(target, pair, time[at], energy[at], n, self.core_mhz[at], self.mem_mhz[at])
 
-    def choose(self, measured: np.ndarray, baselines: int, slack: float) -> np.ndarray:
+    def choose(self, measured: np.ndarray, baselines: int, slack: float, every: bool = False) -> np.ndarray:
         """(K,) pairs of the global choice of least energy among the measured ones, by what was measured."""
-        return _choose(self.space, *self.shown(baselines), measured, slack)
+        return _choose(self.space, *self.shown(baselines, every), measured, slack)
 
     def oracle(self, slack: float) -> np.ndarray:
         """(K,) pairs of the best choice by what is really so."""
@@ -113,14 +114,14 @@ def of_table(path, weights: str) -> Ground:
     nothing = np.full(time.shape, np.nan)
     space = Space(tuple(names), tuple(pairs), ~np.isnan(time), weight, baseline, np.ones(len(names), dtype=int))
     base_time, base_energy = time[rows][:, None], energy[rows][:, None]
-    return Ground(space, time, energy, base_time, base_energy, nothing, nothing, time, energy)
+    return Ground(space, time, energy, time, energy, base_time, base_energy, nothing, nothing, time, energy)
 
 
 def of_setup(setup, pairs: list, auto_repeats: int, truth: tuple | None = None, campaign: str = "sweep") -> Ground:
     """The ground of a simulated study; truth: (time, energy) of an earlier one of the same GPU and work."""
     members, space = space_of(Context(setup, pairs, auto_repeats, [0.0], "tied", None, {}))
     shape = len(members), len(pairs)
-    time, energy, core, mem = np.zeros((4, *shape))
+    time, energy, one_time, one_energy, core, mem = np.zeros((6, *shape))
     base_time, base_energy = np.zeros((2, len(members), auto_repeats))
     exact_time, exact_energy = np.zeros((2, *shape)) if truth is None else truth
     for k, names in enumerate(members):
@@ -136,13 +137,16 @@ def of_setup(setup, pairs: list, auto_repeats: int, truth: tuple | None = None, 
                     if repeat == 0:
                         time[k, p] += share * time_s
                         energy[k, p] += share * energy_j
+                        if name == names[0]:
+                            one_time[k, p], one_energy[k, p] = time_s, energy_j
                         core[k, p] += share * point["reached"]["core_mhz"]
                         mem[k, p] += share * point["reached"]["mem_mhz"]
         if truth is None:
             exact = Bench(setup, Target("kernel", names[0]), exact=True)
             for p, pair in enumerate(pairs):
                 exact_time[k, p], exact_energy[k, p] = _per_launch(exact.point(pair))
-    return Ground(space, time, energy, base_time, base_energy, core, mem, exact_time, exact_energy)
+    seen = one_time, one_energy, time, energy, base_time, base_energy, core, mem
+    return Ground(space, *seen, exact_time, exact_energy)
 
 
 def _per_launch(point: dict) -> tuple[float, float]:

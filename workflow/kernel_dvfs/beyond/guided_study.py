@@ -1,7 +1,8 @@
 """Guided search beside other ways to search, scored on what is really so: rows of a table, one a way and seed.
 
 A simulated GPU is scored on its truth, without noise; a measured table on its own rows, so that there the luck of a row
-counts as real. Shares of measurements count the baseline's repeats on both sides.
+counts as real. Shares of measurements count the baseline's repeats on both sides. Of identical launches an
+exhaustive search measures all, every other way one (and all at the baseline).
 """
 
 from dataclasses import replace
@@ -87,16 +88,16 @@ def _ways(ground: Ground, slack, allowed: int, baselines: int, seed: int, option
     all_repeats = ground.base_time_s.shape[1]
     rows = []
 
-    def note(way, measured, repeats, cpu_s=0.0, **more):
-        choice = ground.choose(measured, repeats, slack)
-        rows.append(_row(ground, way, seed, ground.spent(measured, repeats), choice, cpu_s) | more)
+    def note(way, measured, cpu_s, **more):
+        choice = ground.choose(measured, baselines, slack)
+        rows.append(_row(ground, way, seed, ground.space.spent(measured, baselines), choice, cpu_s) | more)
 
     rows.append(_row(ground, "oracle", seed, None, ground.oracle(slack), 0.0))
-    note("exhaustive", ground.space.offered, all_repeats)
+    rows.append(_exhaustive(ground, all_repeats, slack, seed))
     began = process_time()
     measured, last, rounds = strategies.guided(ground, slack, options)
     left = None if last.left is None else 100 * last.left
-    note("guided", measured, baselines, process_time() - began, rounds=rounds, left_percent=left)
+    note("guided", measured, process_time() - began, rounds=rounds, left_percent=left)
     ways = {
         "random": lambda: strategies.random(ground, allowed, baselines, seed),
         "coarse grid": lambda: strategies.coarse(ground, allowed, baselines, seed),
@@ -106,41 +107,44 @@ def _ways(ground: Ground, slack, allowed: int, baselines: int, seed: int, option
         if way not in without:
             began = process_time()
             measured = search()
-            note(way, measured, baselines, process_time() - began)
+            note(way, measured, process_time() - began)
     return _against(rows)
 
 
+def _exhaustive(ground: Ground, repeats: int, slack: float, seed: int) -> dict:
+    choice = ground.choose(ground.space.offered, repeats, slack, every=True)
+    return _row(ground, "exhaustive", seed, ground.measurements, choice, 0.0)
+
+
 def _checked(ground: Ground, fresh: Ground, slack, budget: float, seed: int, options: Options) -> list:
-    """Exhaustive and guided, each with a fresh check: choice and auto measured once more in a new campaign.
+    """Exhaustive and guided, each with a fresh check: choice and auto of every copy once more, in a new campaign.
 
     What the choice took longer than its own data said is taken off the limit, and CHECK_Z standard errors of that, and
     the clocks are chosen again. Guided saves the check's measurements from its budget.
     """
-    check = int(2 * ground.space.cost.sum())
+    check = int(2 * ground.space.copies.sum())
     few = replace(options, budget=budget - check / ground.measurements)
     measured, _, rounds = strategies.guided(ground, slack, few)
     oracle = _row(ground, "oracle", seed, None, ground.oracle(slack), 0.0)
     rows = [oracle]
-    for way, mask, repeats in (
-        ("exhaustive, checked", ground.space.offered, AUTO_REPEATS),
-        ("guided, checked", measured, options.baseline_repeats),
+    for way, mask, repeats, every, spent in (
+        ("exhaustive, checked", ground.space.offered, AUTO_REPEATS, True, ground.measurements),
+        ("guided, checked", measured, 1, False, ground.space.spent(measured, 1)),
     ):
-        choice = ground.choose(mask, repeats, slack)
-        scatter = fit(ground.space, ground.seen(mask, repeats)).scatter[0]
-        limit = slack - _overrun(ground, fresh, choice, repeats) - CHECK_Z * _error(ground, choice, scatter)
-        row = _row(ground, way, seed, ground.spent(mask, repeats) + check, ground.choose(mask, repeats, limit), 0.0)
-        rows.append(row | ({"rounds": rounds} if way.startswith("guided") else {}))
+        choice = ground.choose(mask, repeats, slack, every)
+        scatter = fit(ground.space, ground.seen(mask, repeats, every)).scatter[0]
+        own, again = ground.shown(repeats, every)[0], fresh.shown(1, every=True)[0]
+        overrun = _slowdown(ground, again, choice) - _slowdown(ground, own, choice)
+        limit = slack - overrun - CHECK_Z * _error(ground, choice, scatter)
+        row = _row(ground, way, seed, spent + check, ground.choose(mask, repeats, limit, every), 0.0)
+        rows.append(row | ({} if every else {"rounds": rounds}))
     return _against(rows)[1:]
 
 
-def _overrun(ground: Ground, fresh: Ground, choice, repeats: int) -> float:
-    """How much more a choice slows down in fresh data than in those that chose it."""
-
-    def change(time):
-        rows, space = np.arange(len(choice)), ground.space
-        return (space.weight * time[rows, choice]).sum() / (space.weight * time[rows, space.baseline]).sum()
-
-    return change(fresh.shown(1)[0]) - change(ground.shown(repeats)[0])
+def _slowdown(ground: Ground, time, choice) -> float:
+    """Total time of a choice over the baseline's, by a table of times (K, P)."""
+    rows, space = np.arange(len(choice)), ground.space
+    return (space.weight * time[rows, choice]).sum() / (space.weight * time[rows, space.baseline]).sum()
 
 
 def _error(ground: Ground, choice, scatter: float) -> float:
@@ -153,22 +157,21 @@ def _error(ground: Ground, choice, scatter: float) -> float:
 
 def _carried(first: Ground, other: Ground, slack, allowed: int, seed: int, options: Options) -> list:
     """A second specimen: the first one's choice as it is, measured again around it, and searched anew."""
-    optimum = first.choose(first.space.offered, AUTO_REPEATS, slack)
+    optimum = first.choose(first.space.offered, AUTO_REPEATS, slack, every=True)
     rows = [_row(other, "oracle", seed, None, other.oracle(slack), 0.0)]
-    every = other.space.offered
-    rows.append(
-        _row(other, "exhaustive", seed, other.spent(every, AUTO_REPEATS), other.choose(every, AUTO_REPEATS, slack), 0.0)
-    )
+    rows.append(_exhaustive(other, AUTO_REPEATS, slack, seed))
     rows.append(_row(other, "carried over as it is", seed, 0, optimum, 0.0))
     near = strategies.around(other, allowed, 1, optimum, seed)
     rows.append(
-        _row(other, "re-measured around the first's", seed, other.spent(near, 1), other.choose(near, 1, slack), 0.0)
+        _row(
+            other, "re-measured around the first's", seed, other.space.spent(near, 1), other.choose(near, 1, slack), 0.0
+        )
     )
     began = process_time()
     measured, last, rounds = strategies.guided(other, slack, options)
     left = None if last.left is None else 100 * last.left
     row = _row(
-        other, "guided", seed, other.spent(measured, 1), other.choose(measured, 1, slack), process_time() - began
+        other, "guided", seed, other.space.spent(measured, 1), other.choose(measured, 1, slack), process_time() - began
     )
     return _against([*rows, row | {"rounds": rounds, "left_percent": left}])
 

@@ -87,7 +87,7 @@ def decide(ground: Ground, prediction: Prediction, slack: float) -> dict:
 
 def _only(space: Space, kept: np.ndarray) -> Space:
     names = tuple(name for name, keep in zip(space.targets, kept) if keep)
-    fields = (field[kept] for field in (space.offered, space.weight, space.baseline, space.cost))
+    fields = (field[kept] for field in (space.offered, space.weight, space.baseline, space.copies))
     return Space(names, space.pairs, *fields)
 
 

@@ -51,7 +51,7 @@ def coarse(ground: Ground, budget: int, baselines: int, seed: int) -> np.ndarray
             tried = start(ground)
             tried[:, chosen] = True
             tried &= space.offered
-            if best.sum() < tried.sum() and ground.spent(tried, baselines) <= budget:
+            if best.sum() < tried.sum() and ground.space.spent(tried, baselines) <= budget:
                 best = tried
     left = [list(rng.permutation(np.flatnonzero(free))) for free in space.offered & ~best]
     return _fill(ground, best, left, budget, baselines, rng)
@@ -82,14 +82,14 @@ def _steps(clocks: np.ndarray) -> np.ndarray:
 
 def _fill(ground: Ground, measured, ways: list, budget: int, baselines: int, rng) -> np.ndarray:
     """Measure from each target's list in turn until the budget is spent."""
-    measured, cost = measured.copy(), ground.space.cost
-    room = budget - ground.spent(measured, baselines)
+    measured = measured.copy()
+    room = budget - ground.space.spent(measured, baselines)
     while any(ways):
         before = room
         for target in rng.permutation(len(ways)):
-            if ways[target] and cost[target] <= room:
+            if ways[target] and room > 0:
                 measured[target, ways[target].pop(0)] = True
-                room -= cost[target]
+                room -= 1
         if room == before:
             break
     return measured
@@ -115,20 +115,20 @@ def bayesian(ground: Ground, slack: float, budget: int, baselines: int, seed: in
     space, rng = ground.space, np.random.default_rng(seed)
     time, energy = ground.shown(baselines)
     time, energy = space.weight[:, None] * time, space.weight[:, None] * energy
-    first = min(budget, ground.spent(start(ground), baselines) + 3 * int(space.cost.sum()))
+    first = min(budget, ground.space.spent(start(ground), baselines) + 3 * len(space.targets))
     measured = random(ground, first, baselines, seed)
     core, mem = _steps(space.core_mhz), _steps(space.mem_mhz)
     x = np.stack([core / max(core.max(), 1), mem / max(mem.max(), 1)], -1)
-    room = budget - ground.spent(measured, baselines)
+    room = budget - ground.space.spent(measured, baselines)
     kernel = Matern([0.4, 0.6], (0.05, 10), nu=2.5) + WhiteKernel(1e-4, (1e-6, 1e-1))
-    while room >= space.cost.min() and (space.offered & ~measured).any():
+    while room > 0 and (space.offered & ~measured).any():
         known = np.where(measured, 0.0, np.inf)
         base = time[np.arange(len(time)), space.baseline].sum()
         price = price_of_time((time + known)[None], (energy + known)[None], (1 + slack) * base)[0][0]
         spent = 0
         for target in rng.permutation(len(time)):
             own, free = measured[target], space.offered[target] & ~measured[target]
-            if not free.any() or space.cost[target] > room:
+            if not free.any() or room < 1:
                 continue
             score = np.log(energy[target] + price * time[target])
             with warnings.catch_warnings():
@@ -138,7 +138,7 @@ def bayesian(ground: Ground, slack: float, budget: int, baselines: int, seed: in
             better = score[own].min() - mean
             gain = better * norm.cdf(better / sd) + sd * norm.pdf(better / sd)
             measured[target, np.flatnonzero(free)[gain.argmax()]] = True
-            room -= space.cost[target]
+            room -= 1
             spent += 1
         if not spent:
             break

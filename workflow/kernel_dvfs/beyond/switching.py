@@ -16,6 +16,8 @@ from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
 
 # jitters drawn of each replay of the latency-free choice
 _DRAWS = 5
+# ways on that the exact search looks at where the gap is wide: some ten CPU seconds
+_EFFORT = 60_000_000
 
 Known = namedtuple("Known", "what low_s high_s source mark")
 Known.__doc__ = (
@@ -49,7 +51,7 @@ def study(sequence, latencies_s: list, jitters: list, slack: float = 0.0) -> lis
 
 def _row(sequence, timing: Timing, slack: float, naive, single) -> dict:
     chain = chain_of(sequence, timing)
-    found = choose_changes(sequence, timing, slack, chain)
+    found = choose_changes(sequence, timing, slack, chain, _EFFORT)
     base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
     played = expected(sequence, timing, naive, _DRAWS)
     by_pass = baselines.per_pass(sequence, timing, slack, chain)

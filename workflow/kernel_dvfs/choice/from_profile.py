@@ -35,7 +35,7 @@ def problem_of(
     weights: "counts" = launches_per_iteration, totals per iteration; "raw" = 1, every target once;
     "equal-time" = 1 / baseline time, every target one unit of time (energies then in W).
     ties: "tied" = targets of one replicate_group are one target, unless their means differ (agreement.py): per-launch
-    data pooled over its members (mean weighted by n), weight = sum of theirs, only keys that every member has;
+    data pooled over those of its members that have a key (mean weighted by n), weight = the sum of all theirs;
     "untied" = own data, own choice.
     Raises InputError on missing columns, no rows, no baseline, two rows of one target and key, unknown words.
     """
@@ -66,9 +66,8 @@ def problem_of(
     count, size = group.max() + 1, len(keys)
     pooled = group[member] * size + key
     total = np.bincount(pooled, weights=n, minlength=count * size)
-    holders = np.bincount(pooled, minlength=count * size)
     in_group = np.bincount(group, minlength=count)
-    use = np.flatnonzero(holders == np.repeat(in_group, size))  # settings that every member of the class has
+    use = np.flatnonzero(np.bincount(pooled, minlength=count * size))  # settings that a member of the class has
     mean_time = np.bincount(pooled, weights=n * time, minlength=count * size)[use] / total[use]
     mean_energy = np.bincount(pooled, weights=n * energy, minlength=count * size)[use] / total[use]
     target = use // size

@@ -79,8 +79,9 @@ def propose(profile_rows, context, asked: dict, history: list) -> tuple:
             for option in np.concatenate([found.winner, found.runner_up, problem.baseline]).tolist():
                 pair = _pair(problem.keys[problem.key[option]])
                 for name in problem.members[problem.target[option]]:
-                    repeats = asked[granularity, name][pair]
-                    first = repeats[-1] + 1
+                    # a guided search measures one of several identical launches
+                    repeats = asked[granularity, name].get(pair, ())
+                    first = repeats[-1] + 1 if repeats else 0
                     again = tuple(range(first, first + context.options["repeats"]))
                     requests[granularity, name, pair] = Request(granularity, name, *pair, again)
             for option in found.winner.tolist():

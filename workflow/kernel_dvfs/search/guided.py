@@ -1,7 +1,9 @@
 """The guided search as a proposer of rounds (rounds.plan): profile so far in, requests out.
 
-Kernels are searched, tied launches as one; the few passes are measured at every pair. Of the setup it reads the names,
-work and multiplicities of the kernels and the seed, never the GPU's spec.
+Kernels are searched, tied launches as one: auto is measured at every copy, any other pair at the first of them that
+gives a usable point. Copies that are seen to differ (choice.agreement) are searched each by itself. The few passes are
+measured at every pair. Of the setup it reads the names, work and multiplicities of the kernels and the seed, never the
+GPU's spec.
 """
 
 from collections.abc import Mapping
@@ -9,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kernel_dvfs.choice.agreement import apart
 from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE
@@ -25,13 +28,18 @@ def propose(profile_rows: Mapping, context: Context, round_number: int) -> list:
 
     Raises InputError where a kernel has no usable baseline, however often it was measured.
     """
-    members, space = space_of(context)
-    proposal = _proposal(profile_rows, context, members, space)
+    points = _points(profile_rows, context)
+    members, space = space_of(context, _apart(points, context))
+    proposal = _proposal(points, context, members, space)
     pairs = list(context.pairs)
     asked = []
     for target, pair in proposal.points:
-        repeats = range(context.options["auto_repeats"]) if pairs[pair] == BASELINE else (0,)
-        asked += [Request("kernel", name, *pairs[pair], tuple(repeats)) for name in members[target]]
+        names, repeats = members[target], (0,)
+        if pairs[pair] == BASELINE:
+            repeats = tuple(range(context.options["auto_repeats"]))
+        else:
+            names = [next(name for name in names if (name, pair) not in points)]
+        asked += [Request("kernel", name, *pairs[pair], repeats) for name in names]
     if round_number == 1 and context.options["passes"]:
         for name in context.setup.targets["pass"]:
             for pair in pairs:
@@ -48,8 +56,9 @@ def estimate(profile_rows: Mapping, context: Context) -> dict:
     measurements made, share_percent of those of an exhaustive search; unfit: kernels that the model does not describe,
     which are measured the more.
     """
-    members, space = space_of(context)
-    proposal = _proposal(profile_rows, context, members, space)
+    points = _points(profile_rows, context)
+    members, space = space_of(context, _apart(points, context))
+    proposal = _proposal(points, context, members, space)
     made, all_ = _counts(profile_rows, context)
 
     def percent(value):
@@ -66,12 +75,12 @@ def estimate(profile_rows: Mapping, context: Context) -> dict:
     }
 
 
-def space_of(context: Context) -> tuple[list, Space]:
-    """(names of the launches of each target, Space) of the kernels of a context."""
+def space_of(context: Context, separate=frozenset()) -> tuple[list, Space]:
+    """(names of the launches of each target, Space) of the kernels of a context; separate: names that are not tied."""
     classes: dict = {}
     kernels = context.setup.targets["kernel"]
     for name, about in kernels.items():
-        group = about["replicate_group"] if context.ties == "tied" else None
+        group = about["replicate_group"] if context.ties == "tied" and name not in separate else None
         classes.setdefault((None, group) if group else (name, None), []).append(name)
     members = list(classes.values())
     count, pairs = len(members), list(context.pairs)
@@ -80,17 +89,49 @@ def space_of(context: Context) -> tuple[list, Space]:
     work = tuple((about["work"][1], about["work"][4]) for about in first)
     return members, Space(
         targets=tuple(names[0] for names in members),
-        pairs=tuple(tuple(None if clock == AUTO else float(clock) for clock in pair) for pair in pairs),
+        pairs=_clocks(pairs),
         offered=np.ones((count, len(pairs)), dtype=bool),
         weight=np.array([sum(kernels[name]["launches_per_iteration"] for name in names) for names in members], float),
         baseline=np.full(count, pairs.index(BASELINE)),
-        cost=np.array([len(names) for names in members]),
+        copies=np.array([len(names) for names in members]),
         work=work,
     )
 
 
-def _proposal(profile_rows, context, members, space) -> Proposal:
-    space, seen = _seen(profile_rows, context, members, space)
+def _clocks(pairs) -> tuple:
+    """Pairs as a profile has them: MHz, None where left to the governor."""
+    return tuple(tuple(None if clock == AUTO else float(clock) for clock in pair) for pair in pairs)
+
+
+def _points(profile_rows: Mapping, context: Context) -> dict:
+    """{(kernel, index of pair): (n, time_s, energy_j, core and memory clock reached)}, None where it is unusable."""
+    kernels = context.setup.targets["kernel"]
+    place = {pair: number for number, pair in enumerate(_clocks(context.pairs))}
+    columns = [profile_rows[name] for name in _NEEDED]
+    reached = [profile_rows.get(name) or [None] * len(columns[0]) for name in ("reached_core_mhz", "reached_mem_mhz")]
+    points = {}
+    for study, name, core, mem, time_s, energy_j, n, verdict, *clocks in zip(*columns, *reached, strict=True):
+        if study == "kernel" and name in kernels and (core, mem) in place:
+            usable = verdict not in UNUSABLE
+            points[name, place[core, mem]] = (n, time_s, energy_j, *clocks) if usable else None
+    return points
+
+
+def _apart(points: dict, context: Context) -> frozenset:
+    """Kernels that differ from the other copies of their group where both were measured."""
+    groups: dict = {}
+    for name, about in context.setup.targets["kernel"].items():
+        if about["replicate_group"] and context.ties == "tied":
+            groups.setdefault(about["replicate_group"], []).append(name)
+    time, energy = ({name: {} for names in groups.values() for name in names} for _ in range(2))
+    for (name, pair), point in points.items():
+        if point and name in time:
+            time[name][pair], energy[name][pair] = point[1:3]
+    return frozenset(each.target for each in apart(groups, time, energy))
+
+
+def _proposal(points: dict, context, members, space) -> Proposal:
+    space, seen = _seen(points, members, space)
     given = context.options
     options = Options(
         threshold=given["threshold_percent"] / 100,
@@ -117,41 +158,30 @@ def _weighted(space: Space, seen: Seen, weights: str, members: list) -> Space:
     return replace(space, weight=weight)
 
 
-def _seen(profile_rows, context, members, space: Space) -> tuple[Space, Seen]:
-    """(space without the pairs that proved unusable, the points measured at every launch of a target)."""
-    owner = {name: number for number, names in enumerate(members) for name in names}
-    place = {pair: number for number, pair in enumerate(space.pairs)}
-    pooled: dict = {}
-    spoilt = set()
-    columns = [profile_rows[name] for name in _NEEDED]
-    reached = [profile_rows.get(name) or [None] * len(columns[0]) for name in ("reached_core_mhz", "reached_mem_mhz")]
-    for study, name, core, mem, time_s, energy_j, n, verdict, core_got, mem_got in zip(*columns, *reached, strict=True):
-        pair = place.get((core, mem))
-        if study != "kernel" or name not in owner or pair is None:
-            continue
-        key = owner[name], pair
-        if verdict in UNUSABLE:
-            spoilt.add(key)
-            continue
-        pooled.setdefault(key, []).append((n, time_s, energy_j, core_got, mem_got))
-    offered = space.offered.copy()
-    for target, pair in spoilt:
-        if pair == space.baseline[target]:
-            raise InputError(
-                f"guided search: kernel {space.targets[target]} has no usable measurement at auto clocks, "
-                "which every saving refers to; delete its record and measure again"
-            )
-        offered[target, pair] = False
-    rows = [
-        _pool(target, pair, points)
-        for (target, pair), points in sorted(pooled.items())
-        if offered[target, pair] and len(points) == len(members[target])
-    ]
+def _seen(points: dict, members: list, space: Space) -> tuple[Space, Seen]:
+    """(space without the pairs that proved unusable at every copy, the points measured; auto at every copy)."""
+    offered, rows = space.offered.copy(), []
+    for target, names in enumerate(members):
+        for pair in range(len(space.pairs)):
+            own = [points[name, pair] for name in names if (name, pair) in points]
+            usable = [point for point in own if point]
+            if pair == space.baseline[target]:
+                if len(usable) < len(own):
+                    spoilt = next(name for name in names if points.get((name, pair), True) is None)
+                    raise InputError(
+                        f"guided search: kernel {spoilt} has no usable measurement at auto clocks, "
+                        "which every saving refers to; delete its record and measure again"
+                    )
+                if len(usable) < len(names):
+                    continue
+            offered[target, pair] = bool(usable) or len(own) < len(names)
+            if usable:
+                rows.append(_pool(target, pair, usable))
     return replace(space, offered=offered), seen_of(rows)
 
 
 def _pool(target: int, pair: int, points: list) -> dict:
-    """The mean over the launches of a target, weighted by measurements."""
+    """The mean over the copies of a target that were measured, weighted by measurements."""
     n, time_s, energy_j = (np.array([point[i] for point in points], dtype=float) for i in range(3))
 
     def clock(i):

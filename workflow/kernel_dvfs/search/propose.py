@@ -70,22 +70,12 @@ def propose(space: Space, seen: Seen, slacks=(0.0,), options: Options | None = N
     missing = np.flatnonzero(~measured[rows, space.baseline])
     if len(missing):
         return Proposal(tuple((int(k), int(space.baseline[k])) for k in missing), "baseline", "auto comes first")
-    spent = ((measured.sum(1) + options.baseline_repeats - 1) * space.cost).sum()
-    everything = ((space.offered.sum(1) + options.all_baseline_repeats - 1) * space.cost).sum()
-    room = int(options.budget * everything) - spent
+    room = int(options.budget * space.everything(options.all_baseline_repeats))
+    room -= space.spent(measured, options.baseline_repeats)
     probes = _probes(space, seen, measured, options)
     if probes:
-        return Proposal(_within(probes, space.cost, room), "probes", "what the model needs to know of each target")
+        return Proposal(tuple(probes[: max(room, 0)]), "probes", "what the model needs to know of each target")
     return _search(space, fit(space, seen), measured, slacks, options, room)
-
-
-def _within(points, cost, room) -> tuple:
-    kept = []
-    for target, pair in points:
-        if cost[target] <= room:
-            room -= cost[target]
-            kept.append((int(target), int(pair)))
-    return tuple(kept)
 
 
 def matter(space: Space, seen: Seen, threshold: float) -> np.ndarray:
@@ -104,7 +94,7 @@ def _probes(space: Space, seen: Seen, measured: np.ndarray, options: Options) ->
     """The probes that are still to be made, targets with most energy first."""
     wanted = []
     for turn, target in enumerate(matter(space, seen, options.threshold)):
-        wanted += [(target, pair) for pair in probes_of(space, target, turn, options.probes, measured[target])]
+        wanted += [(int(target), pair) for pair in probes_of(space, target, turn, options.probes, measured[target])]
     return wanted
 
 
@@ -162,12 +152,12 @@ def _search(space: Space, fitted: Fit, measured, slacks, options: Options, room:
     }
     if left.mean() <= options.threshold:
         return Proposal((), "search", "nothing left is expected to save more than the threshold", **about)
-    if room < space.cost.min():
+    if room < 1:
         return Proposal((), "search", "the budget of measurements is spent", **about)
     most = max(2, int(np.ceil(options.batch * len(space.targets))))
-    points = _greedy(gains, measured, space, options.threshold, most, room)
+    points = _greedy(gains, measured, space, options.threshold, min(most, room))
     points += _doubted(space, time, energy, measured, [k for k in unfit if k not in {p[0] for p in points}], points)
-    points = _within(points, space.cost, room)
+    points = tuple(points[:room])
     if not points:
         return Proposal((), "search", "no single pair left is expected to save anything", **about)
     return Proposal(points, "search", "pairs that could still enter the optimum", **about)
@@ -185,7 +175,7 @@ def draws_of(fitted: Fit, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return space.weight[:, None] * time, space.weight[:, None] * energy
 
 
-def _greedy(scores: list, measured, space: Space, threshold: float, most: int, room: int) -> list:
+def _greedy(scores: list, measured, space: Space, threshold: float, most: int) -> list:
     """Pairs of most expected gain, one after the other, each as if the ones before had been measured."""
     best = [np.where(measured, score, np.inf).min(-1) for score in scores]  # (S, K) each
     free = space.offered & ~measured
@@ -194,15 +184,14 @@ def _greedy(scores: list, measured, space: Space, threshold: float, most: int, r
         gain = np.zeros(free.shape[1])
         for score, known in zip(scores, best, strict=True):
             gain = np.maximum(gain, np.maximum(known[:, target, None] - score[:, target], 0).mean(0))
-        return np.where(free[target], gain / space.cost[target], 0)
+        return np.where(free[target], gain, 0)
 
     gain = np.array([expected(target) for target in range(len(space.targets))])
     found, least = [], 0.1 * threshold / np.sqrt(len(space.targets))
     while len(found) < most:
         target, pair = np.unravel_index(gain.argmax(), gain.shape)
-        if gain[target, pair] <= least * 0.2 or (gain[target, pair] <= least and found) or space.cost[target] > room:
+        if gain[target, pair] <= least * 0.2 or (gain[target, pair] <= least and found):
             break
-        room -= space.cost[target]
         found.append((int(target), int(pair)))
         free[target, pair] = False
         for score, known in zip(scores, best, strict=True):

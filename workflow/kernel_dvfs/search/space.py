@@ -14,8 +14,8 @@ class Space:
 
     targets: names. pairs: (core, mem) MHz, None = left to the governor. offered: (K, P) bool, what can be measured.
     weight: (K,) launches per iteration, or any other weight of the totals. baseline: (K,) index of a target's baseline
-    pair. cost: (K,) measurements that one point takes (the members of a tied class). work: None, or per target None or
-    the numbers (tensor-core FLOP, DRAM bytes) of one launch.
+    pair. copies: (K,) identical launches that are one target: a search measures every copy at the baseline, and one at
+    any other pair. work: None, or per target None or the numbers (tensor-core FLOP, DRAM bytes) of one launch.
     """
 
     targets: tuple
@@ -23,7 +23,7 @@ class Space:
     offered: np.ndarray
     weight: np.ndarray
     baseline: np.ndarray
-    cost: np.ndarray
+    copies: np.ndarray
     work: tuple | None = None
 
     @property
@@ -35,6 +35,14 @@ class Space:
     def mem_mhz(self) -> np.ndarray:
         """(P,) requested memory clocks, NaN where left to the governor."""
         return np.array([np.nan if mem is None else mem for _, mem in self.pairs], dtype=float)
+
+    def spent(self, measured: np.ndarray, baselines: int) -> int:
+        """Measurements that the pairs of a mask (K, P) take, the baseline of every copy measured `baselines` times."""
+        return int((measured.sum(1) - 1 + baselines * self.copies).sum())
+
+    def everything(self, baselines: int) -> int:
+        """Measurements of an exhaustive search: every copy at every pair, `baselines` times at the baseline."""
+        return int(((self.offered.sum(1) - 1 + baselines) * self.copies).sum())
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
         panel=pd.Categorical(frame.behaviour.map(NAMES), list(NAMES.values())),
     )
     jitters = sorted(set(frame.jitter_percent))
-    series = [_chosen(each) for each in jitters] + ["naive replay (time lost, %)", "one pair a pass"]
+    series = [_chosen(each) for each in jitters] + ["naive replay (+ time, %)", "one pair a pass"]
     chosen = frame.assign(way=frame.jitter_percent.map(_chosen), saved=frame.energy_saved_percent)
     calm = frame[frame.jitter_percent == jitters[0]]
     naive = calm.assign(way=series[-2], saved=calm.naive_energy_saved_percent.clip(lower=_FLOOR_PERCENT, upper=10))
@@ -55,11 +55,11 @@ def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
         + p9.coord_cartesian(ylim=(_FLOOR_PERCENT, None))
         + p9.labs(
             title="What slow changes of clocks leave of the saving",
-            subtitle=f"{subject}, {workload}; time limit kept, but by naive replays; better: up",
+            subtitle=f"{subject}, {workload}; better: up\ntime limit kept, but by naive replays (time lost: number)",
             x="latency of a change, ms",
             y="energy saved, %",
         )
-        + style.keys(color="", shape="", linetype="")
+        + p9.guides(**{key: p9.guide_legend(title="", ncol=2) for key in ("color", "shape", "linetype")})
         + style.theme(5.4)
     )
 
