@@ -228,6 +228,7 @@ def test_a_measuring_job_imports_nothing_heavy_for_its_workload(root):
         "checks",
         "dataflow",
         "formulas",
+        "launch_order",
         "models",
         "operations",
         "passes",

@@ -53,7 +53,7 @@ def run(options) -> int:
         wanted = {"run": pair or run_pair(options.schedule, about)}
 
     report = {"gpu": {key: about[key] for key in ("name", "uuid", "slug")}, "command": words, "runs": {}}
-    with Guard(about["uuid"], sets_clocks=not options.dry_run, say=_say) as guard:
+    with Guard(about["uuid"], mode="auto-only" if options.dry_run else "lock", say=_say) as guard:
         control = Control(guard, about, options.lock == "exact", options.dry_run)
         for name, own in wanted.items():
             control.check(own, options.schedule or f"--pair {options.pair}")
