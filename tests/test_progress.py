@@ -25,7 +25,7 @@ class Run:
             )
             for number, weight_s in enumerate(weights_s)
         ]
-        self.progress = Progress(self.tasks, lambda: self.now_s)
+        self.progress = Progress(lambda: list(self.tasks), lambda: self.now_s)
 
     def at(self, now_s, done) -> str:
         self.now_s, self.done = now_s, done
@@ -53,6 +53,20 @@ def test_the_temperature_is_that_of_the_last_window_measured(tmp_path):
     write_json(path, {"windows": [{"temp_c": [60, 65]}, {"temp_c": [66, 71]}]})
     assert Run([1] * 3, record=path).at(1.0, 1).endswith("| GPU 71 C")
     assert "GPU" not in Run([1] * 3, record=str(tmp_path / "gone.json")).at(1.0, 1)
+
+
+def test_jobs_that_are_added_on_the_way_count():
+    run = Run([1] * 3)
+    assert run.at(1.0, 1).startswith("1 of 3 done")
+    run.tasks += Run([1] * 5).tasks[3:]
+    assert run.at(20.0, 3).startswith("3 of 5 done")
+
+
+def test_jobs_that_are_replaced_on_the_way_are_not_waited_for():
+    run = Run([1] * 3)
+    run.at(1.0, 1)
+    run.tasks[2:] = [Task(1, "task 2, made anew", "", is_done=lambda: True, is_running=lambda: False)]
+    assert run.at(20.0, 2) == "3 of 3 done (100 %)"
 
 
 def test_a_finished_run_has_nothing_left():

@@ -4,6 +4,7 @@ On a terminal the line is rewritten in place; in a log there is one every few mi
 questions, nothing of Snakemake.
 """
 
+import math
 import shutil
 import threading
 import time
@@ -22,6 +23,8 @@ is_done, is_running: () -> bool.""",
 
 _TERMINAL_EVERY_S = 1.0
 _LOG_EVERY_S = 120.0
+# to look through all jobs takes long where there are thousands
+_ASK_EVERY_S = 10.0
 # the rate is that of the last so many finished tasks, at least so many
 _RECENT, _LEAST = 200, 3
 _ERASE = "\r\x1b[K"
@@ -31,10 +34,11 @@ _CHATTER_WORDS = ("Select jobs to execute", "Execute ")
 
 
 class Progress:
-    """State of a run. tasks: [Task]; now_s: a clock."""
+    """State of a run. tasks: () -> [Task], all that the run consists of as things stand; now_s: a clock."""
 
-    def __init__(self, tasks: list, now_s=time.monotonic):
-        self._open, self._total, self._now_s = list(tasks), len(tasks), now_s
+    def __init__(self, tasks, now_s=time.monotonic):
+        self._ask, self._now_s = tasks, now_s
+        self._open, self._total, self._weight_s, self._asked_s = [], 0, 0.0, -math.inf
         # (time s, sum of the weights finished by then)
         self._finished = deque([(now_s(), 0.0)], maxlen=_RECENT)
         self._last_record = ""
@@ -53,16 +57,23 @@ class Progress:
         return " | ".join(parts)
 
     def _update(self) -> None:
-        still, weight_s = [], 0.0
+        asked = self._now_s() - self._asked_s >= _ASK_EVERY_S
+        if asked:
+            # jobs are replaced and added while a run goes on: a round of measurements asks for more
+            with suppress(RuntimeError):  # they are being changed just now: the next time, then
+                self._open = self._ask()
+                self._total, self._weight_s = len(self._open), sum(task.weight_s for task in self._open)
+            self._asked_s = self._now_s()
+        still = []
         for task in self._open:
             if not task.is_done():
                 still.append(task)
-                continue
-            weight_s += task.weight_s
-            self._last_record = task.record or self._last_record
-        if len(still) < len(self._open):
-            self._open = still
-            self._finished.append((self._now_s(), self._finished[-1][1] + weight_s))
+            elif not asked or not self._last_record:
+                self._last_record = task.record or self._last_record
+        self._open = still
+        done_s = self._weight_s - sum(task.weight_s for task in still)
+        if done_s > self._finished[-1][1]:
+            self._finished.append((self._now_s(), done_s))
 
     def _left_s(self):
         """What is left at the pace of late: weights say how the tasks compare, the clock how long they really take."""

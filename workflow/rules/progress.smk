@@ -11,19 +11,22 @@ def watch():
     """Tell how far this run is, as long as it runs; nothing where Snakemake is told to be quiet about that."""
     if {"ALL", "PROGRESS"} & {each.name for each in workflow.output_settings.quiet or ()}:
         return
-    jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_norun]
     settings = config | {"warmup_s": studies.warmup_s(config, STUDY.kind)}
     scheduler = workflow.scheduler
-    tasks = [
-        Task(
-            weight_s=expected_s(job, settings),
-            what=in_words(job),
-            record=str(job.output[0]) if REAL and job.rule.name.startswith("measure") else "",
-            is_done=lambda job=job: workflow.dag.finished(job),
-            is_running=lambda job=job: job in scheduler.running,
-        )
-        for job in jobs
-    ]
+
+    def tasks():
+        return [
+            Task(
+                weight_s=expected_s(job, settings),
+                what=in_words(job),
+                record=str(job.output[0]) if REAL and job.rule.name.startswith("measure") else "",
+                is_done=lambda job=job: workflow.dag.finished(job),
+                is_running=lambda job=job: job in scheduler.running,
+            )
+            for job in workflow.dag.needrun_jobs()
+            if not job.is_norun
+        ]
+
     reporter = Reporter(Progress(tasks), sys.stderr)
     for handler in workflow.logger_manager.logger.handlers:
         if handler.name == "DefaultStreamHandler":
