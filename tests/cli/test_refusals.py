@@ -57,7 +57,7 @@ def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(setup_path, tmp_
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"granularity": "pass"}, "granularity is pass"),
+        ({"granularity": "pass"}, "no pass of workload"),
         ({"status": "infeasible", "targets": {}}, "status is infeasible"),
         ({"targets": {}}, "no kernel of workload"),
         ({"targets": {"forward": {"core_mhz": 1470, "mem_mhz": "auto"}}}, "no kernel of workload"),

@@ -19,7 +19,7 @@ from kernel_dvfs.layout import TABLE_FORMATS
         ("validation", '{"repeats": "x"}', 'repeats is "x", expected a whole number >= 1'),
         ("validation", '{"repeats": true}', "repeats is true"),
         ("validation", '{"repeats": 2, "repeat": 2}', "unknown repeat; it takes repeats"),
-        ("kernel_clocks", '{"repeats": 2}', "unknown repeats; it takes none"),
+        ("omitted_pairs", '{"repeats": 2}', "unknown repeats; it takes omitted"),
         ("relaxed", '{"ties": "knotted"}', "ties is"),
         ("relaxed", '{"ties": "tied", "weights": []}', "weights is"),
         ("omitted_pairs", '{"omitted": [[1, 2]]}', "omitted is"),

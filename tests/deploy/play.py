@@ -25,7 +25,7 @@ from kernel_dvfs.sequence.schedule import read_iteration
 
 def main(told: dict) -> dict:
     dry = told.get("dry", False)
-    with Guard(told["uuid"], sets_clocks=not dry) as guard:
+    with Guard(told["uuid"], mode="auto-only" if dry else "lock") as guard:
         about = facts(guard.nvml, guard.board)
         about["slug"] = slug(about)
         fake, state = guard.nvml.shared_library, os.environ["FAKENVML_STATE"].encode()

@@ -22,8 +22,8 @@ COMMANDS = all_commands()
 # what stands for something of the reader's own
 PLACEHOLDERS = {"<UUID>": "GPU-0", "<index>": "0", "<gpu>": "g", "<workload>": "w", "<digest>": "d"}
 # options of Snakemake that the pages use: with a value, without
-VALUED = {"--quiet", "--cores", "--profile", "--configfile"}
-FLAGS = {"-n", "--report"}
+VALUED = {"--quiet", "--cores", "--profile", "--configfile", "--report"}
+FLAGS = {"-n"}
 # not a command to type as it stands: an option in a sentence
 MENTIONS = {"snakemake --report", "python -S"}
 

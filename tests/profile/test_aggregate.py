@@ -92,7 +92,7 @@ def test_records_of_one_kernel_that_ran_different_algorithms_are_not_compared(se
         content["kernel"]["instance"] = instance
         path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"kernel/forward_fc_gemm: .* ran .*, but .* ran .*; delete the records"):
-        aggregate.from_records(setup, str(records), PAIRS, 3, str(tmp_path / "p.parquet"))
+        aggregate.from_records(setup, str(records), sweep(setup, PAIRS, 3), 3, str(tmp_path / "p.parquet"))
     assert not (tmp_path / "p.parquet").exists()
 
 

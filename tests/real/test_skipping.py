@@ -8,6 +8,7 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.request import sweep
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile import aggregate
@@ -72,7 +73,8 @@ def test_a_profile_has_no_row_where_nothing_was_measured(study):
     targets = {"kernel": {GEMM: whole.targets["kernel"][GEMM]}, "pass": {}}
     setup = type(whole)(whole.digest, whole.gpu, whole.workload, targets, whole.measurement)
     pairs, output = [BASELINE, Pair(1500, 3201), Pair(1980, 3201)], str(study.lab.folder / "p.parquet")
-    aggregate.from_records(setup, str(study.lab.folder / "measurements"), pairs, 1, output)
+    requests = sweep(setup, pairs, 1)
+    aggregate.from_records(setup, str(study.lab.folder / "measurements"), requests, 1, output)
     from kernel_dvfs.profile.store import read_profile
 
     assert read_profile(output).table["core_mhz"].to_pylist() == [None, 1500]

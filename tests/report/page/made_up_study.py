@@ -98,6 +98,10 @@ def tables(fresh: bool = True) -> dict:
             }
             for value, change in ((1.0, -7.2), (2.2, -7.23), (3.6, -7.64))
         ],
+        "passes": [
+            {"pass": "forward", "chosen_by": "auto", "time_ms": 211.2, "sum_time_ms": 206.9, "time_difference_percent": 2.07}
+        ],
+        "locking": [{"id": "forward_gelu", "locked": "1980-3201", "time_change_percent": 0.25, "repeats": 3}],
         "omitted_pairs": [{"core_mhz": "auto", "mem_mhz": 405, "reason": "it folds"}],
         "claims": [
             {"number": 1, "claim": "Clocks per pass save <about> 2 %", "source": "abstract", "paper": "2 %"}

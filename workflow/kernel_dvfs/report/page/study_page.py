@@ -48,10 +48,10 @@ _SECTIONS = (
 _NEVER = {
     "table": {
         *("baseline", "validation", "headline", "data_parallelism", "tensor_parallelism", "tensor_energy"),
-        *("omitted_pairs", "fig3_forward_pass", "fig4_backward_pass"),
+        *("omitted_pairs", "passes", "locking", "fig3_forward_pass", "fig4_backward_pass"),
         *("fig7_data_parallelism", "fig8_tensor_parallelism"),
     },
-    "simulated": {"baseline"},
+    "simulated": {"baseline", "passes", "locking"},
     "nvml": {"tensor_energy"},
 }
 
