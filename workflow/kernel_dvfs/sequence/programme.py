@@ -172,8 +172,8 @@ def _mix(chain, known: _Known, bound: float, price: float, limit: float) -> int:
 
     if is_narrow():
         return 0
-    # all begin with the pair that is best at the price
-    first = chain.best(price)[2].first
+    # all begin with the pair that is best at the price, as the line search has found it
+    first = min(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0]).first
     values = chain.values(price, first)
     choices = {own: None for own in known.all if own.first == first}
 
