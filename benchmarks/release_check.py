@@ -10,6 +10,7 @@ sdist is the whole project: unpacked, the tutorial's study runs in it with the i
 import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -158,6 +159,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--here", action="store_true", help="with this Python's packages, without the tutorial's study")
     options = parser.parse_args()
+    # or this checkout would be imported, not the wheel
+    os.environ.pop("PYTHONPATH", None)
     with tempfile.TemporaryDirectory(prefix="kernel-dvfs-release-") as name:
         folder = Path(name)
         builder = folder / "builder"

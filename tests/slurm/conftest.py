@@ -28,6 +28,7 @@ CONFIG = {
     "max_windows": "max_windows=2",
     "energy_ci_percent": "energy_ci_percent=20",
     "warmup_s": "warmup_s=0.1",
+    "refine": "refine={rounds: 0, repeats: 1, margin_z: 2}",
     "native": "native={cpu: 'off', cuda: 'off'}",
 }
 
@@ -64,12 +65,13 @@ class Site:
         self.boards.set(board=1, time="virtual")
         self.directory = clone(folder / "clone")
         shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", self.directory)
+        fake.build_record(self.directory, self.directory / "simulated_load.py")
         self.locks = folder / "locks"
         self.locks.mkdir()
         # jobs find the fake NVML; the login node, which submits them, has none
         seen = f"ALL,LD_LIBRARY_PATH={library.parent},FAKENVML_STATE={self.boards.path}"
         self.environment = slurm.environment(
-            KERNEL_DVFS_LOCK_DIR=str(self.locks), KERNEL_DVFS_TEST_LOAD="simulated_load.py", SBATCH_EXPORT=seen
+            KERNEL_DVFS_LOCK_DIR=str(self.locks), KERNEL_DVFS_TEST_LOAD="simulated_load.json", SBATCH_EXPORT=seen
         )
 
     def command(self, *targets, config=(), options=()) -> list:
