@@ -45,6 +45,11 @@ FIGURES = {
 ALSO = {"paper": ("loads",), "bound": ("systems",)}
 
 
+def shown_by(shown: dict, name: str, folder: str) -> list:
+    """Paths of the experiments that a table or figure of `shown` (TABLES, FIGURES) draws on."""
+    return [f"{folder}/experiments/{each}.json" for each in (shown[name], *ALSO.get(name, ()))]
+
+
 def plan_replay(config: dict, serving) -> ReplayPlan:
     """The replay of `config` (checked by config.check) on the profile of a ServingPlan. Raises InputError."""
     asked = config["serving"]

@@ -23,7 +23,7 @@ if STUDY.kind == "simulated":
         conda:
             "../../envs/pipeline.yaml"
         params:
-            folder=f"{FOLDER}/beyond",
+            folder=subpath(output[0], parent=True),
             pairs=PAIRS,
             seeds=config["selection_bias"]["seeds"],
             # the procedure of `refine`; off, the study still shows what it would be worth

@@ -85,6 +85,11 @@ def finish():
         client.stop(STUDY.setup)
 
 
+def kernels(wildcards):
+    """What a measurement of a real GPU depends on beside its setup: which kernels run."""
+    return checkpoints.kernels.get().output[0] if REAL else []
+
+
 def points_to_measure():
     """[(target, label of the pair, campaign, repeat, record)] of what this run will measure on a simulated GPU."""
     made = [job for job in workflow.dag.needrun_jobs() if job.rule.name == "measure"]

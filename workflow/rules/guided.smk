@@ -10,8 +10,8 @@ if STUDY.kind == "simulated":
         input:
             gpu=STUDY.setup,
         output:
-            f"{FOLDER}/beyond/guided_search.csv",
-            f"{FOLDER}/beyond/guided_search.md",
+            csv=f"{FOLDER}/beyond/guided_search.csv",
+            md=f"{FOLDER}/beyond/guided_search.md",
         log:
             f"logs/{FOLDER}/guided-study.log",
         conda:
@@ -24,5 +24,5 @@ if STUDY.kind == "simulated":
             without="" if config["guided_study"]["bayesian"] else "--without bayesian",
         shell:
             "python -m kernel_dvfs guided-study --gpu {input.gpu} --pairs {params.pairs} --seeds {params.seeds} "
-            "--budget {params.budget} --slack {params.slacks} {params.without} -o {output[0]} "
+            "--budget {params.budget} --slack {params.slacks} {params.without} -o {output.csv} "
             "2> {log} || {{ cat {log} >&2; exit 2; }}"

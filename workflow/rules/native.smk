@@ -56,8 +56,3 @@ if REAL:
             "../../envs/pipeline.yaml"
         shell:
             "python -m kernel_dvfs kernels -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
-
-
-def kernels(wildcards):
-    """What a measurement of a real GPU depends on beside its setup: which kernels run."""
-    return checkpoints.kernels.get().output[0] if REAL else []

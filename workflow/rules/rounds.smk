@@ -18,10 +18,10 @@ if IN_ROUNDS and not FINISHED:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            records=f"{FOLDER}/measurements",
+            folder=subpath(output[0], ancestor=2),
             options=json.dumps(round_options()),
         shell:
-            "python -m kernel_dvfs plan-round --gpu {input.gpu} --records {params.records} "
+            "python -m kernel_dvfs plan-round --gpu {input.gpu} --records {params.folder}/measurements "
             "--options {params.options:q} --earlier {input.earlier} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 

@@ -2,7 +2,7 @@
 # through DynamoLLM and its baselines.
 from kernel_dvfs.study_serving import plan_serving
 
-from kernel_dvfs.study_replay import ALSO, FIGURES, TABLES, plan_replay
+from kernel_dvfs.study_replay import FIGURES, TABLES, plan_replay, shown_by
 
 try:
     SERVING = plan_serving(config)
@@ -59,8 +59,9 @@ if SERVING.made_here:
             "../../envs/pipeline.yaml"
         params:
             arguments=SERVING.instance,
+            folder=subpath(output[0], ancestor=2),
         shell:
-            "python -m kernel_dvfs serving-table1 {SERVING_FOLDER:q} {params.arguments} "
+            "python -m kernel_dvfs serving-table1 {params.folder:q} {params.arguments} "
             "2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
@@ -76,8 +77,10 @@ rule serving_anchors:
         f"logs/{SERVING_FOLDER}/anchors.log",
     conda:
         "../../envs/pipeline.yaml"
+    params:
+        folder=subpath(output[0], ancestor=2),
     shell:
-        "python -m kernel_dvfs serving-anchors {SERVING_FOLDER:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+        "python -m kernel_dvfs serving-anchors {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
 rule serving_study:
@@ -92,7 +95,7 @@ rule serving_study:
         "../../envs/pipeline.yaml"
     params:
         options=json.dumps(REPLAY.options),
-        folder=REPLAY.folder,
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m kernel_dvfs serving-study {params.folder:q} --options {params.options:q} "
         "2> {log} || {{ cat {log} >&2; exit 2; }}"
@@ -111,22 +114,16 @@ rule serving_experiment:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=REPLAY.folder,
+        folder=subpath(output[0], ancestor=2),
     shell:
         "python -m kernel_dvfs serving-experiment {wildcards.experiment} {params.folder:q} "
         "2> {log} || {{ cat {log} >&2; exit 2; }}"
 
 
-def serving_inputs(wildcards, shown):
-    """The experiments that a table or figure shows."""
-    names = (shown[wildcards.name], *ALSO.get(wildcards.name, ()))
-    return [f"{REPLAY.folder}/experiments/{name}.json" for name in names]
-
-
 rule serving_table:
     input:
         rules.serving_study.output,
-        lambda wildcards: serving_inputs(wildcards, TABLES),
+        lambda wildcards: shown_by(TABLES, wildcards.name, REPLAY.folder),
     output:
         report(
             multiext(f"{REPLAY.folder}/tables/{{name}}", ".csv", ".md"),
@@ -140,7 +137,7 @@ rule serving_table:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=REPLAY.folder,
+        folder=subpath(output[0], ancestor=2),
     shell:
         "python -m kernel_dvfs serving-table {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
 
@@ -148,7 +145,7 @@ rule serving_table:
 rule serving_figure:
     input:
         rules.serving_study.output,
-        lambda wildcards: serving_inputs(wildcards, FIGURES),
+        lambda wildcards: shown_by(FIGURES, wildcards.name, REPLAY.folder),
     output:
         report(
             multiext(f"{REPLAY.folder}/figures/{{name}}", ".pdf", ".png"),
@@ -162,6 +159,6 @@ rule serving_figure:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=REPLAY.folder,
+        folder=subpath(output[0], ancestor=2),
     shell:
         "python -m kernel_dvfs serving-figure {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"

@@ -27,7 +27,7 @@ if MEASURED_HERE and CHOSEN_HERE:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            folder=f"{FOLDER}/beyond",
+            folder=subpath(output[0], ancestor=2),
             latencies=config["switching_study"]["latency_s"],
             jitters=config["switching_study"]["jitter"],
             slack=config["slack_percent"],
