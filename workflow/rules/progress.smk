@@ -23,7 +23,7 @@ def watch():
                 is_done=lambda job=job: workflow.dag.finished(job),
                 is_running=lambda job=job: job in scheduler.running,
             )
-            for job in workflow.dag.needrun_jobs()
+            for job in (*workflow.dag.finished_jobs, *workflow.dag.needrun_jobs())
             if not job.is_norun
         ]
 

@@ -66,11 +66,11 @@ class Ground:
 
     def choose(self, measured: np.ndarray, baselines: int, slack: float, every: bool = False) -> np.ndarray:
         """(K,) pairs of the global choice of least energy among the measured ones, by what was measured."""
-        return _choose(self.space, *self.shown(baselines, every), measured, slack)
+        return choose(self.space, *self.shown(baselines, every), measured, slack)
 
     def oracle(self, slack: float) -> np.ndarray:
         """(K,) pairs of the best choice by what is really so."""
-        return _choose(self.space, self.true_time_s, self.true_energy_j, self.space.offered, slack)
+        return choose(self.space, self.true_time_s, self.true_energy_j, self.space.offered, slack)
 
     def score(self, choice: np.ndarray) -> tuple[float, float]:
         """(energy saved, change of time) of a choice (K,), shares of the baseline, by what is really so."""
@@ -83,8 +83,9 @@ class Ground:
         return float(1 - energy / base_energy), float(time / base_time - 1)
 
 
-def _choose(space: Space, time, energy, measured, slack: float) -> np.ndarray:
-    options = [np.flatnonzero(own) for own in measured & space.offered]
+def choose(space: Space, time, energy, known, slack: float) -> np.ndarray:
+    """(K,) the global choice of pairs on (K, P) times and energies, among those `known` (K, P) and offered."""
+    options = [np.flatnonzero(own) for own in known & space.offered]
     problem = Problem.of(
         [weight * time[k, own] for k, (weight, own) in enumerate(zip(space.weight, options))],
         [weight * energy[k, own] for k, (weight, own) in enumerate(zip(space.weight, options))],

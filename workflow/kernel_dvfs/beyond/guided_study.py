@@ -5,6 +5,8 @@ counts as real. Shares of measurements count the baseline's repeats on both side
 exhaustive search measures all, every other way one (and all at the baseline).
 """
 
+import csv
+import io
 from dataclasses import replace
 from time import process_time
 
@@ -231,16 +233,15 @@ def summarised(rows: list) -> list:
 def csv_of(rows: list) -> str:
     """The rows as CSV, figures to five digits, the CPU time left out: it would differ each time."""
     names = [name for name in COLUMNS if name != "cpu_s"]
-    lines = [",".join(names)]
-    lines += [",".join(_cell(row[name]) for name in names) for row in rows]
-    return "\n".join(lines) + "\n"
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_cell(row[name]) for name in names] for row in rows)
+    return text.getvalue()
 
 
-def _cell(value) -> str:
-    if value is None:
-        return ""
-    text = f"{value:.5g}" if isinstance(value, float) else str(value)
-    return f'"{text}"' if "," in text else text
+def _cell(value):
+    return f"{value:.5g}" if isinstance(value, float) else value
 
 
 _SHOWN = {

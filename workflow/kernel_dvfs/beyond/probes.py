@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.beyond.ground import Ground
-from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.choice.scopes import solve
+from kernel_dvfs.beyond.ground import Ground, choose
 from kernel_dvfs.search.fit import fit
 from kernel_dvfs.search.posterior import tables
 from kernel_dvfs.search.space import Seen, Space
@@ -72,15 +70,7 @@ def decide(ground: Ground, prediction: Prediction, slack: float) -> dict:
     time, energy = prediction.time_s.copy(), prediction.energy_j.copy()
     for table, measured in ((time, ground.time_s), (energy, ground.energy_j)):
         table[rows, space.baseline] = measured[rows, space.baseline]
-    options = [np.flatnonzero(own) for own in space.offered & ~np.isnan(time)]
-    problem = Problem.of(
-        [weight * time[k, own] for k, (weight, own) in enumerate(zip(space.weight, options))],
-        [weight * energy[k, own] for k, (weight, own) in enumerate(zip(space.weight, options))],
-        [int(np.flatnonzero(own == base)[0]) for own, base in zip(options, space.baseline)],
-        options,
-    )
-    answer = solve(problem, "global", "waste", slack, effort=0)
-    saving, change = ground.score(np.array([problem.keys[problem.key[option]] for option in answer.option]))
+    saving, change = ground.score(choose(space, time, energy, ~np.isnan(time), slack))
     best, _ = ground.score(ground.oracle(slack))
     return {"saving": 100 * saving, "optimum": 100 * best, "over": 100 * max(0.0, change - slack)}
 

@@ -20,8 +20,8 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound
 from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import SCHEDULE
 
-SCHEMA = "kernel-dvfs/schedule/1"
 GRANULARITIES = ("kernel", "pass")
 
 
@@ -92,7 +92,7 @@ def choose(
             raise InputError(f"choice: a margin belongs to scope global and objective waste, not {scope} {objective}")
         answer, margin = _with_margin(problem, slack_percent / 100, margin_z)
     return {
-        "schema": SCHEMA,
+        "schema": SCHEDULE,
         "gpu": metadata.get("gpu", {}),
         "workload": metadata.get("workload", {}),
         "granularity": granularity,

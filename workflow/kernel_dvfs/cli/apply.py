@@ -115,10 +115,10 @@ def _told(ran) -> str:
 
 def _warn_if_missed(ran, pair, dry_run: bool) -> None:
     """A request is not yet a clock: say so where the looks saw another."""
-    from kernel_dvfs.deploy.control import is_near
+    from kernel_dvfs.measurement.verdict import is_reached
 
     for domain, seen, asked in (("core", ran.core_mhz[1], pair[0]), ("memory", ran.mem_mhz[1], pair[1])):
-        if not dry_run and not is_near(seen, asked):
+        if not dry_run and not is_reached(asked, seen):
             _say(f"asked for {domain} {asked} MHz, but it ran at {seen} MHz: throttled, idle, or folded by this GPU")
 
 

@@ -9,9 +9,6 @@ from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check, label
 from kernel_dvfs.gpu.nvml.pair import lock_pair
 
-# a clock that was asked for is there if it is this near (as a verdict has it)
-_NEAR_MHZ, _NEAR_SHARE = 15, 0.01
-
 
 class Control:
     """ask(pair): request it. pair: the last one asked for. asked: how many requests were made.
@@ -57,11 +54,6 @@ class Control:
     def seen(self) -> tuple:
         """(core, memory) clocks now, MHz."""
         return self.board.sm_mhz(), self.board.mem_mhz()
-
-
-def is_near(seen_mhz, wanted_mhz) -> bool:
-    """Whether a clock is what was asked for; auto may be anything."""
-    return wanted_mhz == AUTO or abs(seen_mhz - wanted_mhz) <= max(_NEAR_MHZ, _NEAR_SHARE * wanted_mhz)
 
 
 def facts_of(which: str) -> dict:

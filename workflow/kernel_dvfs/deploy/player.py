@@ -24,9 +24,10 @@ import itertools
 import threading
 from typing import NamedTuple
 
-from kernel_dvfs.deploy.control import is_near, named
+from kernel_dvfs.deploy.control import named
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import AUTO
+from kernel_dvfs.measurement.verdict import is_reached
 
 # NVML's reasons that hold clocks below what was asked for: power cap, slowdowns, brake
 THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
@@ -238,7 +239,7 @@ class Player:
             self.events.sleep_until(min(now_s + _LOOK_EVERY_S, latest_s))
 
     def _is_there(self, pair, seen) -> bool:
-        return all(is_near(own, wanted) for own, wanted in zip(seen, self._expects.get(tuple(pair), pair)))
+        return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(tuple(pair), pair)))
 
     def _is_ours(self, step: Step) -> bool:
         """Whether the clocks are still those asked for last; a surprise otherwise."""
@@ -264,7 +265,7 @@ class Player:
             return True
         reasons = self._control.board.event_reasons() & self._tolerance.throttling
         core_mhz = self._control.seen()[0]
-        if reasons and core_mhz < pair[0] and not is_near(core_mhz, pair[0]):
+        if reasons and core_mhz < pair[0] and not is_reached(pair[0], core_mhz):
             return self._give_up(
                 f"launch {step.launch}: clocks held down (reasons {reasons:#x}): {core_mhz} MHz at {named(pair)}"
             )

@@ -6,10 +6,7 @@ from __future__ import annotations
 from kernel_dvfs.deploy.control import pair_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
-
-# as choice.schedule and sequence.schedule write them; those modules bring numpy, which a play does without
-SCHEDULE = "kernel-dvfs/schedule/1"
-ITERATION = "kernel-dvfs/iteration-schedule/1"
+from kernel_dvfs.layout import ITERATION_SCHEDULE, SCHEDULE
 
 
 def run_pair(path: str, about: dict) -> tuple:
@@ -54,7 +51,7 @@ def _read(path: str, about: dict) -> dict:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}; a schedule of kernel-dvfs choose is expected") from None
     schema = content.get("schema") if isinstance(content, dict) else None
-    if schema == ITERATION:
+    if schema == ITERATION_SCHEDULE:
         raise InputError(
             f"{path}, field schema: an iteration schedule is played by the program that launches the kernels "
             "(kernel_dvfs.deploy.player), not by apply"

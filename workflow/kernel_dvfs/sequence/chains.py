@@ -120,6 +120,31 @@ class _Chain:
             self._kept = (price, make(price))
         return self._kept[1]
 
+    def _backward(self, weight: np.ndarray, end: np.ndarray, move, until=None) -> tuple:
+        """(V at the beginning (P,), decisions (N, P), V at each boundary (N + 1, P)), last launch first.
+
+        weight: (N, P) w of each launch. end: (P,) V at the end. move(place, run, goal): the best pair to change to at a
+        boundary and the V of it, for each pair. until: (N + 1, P) sums of w, where `move` wants goal (N + 2, P): V + w
+        up to a boundary, infinite beyond the end, where no change may land.
+        """
+        decision = np.empty((self.count, self.size), dtype=np.int32)
+        stay = np.arange(self.size)
+        goal = None
+        if until is not None:
+            goal = np.full((self.count + 2, self.size), np.inf)
+            goal[self.count] = end + until[self.count]
+        values = np.empty((self.count + 1, self.size))
+        values[-1] = value = end
+        for place in range(self.count - 1, -1, -1):
+            run = weight[place] + value
+            best, moved = move(place, run, goal)
+            keep = run <= moved
+            decision[place] = np.where(keep, stay, best)
+            values[place] = value = np.where(keep, run, moved)
+            if goal is not None:
+                goal[place] = value + until[place]
+        return value, decision, values
+
     def _moves(self, place: int, pair, to) -> tuple:
         """(boundary at which nothing is under way any more, time s, energy J until then) of changes at a boundary; a
         boundary beyond the last where that is not in this iteration."""
@@ -184,18 +209,12 @@ class Waiting(_Chain):
             return weight, self.timing.latency_s * (self.sequence.stall_w + self._prices(price))
 
         weight, leave = self._at_price(price, make)
-        decision = np.empty((self.count, self.size), dtype=np.int32)
-        stay = np.arange(self.size)
-        values = np.empty((self.count + 1, self.size))
-        values[-1] = value = end
-        for place in range(self.count - 1, -1, -1):
-            run = weight[place] + value
+
+        def move(place, run, goal):
             best = run.argmin()
-            moved = leave[place] + run[best]
-            keep = run <= moved
-            decision[place] = np.where(keep, stay, best)
-            values[place] = value = np.where(keep, run, moved)
-        return value, decision, values
+            return best, leave[place] + run[best]
+
+        return self._backward(weight, end, move)
 
     def _moves(self, place, pair, to):
         own, latency_s = self.sequence, self.timing.latency_s
@@ -220,22 +239,14 @@ class Lagging(_Chain):
             return weight, until, self.progress.exchanged(self._prices(price)) - until[:-1, None, :]
 
         weight, until, moving = self._at_price(price, make)
-        decision = np.empty((self.count, self.size), dtype=np.int32)
         stay = np.arange(self.size)
-        goal = np.full((self.count + 2, self.size), np.inf)  # V + w up to the boundary; beyond the end: not allowed
-        goal[self.count] = end + until[self.count]
-        values = np.empty((self.count + 1, self.size))
-        values[-1] = value = end
-        for place in range(self.count - 1, -1, -1):
-            run = weight[place] + value
+
+        def move(place, run, goal):
             cost = moving[place] + goal[self.after[place]]
             best = cost.argmin(axis=1)
-            moved = cost[stay, best]
-            keep = run <= moved
-            decision[place] = np.where(keep, stay, best)
-            values[place] = value = np.where(keep, run, moved)
-            goal[place] = value + until[place]
-        return value, decision, values
+            return best, cost[stay, best]
+
+        return self._backward(weight, end, move, until)
 
     def _moves(self, place, pair, to):
         own, at, after = self.sequence, self.progress, self.after[place, pair]
@@ -277,27 +288,18 @@ class Ahead(_Chain):
             return weight, until, jitter
 
         weight, until, jitter = self._at_price(price, make)
-        decision = np.empty((self.count, self.size), dtype=np.int32)
         stay = np.arange(self.size)
-        goal = np.full((self.count + 2, self.size), np.inf)
-        goal[self.count] = end + until[self.count]
-        values = np.empty((self.count + 1, self.size))
-        values[-1] = value = end
-        for place in range(self.count - 1, -1, -1):
-            run = weight[place] + value
+
+        def move(place, run, goal):
             landed = goal[self.after[place], stay] - until[place]
             if jitter is None:
                 best = landed[0].argmin()
-                moved = landed[0, best]
-            else:
-                cost = jitter[place] + landed
-                best = cost.argmin(axis=1)
-                moved = cost[stay, best]
-            keep = run <= moved
-            decision[place] = np.where(keep, stay, best)
-            values[place] = value = np.where(keep, run, moved)
-            goal[place] = value + until[place]
-        return value, decision, values
+                return best, landed[0, best]
+            cost = jitter[place] + landed
+            best = cost.argmin(axis=1)
+            return best, cost[stay, best]
+
+        return self._backward(weight, end, move, until)
 
     def _moves(self, place, pair, to):
         own, after = self.sequence, self.after[place, pair if self.progress else 0, to]

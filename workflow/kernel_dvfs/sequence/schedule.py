@@ -12,11 +12,10 @@ from jsonschema import Draft202012Validator
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
+from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs.sequence.launches import Read
 from kernel_dvfs.sequence.programme import Choice
 from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
-
-SCHEMA = "kernel-dvfs/iteration-schedule/1"
 
 _CLOCK = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}]}
 _PAIR = {
@@ -32,7 +31,7 @@ _FORM = {
     "type": "object",
     "required": ["schema", "gpu", "workload", "switching", "pairs", "first", "kernels", "launches", "changes"],
     "properties": {
-        "schema": {"const": SCHEMA},
+        "schema": {"const": ITERATION_SCHEDULE},
         "gpu": {"type": "object", "required": ["kind", "name", "slug"]},
         "workload": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}},
         "switching": {
@@ -78,7 +77,7 @@ def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent
     base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
     saving_j = base_j - choice.energy_j
     return {
-        "schema": SCHEMA,
+        "schema": ITERATION_SCHEDULE,
         "gpu": read.gpu,
         "workload": {key: value for key, value in read.workload.items() if key != "kernels"},
         "granularity": "iteration",
@@ -124,7 +123,8 @@ def read_iteration(path) -> Iteration:
     if errors:
         where = ".".join(map(str, errors[0].path)) or "the file"
         raise InputError(
-            f"{path}, field {where}: {errors[0].message[:120]}; an iteration schedule ({SCHEMA}) is expected"
+            f"{path}, field {where}: {errors[0].message[:120]}; an iteration schedule ({ITERATION_SCHEDULE}) is "
+            "expected"
         )
     count, size = len(content["launches"]), len(content["pairs"])
     for number, (kernel, pair, _) in enumerate(content["launches"]):
