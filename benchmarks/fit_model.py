@@ -24,13 +24,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import numpy as np
 
-from kernel_dvfs.beyond import ground, probes
 from kernel_dvfs.calibration.constants import label, values
 from kernel_dvfs.calibration.fit import ROOFLINE, all_constants, fit
 from kernel_dvfs.calibration.points import clear_of_cap_w, read_points
 from kernel_dvfs.calibration.score import QUANTITIES, score_table
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
+from kernel_dvfs.studies import probes
+from kernel_dvfs.studies import testbed as ground
 
 # GPU: (kind of point, quantity): (target, error of the reference fit), percent. The reference fits are our
 # earlier ones, made without this code: the same form on the same table, repeats not pooled on the RTX 3080

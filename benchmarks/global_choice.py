@@ -18,7 +18,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from kernel_dvfs.choice.global_waste import least_energy
-from kernel_dvfs.choice.grid import grid_of
+from kernel_dvfs.choice.integer_grid import grid_of
 from kernel_dvfs.choice.problem import Problem
 
 

@@ -44,8 +44,8 @@ def sweep(path: str) -> None:
     """A kernel profile of the simulated A100, at `path`."""
     from kernel_dvfs.gpu.clocks import sweep_pairs
     from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.plan.study import load, plan
     from kernel_dvfs.profile import aggregate
-    from kernel_dvfs.study import load, plan
 
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
     model = {"gpu": "a100_sxm", "model": "gpt3-175b", "batch": 1, "tensor_parallel": 8}

@@ -40,7 +40,7 @@ def shared():
 @pytest.fixture(scope="session")
 def config(root):
     """The shipped configuration, a fresh copy each call: `config(batch=20)`."""
-    from kernel_dvfs.study import load
+    from kernel_dvfs.plan.study import load
 
     return lambda **changed: load(root / "config.yaml") | changed
 
@@ -49,7 +49,7 @@ def config(root):
 def setup_of(config, tmp_path_factory):
     """The setup of a simulated study: `setup_of()`, `setup_of(gpu="rtx_a4000")`."""
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.study import plan
+    from kernel_dvfs.plan.study import plan
 
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
     return lambda **changed: read(plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup)

@@ -9,14 +9,14 @@ from instances import nearly_tied, roofline, uniform
 
 from kernel_dvfs.choice import certificate, global_waste, programme
 from kernel_dvfs.choice.compute_waste import compute_waste
-from kernel_dvfs.choice.core import core_of
 from kernel_dvfs.choice.dominance import undominated
 from kernel_dvfs.choice.frontier import largest_time_saving_percent
 from kernel_dvfs.choice.global_waste import least_energy
-from kernel_dvfs.choice.grid import grid_of
+from kernel_dvfs.choice.integer_grid import grid_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import relax
 from kernel_dvfs.choice.scopes import solve
+from kernel_dvfs.choice.undecided import core_of
 from kernel_dvfs.errors import InputError
 
 SHAPES = [roofline, uniform, nearly_tied]

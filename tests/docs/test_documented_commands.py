@@ -14,9 +14,9 @@ import yaml
 from packaging.requirements import Requirement
 from shell_commands import ROOT, all_commands
 
-from kernel_dvfs import config as configuration
 from kernel_dvfs.cli import main
-from kernel_dvfs.study import load, plan
+from kernel_dvfs.plan import config as configuration
+from kernel_dvfs.plan.study import load, plan
 
 COMMANDS = all_commands()
 # what stands for something of the reader's own

@@ -8,8 +8,8 @@ from PIL import Image
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.layout import PIPELINE_TABLES
+from kernel_dvfs.pipeline.report.figures import NAMES
 from kernel_dvfs.pipeline.study import KEYS
-from kernel_dvfs.report.pipeline.figures import NAMES
 
 SHAPE = ("--microbatches", "4", "--blocking-w", "80")
 

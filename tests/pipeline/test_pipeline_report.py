@@ -3,11 +3,10 @@
 import pandas as pd
 import pytest
 
-from kernel_dvfs.pipeline.study import PipelineStudy
-from kernel_dvfs.report.pipeline import paper
-from kernel_dvfs.report.pipeline.figures import frontier, timeline
-from kernel_dvfs.report.pipeline.figures import straggler as straggler_figure
-from kernel_dvfs.report.pipeline.tables import (
+from kernel_dvfs.pipeline.report import paper
+from kernel_dvfs.pipeline.report.figures import frontier, timeline
+from kernel_dvfs.pipeline.report.figures import straggler as straggler_figure
+from kernel_dvfs.pipeline.report.tables import (
     breakdown,
     certificate,
     emulation,
@@ -16,6 +15,7 @@ from kernel_dvfs.report.pipeline.tables import (
     straggler,
     switching,
 )
+from kernel_dvfs.pipeline.study import PipelineStudy
 
 SOME = ["energy_saved_percent"]
 

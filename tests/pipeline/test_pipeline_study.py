@@ -8,10 +8,10 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.plan import read_plan
+from kernel_dvfs.pipeline.report import paper
+from kernel_dvfs.pipeline.report.tables.savings import PUBLISHED, REALISED, by_method
 from kernel_dvfs.pipeline.study import PipelineStudy, make_study
 from kernel_dvfs.pipeline.write import write_solution
-from kernel_dvfs.report.pipeline import paper
-from kernel_dvfs.report.pipeline.tables.savings import PUBLISHED, REALISED, by_method
 
 
 def test_a_solved_study_holds_frontiers_and_plans_that_others_can_read(stage_csv, study_options, tmp_path):

@@ -11,7 +11,9 @@ HEAVY = {
 def test_a_client_runs_without_site_packages_and_without_heavy_modules(lab):
     made = lab()
     made.measure()  # the measuring process is there
-    plan = "from kernel_dvfs.study import load, plan\nprint(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup)"
+    plan = (
+        "from kernel_dvfs.plan.study import load, plan\nprint(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup)"
+    )
     setup = made.python(plan).stdout.strip()
     code = "import sys, kernel_dvfs.cli.main as m; m.main(sys.argv[1:]); print(' '.join(sys.modules))"
     words = ["measure", "--gpu", setup, "--target", "kernel/forward_gelu", "--clocks", "1500,2201", "-o", "r1.json"]

@@ -2,10 +2,11 @@
 
 import pytest
 
-from kernel_dvfs import cluster, environment
+from kernel_dvfs import environment
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml import known
+from kernel_dvfs.plan import cluster
 
 ONE, TWO = (
     {"uuid": f"GPU-{each}", "slug": f"nvidia-h200-{each}", "driver": "580"} for each in ("1a2b3c4d", "5e6f7a8b")

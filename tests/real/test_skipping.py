@@ -68,7 +68,9 @@ def test_by_default_everything_is_measured(study):
 def test_a_profile_has_no_row_where_nothing_was_measured(study):
     for pair in ("auto,auto", "1500,3201", "1980,3201"):
         study(pair)
-    plan = "from kernel_dvfs.study import load, plan\nprint(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup)"
+    plan = (
+        "from kernel_dvfs.plan.study import load, plan\nprint(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup)"
+    )
     whole = read(str(study.lab.folder / study.lab.python(plan).stdout.strip()))
     targets = {"kernel": {GEMM: whole.targets["kernel"][GEMM]}, "pass": {}}
     setup = type(whole)(whole.digest, whole.gpu, whole.workload, targets, whole.measurement)

@@ -131,7 +131,8 @@ setup = glob.glob("plan/*/*/setup/*.json")[0]
 main(["measure", "--gpu", setup, "--target", "forward_gelu", "--clocks", "1500,2201", "-o", "r1.json"])
 """
     plan = (
-        "import yaml; from kernel_dvfs.study import plan; c = yaml.safe_load(open('config.yaml')); c['gpu'] = 'nvml'; "
+        "import yaml; from kernel_dvfs.plan.study import plan; "
+        "c = yaml.safe_load(open('config.yaml')); c['gpu'] = 'nvml'; "
     )
     assert made.python(plan + "plan(c, 'plan')").returncode == 0
     made.boards.set(limit_mw=650000)

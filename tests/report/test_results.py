@@ -6,7 +6,7 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement import record, setup
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 from kernel_dvfs.report.results import Results
 
 DEVICE = {
@@ -48,7 +48,7 @@ def of(folder):
 
 
 def test_repeats_that_are_whole_are_summed(folder):
-    assert sorted(fresh.totals(comparisons(folder))) == [0, 1]
+    assert sorted(validation.totals(comparisons(folder))) == [0, 1]
 
 
 def test_a_repeat_copied_over_another_is_refused(folder):

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from kernel_dvfs.beyond.ground import Ground
 from kernel_dvfs.gpu.clocks import AUTO, Pair, mean_top_core_mhz
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
-from kernel_dvfs.search.space import Space
+from kernel_dvfs.search.candidates import Space
+from kernel_dvfs.studies.testbed import Ground
 
 # name: (C s GHz, M s, t0 s, A J, B J)
 KERNELS = {

@@ -8,8 +8,8 @@ from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.store import COLUMNS
-from kernel_dvfs.rounds.plan import Context
 from kernel_dvfs.search import guided
+from kernel_dvfs.search.proposer import Context
 
 OPTIONS = {
     "threshold_percent": 1.0,

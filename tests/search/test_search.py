@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from grounds import KERNELS, ground
 
-from kernel_dvfs.beyond import strategies
-from kernel_dvfs.beyond.ground import Ground, of_table
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.search.candidates import seen_of
 from kernel_dvfs.search.price import price_of_time
 from kernel_dvfs.search.propose import Options, propose
-from kernel_dvfs.search.space import seen_of
+from kernel_dvfs.studies import strategies
+from kernel_dvfs.studies.testbed import Ground, of_table
 
 SLACKS = (0.0, 0.05)
 

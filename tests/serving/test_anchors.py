@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernel_dvfs.report.serving.tables import anchors as tables
 from kernel_dvfs.serving import anchors
+from kernel_dvfs.serving.report.tables import anchors as tables
 
 
 @pytest.fixture(scope="module")

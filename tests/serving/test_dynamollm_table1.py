@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernel_dvfs.report.serving.figures import table1 as figure
-from kernel_dvfs.report.serving.tables import table1 as tables
 from kernel_dvfs.serving import table1
 from kernel_dvfs.serving.classes import CLASSES
+from kernel_dvfs.serving.report.figures import table1 as figure
+from kernel_dvfs.serving.report.tables import table1 as tables
 from kernel_dvfs.serving.table1 import Cell, agreement, best, mix_saving, paper_row, simulated_cells
 
 BEST = {

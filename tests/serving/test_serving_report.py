@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.report.serving.share import split
+from kernel_dvfs.serving.report.share import split
 from kernel_dvfs.serving.settings import DEFAULTS
 from kernel_dvfs.serving.study import ServingStudy
 from kernel_dvfs.serving.synthesise import hour

@@ -8,9 +8,10 @@ from pathlib import Path
 LIBRARY = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(LIBRARY))
 
-from kernel_dvfs import config as configuration
-from kernel_dvfs import cluster, environment, layout, lock, slurm
-from kernel_dvfs import study as studies
+from kernel_dvfs.plan import config as configuration
+from kernel_dvfs.plan import cluster
+from kernel_dvfs import environment, layout, lock, slurm
+from kernel_dvfs.plan import study as studies
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.measurement import campaign, probes, request, round_file as rounds

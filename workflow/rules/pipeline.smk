@@ -1,5 +1,5 @@
 # The time-energy frontier of a training pipeline: stages, frontiers and plans, tables and figures beside the paper's.
-from kernel_dvfs.study_pipeline import plan_pipeline
+from kernel_dvfs.pipeline.study_plan import plan_pipeline
 
 try:
     PIPELINE = plan_pipeline(config)

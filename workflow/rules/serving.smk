@@ -1,8 +1,8 @@
 # Energy management of LLM inference serving: profile of an instance, anchors, DynamoLLM's Table I; a trace replayed
 # through DynamoLLM and its baselines.
-from kernel_dvfs.study_serving import plan_serving
+from kernel_dvfs.serving.study_plan import plan_serving
 
-from kernel_dvfs.study_replay import FIGURES, TABLES, plan_replay, shown_by
+from kernel_dvfs.serving.replay_plan import FIGURES, TABLES, plan_replay, shown_by
 
 try:
     SERVING = plan_serving(config)

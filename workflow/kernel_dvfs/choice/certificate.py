@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernel_dvfs.choice.core import Core
+from kernel_dvfs.choice.undecided import Core
 
 
 def no_better(core: Core, energy: float, effort: float) -> bool:

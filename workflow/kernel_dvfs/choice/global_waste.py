@@ -2,10 +2,10 @@
 
     integer grid without loss          grid.py         rounding below 3e-11 of the totals
     LP relaxation by a price of time   relaxation.py   lower bound, first choice
-    best pairs of changes              meeting.py      better choice, so a small gap
+    best pairs of changes              meet_in_the_middle.py      better choice, so a small gap
     reduced-cost fixing, dominance     core.py         most targets are decided
     exact search of the core           programme.py    Pareto dynamic programme with LP-bound pruning, and
-                                       meeting.py      meet in the middle, in turns of growing effort
+                                       meet_in_the_middle.py      meet in the middle, in turns of growing effort
     witness                            certificate.py  OR-Tools CP-SAT: "no choice with less energy exists"
 
 What proves what: nothing left after fixing -> the bound alone. Otherwise the exact search, which ends only
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernel_dvfs.choice import certificate, meeting, programme
-from kernel_dvfs.choice.core import Core, core_of
-from kernel_dvfs.choice.grid import Grid, grid_of
+from kernel_dvfs.choice import certificate, meet_in_the_middle, programme
+from kernel_dvfs.choice.integer_grid import Grid, grid_of
 from kernel_dvfs.choice.problem import TOLERANCE, Problem
 from kernel_dvfs.choice.relaxation import Relaxation, lower_bound, relax
+from kernel_dvfs.choice.undecided import Core, core_of
 
 # states of run, beam of meet, and how many partial choices meet may make (its time, as states are run's)
 TURNS = (
@@ -67,7 +67,7 @@ def least_energy(problem: Problem, limit: float, effort: float | None = None) ->
     if grid is None:
         return None
     relaxation = relax(grid)
-    choice = meeting.swap(grid, relaxation, relaxation.choice)
+    choice = meet_in_the_middle.swap(grid, relaxation, relaxation.choice)
     choice, states, by = _search(grid, relaxation, choice)
     energy = float(grid.e[choice].sum())
     core = core_of(grid, relaxation, energy)
@@ -117,7 +117,7 @@ def _search(grid: Grid, relaxation: Relaxation, choice: np.ndarray) -> tuple[np.
             return choice, total, "search"
         # with many options the lists are long and cut early: slow, and no proof
         beam = min(beam, most // core.options)
-        if beam >= LEAST_BEAM and ends(meeting.meet(core, *known(), bound, margin, beam)):
+        if beam >= LEAST_BEAM and ends(meet_in_the_middle.meet(core, *known(), bound, margin, beam)):
             return choice, total, "search"
     ends(programme.run(core, *known(), bound, margin, float("inf"), TOLERANCE))
     return choice, total, "gap"

@@ -16,8 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from kernel_dvfs.choice.core import Core
 from kernel_dvfs.choice.dominance import pareto
+from kernel_dvfs.choice.undecided import Core
 
 WIDE = 2_000_000  # states made together at most; more are worked through in turns to bound the memory
 

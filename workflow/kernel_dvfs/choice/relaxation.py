@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernel_dvfs.choice.grid import Grid, grid_of
+from kernel_dvfs.choice.integer_grid import Grid, grid_of
 from kernel_dvfs.choice.problem import TOLERANCE, Problem, best_per_target
 
 EPSILON = float(np.finfo(float).eps)

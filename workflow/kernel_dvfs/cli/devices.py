@@ -101,7 +101,7 @@ def _study(uuid: str, config: str, allowed: bool):
     from kernel_dvfs.measurement.real import loads
     from kernel_dvfs.measurement.real.estimate import study_s
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.study import load, plan
+    from kernel_dvfs.plan.study import load, plan
 
     if not Path(config).is_file():
         yield f"   no {config} here: run this beside it to see what a study would take"

@@ -21,7 +21,7 @@ def add_arguments(parser) -> None:
 
 
 def run(options) -> None:
-    from kernel_dvfs.beyond import guided_study
+    from kernel_dvfs.studies import guided_study
 
     if bool(options.gpu) == bool(options.table):
         raise InputError("guided-study: give either --gpu SETUP (with --pairs) or --table T.csv")
@@ -44,9 +44,9 @@ def run(options) -> None:
 def _simulated(options, slack: float, share: float, seeds: list) -> list:
     import tempfile
 
-    from kernel_dvfs.beyond import guided_study
     from kernel_dvfs.gpu.clocks import parse
     from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.studies import guided_study
 
     if not options.pairs:
         raise InputError("guided-study: --gpu needs --pairs, the grid of the exhaustive search")

@@ -54,8 +54,8 @@ def _measure_as_configured(options) -> None:
     from tempfile import TemporaryDirectory
 
     import kernel_dvfs
-    from kernel_dvfs.config import check
-    from kernel_dvfs.study import load, plan
+    from kernel_dvfs.plan.config import check
+    from kernel_dvfs.plan.study import load, plan
 
     content = load(options.config) | {"gpu": options.gpu}
     # an installed library comes without the workflow, and so without its schema

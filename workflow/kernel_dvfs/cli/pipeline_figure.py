@@ -1,6 +1,6 @@
 """`kernel-dvfs pipeline-figure`: one figure of a pipeline study, as PDF and PNG."""
 
-from kernel_dvfs.report.pipeline.figures import NAMES
+from kernel_dvfs.pipeline.report.figures import NAMES
 
 
 def add_arguments(parser) -> None:
@@ -15,6 +15,6 @@ def run(options) -> None:
     from kernel_dvfs.pipeline.study import PipelineStudy
     from kernel_dvfs.report.figures.save import write_figure
 
-    figure = import_module(f"kernel_dvfs.report.pipeline.figures.{options.name}")
+    figure = import_module(f"kernel_dvfs.pipeline.report.figures.{options.name}")
     study = PipelineStudy(options.folder)
     write_figure(figure.draw(study), options.folder, options.name, figure.CAPTION, study.subject)

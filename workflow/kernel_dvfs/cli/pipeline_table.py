@@ -15,6 +15,6 @@ def run(options) -> None:
     from kernel_dvfs.pipeline.study import PipelineStudy
     from kernel_dvfs.report.write import write_table
 
-    table = import_module(f"kernel_dvfs.report.pipeline.tables.{options.name}")
+    table = import_module(f"kernel_dvfs.pipeline.report.tables.{options.name}")
     study = PipelineStudy(options.folder)
     write_table(table.make(study), options.folder, options.name, table.CAPTION, study.subject, ("csv", "md"))

@@ -22,7 +22,7 @@ def add_arguments(parser) -> None:
 
 
 def run(options) -> None:
-    from kernel_dvfs.rounds.next_round import write_next
+    from kernel_dvfs.search.next_round import write_next
 
     try:
         given = json.loads(options.options)

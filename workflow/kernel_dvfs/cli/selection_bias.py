@@ -25,12 +25,12 @@ def add_arguments(parser) -> None:
 def run(options) -> None:
     import pandas as pd
 
-    from kernel_dvfs.beyond import many
-    from kernel_dvfs.beyond.selection_bias import HIGH_NOISE, Procedure, arena, study
-    from kernel_dvfs.beyond.truth import truth
     from kernel_dvfs.files import write_text
-    from kernel_dvfs.report.beyond import selection_bias
     from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.studies import sampling as many
+    from kernel_dvfs.studies.report import selection_bias
+    from kernel_dvfs.studies.selection_bias import HIGH_NOISE, Procedure, arena, study
+    from kernel_dvfs.studies.truth import truth
 
     setup = read(options.gpu)
     if setup.gpu["kind"] != "simulated":

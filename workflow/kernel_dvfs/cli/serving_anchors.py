@@ -7,9 +7,9 @@ def add_arguments(parser) -> None:
 
 
 def run(options) -> None:
-    from kernel_dvfs.report.serving.tables import anchors as table
     from kernel_dvfs.report.write import write_table
     from kernel_dvfs.serving.anchors import anchors
+    from kernel_dvfs.serving.report.tables import anchors as table
 
     subject = "simulated H100 SXM and A100 SXM"
     frame = table.make(anchors())

@@ -1,6 +1,6 @@
 """`kernel-dvfs serving-figure`: one figure of a serving study, as PDF and PNG."""
 
-from kernel_dvfs.study_replay import FIGURES
+from kernel_dvfs.serving.replay_plan import FIGURES
 
 
 def add_arguments(parser) -> None:
@@ -15,7 +15,7 @@ def run(options) -> None:
     from kernel_dvfs.report.figures.save import write_figure
     from kernel_dvfs.serving.study import ServingStudy
 
-    figure = import_module(f"kernel_dvfs.report.serving.figures.{options.name}")
+    figure = import_module(f"kernel_dvfs.serving.report.figures.{options.name}")
     study = ServingStudy(options.folder)
     # the week is another trace than the study's
     subject = figure.subject(study) if hasattr(figure, "subject") else study.subject

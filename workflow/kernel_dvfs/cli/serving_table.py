@@ -1,6 +1,6 @@
 """`kernel-dvfs serving-table`: one table of a serving study."""
 
-from kernel_dvfs.study_replay import TABLES
+from kernel_dvfs.serving.replay_plan import TABLES
 
 
 def add_arguments(parser) -> None:
@@ -15,7 +15,7 @@ def run(options) -> None:
     from kernel_dvfs.report.write import write_table
     from kernel_dvfs.serving.study import ServingStudy
 
-    table = import_module(f"kernel_dvfs.report.serving.tables.{options.name}")
+    table = import_module(f"kernel_dvfs.serving.report.tables.{options.name}")
     study = ServingStudy(options.folder)
     # the week is another trace than the study's
     subject = table.subject(study) if hasattr(table, "subject") else study.subject

@@ -12,9 +12,9 @@ def add_arguments(parser) -> None:
 def run(options) -> None:
     from kernel_dvfs.gpu.spec import resolve
     from kernel_dvfs.report.figures.save import write_figure
-    from kernel_dvfs.report.serving.figures import table1 as figure
-    from kernel_dvfs.report.serving.tables import table1 as table
     from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.serving.report.figures import table1 as figure
+    from kernel_dvfs.serving.report.tables import table1 as table
     from kernel_dvfs.serving.table1 import agreement, simulated_cells
 
     cells = simulated_cells(options.gpu, options.model, **instance_options(options))

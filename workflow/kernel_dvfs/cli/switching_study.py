@@ -24,11 +24,11 @@ def add_arguments(parser) -> None:
 def run(options) -> None:
     import pandas as pd
 
-    from kernel_dvfs.beyond import switching
-    from kernel_dvfs.report.beyond import switching as report
     from kernel_dvfs.report.figures.save import write_figure
     from kernel_dvfs.report.write import write_table
     from kernel_dvfs.sequence.launches import read_sequence
+    from kernel_dvfs.studies import switching
+    from kernel_dvfs.studies.report import switching as report
 
     if not math.isfinite(options.slack):
         raise InputError(f"--slack {options.slack}: expected a number of percent")

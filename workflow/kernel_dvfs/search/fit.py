@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernel_dvfs.search import prior
-from kernel_dvfs.search.board import Board, board_of
+from kernel_dvfs.search.candidates import Seen, Space
 from kernel_dvfs.search.forward import At, predict, with_slopes
-from kernel_dvfs.search.space import Seen, Space
+from kernel_dvfs.search.gpu_model import Board, board_of
 
 UNKNOWNS = 6  # per kernel, see forward.py
 _LARGEST_LOG_P = np.log(16.0)

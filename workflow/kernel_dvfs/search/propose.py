@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernel_dvfs.search.candidates import Seen, Space
 from kernel_dvfs.search.fit import Fit, fit
 from kernel_dvfs.search.posterior import calibrate, tables
 from kernel_dvfs.search.price import price_of_time
-from kernel_dvfs.search.space import Seen, Space
 
 UNFIT = 2.0  # misfit of a kernel, relative to the others', from which the model is not believed
 _GAIN = 0.3  # share of its energy that a target may save at the very most, for leaving out what cannot matter

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, claim, percent, points, span
 
@@ -164,14 +164,14 @@ def _parts(comparisons) -> dict:
     """{id: its part in the change of the iteration's time, in points}."""
     parts, total = {}, 0.0
     for target, _, compared in comparisons.points:
-        auto, chosen = fresh.means(compared, "time_us")
+        auto, chosen = validation.means(compared, "time_us")
         parts[target] = parts.get(target, 0.0) + comparisons.launches[target] * (chosen - auto)
         total += comparisons.launches[target] * auto
     return {name: 100 * part / total for name, part in parts.items()}
 
 
 def _own(comparisons, name: str) -> str:
-    time, _ = fresh.kernel_changes(comparisons)[name]
+    time, _ = validation.kernel_changes(comparisons)[name]
     return percent(time.mean)
 
 

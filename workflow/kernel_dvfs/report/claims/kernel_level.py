@@ -1,6 +1,6 @@
 """Claims on the clocks of kernels (the paper's section 6, its Table 1): which kernels take which clocks."""
 
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, mhz, percent, span
 
@@ -54,7 +54,7 @@ def _differ(rows) -> bool:
 def _save_both(results, rows):
     """Kernels of the strict choice that save energy and time beyond scatter, and by which data."""
     try:
-        again = fresh.kernel_changes(evidence.validation(results))
+        again = validation.kernel_changes(evidence.validation(results))
     except NotTestable:
         return rows[(rows.time_change < -BEYOND_SCATTER_PERCENT) & (rows.energy_change < 0)], "claimed"
     names = [

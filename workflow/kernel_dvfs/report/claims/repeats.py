@@ -4,7 +4,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, claim, percent, points, span
 
@@ -25,7 +25,7 @@ the choice saw it. fresh: (repeats, K, 2) the same in each fresh repeat."""
 def optimism(results) -> Finding:
     rows = evidence.table(results, "validation").set_index("quantity")
     claimed = evidence.schedule(results, evidence.STRICT)
-    time, energy = fresh.changes(evidence.validation(results))
+    time, energy = validation.changes(evidence.validation(results))
     reached = sum(
         each_time <= claimed["time_change_percent"] and each_energy <= claimed["energy_change_percent"]
         for each_time, each_energy in zip(time.values, energy.values)
@@ -85,7 +85,7 @@ def _kernels(results) -> Kernels:
     repeats = sorted({repeat for _, repeat, _ in comparisons.points})
     times = np.zeros((len(repeats), len(keys), 2))
     for target, repeat, compared in comparisons.points:
-        for column, mean_us in enumerate(fresh.means(compared, "time_us")):
+        for column, mean_us in enumerate(validation.means(compared, "time_us")):
             times[repeats.index(repeat), place[target], column] += comparisons.launches[target] * mean_us * 1e-6
     return Kernels(claimed, times)
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 
 
 def make(results, study: str, values: list, own: int, repeats: int, reoptimised: bool, setups: dict) -> pd.DataFrame:
@@ -25,8 +25,8 @@ def make(results, study: str, values: list, own: int, repeats: int, reoptimised:
             kernels = results.setup(setups[str(value)]).targets["kernel"]
             comparisons = results.comparisons(*(f"measurements/{name}/{kernel}.json" for kernel in kernels))
             anew = results.variant(name).own_schedule if reoptimised else None
-        time, energy = fresh.changes(comparisons)
-        totals = fresh.totals(comparisons).values()
+        time, energy = validation.changes(comparisons)
+        totals = validation.totals(comparisons).values()
         row = {
             column: value,
             "claimed_time_change_percent": anew["time_change_percent"] if value == own else None,
@@ -42,7 +42,7 @@ def make(results, study: str, values: list, own: int, repeats: int, reoptimised:
             "auto_energy_j": sum(each["auto"][1] for each in totals) / len(totals),
         }
         if reoptimised:
-            again = (time, energy) if value == own else fresh.changes(results.variant(name).fresh)
+            again = (time, energy) if value == own else validation.changes(results.variant(name).fresh)
             row |= {
                 "reoptimised_claimed_time_change_percent": anew["time_change_percent"],
                 "reoptimised_claimed_energy_change_percent": anew["energy_change_percent"],

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.layout import fresh_repeats
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 
 CAPTION = "Headline schedules measured again: claimed and fresh change, 95 % interval, verdict on the time limit"
 
@@ -16,7 +16,7 @@ def make(results, schedules: list, repeats: int) -> pd.DataFrame:
     rows = []
     for name in schedules:
         schedule = results.schedule(name)
-        changes = fresh.changes(results.comparisons(*fresh_repeats(name, repeats)))
+        changes = validation.changes(results.comparisons(*fresh_repeats(name, repeats)))
         row = {"schedule": name, "slack_percent": schedule["slack_percent"]}
         for quantity, change in zip(("time", "energy"), changes):
             claimed = schedule[f"{quantity}_change_percent"]
@@ -27,7 +27,7 @@ def make(results, schedules: list, repeats: int) -> pd.DataFrame:
                 f"fresh_{quantity}_high_percent": change.high,
                 f"{quantity}_optimism_pp": change.mean - claimed,
             }
-        verdict, needed = fresh.verdict(changes[0], schedule["slack_percent"])
+        verdict, needed = validation.verdict(changes[0], schedule["slack_percent"])
         margin = (schedule["margin"] or {}).get("time_percent")
         rows.append(
             row

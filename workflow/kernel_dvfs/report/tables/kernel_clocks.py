@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 from kernel_dvfs.report.chosen import is_chosen
 
 CAPTION = "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto"
@@ -16,7 +16,7 @@ def make(results, repeats: int | None = None) -> pd.DataFrame:
     """
     again = {}
     if repeats:
-        again = fresh.kernel_changes(results.comparisons(*fresh_repeats(STRICT, repeats)))
+        again = validation.kernel_changes(results.comparisons(*fresh_repeats(STRICT, repeats)))
     chosen = results.schedule(STRICT)["targets"]
     profile = results.profile.query("study == 'kernel'")
     best_of = profile[is_chosen(profile, chosen)].set_index("target")

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.gpu.clocks import label
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 
 CAPTION = (
     "Locked at the highest clocks against auto, auto, locked, locked, auto in turn: change with its 95 % interval over "
@@ -14,7 +14,7 @@ CAPTION = (
 def make(results, targets: list) -> pd.DataFrame:
     """A row a kernel of `targets`; changes in percent, clocks in MHz."""
     comparisons = results.comparisons(*(f"measurements/locked/{name}.json" for name in targets))
-    changes = fresh.kernel_changes(comparisons)
+    changes = validation.kernel_changes(comparisons)
     rows = []
     for name in targets:
         repeats = [points for target, _, points in comparisons.points if target == name]

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.layout import fresh_repeats
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 
 CAPTION = "Strategies of choosing clocks: an iteration's time and energy against auto, and the waste left (Eq. 2)"
 _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste": 0, "edp": 1, "energy": 2}
@@ -27,7 +27,7 @@ def make(results, schedules: list, validated: list = (), repeats: int = 1) -> pd
         rows.append(_auto(own[ranked[0]]))
         rows += [_row(name, own[name]) for name in ranked]
     columns = ["fresh_time_change_percent", "fresh_energy_change_percent"]
-    found = {name: fresh.changes(results.comparisons(*fresh_repeats(name, repeats))) for name in validated}
+    found = {name: validation.changes(results.comparisons(*fresh_repeats(name, repeats))) for name in validated}
     for row in rows:
         changes = found.get(row["schedule"])
         row |= {column: changes[place].mean if changes else None for place, column in enumerate(columns)}

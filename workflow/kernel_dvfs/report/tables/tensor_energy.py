@@ -4,7 +4,7 @@ import pandas as pd
 
 from kernel_dvfs.choice.schedule import choose
 from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 
 CAPTION = (
     "The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and fresh"
@@ -24,7 +24,7 @@ def make(results, values, default, repeats) -> pd.DataFrame:
             coarse = choose(variant.folder / "profile.parquet", "pass", "global", "waste", 0)
             fine = variant.own_schedule
             comparisons = variant.fresh
-        time, energy = fresh.changes(comparisons)
+        time, energy = validation.changes(comparisons)
         rows.append(
             {
                 "tensor_energy_pj_per_flop": value,

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
-from kernel_dvfs.report import fresh
+from kernel_dvfs.report import validation
 
 CAPTION = "The strict global schedule measured again: claimed and fresh change, 95 % interval over repeats"
 
@@ -13,9 +13,9 @@ def make(results, repeats: int) -> pd.DataFrame:
     schedule = results.schedule(STRICT)
     comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
     rows = []
-    for quantity, change in zip(("time", "energy"), fresh.changes(comparisons)):
+    for quantity, change in zip(("time", "energy"), validation.changes(comparisons)):
         claimed = schedule[f"{quantity}_change_percent"]
-        verdict, needed = fresh.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
+        verdict, needed = validation.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
         rows.append(
             {
                 "quantity": quantity,

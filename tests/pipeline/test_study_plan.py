@@ -1,0 +1,79 @@
+"""The pipeline part of a configuration: what it plans, and one line for what it cannot be."""
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.pipeline.study_plan import plan_pipeline, waiting_w
+from kernel_dvfs.plan import config as configuration
+
+
+@pytest.fixture
+def planned(config, root, tmp_path):
+    """The plan of the shipped configuration with some keys of `pipeline` changed."""
+
+    def plan(**changed):
+        values = config()
+        values["pipeline"] = values["pipeline"] | changed
+        configuration.check(values, root / "workflow/schemas/config.schema.yaml")
+        return plan_pipeline(values, str(tmp_path))
+
+    return plan
+
+
+def test_the_shipped_configuration_simulates_its_stages(planned, tmp_path):
+    plan = planned()
+    assert plan.folder == f"{tmp_path}/pipeline/sim-a100-sxm/gpt3-175b-b1-tp8/pp8"
+    assert plan.source.endswith("kernels.parquet") and plan.levels and plan.setup
+    # near what the artifact measured on an A100
+    assert plan.options["blocking_w"] == waiting_w(resolve("a100_sxm")) == pytest.approx(83.64, rel=0.1)
+
+
+def test_a_schedule_has_a_folder_of_its_own(planned):
+    names = {planned(schedule="interleaved", chunks=2).folder, planned(early_recompute=True).folder, planned().folder}
+    assert {name.rpartition("/")[2] for name in names} == {"pp8-interleaved2", "pp8-recompute", "pp8"}
+
+
+def test_a_csv_is_taken_as_it_is_and_scales_set_it_apart(planned, tmp_path):
+    (tmp_path / "mine.csv").write_text("")
+    given = {"profile": str(tmp_path / "mine.csv"), "blocking_w": 80}
+    one, other = planned(**given), planned(**given, scale_time=10)
+    assert one.setup is None and not one.levels and one.options["blocking_w"] == 80
+    assert "table-mine/pp8-" in one.folder and one.folder != other.folder and other.scale_time == 10
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"profile": "nowhere.csv"}, "profile = 'nowhere.csv': no such file"),
+        ({"gpu": "a1000"}, "a1000"),
+        ({"model": "gpt5"}, "gpt5"),
+        ({"tensor_parallel": 7}, "tensor_parallel 7"),
+        ({"scale_energy": 80}, "in full scale"),
+        ({"stages": 0}, "pipeline.stages = 0"),
+        ({"schedule": "zigzag"}, "1f1b, gpipe or interleaved"),
+        ({"microbatches": []}, "pipeline.microbatches"),
+        ({"straggler": [0.9]}, "a number >= 1"),
+        ({"blocking_w": -1}, "pipeline.blocking_w"),
+        ({"unit_time_s": 0}, "pipeline.unit_time_s"),
+        ({"stagess": 8}, "did you mean 'stages'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(planned, changed, named):
+    with pytest.raises(InputError) as error:
+        planned(**changed)
+    assert named in str(error.value) and str(error.value).startswith("config: ")
+
+
+def test_a_given_profile_must_come_with_its_blocking_power(planned, tmp_path):
+    (tmp_path / "mine.csv").write_text("")
+    with pytest.raises(InputError, match="blocking_w = null: a given profile does not say it"):
+        planned(profile=str(tmp_path / "mine.csv"))
+
+
+def test_a_kernel_profile_is_not_scaled(planned, tmp_path):
+    (tmp_path / "profile.parquet").write_text("")
+    given = {"profile": str(tmp_path / "profile.parquet"), "blocking_w": 80}
+    assert planned(**given).levels
+    with pytest.raises(InputError, match="in full scale; allowed: 1"):
+        planned(**given, scale_energy=8)

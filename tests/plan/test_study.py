@@ -1,0 +1,67 @@
+"""From options to names: no two studies share a folder, no two settings a setup."""
+
+from pathlib import Path
+
+from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.plan.study import plan, schedule_names, workload_name
+
+
+def folder(config, tmp_path, **changed):
+    return Path(plan(config(**changed), str(tmp_path)).folder).relative_to(tmp_path)
+
+
+def test_what_changes_the_work_or_the_gpu_has_its_own_folder(config, tmp_path):
+    changes = [
+        {},
+        {"batch": 20},
+        {"tensor_parallel": 2},
+        {"model": "gpt3-125m"},
+        {"gpu": "h200_sxm"},
+        {"bias_split": "llmc"},
+        {"row_parallel_bias": "gathered"},
+        {"pass_boundary": "loss_separate"},
+        {"token_ids_zipf": 1.1},
+        {"gpu_overrides": {"energy_pj": {"tensor_bf16_flop": 1.0}}},
+    ]
+    few = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+    assert len({folder(config, tmp_path, **few, **change) for change in changes}) == len(changes)
+
+
+def test_the_default_workload_has_the_short_name(config):
+    assert workload_name(config()) == "gpt3-xl-b40-tp1"
+    assert workload_name(config(bias_split="llmc")) == "gpt3-xl-b40-tp1-bias-split-llmc"
+
+
+def test_a_choice_setting_leaves_the_setup_as_it_is_and_a_measurement_setting_does_not(config, tmp_path):
+    def digest(**changed):
+        return plan(config(**changed), str(tmp_path)).setup
+
+    base = digest()
+    assert digest(slack_percent=5) == digest(ties="untied") == digest(validation_repeats=3) == base
+    assert digest(grid={"core_mhz": "all", "mem_mhz": "all", "auto": True}) == base
+    others = {digest(seed=2), digest(window_s=10), digest(windows=1), digest(warmup_s=1)}
+    assert len(others) == 4 and base not in others
+
+
+def test_a_setup_holds_the_iteration_in_order(config, tmp_path):
+    setup = read(plan(config(), str(tmp_path)).setup)
+    rows = [about["row"] for about in setup.targets["kernel"].values()]
+    assert rows == list(range(1, 47))
+    assert list(setup.targets["pass"]) == ["forward", "backward"]
+
+
+def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_path):
+    study = plan(config(), str(tmp_path))
+    assert set(study.variants) == {
+        *(f"batch-{b}" for b in (20, 10, 5, 2, 1)),
+        *(f"tp-{n}" for n in (2, 4, 8, 16)),
+        "tensor-energy-1",
+        "tensor-energy-3.6",
+    }
+    assert read(study.variants["batch-5"].setup).workload["batch"] == 5
+    assert read(study.variants["tensor-energy-1"].setup).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 1.0
+
+
+def test_strict_schedules_are_always_among_those_asked_for():
+    strict, relaxed = set(schedule_names(["kernel", "pass"], 0)), set(schedule_names(["kernel", "pass"], 2.5))
+    assert len(strict) == 18 and strict < relaxed and "kernel-global-waste-slack2.5" in relaxed

@@ -1,0 +1,49 @@
+"""Figure 7: what can be saved with one straggler, intrinsic and extrinsic, ours beside the paper's totals."""
+
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
+from kernel_dvfs.pipeline.report.tables import breakdown
+from kernel_dvfs.report.figures import style
+
+CAPTION = (
+    "Energy bloat of a pipeline that waits for a straggler (T'/T = 1.2), intrinsic and extrinsic; ours and the paper's"
+)
+
+
+def draw(study) -> p9.ggplot:
+    """Stacked bars of ours; the paper's emulated totals are whole bars."""
+    bars = data(study)
+    return (
+        p9.ggplot(bars, p9.aes("label", "percent", fill="part"))
+        + p9.geom_col(width=0.7, color=style.INK, size=0.2)
+        + p9.coord_flip()
+        + p9.scale_fill_manual(dict(zip(bars.part.cat.categories, ("#0B3C5D", "#7FB2D9", "#D9D9D9"))))
+        + p9.labs(
+            title="Energy bloat with one straggler",
+            subtitle=subtitle(study, "right"),
+            x="",
+            y="% of a waiting pipeline's energy",
+            caption="paper: emulated from measured stages (SOSP'24 artifact).",
+        )
+        + style.keys(fill="")
+        + style.theme(3.4)
+    )
+
+
+def data(study) -> pd.DataFrame:
+    """A row per bar and part: label, part, percent."""
+    frame = breakdown.make(study)
+    rows = []
+    for own in frame.itertuples(index=False):
+        if own.source == "ours":
+            label = f"{own.microbatches} microbatches, {own.method}"
+            rows += [(label, "intrinsic", own.intrinsic_percent), (label, "extrinsic", own.extrinsic_percent)]
+        else:
+            rows.append((f"paper: {own.workload}, {own.method}", "paper", own.pipeline_percent))
+    made = pd.DataFrame(rows, columns=["label", "part", "percent"])
+    labels = list(dict.fromkeys(made.label))[::-1]
+    # the part drawn last lies nearest to the axis
+    parts = [name for name in ("extrinsic", "intrinsic", "paper") if name in set(made.part)]
+    return made.assign(label=pd.Categorical(made.label, labels), part=pd.Categorical(made.part, parts))

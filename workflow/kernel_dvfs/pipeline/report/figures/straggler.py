@@ -1,0 +1,43 @@
+"""Energy saved by a pipeline that waits, over the straggler's time."""
+
+import plotnine as p9
+
+from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
+from kernel_dvfs.pipeline.report.tables import straggler
+from kernel_dvfs.pipeline.report.tables.savings import BOUND, REALISED
+from kernel_dvfs.report.figures import style
+
+CAPTION = "Energy saved by a pipeline that waits for a straggler, against T'/T"
+
+
+def draw(study) -> p9.ggplot:
+    """For the first number of microbatches: bound, our plans, the published algorithm's."""
+    microbatches = study["microbatches"][0]
+    frame = data(study, microbatches)
+    methods = list(dict.fromkeys(frame.method))
+    return (
+        p9.ggplot(frame, p9.aes("straggler_ratio", "energy_saved_percent", color="method", shape="method"))
+        + p9.geom_line(p9.aes(linetype="method"), size=0.6)
+        + p9.geom_point(size=1.8, fill="white", stroke=0.5)
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(methods)))
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(methods)))
+        + p9.scale_linetype_manual(style.cycle(style.LINES, len(methods)))
+        + p9.labs(
+            title="Saved while waiting for a straggler",
+            subtitle=subtitle(study, "up", microbatches),
+            x="straggler's iteration time / all-max (T'/T)",
+            y="energy saved, %",
+        )
+        + style.keys(color="", shape="", linetype="")
+        + style.theme(2.8)
+    )
+
+
+def data(study, microbatches: int):
+    """Ours of the table `straggler`, the three series that are drawn."""
+    frame = straggler.make(study)
+    return frame[
+        (frame.source == "ours")
+        & (frame.microbatches == microbatches)
+        & frame.method.isin([BOUND, "one clock", REALISED])
+    ].astype({"microbatches": int})

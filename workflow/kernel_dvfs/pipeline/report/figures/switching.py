@@ -1,0 +1,36 @@
+"""What slow changes of clocks leave of the saving."""
+
+import plotnine as p9
+
+from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
+from kernel_dvfs.pipeline.report.tables import switching
+from kernel_dvfs.report.figures import style
+
+CAPTION = "Energy saved at the time of all-max when each change of clocks stops a stage for a while"
+
+
+def draw(study) -> p9.ggplot:
+    """For the first number of microbatches, by what was asked for; latencies are evenly spaced, zero among them."""
+    microbatches = study["microbatches"][0]
+    frame = switching.make(study)
+    frame = frame[frame.microbatches == microbatches]
+    latencies = sorted(set(frame.latency_ms))
+    frame = frame.assign(place=[latencies.index(each) for each in frame.latency_ms])
+    return (
+        p9.ggplot(frame, p9.aes("place", "energy_saved_percent", color="asked", shape="asked"))
+        + p9.geom_line(p9.aes(linetype="asked"), size=0.6)
+        + p9.geom_point(size=1.8, fill="white", stroke=0.5)
+        + p9.expand_limits(y=0)
+        + p9.scale_x_continuous(breaks=list(range(len(latencies))), labels=[f"{each:g}" for each in latencies])
+        + p9.scale_color_manual(style.SERIES[:2])
+        + p9.scale_shape_manual(style.SHAPES[:2])
+        + p9.scale_linetype_manual(style.LINES[:2])
+        + p9.labs(
+            title="Saving left by slow changes of clocks",
+            subtitle=subtitle(study, "up", microbatches),
+            x="latency of one change, ms",
+            y="energy saved, %",
+        )
+        + style.keys(color="", shape="", linetype="")
+        + style.theme(2.6)
+    )

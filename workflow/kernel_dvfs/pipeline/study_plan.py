@@ -1,0 +1,93 @@
+"""From a checked configuration to what the pipeline study is made of: its folder, the stages' source, its options.
+
+Names only: like `study`, it knows no Snakemake, and of the pipeline package only what a study is told.
+"""
+
+import hashlib
+import json
+from collections import namedtuple
+from pathlib import Path
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.power import clock_w, static_w
+from kernel_dvfs.pipeline.options import KEYS
+from kernel_dvfs.plan.study import plan
+
+PipelinePlan = namedtuple("PipelinePlan", "folder source setup pairs options scale_time scale_energy levels")
+PipelinePlan.__doc__ = """folder: of the study. source: a CSV of stages or a kernel profile. setup: path of the setup
+file that the kernel profile is swept from, None where the source is given; pairs: its clock pairs. options: what
+study.json says. scale_time, scale_energy: of a CSV. levels: whether the kernels behind the stages are known."""
+
+# the kernels of a stage are swept alone: no other batch, degree or tensor-core energy
+_ALONE = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+
+
+def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
+    """The pipeline study of `config` (checked by config.check); writes a setup file for stages of simulated kernels.
+
+    Raises InputError for what the schema cannot say.
+    """
+    asked = config["pipeline"]
+    try:
+        return _given(asked, results) if asked["profile"] else _simulated(config, asked, results)
+    except InputError as error:
+        raise InputError(f"config: pipeline: {str(error).removeprefix('config: ')}") from None
+
+
+def _given(asked: dict, results: str) -> PipelinePlan:
+    path = Path(asked["profile"])
+    if not path.is_file():
+        raise InputError(f"profile = '{path}': no such file; allowed: a CSV of stages or a kernel profile (.parquet)")
+    if asked["blocking_w"] is None:
+        raise InputError("blocking_w = null: a given profile does not say it; allowed: W that one waiting GPU draws")
+    levels = path.suffix == ".parquet"
+    if levels:
+        _unscaled(asked, "stages of a kernel profile")
+    # the same name with other scales is another study
+    scales = [asked["scale_time"], asked["scale_energy"], asked["blocking_w"]]
+    name = f"{path.stem}-{_shape(asked)}"
+    folder = f"{results}/pipeline/table-{path.stem}/{_shape(asked)}-{_digest(scales)}"
+    options = _options(asked, name, asked["blocking_w"])
+    return PipelinePlan(folder, str(path), None, [], options, asked["scale_time"], asked["scale_energy"], levels)
+
+
+def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
+    _unscaled(asked, "stages of simulated kernels")
+    own = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
+    grid = {"core_mhz": {"step": asked["core_step_mhz"]}, "mem_mhz": "all", "auto": False}
+    study = plan(config | own | _ALONE | {"grid": grid, "gpu_overrides": {}}, f"{results}/pipeline")
+    blocking_w = asked["blocking_w"]
+    if blocking_w is None:
+        blocking_w = waiting_w(gpu_spec.resolve(asked["gpu"]))
+    options = _options(asked, f"{study.workload}-{_shape(asked)}", blocking_w)
+    folder = f"{study.folder}/{_shape(asked)}"
+    return PipelinePlan(folder, f"{study.folder}/kernels.parquet", study.setup, study.pairs, options, 1, 1, True)
+
+
+def _unscaled(asked: dict, what: str) -> None:
+    if (asked["scale_time"], asked["scale_energy"]) != (1, 1):
+        raise InputError(f"scale_time, scale_energy: {what} are in full scale; allowed: 1")
+
+
+def waiting_w(spec: dict) -> float:
+    """What a simulated GPU draws while it waits at its own clocks, W: memory and clock tree, no kernel's work."""
+    clocks = spec["clocks"]
+    warm_c = spec["thermal"]["reference_c"]
+    return round(static_w(spec, clocks["auto_mem_mhz"], warm_c) + clock_w(spec["core"], clocks["auto_core_mhz"]), 2)
+
+
+def _shape(asked: dict) -> str:
+    """`pp8`, and what else sets the schedule apart: `pp8-interleaved2-recompute`."""
+    words = [f"pp{asked['stages']}"]
+    if asked["schedule"] != "1f1b":
+        words.append(asked["schedule"] + (str(asked["chunks"]) if asked["chunks"] > 1 else ""))
+    return "-".join(words + (["recompute"] if asked["early_recompute"] else []))
+
+
+def _digest(content) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:6]
+
+
+def _options(asked: dict, name: str, blocking_w: float) -> dict:
+    return {"name": name} | {key: asked[key] for key in KEYS if key != "blocking_w"} | {"blocking_w": blocking_w}

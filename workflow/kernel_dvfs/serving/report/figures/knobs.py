@@ -1,0 +1,45 @@
+"""What DynamoLLM's knobs stand at over time: servers, GPUs by degree, mean clock."""
+
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.report.figures import style
+from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from kernel_dvfs.serving.report.share import by_system
+
+CAPTION = (
+    "DynamoLLM's knobs over time: servers on, GPUs in instances by tensor-parallel degree, mean clock of their GPUs"
+)
+SERVERS, GPUS, CLOCK = "servers on", "GPUs in instances", "mean core clock, MHz"
+
+
+def data(study, experiment: str = "systems") -> pd.DataFrame:
+    """Long form: time_min, panel, series, value."""
+    samples = pd.DataFrame(by_system(study.experiment(experiment))["DynamoLLM"]["samples"])
+    degrees = [name for name in samples if name.startswith("gpus_tp")]
+    parts = [("servers_on", SERVERS, "all")] + [(name, GPUS, name.removeprefix("gpus_").upper()) for name in degrees]
+    parts.append(("mean_core_mhz", CLOCK, "all"))
+    return pd.concat(
+        [
+            pd.DataFrame({"time_min": samples.time_s / 60, "value": samples[name], "panel": panel, "series": series})
+            for name, panel, series in parts
+        ]
+    ).assign(panel=lambda frame: pd.Categorical(frame.panel, [SERVERS, GPUS, CLOCK]))
+
+
+def draw(study) -> p9.ggplot:
+    """Three panels under each other."""
+    frame = data(study)
+    names = list(dict.fromkeys(frame.series))
+    colours = dict(zip(names, [style.INK, *style.cycle(style.SERIES, len(names) - 1)]))
+    return (
+        p9.ggplot(frame, p9.aes("time_min", "value", color="series", linetype="series"))
+        + p9.geom_step(size=0.6)
+        + p9.facet_wrap("panel", ncol=1, scales="free_y")
+        + p9.scale_color_manual(colours)
+        + p9.scale_linetype_manual(dict(zip(names, style.cycle(style.LINES, len(names)))))
+        + p9.expand_limits(y=0)
+        + p9.labs(title="DynamoLLM's knobs", subtitle=subtitle(study), x="time, min", y="")
+        + style.keys(color="", linetype="")
+        + style.theme(4.2)
+    )

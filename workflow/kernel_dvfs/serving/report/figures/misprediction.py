@@ -1,0 +1,29 @@
+"""What wrong classes do to DynamoLLM's energy and promises."""
+
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.report.figures import style
+from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from kernel_dvfs.serving.report.tables import misprediction
+
+CAPTION = "DynamoLLM's energy and kept promises over the share of mispredicted answers"
+_PANELS = {"energy_change_percent": "energy, change in %", "kept_percent": "requests whose promises are kept, %"}
+
+
+def draw(study) -> p9.ggplot:
+    """Two panels; the token-count predictor stands last."""
+    frame = misprediction.make(study)
+    frame = pd.concat([frame.assign(panel=panel, value=frame[name]) for name, panel in _PANELS.items()])
+    frame = frame.assign(
+        panel=pd.Categorical(frame.panel, list(_PANELS.values())),
+        misprediction=pd.Categorical(frame.misprediction, list(dict.fromkeys(frame.misprediction))),
+    )
+    return (
+        p9.ggplot(frame, p9.aes("misprediction", "value", group="panel"))
+        + p9.geom_line(color=style.SERIES[0], size=0.5)
+        + p9.geom_point(color=style.SERIES[0], size=1.6)
+        + p9.facet_wrap("panel", ncol=1, scales="free_y")
+        + p9.labs(title="Misprediction", subtitle=subtitle(study), x="share of answers mispredicted", y="")
+        + style.theme(3.2)
+    )

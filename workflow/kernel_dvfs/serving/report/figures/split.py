@@ -1,0 +1,30 @@
+"""Where DynamoLLM's saving comes from."""
+
+import pandas as pd
+import plotnine as p9
+
+from kernel_dvfs.report.figures import style
+from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from kernel_dvfs.serving.report.tables import split
+
+CAPTION = "Split of DynamoLLM's saving against SinglePool: pools, instances, degrees, clocks (mean over all orders)"
+
+
+def draw(study) -> p9.ggplot:
+    """One bar a part."""
+    frame = split.make(study)
+    frame = frame.assign(
+        part=pd.Categorical(frame.part, frame.part[::-1]),
+        label=[f" {value:.1f}" for value in frame.of_singlepool_percent],
+        whole=frame.part == "all",
+    )
+    return (
+        p9.ggplot(frame, p9.aes("part", "of_singlepool_percent", fill="whole"))
+        + p9.geom_col(width=0.65, show_legend=False)
+        + p9.geom_text(p9.aes(label="label"), ha="left", size=6, color=style.INK)
+        + p9.coord_flip()
+        + p9.scale_fill_manual({False: style.SERIES[0], True: style.SERIES[2]})
+        + p9.scale_y_continuous(limits=(min(0, frame.of_singlepool_percent.min()), 105))
+        + p9.labs(title="Where the saving comes from", subtitle=subtitle(study), x="", y="% of SinglePool's energy")
+        + style.theme(2.2)
+    )

@@ -1,0 +1,38 @@
+"""What an hour costs and emits: servers by the hour, energy by the kWh."""
+
+import pandas as pd
+
+from kernel_dvfs.serving.report.share import by_system, saved_percent
+from kernel_dvfs.serving.system import BASELINE
+
+CAPTION = "Cost and carbon per hour of the trace, at the prices and the carbon intensity of study.json; GPU energy only"
+
+
+def make(study) -> pd.DataFrame:
+    """One row a system; savings against SinglePool. Servers are charged from when they start until released."""
+    runs = by_system(study.experiment("systems"))
+    rows = {name: costs(study, found) for name, found in runs.items()}
+    base = rows[BASELINE]
+    for name, each in rows.items():
+        each |= {
+            "servers_saved_percent": saved_percent(each["servers"], base["servers"]),
+            "cost_saved_percent": saved_percent(each["usd_per_hour"], base["usd_per_hour"]),
+            "carbon_saved_percent": saved_percent(each["co2_kg_per_hour"], base["co2_kg_per_hour"]),
+            "kept_percent": runs[name]["kept_percent"],
+        }
+    return pd.DataFrame(list(rows.values()))
+
+
+def costs(study, found: dict) -> dict:
+    """Of one run, per hour."""
+    hours = found["end_s"] / 3600
+    servers, kwh = found["server_hours"] / hours, found["energy_kwh"] / hours
+    vm, energy = servers * study["usd_per_server_hour"], kwh * study["usd_per_kwh"]
+    return {
+        "system": found["system"],
+        "servers": servers,
+        "server_usd_per_hour": vm,
+        "energy_usd_per_hour": energy,
+        "usd_per_hour": vm + energy,
+        "co2_kg_per_hour": kwh * study["co2_g_per_kwh"] / 1000,
+    }

@@ -1,0 +1,30 @@
+"""DynamoLLM over epochs, overheads and numbers of pools."""
+
+import pandas as pd
+
+from kernel_dvfs.serving.report.share import by_system, saved_percent
+from kernel_dvfs.serving.system import BASELINE
+
+CAPTION = "DynamoLLM with one setting changed at a time: epochs, overheads, number of pools"
+
+
+def make(study) -> pd.DataFrame:
+    """One row a setting and value; is_default: the study's own."""
+    base = by_system(study.experiment("systems"))[BASELINE]["energy_kwh"]
+    return pd.DataFrame(
+        [
+            {
+                "setting": each["swept"],
+                "value": each["value"],
+                "is_default": each["value"] == getattr(study.settings(), each["swept"]),
+                "energy_kwh": each["energy_kwh"],
+                "saved_percent": saved_percent(each["energy_kwh"], base),
+                "ttft_p99_ms": 1000 * each["ttft_p99_s"],
+                "tbt_p99_ms": 1000 * each["tbt_p99_s"],
+                "kept_percent": each["kept_percent"],
+                "rejected": each["rejected"],
+                "server_hours": each["server_hours"],
+            }
+            for each in study.experiment("sweeps")
+        ]
+    )
