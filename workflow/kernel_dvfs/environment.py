@@ -12,8 +12,12 @@ def slurm_gpu() -> str:
     return os.environ.get(SLURM, "")
 
 
-def prepare(library: str) -> None:
-    """Let processes started from here find the running Python first on PATH, and `library` as a package folder."""
+def prepare(library: str, slurm_gpu: str | None = None) -> None:
+    """Let processes started from here find the running Python first on PATH, and `library` as a package folder.
+
+    slurm_gpu: options of sbatch for a node with a GPU, where a real one is measured through Slurm.
+    """
+    os.environ[SLURM] = slurm_gpu or ""
     # not resolved: the interpreter of a virtual environment is a link, and its tools lie beside the link
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     os.environ["PYTHONPATH"] = library

@@ -9,18 +9,19 @@ _TENSOR, _BYTE = 1, 4
 
 def hottest(setup) -> Target:
     """The kernel that heats the board: the one with the most tensor FLOP, of those the one with the most bytes."""
-    kernels = setup.targets["kernel"]
-    name = max(kernels, key=lambda name: (kernels[name]["work"][_TENSOR], kernels[name]["work"][_BYTE]))
-    return Target("kernel", name)
+    return Target("kernel", _hottest({name: about["work"] for name, about in setup.targets["kernel"].items()}))
 
 
-def three(setup) -> list:
+def _hottest(works: dict) -> str:
+    return max(works, key=lambda name: (works[name][_TENSOR], works[name][_BYTE]))
+
+
+def three(works: dict) -> list:
     """Names of the heaviest matrix product, of the kernel without one that moves the most bytes, and of a middling
-    one of those."""
-    kernels = setup.targets["kernel"]
-    others = [name for name in kernels if not kernels[name]["work"][_TENSOR]]
-    others.sort(key=lambda name: kernels[name]["work"][_BYTE])
-    return list(dict.fromkeys([hottest(setup).name, others[-1], others[len(others) // 2]]))
+    one of those. works: {kernel: work, as in a setup}."""
+    others = [name for name, work in works.items() if not work[_TENSOR]]
+    others.sort(key=lambda name: works[name][_BYTE])
+    return list(dict.fromkeys([_hottest(works), others[-1], others[len(others) // 2]]))
 
 
 def highest(clocks: dict) -> Pair:

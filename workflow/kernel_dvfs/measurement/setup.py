@@ -31,23 +31,27 @@ Setup = named(
 )
 
 
-def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: dict) -> str:
-    """Write a setup into `folder` unless it lies there whole; its path."""
+def content(gpu: dict, workload: dict, targets: dict, measurement: dict) -> tuple:
+    """(digest, text) of a setup: the name of its file without ending, and what it holds. Nothing is written."""
     # slow to import and of no use to a measurement job
     import json
 
-    content = {
-        "schema": SCHEMA,
-        "gpu": gpu,
-        "workload": workload,
-        "targets": targets,
-        "measurement": measurement,
-    }
-    text = json.dumps(content, allow_nan=False) + "\n"
-    path = os.path.join(folder, f"{_digest(text)}.json")
+    groups = {"schema": SCHEMA, "gpu": gpu, "workload": workload, "targets": targets, "measurement": measurement}
+    text = json.dumps(groups, allow_nan=False) + "\n"
+    return _digest(text), text
+
+
+def write(path: str, text: str) -> str:
+    """Write a setup's text unless it lies there whole; its path."""
     if not _holds(path, text):
         write_text(path, text)
     return path
+
+
+def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: dict) -> str:
+    """Write a setup into `folder` unless it lies there whole; its path."""
+    digest, text = content(gpu, workload, targets, measurement)
+    return write(os.path.join(folder, f"{digest}.json"), text)
 
 
 def _digest(text: str) -> str:
