@@ -174,7 +174,7 @@ class RealGpu:
         A point has to start in the band. From there a light load falls to its own equilibrium, which is no
         disturbance; but none of ours gets hotter than the plateau, which is that of the heaviest at auto.
         """
-        if self.hot_c is None:
+        if self.hot_c is None or self._start_c is None:  # nobody has asked for a band
             return []
         found, band_c = [], self._settings["band_c"]
         if abs(self._start_c - self.hot_c) > band_c:
