@@ -1,7 +1,7 @@
 """Statements that hold for every GPU behind the seam (kernel_dvfs.gpu.seam), and the two kinds that they are made of.
 
-A real GPU finds its driver when its process starts, so `python seam_statements.py UUID` makes the statements of that GPU
-and prints {statement: what went wrong, or nothing} as JSON; of a simulated one `verdicts` does it in any process.
+A process finds its driver when it starts, so `python seam_statements.py UUID` makes the statements about a real GPU and
+prints {statement: what went wrong, or nothing} as JSON. About a simulated one any process can make them.
 """
 
 import json

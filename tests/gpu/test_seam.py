@@ -1,13 +1,9 @@
 """The same statements hold for a simulated GPU and for a real one on the fake NVML: nothing above the seam can tell."""
 
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(__file__))
 import seam_statements
 from laboratory import Lab
 
