@@ -4,16 +4,19 @@ A clock is a number of MHz or `AUTO`, in each of two domains; (AUTO, AUTO) means
 Knows the spec's `clocks` group only: no kernels, no power, no measurements.
 """
 
+from typing import NamedTuple
+
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.tuples import named
 
 AUTO = "auto"
 
-Pair = named(
-    "Pair",
-    "core_mhz mem_mhz",
-    "Requested (core, memory) clocks: MHz or AUTO each.",
-)
+
+class Pair(NamedTuple):
+    """Requested clocks: MHz or AUTO each."""
+
+    core_mhz: int | str
+    mem_mhz: int | str
+
 
 BASELINE = Pair(AUTO, AUTO)
 

@@ -6,18 +6,22 @@ mean power that the cap acts on (inferred: a capped kernel runs faster between c
 """
 
 import math
+from typing import NamedTuple
 
 from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, ceiling_core_mhz
 from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
 from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
-from kernel_dvfs.tuples import named
 
-State = named(
-    "State",
-    "core_mhz mem_mhz ceiling_mhz time_s power_w capped",
-    """What a load settles at: reached clocks and the clock that was allowed (MHz), seconds of one run of
-the load, mean board power (W), and whether the power cap is what holds it there.""",
-)
+
+class State(NamedTuple):
+    """What a load settles at."""
+
+    core_mhz: float  # reached
+    mem_mhz: float  # reached
+    ceiling_mhz: float  # the core clock that was allowed
+    time_s: float  # of one run of the load
+    power_w: float  # mean of the board
+    capped: bool  # whether the power cap is what holds it there
 
 
 def settle(spec: dict, load: list, pair, temperature_c: float, top_mhz: float) -> State:

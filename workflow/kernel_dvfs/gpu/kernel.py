@@ -5,21 +5,28 @@ A = sum of unit energies, B = DRAM energy. Nothing here is particular to one ker
 efficiency of its family, and its launch latency.
 """
 
-from kernel_dvfs.tuples import named
+from typing import NamedTuple
 
-Kernel = named(
-    "Kernel",
-    "core_s_ghz memory_s latency_s overlap core_j dram_j",
-    """One launch: core work (s at 1 GHz), memory work (s at the reference memory clock), latency (s),
-overlap exponent p, switching energy in the core at V0 (J) and in DRAM (J).""",
-)
 
-# the fields of a workload row that a GPU needs to know
-Work = named(
-    "Work",
-    "family tensor_flop fp32_flop sfu_op byte",
-    "One launch: kernel family, tensor-core FLOP, FP32 FLOP, special-function operations, DRAM bytes.",
-)
+class Kernel(NamedTuple):
+    """The model parameters of one launch."""
+
+    core_s_ghz: float  # core work, s at 1 GHz
+    memory_s: float  # memory work, s at the reference memory clock
+    latency_s: float
+    overlap: float  # exponent p
+    core_j: float  # switching energy in the core at V0
+    dram_j: float  # energy in DRAM
+
+
+class Work(NamedTuple):
+    """The work of one launch: the fields of a workload row that a GPU needs to know."""
+
+    family: str
+    tensor_flop: float
+    fp32_flop: float
+    sfu_op: float  # special-function operations
+    byte: float  # to and from DRAM
 
 
 def clock_share(spec: dict, work: Work) -> float:

@@ -5,15 +5,18 @@ clock pair) is an assumption that makes selection bias real, as it is on hardwar
 """
 
 import math
+from typing import NamedTuple
 
 from kernel_dvfs.gpu.draws import normals
-from kernel_dvfs.tuples import named
 
-Key = named(
-    "Key",
-    "campaign workload target repeat",
-    "What a draw is keyed by, beside seed and clock pair.",
-)
+
+class Key(NamedTuple):
+    """What a draw is keyed by, beside seed and clock pair."""
+
+    campaign: str
+    workload: str
+    target: str  # <study>/<name>
+    repeat: int
 
 
 def _sd(table: list, time_s: float) -> tuple:

@@ -5,15 +5,16 @@ moves again. What is left of the coarse counter is an edge seen up to one read t
 """
 
 import math
+from typing import NamedTuple
 
 from kernel_dvfs.gpu.draws import normal, uniform, uniforms
-from kernel_dvfs.tuples import named
 
-Reading = named(
-    "Reading",
-    "duration_s energy_mj",
-    "Time between the two edges as the reader saw them (s), and the counter's difference (mJ, whole).",
-)
+
+class Reading(NamedTuple):
+    """A window between two edges of the counter."""
+
+    duration_s: float  # as the reader saw the edges
+    energy_mj: int  # the counter's difference
 
 
 def read_window(sensor: dict, power_w: float, window_s: float, key: tuple) -> Reading:
