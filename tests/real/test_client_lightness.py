@@ -1,14 +1,11 @@
-"""A job that asks the measuring process for a point is as light as one that simulates it."""
+"""A job that asks the measuring process for a point imports none of the heavy libraries of the workflow."""
 
 import sys
 
-HEAVY = {
-    "pynvml", "ctypes", "socket", "selectors", "numpy", "pandas", "snakemake", "yaml", "jsonschema", "argparse", "json",
-    "re", "typing", "collections", "random", "hashlib", "pathlib", "subprocess",
-}  # fmt: skip
+HEAVY = {"numpy", "pandas", "pyarrow", "snakemake"}
 
 
-def test_a_client_runs_without_site_packages_and_without_heavy_modules(lab):
+def test_a_client_runs_without_site_packages_and_imports_no_heavy_library(lab):
     made = lab()
     made.measure()  # the measuring process is there
     plan = (
@@ -17,6 +14,9 @@ def test_a_client_runs_without_site_packages_and_without_heavy_modules(lab):
     setup = made.python(plan).stdout.strip()
     code = "import sys, kernel_dvfs.cli.main as m; m.main(sys.argv[1:]); print(' '.join(sys.modules))"
     words = ["measure", "--gpu", setup, "--target", "kernel/forward_gelu", "--clocks", "1500,2201", "-o", "r1.json"]
-    done = made._run([sys.executable, "-S", "-c", code, *words], {})
-    assert done.returncode == 0 and (made.folder / "r1.json").exists(), done.stderr
-    assert not {name.partition(".")[0] for name in done.stdout.split()} & HEAVY
+    # with site-packages, where a heavy library would be found, and without, as a job runs
+    for options in ([], ["-S"]):
+        (made.folder / "r1.json").unlink(missing_ok=True)
+        done = made._run([sys.executable, *options, "-c", code, *words], {})
+        assert done.returncode == 0 and (made.folder / "r1.json").exists(), done.stderr
+        assert not {name.partition(".")[0] for name in done.stdout.split()} & HEAVY

@@ -9,17 +9,22 @@ import shutil
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from kernel_dvfs.files import read_json
-from kernel_dvfs.tuples import named
 
-Task = named(
-    "Task",
-    "weight_s what record is_done is_running",
-    """weight_s: what it is expected to take; what: in words; record: path of a real GPU's record, else nothing;
-is_done, is_running: () -> bool.""",
-)
+
+class Task(NamedTuple):
+    """A job of a run."""
+
+    weight_s: float  # what it is expected to take
+    what: str  # in words
+    record: str  # path of a real GPU's record; "": none
+    is_done: Callable[[], bool]
+    is_running: Callable[[], bool]
+
 
 _TERMINAL_EVERY_S = 1.0
 _LOG_EVERY_S = 120.0

@@ -1,16 +1,25 @@
-"""`kernel-dvfs COMMAND`: finds the command's module, imports nothing else, prints errors as one line."""
+"""`kernel-dvfs COMMAND`: finds the command's module, imports no other, and prints errors as one line each."""
 
+from __future__ import annotations
+
+import argparse
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError, leaves, lines
 from kernel_dvfs.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
 
 # command -> what it does; each has a module of its name in kernel_dvfs.cli
 COMMANDS = {
     "measure": "measure one target at one clock pair: one record",
     "compare": "measure auto and a schedule's clocks in turn: fresh repeats",
     "sweep": "measure every target at every pair in one process (simulated GPU): a profile",
-    "ahead": "measure points ahead of their jobs (simulated GPU)",
     "profile": "pool the records of a sweep into a profile",
     "plan-round": "what is measured next, from all records so far",
     "import": "read a table of measurements into a profile",
@@ -50,12 +59,11 @@ COMMANDS = {
 _MODULES = {"import": "import_"}
 
 
-def main(arguments=None) -> int:
-    """Run a command; its exit code: 0 success, 2 bad input."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 success, 2 bad input."""
     options = None
     try:
-        run, options = _quick(arguments) or _full(arguments)
+        run, options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
         return run(options) or 0
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
@@ -69,8 +77,8 @@ def main(arguments=None) -> int:
     return 2
 
 
-def _tell(errors: list, options) -> None:
-    """One line each on stderr, and in the log where the command has one."""
+def _tell(errors: list[str], options: argparse.Namespace | None) -> None:
+    """Print a line for each error on stderr, and write them to the log where the command has one."""
     text = "".join(f"error: {error}\n" for error in errors)
     print(text, file=sys.stderr, end="")
     log = getattr(options, "log", "")
@@ -85,28 +93,12 @@ def _reason(error: OSError) -> str:
     return " ".join(text.split())
 
 
-def _module(command: str):
-    name = f"kernel_dvfs.cli.{_MODULES.get(command, command).replace('-', '_')}"
-    __import__(name)
-    return sys.modules[name]
+def _module(command: str) -> ModuleType:
+    return import_module(f"kernel_dvfs.cli.{_MODULES.get(command, command).replace('-', '_')}")
 
 
-def _quick(arguments: list):
-    """(run, options) of a command with a table of options, all given plainly; else None."""
-    if not arguments or arguments[0] not in ("measure", "compare"):
-        return None
-    from kernel_dvfs.cli import quick
-
-    module = _module(arguments[0])
-    options = quick.parse(arguments[1:], module.OPTIONS)
-    return options and (module.run, options)
-
-
-def _full(arguments: list):
-    import argparse
-
-    from kernel_dvfs import __version__
-
+def _parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
+    """(the command's function, its options)."""
     parser = argparse.ArgumentParser(prog="kernel-dvfs", description="GPU clocks that waste no energy.")
     parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -1,16 +1,21 @@
 """Names of what is measured: `kernel/<id>` or `pass/<name>`."""
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.tuples import named
-
-Target = named(
-    "Target",
-    "study name",
-    "study: `kernel` or `pass`; name: a kernel id or a pass.",
-)
+from kernel_dvfs.measurement.setup import Setup
 
 
-def parse(setup, text: str) -> Target:
+class Target(NamedTuple):
+    """What is measured: one kernel or one pass of a setup."""
+
+    study: str  # `kernel` or `pass`
+    name: str  # a kernel's id or a pass
+
+
+def parse(setup: Setup, text: str) -> Target:
     """The target that `text` (`kernel/<id>`, `pass/<name>` or a bare kernel id) names. Raises InputError."""
     study, slash, name = text.partition("/")
     if not slash:
