@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.measurement.setup import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What may be known, beside the profile so far, when a round is proposed."""
+
+    setup: Setup  # resolved GPU, work and multiplicity of each target, protocol with the seed
+    pairs: Sequence[Pair]  # of the grid, the baseline first
+    auto_repeats: int  # measurements of the baseline in a sweep
+    slacks_percent: Sequence[float]  # tolerated slowdowns that are chosen for
+    ties: str  # as in choice.schedule.choose
+    weights: str | None  # as in choice.schedule.choose
+    options: Mapping[str, Any]  # keys of the configuration of whoever proposes: `guided` or `refine`
 
 
 @dataclass(frozen=True, eq=False)

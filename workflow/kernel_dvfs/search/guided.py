@@ -15,10 +15,10 @@ from kernel_dvfs.choice.agreement import apart
 from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE
-from kernel_dvfs.search.candidates import Seen, Space, seen_of
+from kernel_dvfs.measurement.request import Request
+from kernel_dvfs.search.candidates import Context, Seen, Space, seen_of
 from kernel_dvfs.search.propose import Options, Proposal
 from kernel_dvfs.search.propose import propose as propose_points
-from kernel_dvfs.search.proposer import Context, Request
 
 _NEEDED = ("study", "target", "core_mhz", "mem_mhz", "time_s", "energy_j", "n", "verdict")
 

@@ -16,9 +16,8 @@ from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.table import import_table
-from kernel_dvfs.search.candidates import Seen, Space
+from kernel_dvfs.search.candidates import Context, Seen, Space
 from kernel_dvfs.search.guided import space_of
-from kernel_dvfs.search.proposer import Context
 
 
 @dataclass(frozen=True, eq=False)
