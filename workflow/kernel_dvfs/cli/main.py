@@ -21,7 +21,7 @@ COMMANDS = {
     "compare": "measure auto and a schedule's clocks in turn: fresh repeats",
     "sweep": "measure every target at every pair in one process (simulated GPU): a profile",
     "profile": "pool the records of a sweep into a profile",
-    "plan-round": "what is measured next, from all records so far",
+    "search": "measure, beyond a sweep, what might be chosen, until nothing is left",
     "import": "read a table of measurements into a profile",
     "choose": "choose clocks from a profile: a schedule",
     "table": "write one table of the report",

@@ -1,12 +1,12 @@
-"""Made-up grounds for a search: kernels that the model of the simulated GPU makes, and one that it cannot describe."""
+"""Made-up testbeds for a search: kernels that the model of the simulated GPU makes, and one that it cannot describe."""
 
 import numpy as np
 
 from kernel_dvfs.gpu.clocks import AUTO, Pair, mean_top_core_mhz
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
-from kernel_dvfs.search.candidates import Space
-from kernel_dvfs.studies.testbed import Ground
+from kernel_dvfs.search.candidates import Candidates
+from kernel_dvfs.studies.testbed import Testbed
 
 # name: (C s GHz, M s, t0 s, A J, B J)
 KERNELS = {
@@ -23,7 +23,7 @@ CORE_MHZ = (210, 420, 630, 840, 1050, 1260, 1470, 1680, 1890, 2100)
 MEM_MHZ = (810, 5001, 9251)
 
 
-def ground(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: bool = True) -> Ground:
+def testbed(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: bool = True) -> Testbed:
     """Every kernel at every pair, auto first. noise: relative sd of a point. spoil(name, pair, time, energy): changes
     what is measured and true. recorded: whether reached clocks are known."""
     warm_c, top_mhz = spec["thermal"]["reference_c"], mean_top_core_mhz(spec["clocks"])
@@ -42,7 +42,7 @@ def ground(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: 
     measured_energy = energy * np.exp(noise * rng.standard_normal(shape))
     if not recorded:
         core, mem = np.full((2, *shape), np.nan)
-    space = Space(
+    candidates = Candidates(
         targets=tuple(KERNELS),
         pairs=tuple(tuple(None if clock == AUTO else float(clock) for clock in pair) for pair in pairs),
         offered=np.ones(shape, dtype=bool),
@@ -51,4 +51,6 @@ def ground(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: 
         copies=np.ones(len(KERNELS), dtype=int),
     )
     measured = measured_time, measured_energy
-    return Ground(space, *measured, *measured, measured_time[:, :1], measured_energy[:, :1], core, mem, time, energy)
+    return Testbed(
+        candidates, *measured, *measured, measured_time[:, :1], measured_energy[:, :1], core, mem, time, energy
+    )
