@@ -1,7 +1,7 @@
 """The GPU as the search knows it: how time and power follow clocks, what is public, and what measured points tell.
 
-One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, the model of gpu.model
-and gpu.model, here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta = log(C, M, t0, p, A, B),
+One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, that of gpu.model,
+here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta = log(C, M, t0, p, A, B),
 C in s GHz, M and t0 in s, A and B in J. Those of the GPU are one vector `g`: log of core GHz at each core node, of
 bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage node, and of W/GHz of the clock tree.
 

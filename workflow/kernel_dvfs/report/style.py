@@ -1,9 +1,13 @@
 """How every figure looks: one theme, sizes in inches, colours told apart in grey by shape, line and lightness.
 
-Knows nothing of what is drawn. A figure is as wide as a column of a paper, so its text is read at the size set here.
+A figure is as wide as a column of a paper, so its text is read at the size set here.
 """
 
+from __future__ import annotations
+
 import textwrap
+from collections.abc import Sequence
+from typing import Any
 
 import plotnine as p9
 
@@ -57,12 +61,12 @@ def theme(height: float) -> p9.theme:
     )
 
 
-def subtitle(results, better: str) -> str:
+def subtitle(results: Any, better: str) -> str:
     """Whose numbers a figure shows, and in which direction they are better."""
     return textwrap.fill(f"{results.subject}, {results.workload['name']}; better: {better}", _SUBTITLE_CHARACTERS)
 
 
-def steps(count: int) -> list:
+def steps(count: int) -> list[str]:
     """`count` colours of an ordered quantity, light to dark."""
     if count == 1:
         return [STEPS[3]]
@@ -71,17 +75,17 @@ def steps(count: int) -> list:
     return [STEPS[number % len(STEPS)] for number in range(count)]
 
 
-def keys(**aesthetics) -> p9.guides:
+def keys(**aesthetics: str) -> p9.guides:
     """A legend of at most three keys a row, one for all `aesthetics`: name -> title."""
     return p9.guides(**{name: p9.guide_legend(title=title, ncol=3) for name, title in aesthetics.items()})
 
 
-def lanes(names: list, share: float) -> dict:
+def lanes(names: Sequence[str], share: float) -> dict[str, float]:
     """Offsets that keep `names` apart about a position of an axis, `share` of a step from first to last."""
     count = len(names)
     return {name: share * (number / (count - 1) - 0.5) if count > 1 else 0.0 for number, name in enumerate(names)}
 
 
-def cycle(values: tuple, count: int) -> list:
-    """The first `count` of `values`, again from the first after the last."""
+def cycle(values: Sequence[str], count: int) -> list[str]:
+    """The first `count` of `values`, starting over after the last."""
     return [values[number % len(values)] for number in range(count)]

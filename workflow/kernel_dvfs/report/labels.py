@@ -1,5 +1,8 @@
-"""Where labels of points go so that no text overlaps: beside its point, or nowhere."""
+"""Where labels of points go so that no text overlaps: next to its point, or nowhere."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +15,13 @@ _GAP = 0.055  # from the point's centre to the text
 _SIDES = ((0, 1), (1, 0), (-1, 0), (0, -1), *((across, up) for up in (0.5, -0.5, 1, -1) for across in (1, -1)))
 
 
-def place(wanted: pd.DataFrame, obstacles: list, limits: tuple, size: tuple, apart: float) -> pd.DataFrame:
+def place(
+    wanted: pd.DataFrame,
+    obstacles: Sequence[np.ndarray],
+    limits: Sequence[float],
+    size: tuple[float, float],
+    apart: float,
+) -> pd.DataFrame:
     """The labels that find room, in the order of `wanted`: its rows with x and y moved to the text's centre.
 
     wanted: columns x, y, label; obstacles: lines not to be covered, each n x 2 with n = 1 for a marker; limits: (left,
@@ -51,10 +60,10 @@ def _dots(line: np.ndarray) -> np.ndarray:
     return np.concatenate(dots)
 
 
-def _box(centre, wide, high) -> np.ndarray:
+def _box(centre: np.ndarray, wide: float, high: float) -> np.ndarray:
     half = np.array([wide, high]) / 2
     return np.concatenate([centre - half, centre + half])
 
 
-def _overlap(one, other) -> bool:
+def _overlap(one: np.ndarray, other: np.ndarray) -> bool:
     return bool((one[:2] < other[2:]).all() and (other[:2] < one[2:]).all())

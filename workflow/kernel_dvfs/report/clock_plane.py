@@ -1,21 +1,34 @@
 """Figures 3 and 4: what each clock pair saves in a pass, in three views of one plane, each closer to auto.
 
-Savings against auto, so that better is up and to the right. Reads the profile, chooses nothing.
+Savings against auto, so that better is up and to the right. Reads the profile.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import plotnine as p9
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.report.figures import label, style
+from kernel_dvfs.report import labels, style
+from kernel_dvfs.report.results import Results
 
 _LEAST_PERCENT = 0.1  # extent of a panel
-View = namedtuple("View", "name left right bottom top")
-View.__doc__ = "A panel: its name and the limits of its axes, percent saved."
+
+
+class View(NamedTuple):
+    """A panel: its name and the limits of its axes, percent saved."""
+
+    name: str
+    left: float
+    right: float
+    bottom: float
+    top: float
+
 
 X, Y = "time_saved_percent", "energy_saved_percent"
 _NEAR_PERCENT = 40  # largest slowdown of the second view
@@ -23,7 +36,7 @@ _HALF_WIDTH_PERCENT = 1.5  # least half width of the third view
 _PANEL_INCHES = (2.85, 1.4)
 
 
-def draw(results, name: str) -> p9.ggplot:
+def draw(results: Results, name: str) -> p9.ggplot:
     """Pass `name` of `results`. Raises InputError if the profile has no such pass."""
     points = savings(results, name)
     memories = list(points.memory.cat.categories)
@@ -65,7 +78,7 @@ def draw(results, name: str) -> p9.ggplot:
         + p9.geom_text(
             p9.aes("x", "y", label="label"),
             _in_panels(panels, lambda view: _labels(points, panels, view)),
-            size=label.TEXT_PT,
+            size=labels.TEXT_PT,
             va="center_baseline",
         )
         + p9.facet_wrap("view", ncol=1, scales="free")
@@ -89,7 +102,7 @@ def draw(results, name: str) -> p9.ggplot:
     )
 
 
-def savings(results, name: str) -> pd.DataFrame:
+def savings(results: Results, name: str) -> pd.DataFrame:
     """A row a pair of pass `name`: clocks in MHz (NaN = auto), what it saves in percent, whether they were reached.
 
     `memory`: the memory clock as a category, ascending, auto last. Raises InputError if the profile has no such pass.
@@ -119,7 +132,7 @@ def better_than_auto(points: pd.DataFrame) -> pd.DataFrame:
     return points[(points[X] >= 0) & (points[Y] > 0)].sort_values(Y, ascending=False)
 
 
-def views(points: pd.DataFrame) -> list:
+def views(points: pd.DataFrame) -> list[View]:
     """All pairs; those at most 40 % slower; the surroundings of auto."""
     gains = better_than_auto(points)
     half_x = max(_HALF_WIDTH_PERCENT, 1.25 * points[X].max())
@@ -131,9 +144,10 @@ def views(points: pd.DataFrame) -> list:
     ]
 
 
-def visible(path: np.ndarray, view: View) -> list:
+def visible(path: np.ndarray, view: View) -> list[np.ndarray]:
     """The pieces of a polyline (n x 2) that lie inside a view, each n x 2 (line clipping by Liang and Barsky)."""
-    pieces, unbroken = [], False
+    pieces: list[list[np.ndarray]] = []
+    unbroken = False
     for start, end in pairwise(path):
         enter, leave = 0.0, 1.0
         for at, step, low, high in zip(start, end - start, (view.left, view.bottom), (view.right, view.top)):
@@ -152,7 +166,9 @@ def visible(path: np.ndarray, view: View) -> list:
     return [np.array(piece) for piece in pieces]
 
 
-def _in_panels(panels: list, make, every: list | None = None) -> pd.DataFrame:
+def _in_panels(
+    panels: Sequence[View], make: Callable[[View], pd.DataFrame], every: Sequence[View] | None = None
+) -> pd.DataFrame:
     """make(view) of each panel, under the panel's name."""
     names = [view.name for view in every or panels]
     frames = [make(view).assign(view=view.name) for view in panels]
@@ -166,15 +182,15 @@ def _around(name: str, points: pd.DataFrame) -> View:
     return View(name, left - 0.06 * wide, right + 0.05 * wide, bottom - 0.1 * high, top + 0.14 * high)
 
 
-def _inside(points, view) -> pd.Series:
+def _inside(points: pd.DataFrame, view: View) -> pd.Series:
     return points[X].between(view.left, view.right) & points[Y].between(view.bottom, view.top)
 
 
-def _corners(view) -> pd.DataFrame:
+def _corners(view: View) -> pd.DataFrame:
     return pd.DataFrame({X: [view.left, view.right], Y: [view.bottom, view.top]})
 
 
-def _next(panels, view) -> pd.DataFrame:
+def _next(panels: list[View], view: View) -> pd.DataFrame:
     """What the panel below shows of this one; no row in the last."""
     return pd.DataFrame(
         [
@@ -189,9 +205,9 @@ def _next(panels, view) -> pd.DataFrame:
     )
 
 
-def _curves(points, view) -> pd.DataFrame:
+def _curves(points: pd.DataFrame, view: View) -> pd.DataFrame:
     """The visible pieces of each memory clock's curve, core clocks in order."""
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     curves = points.dropna(subset="core_mhz").sort_values("core_mhz").groupby("memory", observed=True)
     for memory, curve in curves:
         for number, piece in enumerate(visible(curve[[X, Y]].to_numpy(), view)):
@@ -201,10 +217,10 @@ def _curves(points, view) -> pd.DataFrame:
     return frame.assign(memory=pd.Categorical(frame.memory, points.memory.cat.categories))
 
 
-def _labels(points, panels, view) -> pd.DataFrame:
-    """Core clocks beside their points, as far as there is room; what lies in the view below is labelled there.
+def _labels(points: pd.DataFrame, panels: list[View], view: View) -> pd.DataFrame:
+    """Core clocks next to their points, as far as there is room; what lies in the view below is labelled there.
 
-    Ends and bests of the curves before all else, and in the first view nothing else.
+    Ends and bests of the curves first, and in the first view nothing else.
     """
     below = panels[panels.index(view) + 1 :][:1]
     inside = points[_inside(points, view)]
@@ -221,17 +237,17 @@ def _labels(points, panels, view) -> pd.DataFrame:
         edges += [piece[[X, Y]].to_numpy() for _, piece in _curves(points, view).groupby("piece")]
     obstacles = [*inside[[X, Y]].to_numpy()[:, None], *edges]
     # curves that lie on one another need one label, points around auto one each
-    return label.place(wanted, obstacles, view[1:], _PANEL_INCHES, apart=0.35 if below else 0)
+    return labels.place(wanted, obstacles, view[1:], _PANEL_INCHES, apart=0.35 if below else 0)
 
 
-def _landmarks(points) -> pd.Series:
+def _landmarks(points: pd.DataFrame) -> pd.Series:
     """Which points are the lowest, the highest or the auto core clock of their curve, or its least energy."""
     curves = points.groupby("memory", observed=True)
     ends = [points.core_mhz == curves.core_mhz.transform(extreme) for extreme in ("min", "max")]
     return ends[0] | ends[1] | points.core_mhz.isna() | (points[Y] == curves[Y].transform("max"))
 
 
-def _best(gains) -> str:
+def _best(gains: pd.DataFrame) -> str:
     if gains.empty:
         return "no pair"
     first = gains.iloc[0]

@@ -1,20 +1,30 @@
-"""Every GPU and workload in a results folder side by side. Reads what was made there, judges nothing."""
+"""Every GPU and workload in a results folder side by side, by what was made there."""
+
+from __future__ import annotations
 
 import sys
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import PASS_STRICT, STRICT
-from kernel_dvfs.report.results import Results
+from kernel_dvfs.outputs import Output
 
-CAPTION = "GPUs and workloads side by side: changes of an iteration's time and energy against auto"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="GPUs and workloads side by side: changes of an iteration's time and energy against auto",
+    title="GPUs and workloads side by side",
+    text="Changes of an iteration against the GPU's own auto clocks. Claimed: by the data that chose; fresh: measured "
+    "again, with the 95 % interval. EDP trades time away, so compare its energy with its time.",
+)
 EDP = "kernel-global-edp"
 
 
-def make(results_root) -> pd.DataFrame:
+def make(results_root: str | Path) -> pd.DataFrame:
     """One row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
 
     baseline_*: an iteration at auto (of a table: the sum over its kernels), s and J. pass_*, kernel_claimed_*: strict
@@ -22,6 +32,10 @@ def make(results_root) -> pd.DataFrame:
     changes in percent, empty where not made. pairs: clock pairs measured of the kernels. Raises InputError where no
     folder qualifies.
     """
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
     root = Path(results_root)
     rows = []
     for path in sorted(root.glob(f"*/*/schedules/{STRICT}.json")):
@@ -40,17 +54,15 @@ def make(results_root) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def write(results_root) -> None:
-    """Write the table to `<results_root>/comparison/gpus.csv` and `.md`, each whole or not at all."""
-    frame = make(results_root)
-    base = Path(results_root) / "comparison" / "gpus"
-    write_text(f"{base}.csv", frame.to_csv(index=False, lineterminator="\n"))
-    # a column each: they are few, their figures many
+def to_markdown(frame: pd.DataFrame) -> str:
+    """The table in Markdown, a column for each GPU: they are few, their figures many."""
     words = frame.map(_cell).rename(columns=lambda name: name.replace("_", " ")).set_index("gpu").T
-    write_text(f"{base}.md", f"**{CAPTION}**\n\n{words.to_markdown(disable_numparse=True)}\n")
+    return words.to_markdown(disable_numparse=True)
 
 
-def _cell(value) -> str:
+def _cell(value: Any) -> str:
+    import pandas as pd
+
     if pd.isna(value):
         return "-"
     # + 0.0: no sign on what rounds to zero
@@ -62,7 +74,7 @@ def _row(results: Results) -> dict:
     kernels = results.profile.query("study == 'kernel'")
     row = {
         "gpu": results.subject,
-        # two boards of one type have one name
+        # two specimens of one model have one name
         "slug": results.folder.parent.name,
         "workload": results.workload["name"],
         "kind": results.gpu["kind"],
@@ -71,7 +83,7 @@ def _row(results: Results) -> dict:
     }
     row |= _changes("pass", results, PASS_STRICT)
     row |= _changes("kernel_claimed", results, STRICT)
-    row |= _fresh(results)
+    row |= _validated(results)
     row |= _changes("edp", results, EDP)
     return row | {"kernels": kernels.target.nunique(), "pairs": int(kernels.groupby("target").size().max())}
 
@@ -86,9 +98,9 @@ def _changes(prefix: str, results: Results, name: str) -> dict:
     }
 
 
-def _fresh(results: Results) -> dict:
+def _validated(results: Results) -> dict:
     """The validation of the strict schedule, None where there is none."""
-    row = {
+    row: dict[str, float | None] = {
         f"kernel_fresh_{quantity}_{bound}_percent": None
         for quantity in ("time", "energy")
         for bound in ("change", "low", "high")

@@ -1,17 +1,26 @@
-"""Boards of one type side by side: how far two specimens differ at the same points, and what the clocks chosen on one
+"""Specimens of one GPU model side by side: how far two differ at the same points, and what the clocks chosen on one
 cost on the other."""
+
+from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import STRICT
-from kernel_dvfs.report.results import Results
+from kernel_dvfs.outputs import Output
 
-CAPTION = "Boards of one type, same workload: the second against the first, and the first's schedule on the second"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Boards of one type, same workload: the second against the first, and the first's schedule on the second",
+    title="Specimens of one model",
+    text="GPUs of the same name under different UUIDs: how far two boards that were sold as equal are apart.",
+)
 COLUMNS = (
     "gpu", "workload", "first", "second", "kernels", "points",
     "auto_time_difference_percent", "auto_energy_difference_percent",
@@ -23,39 +32,39 @@ COLUMNS = (
 _KEY = ["target", "core_mhz", "mem_mhz"]
 
 
-def make(results_root) -> pd.DataFrame:
-    """One row for every two real boards of one name with one workload; COLUMNS, no row where there are none.
+def make(results_root: str | Path) -> pd.DataFrame:
+    """One row for every two real GPUs of one name with one workload; COLUMNS, no row where there are none.
 
     points: kernel x clock pair that both measured. auto_*: an iteration at auto. median_*, largest_* (by size): over
     the points. carried_*: the first's strict schedule by the second's measurements against its auto; own_*: the
     second's own schedule likewise. All in percent, empty where not made.
     """
-    boards = {}
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+    specimens: dict[tuple[str, str], list[Results]] = {}
     for path in sorted(Path(results_root).glob("*/*/profile.parquet")):
         results = Results(path.parent)
         try:
             if results.gpu["kind"] == "nvml":
-                boards.setdefault((results.gpu["name"], results.workload["name"]), []).append(results)
+                specimens.setdefault((results.gpu["name"], results.workload["name"]), []).append(results)
         except InputError:
             continue  # the table of all GPUs says so
     rows = [
         {"gpu": name, "workload": workload} | _row(first, second)
-        for (name, workload), alike in boards.items()
+        for (name, workload), alike in specimens.items()
         for first, second in combinations(alike, 2)
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def write(results_root) -> None:
-    """Write the table to `<results_root>/comparison/specimens.csv` and `.md`, each whole or not at all."""
-    frame = make(results_root)
-    base = Path(results_root) / "comparison" / "specimens"
-    write_text(f"{base}.csv", frame.to_csv(index=False, lineterminator="\n"))
-    words = "No two boards of one type have been measured with the same workload."
-    if len(frame):
-        table = frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else value).T
-        words = table.rename(index=lambda name: name.replace("_", " ")).to_markdown(headers=[""] * (len(frame) + 1))
-    write_text(f"{base}.md", f"**{CAPTION}**\n\n{words}\n")
+def to_markdown(frame: pd.DataFrame) -> str:
+    """The table in Markdown, a column for each pair."""
+    if frame.empty:
+        return "No two boards of one type have been measured with the same workload."
+    table = frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else value).T
+    return table.rename(index=lambda name: name.replace("_", " ")).to_markdown(headers=[""] * (len(frame) + 1))
 
 
 def _row(first: Results, second: Results) -> dict:
@@ -65,7 +74,7 @@ def _row(first: Results, second: Results) -> dict:
         quantity: 100 * (both[f"{column}_second"] / both[f"{column}_first"] - 1)
         for quantity, column in (("time", "time_s"), ("energy", "energy_j"))
     }
-    row = {
+    row: dict[str, object] = {
         "first": first.gpu["slug"],
         "second": second.gpu["slug"],
         "kernels": both.index.get_level_values("target").nunique(),
@@ -90,7 +99,7 @@ def _points(results: Results) -> pd.DataFrame:
 
 
 def _on(points: pd.DataFrame, chooser: Results, prefix: str) -> dict:
-    """Changes by the chooser's strict schedule, on the board of `points`."""
+    """Changes by the chooser's strict schedule, on the specimen of `points`."""
     names = [f"{prefix}_{quantity}_change_percent" for quantity in ("time", "energy")]
     if not (chooser.folder / "schedules" / f"{STRICT}.json").is_file():
         return dict.fromkeys(names)
