@@ -103,10 +103,10 @@ if STUDY.is_searched:
     rule search:
         input:
             kernels,
-            STUDY.records(),
+            STUDY.sweep(),
             gpu=SETUP,
         output:
-            f"{FOLDER}/search.json",
+            STUDY.search_file,
         log:
             f"logs/{FOLDER}/search.log",
         localrule: STUDY.is_real
@@ -117,9 +117,12 @@ if STUDY.is_searched:
         params:
             folder=subpath(output[0], parent=True),
             options=json.dumps(STUDY.search_options()),
+            # another one where a record that it measured is gone or has changed
+            token=STUDY.search_token(),
+            kernels="--kernels results/native/kernels.sha256" if STUDY.is_real else "",
         shell:
             f"{RUN} search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
-            f"--options {{params.options:q}} -o {{output}} {LOGGED}"
+            f"--options {{params.options:q}} --token {{params.token:q}} {{params.kernels}} -o {{output}} {LOGGED}"
 
 
 if STUDY.is_measured:
@@ -127,7 +130,7 @@ if STUDY.is_measured:
     # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
     checkpoint pool_records:
         input:
-            STUDY.records(),
+            STUDY.sweep(),
             gpu=SETUP,
             search=rules.search.output if STUDY.is_searched else [],
         output:
@@ -140,7 +143,7 @@ if STUDY.is_measured:
             folder=subpath(output[0], parent=True),
             pairs=studies.clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
             auto_repeats=config["auto_repeats"],
-            search=f"--search {FOLDER}/search.json" if STUDY.is_searched else "",
+            search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
             f"{RUN} profile --gpu {{input.gpu}} --records {{params.folder}}/measurements --pairs={{params.pairs}} "
             f"--auto-repeats {{params.auto_repeats}} {{params.search}} -o {{output}} {LOGGED}"
@@ -166,9 +169,9 @@ else:
 # every record, so that a deleted one is noticed although there is a profile
 rule measurements:
     input:
-        STUDY.records(),
+        STUDY.sweep(),
         STUDY.facts.path if STUDY.is_real else [],
-        f"{FOLDER}/search.json" if STUDY.is_searched else [],
+        STUDY.search_file if STUDY.is_searched else [],
 
 
 rule profile:

@@ -23,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="what `kernel-dvfs kernels` wrote: records of another build are measured again (real GPU)",
     )
+    parser.add_argument("--token", default="", metavar="TEXT", help="kept in the file, for the workflow")
     parser.add_argument("-o", "--output", required=True, metavar="S.json", help="what was asked for, and what was read")
 
 
@@ -40,4 +41,4 @@ def run(options: Namespace) -> None:
     if options.kernels:
         with open(options.kernels, encoding="utf-8") as file:
             kernels = file.read().strip()
-    loop.run(options.gpu, options.records, given, options.output, kernels)
+    loop.run(options.gpu, options.records, given, options.output, kernels, options.token)

@@ -21,8 +21,10 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.measurement import campaign, order, probes, setup
+from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
 from kernel_dvfs.report import tables as table_modules
+from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import Row, kernel_rows
@@ -164,7 +166,7 @@ class Study:
         always = [layout.STRICT] + ([layout.PASS_STRICT] if self.passes else [])
         return [self.schedule(name) for name in sorted({*always, *self.schedules})]
 
-    def records(self) -> list[str]:
+    def sweep(self) -> list[str]:
         """The records of the sweep: r0..r9 at the baseline, r0 at every other pair."""
         targets = [f"kernel/{name}" for name in self.kernels] + [f"pass/{name}" for name in self.passes]
         return [
@@ -233,6 +235,27 @@ class Study:
         formats = outputs.outputs(figure_modules)[name].formats
         return [f"{self.folder}/figures/{name}.{form}" for form in formats]
 
+    @property
+    def search_file(self) -> str:
+        return f"{self.folder}/search.json"
+
+    def search_token(self) -> str:
+        """What the search is asked for with: another token where a record that it measured is gone or has changed since.
+
+        Such records are no inputs of a rule, since nobody knows them before the search. A parameter of its rule is
+        another one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one
+        from then on.
+        """
+        try:
+            found = search_file.read(self.search_file)
+        except InputError:
+            return ""
+        swept = len(f"{self.folder}/measurements/")
+        own = {path[swept:] for path in self.sweep()}
+        beyond = {path: checksum for path, checksum in found.records.items() if path not in own}
+        gone = records.changed(f"{self.folder}/measurements", beyond)
+        return _again(found, gone) if gone else found.token
+
     def choice_options(self, scope: str, objective: str, weights: str) -> str:
         """The options of `kernel-dvfs choose` behind a schedule's name: `waste-slack0` and `-equal-time` are parts of it."""
         name, _, slack = objective.partition("-slack")
@@ -249,6 +272,10 @@ class Study:
         keys = ["search", "auto_repeats", "ties", "refine"] + [options["search"]] * (options["search"] in options)
         slacks = sorted({0, options["slack_percent"]})
         return {key: options[key] for key in keys} | {"slacks_percent": slacks, "pairs": clocks_argument(self.pairs)}
+
+
+def _again(found: search_file.Search, gone: list[str]) -> str:
+    return hashlib.sha256(f"{found.token} {sorted(found.records.items())} {gone}".encode()).hexdigest()[:12]
 
 
 def seen(*folders: str) -> list[str]:
