@@ -122,7 +122,7 @@ if STUDY.is_searched:
             kernels="--kernels results/native/kernels.sha256" if STUDY.is_real else "",
         shell:
             f"{RUN} search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
-            f"--options {{params.options:q}} --token {{params.token:q}} {{params.kernels}} -o {{output}} {LOGGED}"
+            f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output}} {LOGGED}"
 
 
 if STUDY.is_measured:

@@ -138,6 +138,10 @@ class Study:
         return self.is_simulated and self.options["reoptimise"]
 
     @property
+    def has_passes(self) -> bool:
+        return bool(self.passes)
+
+    @property
     def pass_schedules(self) -> list[str]:
         return [layout.PASS_STRICT] if self.is_chosen and self.passes else []
 
@@ -221,11 +225,11 @@ class Study:
 
     def tables(self) -> list[str]:
         """Names of the tables that this study makes."""
-        return [name for name, each in outputs.outputs(table_modules).items() if each.when(self)]
+        return [name for name, each in outputs.outputs(table_modules).items() if each.made_by(self)]
 
     def figures(self) -> list[str]:
         """Names of the figures that this study draws."""
-        return [name for name, each in outputs.outputs(figure_modules).items() if each.when(self)]
+        return [name for name, each in outputs.outputs(figure_modules).items() if each.made_by(self)]
 
     def table_files(self, name: str) -> list[str]:
         formats = outputs.outputs(table_modules)[name].formats
