@@ -2,8 +2,8 @@
 
 A logger plugin of Snakemake: `snakemake --logger kernel-dvfs`, or `logger: kernel-dvfs` in a profile. It takes
 the place of Snakemake's own output and uses what `snakemake_interface_logger_plugins` documents: events, the fields of
-their records, settings. On a terminal the line is rewritten in place. In a log each stage that begins or ends is a line,
-and there is one every minute. A dry run reads as Snakemake writes it.
+their records, settings. On a terminal the line is rewritten in place. In a log each stage that begins or ends has a
+line, and there is one every minute. A dry run reads as Snakemake writes it.
 """
 
 from __future__ import annotations
