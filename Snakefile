@@ -12,7 +12,6 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/scheduling.smk"
-include: "workflow/rules/progress.smk"
 include: "workflow/rules/native.smk"
 include: "workflow/rules/measurements.smk"
 include: "workflow/rules/rounds.smk"

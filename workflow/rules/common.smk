@@ -72,7 +72,6 @@ def start():
     if STUDY.kind == "simulated" and workflow.local_exec:
         hurry()
         AHEAD.start(STUDY.setup, points_to_measure())
-    watch()
     if REAL:
         # a GPU that is not fit, or not ours to set, fails the next two thousand jobs as it failed the first
         workflow.scheduler.keepgoing = False
@@ -80,7 +79,6 @@ def start():
 
 def finish():
     """Nothing is left to measure: the GPU's process may go, its clocks restored."""
-    unwatch()
     AHEAD.stop()
     if REAL:
         client.stop(STUDY.setup)
