@@ -1,9 +1,9 @@
 """What a person sees of a run: one line that says how far it is, errors once, and in the end the answer.
 
-A logger plugin of Snakemake: `snakemake --logger kernel-dvfs`, or `logger: kernel-dvfs` in a profile. It takes the place
-of Snakemake's own output and uses what `snakemake_interface_logger_plugins` documents: events, fields of their records,
-settings. On a terminal the line is rewritten in place; anywhere else a stage that begins or ends is a line, and every
-minute there is one. A dry run reads as Snakemake writes it.
+A logger plugin of Snakemake: `snakemake --logger kernel-dvfs`, or `logger: kernel-dvfs` in a profile. It takes
+the place of Snakemake's own output and uses what `snakemake_interface_logger_plugins` documents: events, the fields of
+their records, settings. On a terminal the line is rewritten in place. In a log each stage that begins or ends has a
+line, and there is one every minute. A dry run reads as Snakemake writes it.
 """
 
 from __future__ import annotations
@@ -180,6 +180,8 @@ class LogHandler(LogHandlerBase):
 
     def _take_job_error(self, record: logging.LogRecord, now_s: float) -> None:
         exception = self._exceptions.pop(record.thread, None)
+        if self._interrupted:
+            return
         self._progress.fail(getattr(record, "jobid", -1), now_s)
         if getattr(record, "indent", False):
             return  # one of a group, whose error has been told
@@ -226,8 +228,7 @@ class LogHandler(LogHandlerBase):
                 self._say(NOTHING)
             # last, so that one that fails keeps nothing from being told
             for answer in _answers:
-                if text := answer():
-                    self._say(text)
+                self._say(answer() or "")
 
     def _notice_interrupt(self) -> None:
         """Remember Ctrl-C, and let it take its way: no event tells it from a failure."""
@@ -263,16 +264,17 @@ class LogHandler(LogHandlerBase):
 
     def _line(self, columns: int | None = None) -> str:
         now_s = self.clock()
-        return self._progress.line(now_s, now_s - self._started_s, columns)
+        return self._progress.line(now_s, now_s - (self._started_s or 0.0), columns)
 
     def _draw(self) -> None:
         if self.clock() < self._hold_until_s:
             return
-        line = self._line(self._columns() - 1)
+        line = self._line(self._columns() - 3)
         if not self._progress.planned:
             line = f"planning{line}"
         if line != self._drawn:
-            self._write(_ERASE + line)
+            # what a job prints by itself comes after the spaces
+            self._write(f"{_ERASE}{line}  ")
             self._drawn = line
 
     def _erase(self) -> None:
@@ -303,20 +305,20 @@ class LogHandler(LogHandlerBase):
 
 def _failure(job: dict[str, Any], with_log: bool) -> str:
     """A failed job: rule, what it makes, command, what it logged. job: the fields of JOB_ERROR."""
-    output, logs = job.get("output") or [], job.get("log") or []
-    text = [f"error: rule {job.get('rule_name', '?')} failed" + f", which makes {output[0]}" * bool(output)]
+    output = next(iter(job.get("output") or ()), None)
+    text = [f"error: rule {job.get('rule_name', '?')} failed" + (f", which makes {output}" if output else "")]
     if message := job.get("rule_msg"):
         text.append(_indented(str(message)))
     if command := job.get("shellcmd"):
         text.append(_indented(f"command: {_shortened(command.strip())}"))
     text += [_indented(f"{name}: {value}") for name, value in (job.get("aux") or {}).items()]
-    for path in logs:
+    for path in job.get("log") or ():
         text.append(_indented(_log_of(path) if with_log else f"log: {path}"))
     return "\n".join(text)
 
 
 def _group_failure(record: logging.LogRecord, with_log: bool) -> str:
-    """A failed group: its name and rules, and the log of what ran it; which of its jobs failed, Snakemake cannot tell."""
+    """A failed group: its name and rules, and the log of what ran it. Which of its jobs failed is not known."""
     rules = {each.get("rule_name", "?") for each in getattr(record, "job_error_info", None) or ()}
     text = [f"error: group {getattr(record, 'groupid', '?')} failed ({', '.join(sorted(rules))})"]
     for path in getattr(record, "aux_logs", None) or ():

@@ -47,7 +47,7 @@ class _Stage:
     done: int = 0  # jobs finished
     charged_s: float = 0.0  # time charged to finished jobs
     began_s: float | None = None  # clock at its first job
-    ended_s: float | None = None  # clock at its last finished job so far
+    ended_s: float = 0.0  # clock at its last finished job so far
     failed: set[int] = field(default_factory=set)  # jobs that failed and did not finish later
     told_begin: bool = False  # in a log
     told_end: bool = False
@@ -78,7 +78,7 @@ class Progress:
         self._seen: dict[str, int] = {}  # jobs started of each rule
         self._finished: set[int] = set()
         self._all_jobs = 0  # as the run counts them, whatever their rules
-        self._last_s: float | None = None  # when a job last ended
+        self._last_s = 0.0  # when a job last ended; before, when the first was planned
 
     @property
     def planned(self) -> bool:
@@ -92,10 +92,10 @@ class Progress:
 
     def plan(self, jobs: Mapping[str, int], now_s: float) -> None:
         """Take up how many jobs each rule has. A total only grows."""
+        if not self.planned:
+            self._last_s = now_s
         for rule, count in jobs.items():
             self._raise_total(rule, count)
-        if self._last_s is None:
-            self._last_s = now_s
 
     def count_all(self, total: int) -> None:
         """Take up how many jobs there are in all: after a checkpoint they are more, of rules not yet known."""
@@ -103,6 +103,8 @@ class Progress:
 
     def start(self, job: int, rule: str, now_s: float) -> None:
         """A job begins."""
+        if not self.planned:
+            self._last_s = now_s
         if job not in self._rules:
             self._rules[job] = rule
             self._seen[rule] = self._seen.get(rule, 0) + 1
@@ -119,7 +121,7 @@ class Progress:
         stage.failed.discard(job)
         stage.done += 1
         stage.total = max(stage.total, stage.done)
-        stage.charged_s += now_s - (now_s if self._last_s is None else self._last_s)
+        stage.charged_s += now_s - self._last_s
         stage.ended_s = self._last_s = now_s
 
     def fail(self, job: int, now_s: float) -> None:
@@ -158,7 +160,7 @@ class Progress:
             # jobs that a checkpoint added may belong to any stage
             if stage.total and stage.done == stage.total and not stage.told_end and not self._unnamed:
                 stage.told_end = True
-                yield f"{stage.name}: done, {_jobs(stage.total)} in {duration(stage.ended_s - stage.began_s)}"
+                yield f"{stage.name}: done, {_jobs(stage.total)} in {duration(stage.ended_s - (stage.began_s or 0.0))}"
 
     @property
     def _unnamed(self) -> int:
