@@ -32,7 +32,7 @@ class Setup(NamedTuple):
 def content(
     gpu: dict[str, Any], workload: dict[str, Any], targets: dict[str, dict[str, Any]], measurement: dict[str, Any]
 ) -> tuple[str, str]:
-    """The digest and the text of a setup's file, `<digest>.json`; writes nothing. Raises ValueError on NaN, infinity."""
+    """The digest and the text of a setup's file, `<digest>.json`; writes nothing. Raises ValueError on NaN."""
     groups = {"schema": SCHEMA, "gpu": gpu, "workload": workload, "targets": targets, "measurement": measurement}
     text = json.dumps(groups, allow_nan=False) + "\n"
     return _digest(text), text
