@@ -121,7 +121,7 @@ if STUDY.is_searched:
             token=STUDY.search_token(),
             kernels="--kernels results/native/kernels.sha256" if STUDY.is_real else "",
         shell:
-            f"{RUN} search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
+            f"{RUN} measure search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
             f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output}} {LOGGED}"
 
 
@@ -145,7 +145,7 @@ if STUDY.is_measured:
             auto_repeats=config["auto_repeats"],
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
-            f"{RUN} profile --gpu {{input.gpu}} --records {{params.folder}}/measurements --pairs={{params.pairs}} "
+            f"{RUN} measure pool --gpu {{input.gpu}} --records {{params.folder}}/measurements --pairs={{params.pairs}} "
             f"--auto-repeats {{params.auto_repeats}} {{params.search}} -o {{output}} {LOGGED}"
 
 else:

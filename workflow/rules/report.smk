@@ -24,7 +24,7 @@ for name in STUDY.tables():
             options=json.dumps(declared.options(STUDY)),
             caption=declared.text or declared.caption,
         shell:
-            f"{RUN} table {{params.name}} {{params.folder}} --options {{params.options:q}} {LOGGED}"
+            f"{RUN} study table {{params.name}} {{params.folder}} --options {{params.options:q}} {LOGGED}"
 
 
 for name in STUDY.figures():
@@ -49,7 +49,7 @@ for name in STUDY.figures():
             folder=subpath(output[0], ancestor=2),
             caption=declared.text or declared.caption,
         shell:
-            f"{RUN} figure {{params.name}} {{params.folder}} {LOGGED}"
+            f"{RUN} study figure {{params.name}} {{params.folder}} {LOGGED}"
 
 
 # every GPU and workload that lies in results/, whichever was made last
@@ -68,7 +68,7 @@ rule compare_gpus:
     conda:
         "../../envs/pipeline.yaml"
     shell:
-        f"{RUN} compare-gpus results {LOGGED}"
+        f"{RUN} study compare-gpus results {LOGGED}"
 
 
 rule report_page:

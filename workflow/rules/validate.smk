@@ -23,7 +23,7 @@ rule validate:
     resources:
         gpu=GPUS,
     shell:
-        f"{RUN_LIGHT} compare --gpu {{input.gpu}} --schedule {{input.schedule}} "
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} "
         "--first {wildcards.k} --last {wildcards.k} --log {log} -o {output}"
 
 
@@ -49,7 +49,7 @@ rule carry_over:
     params:
         last=STUDY.repeats - 1,
     shell:
-        f"{RUN_LIGHT} compare --gpu {{input.gpu}} --schedule {{input.schedule}} --target {{wildcards.target}} "
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --target {{wildcards.target}} "
         "--last {params.last} --log {log} -o {output}"
 
 
@@ -75,7 +75,7 @@ if STUDY.is_real:
             clocks=STUDY.highest,
             last=layout.LOCKING_REPEATS - 1,
         shell:
-            f"{RUN_LIGHT} compare --gpu {{input.gpu}} --clocks {{params.clocks}} --target {{wildcards.target}} "
+            f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --clocks {{params.clocks}} --target {{wildcards.target}} "
             "--last {params.last} --log {log} -o {output}"
 
 
@@ -96,7 +96,7 @@ rule sweep_variant:
             "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"
         ),
     shell:
-        f"{RUN} sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies {{params.studies}} "
+        f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies {{params.studies}} "
         f"--auto-repeats {{params.auto_repeats}} -o {{output}} {LOGGED}"
 
 
@@ -133,5 +133,5 @@ rule validate_variant:
     params:
         last=STUDY.repeats - 1,
     shell:
-        f"{RUN_LIGHT} compare --gpu {{input.gpu}} --schedule {{input.schedule}} --last {{params.last}} "
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --last {{params.last}} "
         "--log {log} -o {output}"
