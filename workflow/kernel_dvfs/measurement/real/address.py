@@ -3,7 +3,7 @@
 import os
 
 from kernel_dvfs.gpu.draws import blake2b
-from kernel_dvfs.gpu.nvml.lock_folder import folder
+from kernel_dvfs.gpu.nvml.lease import folder
 
 
 def socket_path(uuid: str) -> str:
