@@ -136,8 +136,8 @@ def _install(new: Path, record: Record, target: Path) -> None:
 
 @contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
-    """A free path beside `target` (so that renames stay in one file system), held against a second build of it.
-    What a killed build left there is cleared."""
+    """A free path next to `target` (so that renames stay in one file system), locked against a second build of it.
+    What a killed build left there is deleted first."""
     target.parent.mkdir(parents=True, exist_ok=True)
     work = target.with_name(f".{target.name}")
     with open(target.with_name(f".{target.name}.lock"), "w") as lock:
