@@ -17,8 +17,7 @@ def add_arguments(parser) -> None:
 
 
 def run(options) -> None:
-    from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.find import uuids
+    from kernel_dvfs.gpu.nvml.board import Board, uuids
     from kernel_dvfs.gpu.nvml.library import Library
 
     try:
@@ -37,7 +36,7 @@ def run(options) -> None:
 def _describe(nvml, index: int, board, config: str):
     from kernel_dvfs.gpu.nvml.facts import facts
     from kernel_dvfs.gpu.nvml.lease import Lease
-    from kernel_dvfs.gpu.nvml.rights import may_set_clocks
+    from kernel_dvfs.gpu.nvml.locks import may_set_clocks
 
     yield f"{index}: {board.name()}  gpu: nvml:{board.uuid}"
     try:

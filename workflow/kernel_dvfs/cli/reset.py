@@ -1,11 +1,10 @@
 """`kernel-dvfs reset`: give clocks back by hand, or after each job of a batch system; says what it found and did."""
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml import find
-from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.lease import Lease, left_behind
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.restore import reset
+from kernel_dvfs.gpu.nvml.locks import reset
 
 
 def add_arguments(parser) -> None:
@@ -27,7 +26,7 @@ def run(options) -> None:
             return
     with Library() as nvml:
         if not options.stale:
-            wanted = find.uuids(nvml) if options.all else [options.uuid]
+            wanted = uuids(nvml) if options.all else [options.uuid]
         errors = []
         for uuid in wanted:
             try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, check, label
-from kernel_dvfs.gpu.nvml.pair import lock_pair, ranges
+from kernel_dvfs.gpu.nvml.locks import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.time_account import TimeAccount
 
@@ -239,7 +239,7 @@ class RealGpu:
         self._pair = pair
 
     def release(self) -> None:
-        """Nothing locked. Raises restore.NotRestored."""
+        """Nothing locked. Raises locks.NotRestored."""
         try:
             self.stop()
         finally:

@@ -39,7 +39,7 @@ class Session:
     """with Session(setup, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
 
     say: called with a line for the user; is_wanted: () -> whether the point being measured is still wanted.
-    Raises InputError where the GPU is taken, unfit or not ours to set; restore.NotRestored on leaving.
+    Raises InputError where the GPU is taken, unfit or not ours to set; locks.NotRestored on leaving.
     """
 
     def __init__(self, setup, say, is_wanted=lambda: True):
