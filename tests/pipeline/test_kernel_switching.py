@@ -8,7 +8,7 @@ import pytest
 from kernel_dvfs.pipeline.curve import curve_of, options_of
 from kernel_dvfs.pipeline.kernel_switching import cheapest, switched_kernel_level
 from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
-from kernel_dvfs.workload.launch_order import launch_order
+from kernel_dvfs.workload.passes import launch_order
 
 STAGES, BLOCKING_W = 4, 160.0
 

@@ -26,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.find import uuids
+    from kernel_dvfs.gpu.nvml.board import Board, uuids
     from kernel_dvfs.gpu.nvml.library import Library
 
     try:
@@ -46,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
 def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[str]:
     from kernel_dvfs.gpu.nvml.facts import facts
     from kernel_dvfs.gpu.nvml.lease import Lease
-    from kernel_dvfs.gpu.nvml.rights import may_set_clocks
+    from kernel_dvfs.gpu.nvml.locks import may_set_clocks
 
     yield f"{index}: {board.name()}  gpu: nvml:{board.uuid}"
     try:

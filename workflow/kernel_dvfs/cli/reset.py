@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml import find
-from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.lease import Lease, left_behind
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.restore import reset
+from kernel_dvfs.gpu.nvml.locks import reset
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +30,8 @@ def run(options: argparse.Namespace) -> None:
             return
     with Library() as nvml:
         if not options.stale:
-            wanted = find.uuids(nvml) if options.all else [options.uuid]
-        errors: list[Exception] = []
+            wanted = uuids(nvml) if options.all else [options.uuid]
+        errors = []
         for uuid in wanted:
             try:
                 print(_reset(nvml, uuid, options))

@@ -13,7 +13,7 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.measurement.point import condition, measure
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target, works
+from kernel_dvfs.measurement.target import Target
 
 SWEEP = "sweep"
 
@@ -88,7 +88,7 @@ class Bench:
         self.setup = setup
         self.target = target
         self._hot = SimulatedGpu(setup.gpu["spec"], setup.measurement["seed"], exact)
-        self._load = self._hot.prepare(works(setup, target))
+        self._load = self._hot.prepare(setup, target)
         condition(self._hot, self._load, ("condition",))
 
     @property

@@ -1,11 +1,10 @@
-"""Names of what is measured: `kernel/<id>` or `pass/<name>`, and the work behind them."""
+"""Names of what is measured: `kernel/<id>` or `pass/<name>`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.kernel import Work
 from kernel_dvfs.measurement.setup import Setup
 
 
@@ -26,10 +25,3 @@ def parse(setup: Setup, text: str) -> Target:
         names = ", ".join(f"{study}/{name}" for study, names in setup.targets.items() for name in names)
         raise InputError(f"target '{text}': not in workload {setup.workload['name']}; it has {names}")
     return Target(study, name)
-
-
-def works(setup, target: Target) -> list:
-    """[(Work, launches)] of one run of the target, in order."""
-    kernels = setup.targets["kernel"]
-    runs = [(target.name, 1)] if target.study == "kernel" else setup.targets["pass"][target.name]
-    return [(Work(*kernels[name]["work"]), count) for name, count in runs]

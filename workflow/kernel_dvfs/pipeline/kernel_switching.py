@@ -15,7 +15,7 @@ import numpy as np
 from kernel_dvfs.choice.dominance import lower_hull, pareto
 from kernel_dvfs.pipeline.stage_profile import Settings, StageProfile
 from kernel_dvfs.pipeline.stages_from_kernels import Kernels, launches
-from kernel_dvfs.workload.launch_order import launch_order
+from kernel_dvfs.workload.passes import launch_order
 
 # prices of time that are tried per operation: as many, at even ranks among those of its kernels' hulls
 _PRICES = 40

@@ -1,4 +1,4 @@
-"""Time and power of many kernels at many clocks at once, with slopes: gpu.time and gpu.power in arrays.
+"""Time and power of many kernels at many clocks at once, with slopes: gpu.model in arrays.
 
 t = ((C/f)^p + (M/b)^p)^(1/p) + t0,  P = Ps + k V^2 f + (A V^2 + s B)/t. Unknowns are logarithms:
 theta = log(C, M, t0, p, A, B), C in s GHz, M and t0 in s, A and B in J.

@@ -2,7 +2,7 @@
 
 Voltage: V/V0 against the share of the highest core clock, the mean of three GPUs that no study here searches: V100 and
 RTX 8000 (our fits on the published tables of NV-DVFS-Benchmark) and Titan Xp (published with gpmTOOL). Power: the clock
-tree of the same V100 and RTX 8000. The exponent p = 3 and its spread: gpu.time. No constant is taken from the spec of
+tree of the same V100 and RTX 8000. The exponent p = 3 and its spread: gpu.model. No constant is taken from the spec of
 a simulated GPU.
 """
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, label
-from kernel_dvfs.gpu.nvml.pair import lock_pair, ranges
+from kernel_dvfs.gpu.nvml.locks import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.estimate import TimeAccount
 from kernel_dvfs.measurement.setup import Setup
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
-    from kernel_dvfs.gpu.seam import Window
+    from kernel_dvfs.gpu.seam import Gpu, Window
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
 
 # clocks count as settled when two slices in a row agree, at the latest after the limit
@@ -65,7 +65,7 @@ class RealGpu:
         self._pair: Pair | None = None  # in force; None: unknown
         self._steady: Running | None = None  # what runs on it now
         self._samples: dict[str, list[int]] | None = None  # of the window that is being measured
-        self._start_c = 0.0  # where the point that is being measured started
+        self._start_c: float | None = None  # where the point that is being measured started
         self.hot_c: float | None = None  # the temperature that points start from; None: not known yet
         self.account = TimeAccount(loads.now_s)
         self.settings_made = 0  # how often clocks were changed
@@ -161,7 +161,6 @@ class RealGpu:
         ran = self._steady.between(span.start_s, span.end_s)
         self._samples = None
         sm_mhz = round(ran["sm_mhz"], 1)
-        cap_ns, thermal, _ = (None if None in pair else pair[1] - pair[0] for pair in zip(before, after))
         return {
             "duration_s": span.end_s - span.start_s,
             "energy_mj": span.energy_mj,
@@ -172,8 +171,8 @@ class RealGpu:
             "mem_mhz": _spread(seen["mem_mhz"]),
             "temp_c": [before_c, after_c],
             # read before the first edge and after the last one, so it covers a little more than the window
-            "cap_ns": min(cap_ns or 0, round(1e9 * (span.end_s - span.start_s))),
-            "thermal_delta": thermal or 0,
+            "cap_ns": min(_rise(before[0], after[0]), round(1e9 * (span.end_s - span.start_s))),
+            "thermal_delta": _rise(before[1], after[1]),
             "reasons": _shares(seen["reasons"]),
             "processes": self._foreign_processes(),
         }
@@ -203,7 +202,7 @@ class RealGpu:
         A point has to start within the band. From there a light load cools to its own equilibrium, which is no
         disturbance; but no load gets hotter than the plateau, which is that of the heaviest one at auto.
         """
-        if self.hot_c is None:
+        if self.hot_c is None or self._start_c is None:  # nobody has asked for a band
             return []
         found: list[str] = []
         band_c = self._settings["band_c"]
@@ -270,7 +269,7 @@ class RealGpu:
         self._pair = pair
 
     def release(self) -> None:
-        """Stop what runs and leave no clock locked. Raises restore.NotRestored."""
+        """Stop what runs and leave no clock locked. Raises locks.NotRestored."""
         try:
             self.stop()
         finally:
@@ -351,6 +350,11 @@ class _Locked:
             self._gpu.release()
 
 
+def _rise(before: int | None, after: int | None) -> int:
+    """By how much a counter rose; 0 where the driver does not tell."""
+    return 0 if before is None or after is None else after - before
+
+
 def _spread(values: Iterable[float]) -> list[float]:
     """[lowest, middle, highest]"""
     ordered = sorted(values)
@@ -365,3 +369,7 @@ def _shares(samples: Sequence[int]) -> dict[str, float]:
         if count:
             shares[hex(bit)] = round(count / len(samples), 4)
     return shares
+
+
+if TYPE_CHECKING:
+    _: type[Gpu[Any]] = RealGpu  # mypy compares every signature

@@ -49,7 +49,7 @@ class Session:
     """with Session(setup, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
 
     say: called with a line for the user. is_wanted: whether the point that is being measured is still wanted. Entering
-    raises InputError where the GPU is taken, unfit or not ours to set; leaving raises restore.NotRestored.
+    raises InputError where the GPU is taken, unfit or not ours to set; leaving raises locks.NotRestored.
     """
 
     def __init__(self, setup: Setup, say: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from kernel_dvfs.gpu.power import relative_voltage
+from kernel_dvfs.gpu.model import relative_voltage
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, claim, mhz
 

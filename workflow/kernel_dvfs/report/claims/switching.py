@@ -4,7 +4,7 @@ from collections import namedtuple
 
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, claim, percent
-from kernel_dvfs.workload.launch_order import launch_order as workload_order
+from kernel_dvfs.workload.passes import launch_order as workload_order
 
 # Latency worsens the potential once a tenth of the time runs at clocks that were chosen for another kernel.
 WRONG_CLOCKS_SHARE = 0.1
