@@ -10,10 +10,10 @@ from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
 from kernel_dvfs.sequence.programme import choose_changes
 from kernel_dvfs.sequence.progress import Progress
 from kernel_dvfs.sequence.replay import expected, replay
-from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
 
 CASES = [
     ("wait", 0.0, 0),
