@@ -21,6 +21,8 @@ from kernel_dvfs.sequence.programme import Choice
 if TYPE_CHECKING:
     from os import PathLike
 
+    from kernel_dvfs.gpu.clocks import Clock
+
 _CLOCK = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}]}
 _PAIR = {
     "type": "object",
@@ -70,7 +72,7 @@ class Iteration:
     gpu: dict[str, Any]  # of the profile
     workload: dict[str, Any]  # of the profile
     timing: Timing
-    pairs: list[tuple[float | str, float | str]]  # (core, memory), MHz or "auto" each
+    pairs: list[tuple[Clock, Clock]]  # (core, memory), MHz or "auto" each
     first: int  # index of the pair at the begin
     names: list[str]  # kernel id of each launch
     wanted: list[int]  # index of the pair that each launch is to run at
