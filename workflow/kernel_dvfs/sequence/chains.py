@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # costs within this share count as equal, which is far below any gap that matters
 _NOTICEABLE = 1e-6
-# share for sums of floats: a dwell that is met but for rounding is met
+# share, for sums of floats: a dwell that is met up to rounding counts as met
 _HAIR = 1e-12
 
 
