@@ -7,19 +7,19 @@ does not remove what is particular to that day; only repeats of other campaigns 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, label
-from kernel_dvfs.measurement import record
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import UNUSABLE
+from kernel_dvfs.profile.records import Records
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 
 if TYPE_CHECKING:
@@ -38,39 +38,28 @@ if TYPE_CHECKING:
     Group: TypeAlias = tuple[tuple[str, str], list[tuple[str, Measured]]]
 
 
-def from_records(setup: Setup, folder: str, requests: Sequence[Request], auto_repeats: int, output: str) -> None:
+def from_records(
+    setup: Setup,
+    folder: str,
+    requests: Sequence[Request],
+    auto_repeats: int,
+    output: str,
+    checksums: Mapping[str, str] | None = None,
+) -> None:
     """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
+    checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
     Raises InputError naming a bad record.
     """
-    _write(setup, columns_of_records(setup, folder, requests, auto_repeats), output)
-
-
-def columns_of_records(
-    setup: Setup, folder: str, requests: Sequence[Request], auto_repeats: int
-) -> dict[str, list[Any]]:
-    """The profile of `from_records` as {column: values}, not written."""
-
-    def points(target: Target) -> Callable[[Pair, int], Measured | None]:
-        ran: dict[Any, str] = {}  # {what a record says that it ran: a file that says so}
-
-        def point(pair: Pair, repeat: int) -> Measured | None:
-            path = f"{folder}/{target.study}/{target.name}/{label(pair)}/r{repeat}.json"
-            if setup.measurement.get("skip_capped") and record.read_skipped(path, setup, target, pair):
-                return None
-            measured = record.read_point(path, setup, target, pair)
-            ran.setdefault(measured["kernel"].get("instance"), path)
-            if len(ran) > 1:
-                (one, its), (other, others) = list(ran.items())[:2]
-                raise InputError(
-                    f"{target.study}/{target.name}: {its} ran {one}, but {others} ran {other}, and a profile compares "
-                    "clocks, not kernels; delete the records of one of them and run snakemake again"
-                )
-            return measured
-
-        return point
-
-    return columns(setup, requests, auto_repeats, points)
+    records = Records(setup, folder, checksums)
+    rows = columns(setup, requests, auto_repeats, records.points)
+    unread = sorted(set(checksums or ()) - set(records.checksums))
+    if unread:
+        raise InputError(
+            f"record {folder}/{unread[0]}: the search read it, but it is not pooled; give the clock pairs and repeats "
+            "that the search was given"
+        )
+    _write(setup, rows, output)
 
 
 def from_bench(
