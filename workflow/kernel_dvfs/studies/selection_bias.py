@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from kernel_dvfs.choice.margin import decide, guarded
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.profile.uncertainty import standard_errors
+from kernel_dvfs.profile.aggregate import standard_errors
 from kernel_dvfs.search.refine import contest, settled
 from kernel_dvfs.studies.sampling import Campaign, Noise, measure, offsets
 from kernel_dvfs.studies.truth import Truth
