@@ -1,14 +1,16 @@
 """On a simulated GPU the best of one sweep flatters, fresh repeats do not, and rounds with a margin keep the limit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.studies import sampling as many
+from kernel_dvfs.studies import sampling
+from kernel_dvfs.studies.sampling import truth
 from kernel_dvfs.studies.selection_bias import Procedure, arena, oracle, study
-from kernel_dvfs.studies.truth import truth
 
 ONE_SWEEP = Procedure("one sweep", False, 0, 0, 0)
 ROUNDS = Procedure("rounds and margin", True, 10, 1, 2.6)
@@ -28,7 +30,7 @@ def known(setup):
 
 @pytest.fixture(scope="module")
 def outcomes(setup, known):
-    noise = many.noise_of(setup, known)
+    noise = sampling.noise_of(setup, known)
     return {
         how.name: [study(arena(known, how.tied), noise, how, 0.0, 10, 10, seed) for seed in range(SEEDS)]
         for how in (ONE_SWEEP, ROUNDS)
@@ -66,7 +68,8 @@ def test_no_choice_saves_more_than_the_oracle_within_the_limit(outcomes, known):
 
 def test_another_order_of_kernels_gives_the_same_choice(setup, known):
     order = np.random.default_rng(1).permutation(len(known.names))
-    mixed = known._replace(
+    mixed = replace(
+        known,
         names=[known.names[i] for i in order],
         groups=[known.groups[i] for i in order],
         **{
@@ -89,9 +92,9 @@ def test_noise_drawn_in_bulk_is_that_of_measurements(setup, known, name):
             for each in (bench.point(pair, f"c-{k}")["summary"] for k in range(count))
         ]
     )
-    noise, draw = many.noise_of(setup, known), np.random.default_rng(1)
+    noise, draw = sampling.noise_of(setup, known), np.random.default_rng(1)
     cell = np.array([place * len(PAIRS) + PAIRS.index(pair)])
-    drawn = [many.measure(known, noise, draw, cell, 1) for _ in range(3000)]
+    drawn = [sampling.measure(known, noise, draw, cell, 1) for _ in range(3000)]
     bulk = np.array([[each.time_s[0], each.energy_j[0]] for each in drawn])
     exact = known.time_s[place, PAIRS.index(pair)], known.energy_j[place, PAIRS.index(pair)]
     for column_number in (0, 1):

@@ -1,10 +1,13 @@
-"""`kernel-dvfs guided-study`: guided search beside other ways, on a simulated GPU and on measured tables."""
+"""`kernel-dvfs guided-study`: guided search compared with other ways, on a simulated GPU and on measured tables."""
+
+from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command's options."""
     parser.epilog = "example: kernel-dvfs guided-study --gpu SETUP.json --pairs auto-auto,1470-5001 --seeds 5 -o g.csv"
     parser.add_argument("--gpu", metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", help="clock pairs CORE-MEM of its exhaustive search, separated by commas")
@@ -20,7 +23,8 @@ def add_arguments(parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="G.csv", help="a row a way and seed; G.md: means")
 
 
-def run(options) -> None:
+def run(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
     from kernel_dvfs.studies import guided_study
 
     if bool(options.gpu) == bool(options.table):
@@ -30,7 +34,7 @@ def run(options) -> None:
             f"guided-study: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
         )
     share, seeds = options.budget / 100, list(range(1, options.seeds + 1))
-    rows = []
+    rows: list[dict] = []
     for slack in options.slack:
         if options.table:
             for weights in options.weights:
@@ -41,7 +45,7 @@ def run(options) -> None:
     write_text(options.output.removesuffix(".csv") + ".md", guided_study.markdown_of(guided_study.summarised(rows)))
 
 
-def _simulated(options, slack: float, share: float, seeds: list) -> list:
+def _simulated(options: Namespace, slack: float, share: float, seeds: list[int]) -> list[dict]:
     import tempfile
 
     from kernel_dvfs.gpu.clocks import parse

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import open_bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
-
-if TYPE_CHECKING:
-    from kernel_dvfs.measurement.campaign import Bench
-    from kernel_dvfs.measurement.real.client import RemoteBench
 
 
 def measure(
@@ -23,7 +19,7 @@ def measure(
     campaign: str,
     repeat: int,
     output: str,
-    bench: Bench | RemoteBench | None = None,
+    bench: Any = None,
 ) -> None:
     """Measure a point and write its record to `output`, or in its place why it need not be measured (skip_capped).
 
