@@ -5,9 +5,8 @@ import pytest
 from testbeds import KERNELS, made_up
 
 from kernel_dvfs.gpu.kernel import Kernel
-from kernel_dvfs.gpu.power import clock_w, launch_j, relative_voltage, static_w
+from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, relative_voltage, static_w
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
 from kernel_dvfs.search import gpu_model, posterior
 from kernel_dvfs.search.fit import fit
 

@@ -95,7 +95,7 @@ def test_specimens_are_other_boards_of_the_same_model():
 def test_the_command_writes_rows_and_means(table, tmp_path):
     out = tmp_path / "g.csv"
     words = ["--budget", "50", "--seeds", "1", "--slack", "2", "--weights", "raw", "--without", "bayesian"]
-    assert main(["guided-study", "--table", str(table), *words, "-o", str(out)]) == 0
+    assert main(["study", "guided", "--table", str(table), *words, "-o", str(out)]) == 0
     rows = list(csv.DictReader(out.open()))
     assert [row["way"] for row in rows] == ["oracle", "exhaustive", "guided", "random", "coarse grid"]
     assert "| guided |" in (tmp_path / "g.md").read_text()
@@ -111,7 +111,7 @@ def test_the_command_writes_rows_and_means(table, tmp_path):
     ],
 )
 def test_the_command_refuses_what_makes_no_study(words, said, tmp_path, capsys):
-    assert main(["guided-study", *words, "-o", str(tmp_path / "g.csv")]) == 2
+    assert main(["study", "guided", *words, "-o", str(tmp_path / "g.csv")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "g.csv").exists()
 
 

@@ -1,4 +1,4 @@
-"""`kernel-dvfs guided-study`: guided search compared with other ways, on a simulated GPU and on measured tables."""
+"""`kernel-dvfs study guided`: guided search compared with other ways, on a simulated GPU and on measured tables."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -8,7 +8,7 @@ from kernel_dvfs.files import write_text
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
-    parser.epilog = "example: kernel-dvfs guided-study --gpu SETUP.json --pairs auto-auto,1470-5001 --seeds 5 -o g.csv"
+    parser.epilog = "example: kernel-dvfs study guided --gpu SETUP.json --pairs auto-auto,1470-5001 --seeds 5 -o g.csv"
     parser.add_argument("--gpu", metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", help="clock pairs CORE-MEM of its exhaustive search, separated by commas")
     parser.add_argument("--table", metavar="T.csv", help="instead: a measured table, as `kernel-dvfs import` takes it")
@@ -28,10 +28,10 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.studies import guided_study
 
     if bool(options.gpu) == bool(options.table):
-        raise InputError("guided-study: give either --gpu SETUP (with --pairs) or --table T.csv")
+        raise InputError("study guided: give either --gpu SETUP (with --pairs) or --table T.csv")
     if options.seeds < 1 or not 0 < options.budget <= 100:
         raise InputError(
-            f"guided-study: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
+            f"study guided: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
         )
     share, seeds = options.budget / 100, list(range(1, options.seeds + 1))
     rows: list[dict] = []
@@ -53,7 +53,7 @@ def _simulated(options: Namespace, slack: float, share: float, seeds: list[int])
     from kernel_dvfs.studies import guided_study
 
     if not options.pairs:
-        raise InputError("guided-study: --gpu needs --pairs, the grid of the exhaustive search")
+        raise InputError("study guided: --gpu needs --pairs, the grid of the exhaustive search")
     setup = read(options.gpu)
     if setup.gpu["kind"] != "simulated":
         raise InputError(f"{options.gpu}: a {setup.gpu['kind']} GPU; its truth is not known, give a simulated one")

@@ -1,4 +1,4 @@
-"""`kernel-dvfs selection-bias`: is the saving that a choice claims the saving it gives? A simulated GPU, many seeds."""
+"""`kernel-dvfs study selection-bias`: is a claimed saving the saving that one gets? A simulated GPU, many seeds."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -11,7 +11,7 @@ from kernel_dvfs.measurement.setup import read
 def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
     parser.epilog = (
-        "example: kernel-dvfs selection-bias --gpu SETUP.json --pairs auto-auto,1470-auto --seeds 20 -o beyond"
+        "example: kernel-dvfs study selection-bias --gpu SETUP.json --pairs auto-auto,1470-auto --seeds 20 -o beyond"
     )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM of the grid, separated by commas")

@@ -1,4 +1,4 @@
-"""`kernel-dvfs switching-study`: what is left of an iteration's saving where a change of clocks takes time."""
+"""`kernel-dvfs study switching`: what is left of an iteration's saving where a change of clocks takes time."""
 
 import math
 from argparse import ArgumentParser, Namespace
@@ -11,7 +11,7 @@ JITTERS = (0, 0.1, 0.3)
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
-    parser.epilog = "example: kernel-dvfs switching-study profile.parquet -o beyond"
+    parser.epilog = "example: kernel-dvfs study switching profile.parquet -o beyond"
     parser.add_argument("profile", metavar="P.parquet")
     parser.add_argument("--latencies", nargs="+", type=float, default=LATENCIES_S, metavar="S", help="seconds")
     parser.add_argument("--jitters", nargs="+", type=float, default=JITTERS, metavar="SHARE", help="of the latency")
@@ -25,8 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Run the command. Raises InputError."""
-    from kernel_dvfs.report.figures.save import write_figure
-    from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.report.write import write_figure, write_table
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.studies import switching
     from kernel_dvfs.studies.report import switching as report

@@ -1,7 +1,7 @@
 """The GPU as the search knows it: how time and power follow clocks, what is public, and what measured points tell.
 
-One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, the model of gpu.time
-and gpu.power, here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta =
+One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, that of
+gpu.model, here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta =
 log(C, M, t0, p, A, B), C in s GHz, M and t0 in s, A and B in J. Those of the GPU are one vector `g`: log of core GHz
 at each core node, of bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage node, and of
 W/GHz of the clock tree.
@@ -9,7 +9,7 @@ W/GHz of the clock tree.
 Before anything is measured only what is public is known, and that is wide on purpose: measured points soon weigh more.
 Voltage: V/V0 against the share of the highest core clock, the mean of three GPUs that no study here searches: V100 and
 RTX 8000 (our fits on the published tables of NV-DVFS-Benchmark) and Titan Xp (published with gpmTOOL). Power: the clock
-tree of the same V100 and RTX 8000. The exponent p = 3 and its spread: gpu.time. No constant is taken from the spec of
+tree of the same V100 and RTX 8000. The exponent p = 3 and its spread: gpu.model. No constant is taken from the spec of
 a simulated GPU.
 
 A core clock that a driver grants is close to its label, except for the lowest (which may act as more) and the highest

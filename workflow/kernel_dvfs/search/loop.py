@@ -32,13 +32,15 @@ SEARCHES = {"guided": "kernel_dvfs.search.guided"}
 _OPTIONS = ("search", "pairs", "auto_repeats", "slacks_percent", "ties", "refine")
 
 
-def run(setup_path: str, folder: str, options: Mapping[str, Any], output: str, kernels: str = "") -> Search:
+def run(
+    setup_path: str, folder: str, options: Mapping[str, Any], output: str, kernels: str = "", token: str = ""
+) -> Search:
     """Measure what the search and the refinement ask for, and write what that was to `output` (search_file).
 
     setup_path: the setup's file. folder: the records, kernel/ and pass/. options: search, pairs (labels of the grid),
     auto_repeats, slacks_percent, ties, refine and the search's own, as in the configuration. kernels: SHA-256 of the
-    library whose kernels run now on a real GPU: records of another build are measured again. One line a round on
-    stderr. Raises InputError naming a record that is damaged or foreign.
+    library whose kernels run now on a real GPU: records of another build are measured again. token: kept in the file.
+    One line a round on stderr. Raises InputError naming a record that is damaged or foreign.
     """
     options = dict(options)
     needed = [*_OPTIONS, *([options["search"]] if options.get("search") in SEARCHES else [])]
@@ -60,7 +62,7 @@ def run(setup_path: str, folder: str, options: Mapping[str, Any], output: str, k
         print(_line(rounds, len(missing)), file=sys.stderr, flush=True)
         study.measure(missing)
         known += rounds[-1].requests
-    found = Search(study.setup.digest, options, rounds, study.records.checksums)
+    found = Search(study.setup.digest, options, rounds, study.records.checksums, token)
     search_file.write(output, found)
     return found
 

@@ -11,7 +11,7 @@ from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.measurement.request import Request, from_json, to_json
 
 SCHEMA = "kernel-dvfs/search/1"
-_REMEDY = "run kernel-dvfs search again, as snakemake does once the file is deleted"
+_REMEDY = "run kernel-dvfs measure search again, as snakemake does once the file is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Search:
     options: dict[str, Any]  # what it followed from beside records
     rounds: list[Round]  # in order; the last one asks for nothing
     records: dict[str, str]  # {path below the records folder: SHA-256} of every record that was read, the sweep's too
+    token: str = ""  # what the workflow asked for it with: another one where a record that it had read had changed
 
     @property
     def requests(self) -> list[Request]:
@@ -48,6 +49,7 @@ def write(path: str, search: Search) -> None:
             {"stage": each.stage, "requests": to_json(each.requests), "about": each.about} for each in search.rounds
         ],
         "records": dict(sorted(search.records.items())),
+        "token": search.token,
     }
     write_text(path, json.dumps(content, allow_nan=False) + "\n")
 
@@ -61,7 +63,7 @@ def read(path: str) -> Search:
         rounds = [Round(each["stage"], from_json(each["requests"]), dict(each["about"])) for each in content["rounds"]]
         if not rounds or rounds[-1].requests:
             raise ValueError("its last round asks for more")
-        return Search(content["setup"], dict(content["options"]), rounds, dict(content["records"]))
+        return Search(content["setup"], dict(content["options"]), rounds, dict(content["records"]), content["token"])
     except FileNotFoundError:
         raise InputError(f"search {path}: missing; {_REMEDY}") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:

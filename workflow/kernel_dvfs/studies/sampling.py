@@ -1,6 +1,6 @@
 """A simulated GPU measured thousands of times at once: its truth as arrays, and noise drawn around it.
 
-The noise has the same distributions as that of a measurement job (gpu/noise.py and gpu/sensor.py; tests compare them)
+The noise has the same distributions as that of a measurement job (gpu/noise.py; tests compare them)
 but other random numbers, so thousands of studies cost minutes instead of days. For studies of how to choose; results of
 a study itself come from records.
 """
@@ -17,7 +17,7 @@ from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.measurement.point import condition
 from kernel_dvfs.measurement.point import measure as measure_point
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target, works
+from kernel_dvfs.measurement.target import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
     points, drawn = [], []
     for name in kernels:
         gpu = SimulatedGpu(spec, seed=0, exact=True)
-        load = gpu.prepare(works(setup, Target("kernel", name)))
+        load = gpu.prepare(setup, Target("kernel", name))
         condition(gpu, load, ("condition",))
         for pair in pairs:
             own = _point(gpu, load, pair, setup)

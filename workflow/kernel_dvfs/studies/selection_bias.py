@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from kernel_dvfs.choice.guarded_choice import decide
-from kernel_dvfs.choice.margin import guarded
+from kernel_dvfs.choice.margin import decide, guarded
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair

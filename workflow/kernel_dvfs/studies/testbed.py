@@ -91,7 +91,7 @@ def choose(candidates: Candidates, time: np.ndarray, energy: np.ndarray, known: 
         [weight * time[k, own] for k, (weight, own) in enumerate(zip(candidates.weight, options))],
         [weight * energy[k, own] for k, (weight, own) in enumerate(zip(candidates.weight, options))],
         [int(np.flatnonzero(own == base)[0]) for own, base in zip(options, candidates.baseline)],
-        options,
+        [own.tolist() for own in options],
     )
     answer = solve(problem, "global", "waste", slack, effort=0)
     if answer.option is None:

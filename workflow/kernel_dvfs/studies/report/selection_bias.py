@@ -16,7 +16,7 @@ OUTPUT = Output(
         "in which the fresh repeats' 95 % interval holds the truth; over budget = share whose true time exceeds the "
         "limit"
     ),
-    when=lambda plan: plan.is_simulated,
+    kinds=("simulated",),
 )
 
 

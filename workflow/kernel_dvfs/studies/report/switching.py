@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import outputs
-from kernel_dvfs.outputs import Output
-from kernel_dvfs.studies.switching import Row, known_rows
+from kernel_dvfs.outputs import FIGURE_FORMATS, MEASURED, Output
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotnine as p9
 
+    from kernel_dvfs.studies.switching import Row
 
-def _exists(plan: Any) -> bool:
-    return plan.is_measured and plan.is_chosen
+
+def _clocks_are_chosen(plan: Any) -> bool:
+    return plan.is_chosen
 
 
 OUTPUT = Output(
@@ -23,16 +23,18 @@ OUTPUT = Output(
         "latency: the stream waits for a change, launches lag behind it, or it is asked for ahead; beside the "
         "latency-free choice replayed as it is (naive), and one pair for each pass or for all"
     ),
-    when=_exists,
+    kinds=MEASURED,
+    when=_clocks_are_chosen,
 )
 KNOWN = Output(
     caption=(
         "Latencies of a change of clocks that are known of, and what this iteration would still save if this GPU had "
         "them (asked for ahead, no jitter, the next longer latency of the study; 0 beyond it)"
     ),
-    when=_exists,
+    kinds=MEASURED,
+    when=_clocks_are_chosen,
 )
-FIGURE = Output(caption=OUTPUT.caption, formats=outputs.FIGURE_FORMATS, when=_exists)
+FIGURE = Output(caption=OUTPUT.caption, formats=FIGURE_FORMATS, kinds=MEASURED, when=_clocks_are_chosen)
 
 NAMES = {"wait": "wait: the stream stands still", "lag": "lag: launches run on", "ahead": "ahead: asked for in time"}
 # a replay that saves by losing time is not the same thing: its points say how much
@@ -51,6 +53,8 @@ def make_known(rows: list[Row]) -> pd.DataFrame:
     """The table of known latencies: rows of studies.switching.study."""
     import pandas as pd
 
+    from kernel_dvfs.studies.switching import known_rows
+
     return pd.DataFrame(known_rows(rows))
 
 
@@ -62,7 +66,7 @@ def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
     import pandas as pd
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     latencies = sorted(set(frame.latency_ms))
     place = {each: number for number, each in enumerate(latencies)}
