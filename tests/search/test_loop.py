@@ -20,6 +20,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns
 from kernel_dvfs.profile.records import Records, changed
 from kernel_dvfs.search import loop, search_file
+from kernel_dvfs.search.refine import settled
 
 LONGER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 6}}
 SHORTER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 1}}
@@ -355,3 +356,7 @@ def test_a_file_that_is_no_search_is_named(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(InputError, match=rf"search\.json: truncated.*{said}.*; run kernel-dvfs measure search again"):
         search_file.read(str(path))
+
+
+def test_a_choice_has_settled_when_it_stayed_for_two_rounds():
+    assert not settled([1, 1]) and settled([2, 1, 1, 1]) and not settled([1, 1, 2, 1])

@@ -14,7 +14,7 @@ from kernel_dvfs.measurement.setup import Setup
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What may be known, beside the profile so far, when a round is proposed."""
+    """What may be known, besides the profile so far, when a round is proposed."""
 
     setup: Setup  # resolved GPU, work and multiplicity of each target, protocol with the seed
     pairs: Sequence[Pair]  # of the grid, the baseline first

@@ -12,7 +12,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ COLUMNS = (
     "of_exhaustive_percent",
     "rounds",
     "left_percent",
-    "cpu_s",
 )
 AUTO_REPEATS = 10  # of an exhaustive search
 CHECK_Z = 1.645  # standard errors that a check takes off the limit
@@ -122,16 +120,15 @@ def _ways(
     all_repeats = testbed.base_time_s.shape[1]
     rows: list[Row] = []
 
-    def note(way: str, measured: np.ndarray, cpu_s: float, **more: Any) -> None:
+    def note(way: str, measured: np.ndarray, **more: Any) -> None:
         choice = testbed.choose(measured, baselines, slack)
-        rows.append(_row(testbed, way, seed, testbed.candidates.spent(measured, baselines), choice, cpu_s) | more)
+        rows.append(_row(testbed, way, seed, testbed.candidates.spent(measured, baselines), choice) | more)
 
-    rows.append(_row(testbed, "oracle", seed, None, testbed.oracle(slack), 0.0))
+    rows.append(_row(testbed, "oracle", seed, None, testbed.oracle(slack)))
     rows.append(_exhaustive(testbed, all_repeats, slack, seed))
-    began = process_time()
     measured, last, rounds = strategies.guided(testbed, slack, options)
     left = None if last.left is None else 100 * last.left
-    note("guided", measured, process_time() - began, rounds=rounds, left_percent=left)
+    note("guided", measured, rounds=rounds, left_percent=left)
     ways = {
         "random": lambda: strategies.random(testbed, allowed, baselines, seed),
         "coarse grid": lambda: strategies.coarse(testbed, allowed, baselines, seed),
@@ -139,15 +136,13 @@ def _ways(
     }
     for way, search in ways.items():
         if way not in without:
-            began = process_time()
-            measured = search()
-            note(way, measured, process_time() - began)
+            note(way, search())
     return _against(rows)
 
 
 def _exhaustive(testbed: Testbed, repeats: int, slack: float, seed: int) -> Row:
     choice = testbed.choose(testbed.candidates.offered, repeats, slack, every=True)
-    return _row(testbed, "exhaustive", seed, testbed.measurements, choice, 0.0)
+    return _row(testbed, "exhaustive", seed, testbed.measurements, choice)
 
 
 def _checked(testbed: Testbed, check: Testbed, slack: float, budget: float, seed: int, options: Options) -> list[Row]:
@@ -159,7 +154,7 @@ def _checked(testbed: Testbed, check: Testbed, slack: float, budget: float, seed
     spent_on_check = int(2 * testbed.candidates.copies.sum())
     few = replace(options, budget=budget - spent_on_check / testbed.measurements)
     measured, _, rounds = strategies.guided(testbed, slack, few)
-    oracle = _row(testbed, "oracle", seed, None, testbed.oracle(slack), 0.0)
+    oracle = _row(testbed, "oracle", seed, None, testbed.oracle(slack))
     rows = [oracle]
     for way, mask, repeats, every, spent in (
         ("exhaustive, checked", testbed.candidates.offered, AUTO_REPEATS, True, testbed.measurements),
@@ -170,7 +165,7 @@ def _checked(testbed: Testbed, check: Testbed, slack: float, budget: float, seed
         own, remeasured = testbed.shown(repeats, every)[0], check.shown(1, every=True)[0]
         overrun = _slowdown(testbed, remeasured, choice) - _slowdown(testbed, own, choice)
         limit = slack - overrun - CHECK_Z * _error(testbed, choice, scatter)
-        row = _row(testbed, way, seed, spent + spent_on_check, testbed.choose(mask, repeats, limit, every), 0.0)
+        row = _row(testbed, way, seed, spent + spent_on_check, testbed.choose(mask, repeats, limit, every))
         rows.append(row | ({} if every else {"rounds": rounds}))
     return _against(rows)[1:]
 
@@ -192,35 +187,19 @@ def _error(testbed: Testbed, choice: np.ndarray, scatter: float) -> float:
 def _carried(first: Testbed, other: Testbed, slack: float, allowed: int, seed: int, options: Options) -> list[Row]:
     """A second specimen: the first one's choice as it is, remeasured around it, and searched from scratch."""
     optimum = first.choose(first.candidates.offered, AUTO_REPEATS, slack, every=True)
-    rows = [_row(other, "oracle", seed, None, other.oracle(slack), 0.0)]
+    rows = [_row(other, "oracle", seed, None, other.oracle(slack))]
     rows.append(_exhaustive(other, AUTO_REPEATS, slack, seed))
-    rows.append(_row(other, "carried over as it is", seed, 0, optimum, 0.0))
+    rows.append(_row(other, "carried over as it is", seed, 0, optimum))
     near = strategies.around(other, allowed, 1, optimum, seed)
-    rows.append(
-        _row(
-            other,
-            "re-measured around the first's",
-            seed,
-            other.candidates.spent(near, 1),
-            other.choose(near, 1, slack),
-            0.0,
-        )
-    )
-    began = process_time()
+    spent = other.candidates.spent(near, 1)
+    rows.append(_row(other, "re-measured around the first's", seed, spent, other.choose(near, 1, slack)))
     measured, last, rounds = strategies.guided(other, slack, options)
     left = None if last.left is None else 100 * last.left
-    row = _row(
-        other,
-        "guided",
-        seed,
-        other.candidates.spent(measured, 1),
-        other.choose(measured, 1, slack),
-        process_time() - began,
-    )
+    row = _row(other, "guided", seed, other.candidates.spent(measured, 1), other.choose(measured, 1, slack))
     return _against([*rows, row | {"rounds": rounds, "left_percent": left}])
 
 
-def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.ndarray, cpu_s: float) -> Row:
+def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.ndarray) -> Row:
     saving, change = testbed.score(choice)
     return {
         "way": way,
@@ -230,7 +209,6 @@ def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.nd
         "time_change_percent": 100 * change,
         "rounds": None,
         "left_percent": None,
-        "cpu_s": cpu_s,
     }
 
 
@@ -273,12 +251,11 @@ def summarised(rows: list[Row]) -> list[Row]:
 
 
 def csv_of(rows: list[Row]) -> str:
-    """The rows as CSV, figures to five digits, the CPU time left out: it would differ each time."""
-    names = [name for name in COLUMNS if name != "cpu_s"]
+    """The rows as CSV, figures to five digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(row[name]) for name in names] for row in rows)
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
     return text.getvalue()
 
 

@@ -1,6 +1,6 @@
 """Is the saving we claim the saving you get? The same simulated GPU studied over and over, its truth known.
 
-Two procedures on the same sweeps: the paper's (one sweep, every launch by itself, the best taken at its word) and ours
+Two procedures on the same sweeps: the paper's (one sweep, every launch by itself, the best believed) and ours
 (identical launches pooled, rounds of measuring again, margin, validation). Both are judged by validation repeats, whose
 interval ought to hold the truth, and by the truth itself.
 """

@@ -7,7 +7,7 @@ is scored on all of them. Targets are what a choice is made for: tied launches a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -163,8 +163,3 @@ def of_setup(
 
 def _per_launch(point: dict) -> tuple[float, float]:
     return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3
-
-
-def without_work(testbed: Testbed) -> Testbed:
-    """The same, the work of the kernels unknown to the search."""
-    return replace(testbed, candidates=replace(testbed.candidates, work=None))
