@@ -32,7 +32,7 @@ def ask(setup, path: str, request: dict, pair):
     if known["clocks"] != _clocks(setup, pair):
         _end(setup, path, known["job"])
         return None
-    command = [sys.executable, "-S", "-m", "kernel_dvfs", "serve", "--gpu", path, "--ask"]
+    command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
     done = slurm.inside(known["job"], command, json.dumps(request))
     try:
         return parse_json(done.stdout)
@@ -56,7 +56,7 @@ def start(setup, path: str, pair) -> dict:
     os.makedirs(FOLDER, exist_ok=True)
     if os.path.exists(tell):
         os.unlink(tell)
-    command = [sys.executable, "-m", "kernel_dvfs", "serve", "--gpu", path, "--tell", tell]
+    command = [sys.executable, "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--tell", tell]
     job = slurm.submit(options, "kernel-dvfs-gpu", command)
     write_json(_file(setup), {"job": job, "clocks": clocks})
     answer = wait(job, tell)
