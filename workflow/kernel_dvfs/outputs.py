@@ -1,4 +1,4 @@
-"""What a table or a figure says of itself. Rules, commands, pages and docs all read it, so that adding one is one module.
+"""What a table or a figure says of itself. Rules, commands, pages and docs read it: adding one is one module.
 
 A module of a tables or figures package declares `OUTPUT` and the function that makes it: `make(results, **options)` of
 a table gives a data frame, `draw(results, **options)` of a figure a plot. Heavy libraries are imported inside those
@@ -35,7 +35,7 @@ def _no_options(plan: Any) -> dict:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or a study's own plan)."""
+    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or another study's)."""
 
     caption: str  # one line, in the file itself
     title: str = ""  # heading on the page; "": the name in words

@@ -31,7 +31,8 @@ def place(
     left, right, bottom, top = limits
     origin, scale = np.array([left, bottom]), np.array(size) / np.array([right - left, top - bottom])
     taken = [_box(point, _MARKER, _MARKER) for line in obstacles for point in _dots((line - origin) * scale)]
-    placed, texts = [], []
+    placed = []
+    texts: list[tuple[str, np.ndarray]] = []
     for row in wanted.itertuples(index=False):
         point = (np.array([row.x, row.y]) - origin) * scale
         if any(text == row.label and np.abs(point - other).max() < apart for text, other in texts):
