@@ -6,10 +6,12 @@ from pathlib import Path
 
 from PIL import Image
 
-from kernel_dvfs.layout import PASS_STRICT, STRICT, TABLE_FORMATS
+from kernel_dvfs.layout import PASS_STRICT, STRICT
 from kernel_dvfs.measurement import setup
+from kernel_dvfs.outputs import outputs
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.report.figures import NAMES
+from kernel_dvfs.report import figures as all_figures
+from kernel_dvfs.report import tables as all_tables
 
 KERNELS = {
     "forward_gemm": {"row": 1, "section": "Forward", "name": "GEMM <b>&'\"", "kind": "gemm"},
@@ -32,7 +34,7 @@ def made_up(folder: Path, kind: str = "simulated", fresh: bool = True) -> Path:
     _schedules(folder, digest)
     for name, rows in tables(fresh).items():
         _csv(folder / f"tables/{name}.csv", rows)
-    for name in NAMES:
+    for name in outputs(all_figures):
         (folder / "figures").mkdir(exist_ok=True)
         Image.new("RGBA", (700, 500), (200, 220, 240, 255)).save(folder / f"figures/{name}.png")
     for name in KERNELS:
@@ -121,7 +123,9 @@ def tables(fresh: bool = True) -> dict:
             | {"fresh_low_percent": -7.373, "fresh_high_percent": -7.078, "optimism_pp": 0.44, "repeats": 10}
             | {"verdict": None, "repeats_to_decide": None},
         ]
-    assert set(found) | set(NOT_MADE) | {"validation"} >= set(TABLE_FORMATS), "a table that no page was tried with"
+    assert set(found) | set(NOT_MADE) | {"validation"} >= set(outputs(all_tables)), (
+        "a table that no page was tried with"
+    )
     return found
 
 
