@@ -122,7 +122,7 @@ class Study:
         )
 
     def repeats(self, folder, chosen, repeats=3):
-        """Repeats of a validation: `chosen(target, repeat)` = (auto time, chosen time, auto energy, chosen energy), s and J."""
+        """Repeats: `chosen(target, repeat)` = (auto time, chosen time, auto energy, chosen energy), s and J."""
         files = {}
         for target in self.targets["kernel"]:
             for repeat in range(repeats):
