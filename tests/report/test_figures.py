@@ -320,7 +320,7 @@ def test_a_carried_schedule_stands_beside_the_one_chosen_anew(study):
     frame = carried.changes(carried_table("batch", [40, 20, 1]), "batch")
     assert frame.value.cat.categories.tolist() == [40, 20, 1]
     count = frame.groupby("series", observed=True).size()
-    assert count.to_dict() == {carried.CARRIED: 6, carried.ANEW: 6, carried.CLAIMED: 2}
+    assert count.to_dict() == {carried.CARRIED: 6, carried.CHOSEN_THERE: 6, carried.CLAIMED: 2}
     assert frame[frame.series != carried.CLAIMED].low.notna().all()
     assert frame[frame.series == carried.CLAIMED].low.isna().all()
     assert frame[frame.series == carried.CLAIMED].change.tolist() == [0.0, -8.0]
@@ -328,7 +328,7 @@ def test_a_carried_schedule_stands_beside_the_one_chosen_anew(study):
 
 def test_a_study_without_a_choice_anew_shows_none():
     table = carried_table("batch", [40, 20, 1]).filter(regex="^(?!reoptimised)")
-    assert carried.ANEW not in set(carried.changes(table, "batch").series)
+    assert carried.CHOSEN_THERE not in set(carried.changes(table, "batch").series)
 
 
 def test_a_caption_names_the_series_with_bars(study):

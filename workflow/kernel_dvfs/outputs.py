@@ -45,7 +45,7 @@ class Output:
     formats: tuple[str, ...] = TABLE_FORMATS  # endings of its files
     kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
     when: Callable[[Any], bool] = always  # plan -> whether a study on such a GPU makes it
-    inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, beside the study's main file
+    inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, besides the study's main file
     options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
 
     def fits(self, kind: str) -> bool:

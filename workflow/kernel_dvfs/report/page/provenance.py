@@ -181,7 +181,7 @@ def dates(folder: str | Path, tally: Tally) -> Facts:
 
 
 def now() -> str:
-    """The time, to the minute; SOURCE_DATE_EPOCH where a build is to give the same bytes again."""
+    """The time, to the minute; SOURCE_DATE_EPOCH where a build must give the same bytes."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     return _minute(datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC))
 
