@@ -1,6 +1,7 @@
 """Each table and figure says of itself what rules, commands, pages and docs need to know."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -92,6 +93,8 @@ def test_each_says_what_it_is():
     for name, output in ALL.items():
         assert output.caption and output.title and output.text, name
         assert "\n" not in output.caption, name
+        # the report of Snakemake takes both for reStructuredText
+        assert not re.search(r"[*`|]|\w_(\W|$)", output.caption + output.text), name
     assert all(each.formats == FIGURE_FORMATS for each in outputs(figures).values())
     assert all("csv" in each.formats for each in outputs(tables).values())
 
