@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kernel_dvfs.gpu.power import relative_voltage
+from kernel_dvfs.gpu.model import relative_voltage
 from kernel_dvfs.report import validation
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, mhz, percent, span
