@@ -109,20 +109,25 @@ def _allowed(schema: dict) -> str:
 
 def commands() -> str:
     """Every command of kernel-dvfs with its options."""
-    from kernel_dvfs.cli import main
+    from kernel_dvfs.cli.main import every_command
 
+    found = every_command()
     parts = [
-        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. "
-        "Most commands are called by the workflow's rules.\n"
+        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each.\n"
     ]
-    for name, what in main.COMMANDS.items():
+    for name, command in found.items():
+        if not command.listed:
+            continue
         parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}")
-        main._module(name).add_arguments(parser)
-        parts.append(f"\n## {name}\n\n{what[0].upper()}{what[1:]}.\n\n")
+        command.add_arguments(parser)
+        parts.append(f"\n## {name}\n\n{command.help[0].upper()}{command.help[1:]}.\n\n")
         rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in parser._actions[1:]]
         parts.append(_table(("option", "required", "meaning"), rows))
         if parser.epilog:
             parts.append(f"\n{_epilog(parser.epilog)}\n")
+    parts.append("\n## Called by rules alone\n\n")
+    rows = [(f"`{name}`", command.help) for name, command in found.items() if not command.listed]
+    parts.append(_table(("command", "what it does"), rows))
     return "".join(parts)
 
 

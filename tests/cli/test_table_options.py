@@ -38,7 +38,7 @@ from kernel_dvfs.report import tables
     ],
 )
 def test_options_are_refused_with_a_reason(refused, tmp_path, name, text, named):
-    said = refused("table", name, tmp_path, "--options", text)
+    said = refused("study", "table", name, tmp_path, "--options", text)
     assert f"table {name}: --options" in said and named in said
 
 

@@ -110,7 +110,7 @@ def carried_table(column, values):
 def drawn(study):
     """The folder of figures after the command has drawn them."""
     for name in DRAWN:
-        assert main.main(["figure", name, str(study)]) == 0
+        assert main.main(["study", "figure", name, str(study)]) == 0
     return study / "figures"
 
 
@@ -155,7 +155,7 @@ def test_nothing_but_whole_figures_is_left_behind(drawn):
 @pytest.mark.parametrize("name", [DEFINITION, "fig3_forward_pass"])
 def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
     shutil.copy(study / "profile.parquet", tmp_path)
-    assert main.main(["figure", name, str(tmp_path)]) == 0
+    assert main.main(["study", "figure", name, str(tmp_path)]) == 0
     for form in ("pdf", "png"):
         assert (tmp_path / "figures" / f"{name}.{form}").read_bytes() == (drawn / f"{name}.{form}").read_bytes()
 
@@ -375,7 +375,7 @@ def test_a_single_slack_is_a_point_of_each_scope(scopes, study, tmp_path):
 
 
 def test_a_missing_table_is_named(tmp_path, capsys):
-    assert main.main(["figure", "fig6_relaxed_waste", str(tmp_path)]) == 2
+    assert main.main(["study", "figure", "fig6_relaxed_waste", str(tmp_path)]) == 2
     assert "relaxed.csv" in capsys.readouterr().err
 
 

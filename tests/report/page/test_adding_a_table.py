@@ -61,17 +61,17 @@ def test_the_registry_lists_it_with_its_files(added):
 
 
 def test_the_command_makes_it(added, study, capsys):
-    assert main(["table", NAME, str(study), "--options", '{"rows": 2}']) == 0
+    assert main(["study", "table", NAME, str(study), "--options", '{"rows": 2}']) == 0
     rows = list(csv.DictReader((study / f"tables/{NAME}.csv").open()))
     assert [row["time_s"] for row in rows] == ["0.02", "0.02"]
     assert list(rows[0]) == ["id", "time_s", "gpu"]
     assert (study / f"tables/{NAME}.md").read_text().startswith("**Kernels by their time in an iteration")
-    assert main(["table", NAME, str(study), "--options", '{"rows": "all"}']) == 2
+    assert main(["study", "table", NAME, str(study), "--options", '{"rows": "all"}']) == 2
     assert 'rows is "all", expected a whole number >= 1' in capsys.readouterr().err
 
 
 def test_the_page_shows_it_in_its_section(added, study):
-    assert main(["table", NAME, str(study), "--options", '{"rows": 3}']) == 0
+    assert main(["study", "table", NAME, str(study), "--options", '{"rows": 3}']) == 0
     page = page_of(study)
     assert "Where the time goes Time of all launches of a kernel" in page.text
     assert len(page.rows(NAME)) == 3

@@ -1,4 +1,4 @@
-"""`kernel-dvfs table`: one table of the report, from a results folder into its `tables/`."""
+"""`kernel-dvfs study table`: one table of the report, from a results folder into its `tables/`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog = "example: kernel-dvfs table strategies results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
+    parser.epilog = "example: kernel-dvfs study table strategies results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
     parser.add_argument("name", choices=modules(tables))
     parser.add_argument("folder", help="results/<gpu>/<workload>")
     parser.add_argument("--options", default="{}", metavar="JSON", help='options of the table, e.g. {"repeats": 10}')
