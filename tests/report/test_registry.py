@@ -1,81 +1,37 @@
 """Each table and figure says of itself what rules, commands, pages and docs need to know."""
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, field
-from inspect import signature
+from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.layout import PASS_STRICT, STRICT
+from kernel_dvfs.cli.table import _read
+from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import FIGURE_FORMATS, modules, outputs
+from kernel_dvfs.plan.study import Study, load
 from kernel_dvfs.report import comparison, figures, tables
 
 ALL = outputs(tables) | outputs(figures) | outputs(comparison)
+SHIPPED = load(Path(__file__).parents[2] / "config.yaml")
 
 
-@dataclass
-class Plan:
-    """A study as a configuration plans it (plan.study.Study), as far as tables and figures ask."""
-
-    kind: str = "simulated"
-    is_chosen: bool = True
-    is_compared: bool = True
-    has_passes: bool = True
-    reoptimised: bool = True
-    repeats: int = 10
-    folder: str = "results/sim-toy/toy-b40-tp1"
-    workload: str = "toy-b40-tp1"
-    locked: list = field(default_factory=list)
-    batches: list = field(default_factory=lambda: [40, 20])
-    degrees: list = field(default_factory=lambda: [1, 2])
-    schedules: list = field(default_factory=lambda: [STRICT, "kernel-global-edp"])
-    pass_schedules: list = field(default_factory=lambda: [PASS_STRICT])
-    headline: list = field(default_factory=lambda: [STRICT, PASS_STRICT])
-    omitted: list = field(default_factory=lambda: [((630, 405), "it folds")])
-    variants: dict = field(default_factory=dict)
-    tensor_energies_pj: list = field(default_factory=lambda: [1.0, 3.6])
-    tensor_energy_pj: float = 2.2
-    options: dict = field(default_factory=lambda: {"model": "gpt3-xl", "skip_capped": True})
-
-    @property
-    def is_real(self):
-        return self.kind == "nvml"
-
-    def schedule(self, name):
-        return f"{self.folder}/schedules/{name}.json"
-
-    def schedule_files(self):
-        return [self.schedule(name) for name in self.schedules]
-
-    def validation(self, names):
-        return [f"{self.folder}/measurements/validation-{name}/repeat-0.json" for name in names]
-
-    def carried(self, kind):
-        return [f"{self.folder}/measurements/{kind}-20/gemm.json"]
-
-    def chosen_again(self, kind):
-        return [f"{self.folder}/variants/{kind}-20/schedule.json"]
-
-    def setup_digests(self, kind):
-        return {"20": f"digest of {kind}"}
-
-    def elsewhere(self, workload):
-        return [f"results/other/{workload}/profile.parquet"]
-
-    def tables(self):
-        return [name for name, each in outputs(tables).items() if each.made_by(self)]
-
-    def figures(self):
-        return [name for name, each in outputs(figures).items() if each.made_by(self)]
+def study(kind, **more):
+    """A study of the shipped configuration on such a GPU, planned by hand."""
+    options = SHIPPED | {"clocks": "lock", "model": "gpt3-xl"} | more.pop("options", {})
+    folder = f"results/{kind}-toy/toy-b40-tp1"
+    common = {"gpu": f"{kind}-toy", "workload": "toy-b40-tp1", "folder": folder, "title": "Toy"}
+    return Study(kind=kind, options=options, schedules=[STRICT, "kernel-global-edp"], **common, **more)
 
 
-SIMULATED = Plan()
-REAL = Plan(kind="nvml", locked=["gemm"])
-TABLE = Plan(kind="table", is_compared=False, has_passes=False, headline=[], batches=[], degrees=[], options={})
-AUTO_ONLY = dataclasses.replace(REAL, is_chosen=False, is_compared=False, headline=[], locked=[])
+SWEPT = {"passes": ("forward",), "batches": (40, 20), "degrees": (1, 2), "omitted": (((630, 405), "it folds"),)}
+SIMULATED = study("simulated", tensor_energy_pj=2.2, tensor_energies_pj=(1.0, 3.6), **SWEPT)
+REAL = study("nvml", locked=("gemm",), **SWEPT)
+TABLE = study("table")
+AUTO_ONLY = study("nvml", options={"clocks": "auto-only"}, passes=("forward",))
 
 
 def test_reading_what_they_say_imports_nothing_heavy(root):
@@ -120,7 +76,7 @@ def test_auto_clocks_alone_give_their_costs():
 
 @pytest.mark.parametrize("model", ["llama2-7b", "captured"])
 def test_the_papers_claims_are_checked_on_the_papers_models_only(model):
-    other = dataclasses.replace(SIMULATED, options={"model": model})
+    other = dataclasses.replace(SIMULATED, options=SIMULATED.options | {"model": model})
     assert set(SIMULATED.tables()) - set(other.tables()) == {"claims"}
 
 
@@ -135,7 +91,7 @@ def test_each_is_given_the_options_that_it_takes(plan):
     found = modules(tables)
     for name in plan.tables():
         output = found[name].OUTPUT
-        signature(found[name].make).bind("results", **output.options(plan))
+        _read(name, json.dumps(output.options(plan)), found[name].make)  # as the command reads them
         assert all(path.startswith("results/") for path in output.inputs(plan)), name
     made = {f"{plan.folder}/tables/{name}.csv" for name in plan.tables()}
     for name in plan.figures():
