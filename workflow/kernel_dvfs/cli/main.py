@@ -1,6 +1,7 @@
 """`kernel-dvfs COMMAND`: finds the command's module, imports nothing else, prints errors as one line."""
 
 import sys
+from typing import Any
 
 from kernel_dvfs.errors import InputError, leaves, lines
 from kernel_dvfs.files import write_text
@@ -21,12 +22,6 @@ COMMANDS = {
     "report": "write a study, or the comparison of all, as one page",
     "selection-bias": "is a claimed saving the saving one gets? a simulated GPU studied over and over",
     "guided-study": "guided search beside other ways to search: what each finds and what it takes",
-    "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
-    "pipeline-frontier": "a pipeline's whole frontier of time against energy",
-    "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",
-    "pipeline-solve": "frontiers and plans of a pipeline study",
-    "pipeline-table": "write one table of a pipeline study",
-    "pipeline-figure": "draw one figure of a pipeline study",
     "serving-profile": "power and latencies of a served model over load, simulated",
     "serving-anchors": "simulated serving beside published measurements",
     "serving-table1": "DynamoLLM's Table I beside the simulated instance",
@@ -46,6 +41,9 @@ COMMANDS = {
     "apply": "run a command at chosen clocks, and give them back",
     "reset": "give a real GPU's clocks back",
 }
+# group -> what it does; each module holds the group's COMMANDS
+GROUPS = {"pipeline": "kernel_dvfs.cli.pipeline"}
+GROUP_HELP = {"pipeline": "plan the clocks of a training pipeline"}
 # what a Python name cannot be; every dash is an underscore
 _MODULES = {"import": "import_"}
 
@@ -111,8 +109,11 @@ def _full(arguments: list):
     parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     # a command pays for its own imports only
-    called = arguments[0] if arguments and arguments[0] in COMMANDS else None
-    for name in [called] if called else COMMANDS:
+    called = arguments[0] if arguments and arguments[0] in {*COMMANDS, *GROUPS} else None
+    for name in [called] if called else [*COMMANDS, *GROUPS]:
+        if name in GROUPS:
+            _add_group(commands, name, arguments)
+            continue
         command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
         if called:
             module = _module(name)
@@ -120,3 +121,19 @@ def _full(arguments: list):
             command.set_defaults(run=module.run)
     options = parser.parse_args(arguments)
     return options.run, options
+
+
+def _add_group(commands: Any, name: str, arguments: list) -> None:
+    """A group as a command with commands of its own; only the one that is called adds its arguments."""
+    group = commands.add_parser(name, help=GROUP_HELP[name], description=GROUP_HELP[name])
+    if arguments[:1] != [name]:
+        return
+    __import__(GROUPS[name])
+    known = sys.modules[GROUPS[name]].COMMANDS
+    within = group.add_subparsers(dest="group_command", metavar="COMMAND", required=True)
+    called = arguments[1] if len(arguments) > 1 and arguments[1] in known else None
+    for word in [called] if called else known:
+        command = within.add_parser(word, help=known[word].help, description=known[word].help)
+        if called:
+            known[word].add_arguments(command)
+            command.set_defaults(run=known[word].run)
