@@ -5,15 +5,23 @@ from made_up import BLOCKING_W, profile, settings
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
-from kernel_dvfs.pipeline.cluster import emulate
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
+from kernel_dvfs.pipeline.report.savings import bloat
 from kernel_dvfs.pipeline.stage_profile import StageProfile, read_stage_profile
+from kernel_dvfs.pipeline.study import ALL_MAX, Method
 
 
 @pytest.fixture(scope="module")
 def planner():
     return Planner(profile(4), pipeline_graph("1f1b", 4, 8), BLOCKING_W)
+
+
+def emulate(base, at_base_j, waiting_j, ratio, pipelines):
+    """The bloat of pipelines whose all-max plan is `base`."""
+    energy_j = base.energy_j()
+    method = Method(1.0, ALL_MAX, base.time_s, base.cost_j, energy_j, base.time_s, energy_j)
+    return bloat(method, at_base_j, waiting_j, base.blocking_w, ratio, pipelines)
 
 
 def test_intrinsic_and_extrinsic_savings_add_up_to_the_pipelines(planner):

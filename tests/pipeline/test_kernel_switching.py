@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.pipeline.curve import curve_of, options_of
-from kernel_dvfs.pipeline.kernel_switching import cheapest, switched_kernel_level
+from kernel_dvfs.pipeline.slow_changes import cheapest, switched_kernel_level
 from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
 from kernel_dvfs.workload.launch_order import launch_order
 

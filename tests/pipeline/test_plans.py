@@ -9,9 +9,9 @@ from made_up import BLOCKING_W, profile
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.plan import read_plan, write_plan
-from kernel_dvfs.pipeline.planner import KINDS, Planner
+from kernel_dvfs.pipeline.planner import KINDS, Planner, write_plan
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+from kernel_dvfs.pipeline.study import read_plan
 
 
 @pytest.fixture(scope="module")

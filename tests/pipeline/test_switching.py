@@ -5,10 +5,10 @@ import pytest
 from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.pipeline.baselines import all_max
+from kernel_dvfs.pipeline.curve import split_options
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import KINDS, Planner
-from kernel_dvfs.pipeline.split import split_options
-from kernel_dvfs.pipeline.switching import with_switches
+from kernel_dvfs.pipeline.slow_changes import with_switches
 
 LATENCIES_S = (0.0, 1e-4, 1e-3, 1e-2, 1.0)
 

@@ -48,7 +48,7 @@ class Frontier:
 
     def cost_at(self, ticks: ArrayLike) -> np.ndarray:
         """Least effective energy (J) of iterations of `ticks` (scalar or array), exact between records too."""
-        return np.interp(ticks, self.records.ticks[::-1], self.cost_j[::-1])
+        return np.interp(np.asarray(ticks), self.records.ticks[::-1], self.cost_j[::-1])
 
     def energy_at(self, ticks: ArrayLike) -> np.ndarray:
         """Least energy (J) of iterations of `ticks`: a lower bound of every plan that takes as long."""

@@ -187,10 +187,10 @@ class _State:
             latest[number] = min(
                 (latest[other] - units[other] - lag for other, lag in self.after[number]), default=self.length
             )
-        finish, latest = np.array(finish), np.array(latest)
         # by node: begins, ends, source, sink
-        self.earliest = np.concatenate([finish - self.units, finish, [0, self.length]])
-        self.latest = np.concatenate([latest - self.units, latest, [0, self.length]])
+        self.earliest, self.latest = (
+            np.concatenate([ends - self.units, ends, [0, self.length]]) for ends in (np.array(finish), np.array(latest))
+        )
 
     def _bounds(self, number: int) -> tuple[int, int]:
         """(least, most) flow of an operation's arc, uJ: what a unit more saves, what a unit less costs."""

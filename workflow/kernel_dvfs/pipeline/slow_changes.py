@@ -27,8 +27,8 @@ from kernel_dvfs.pipeline.baselines import all_max, per_stage
 from kernel_dvfs.pipeline.curve import Options, duration_ticks
 from kernel_dvfs.pipeline.planner import KINDS, Plan, Planner
 from kernel_dvfs.pipeline.rounding import Rounded
-from kernel_dvfs.pipeline.stage_profile import Clocks, Key, Settings, StageProfile
-from kernel_dvfs.pipeline.stages_from_kernels import Kernels, launches
+from kernel_dvfs.pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
+from kernel_dvfs.pipeline.stages_from_kernels import Kernels, Launches, launches, stage_profile
 from kernel_dvfs.workload.launch_order import launch_order
 
 # prices of time that are tried per operation: as many, at even ranks among those of its kernels' hulls
@@ -149,9 +149,8 @@ class _Mending:
 
 def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, latency_s: float) -> StageProfile:
     """A pair of clocks per launch, changes taking `latency_s`; options with one pair for all launches among them."""
-    made: dict[Key, Settings] = {}
-    clocks: dict[Key, _LaunchClocks] = {}
-    for key, own in launches(kernels, stages).items():
+
+    def operation(own: Launches) -> tuple[Settings, KernelClocks]:
         names = launch_order(own)
         time_s = np.array([kernels.time_s[name] for name in names])
         cost = np.array([kernels.energy_j[name] for name in names]) - blocking_w * time_s
@@ -163,9 +162,11 @@ def switched_kernel_level(kernels: Kernels, stages: int, blocking_w: float, late
         taken_s = np.array([time_s[rows, choice].sum() for choice in ordered]) + latency_s * changes
         spent = np.array([cost[rows, choice].sum() for choice in ordered])
         nothing = np.full(len(ordered), math.nan)
-        made[key] = Settings(nothing, nothing, taken_s, spent + blocking_w * taken_s, [kernels.source] * len(ordered))
-        clocks[key] = _LaunchClocks(kernels.pairs, names, ordered)
-    return StageProfile(made, f"{kernels.source}, {stages} stages, kernel level, changes take {latency_s:g} s", clocks)
+        settings = Settings(nothing, nothing, taken_s, spent + blocking_w * taken_s, [kernels.source] * len(ordered))
+        return settings, _LaunchClocks(kernels.pairs, names, ordered)
+
+    name = f"{kernels.source}, {stages} stages, kernel level, changes take {latency_s:g} s"
+    return stage_profile(launches(kernels, stages), operation, name)
 
 
 def _prices(time_s: np.ndarray, cost: np.ndarray) -> np.ndarray:
@@ -205,9 +206,10 @@ class _LaunchClocks:
 
     def at(self, option: int) -> dict[str, Clocks]:
         """{"<place>:<kernel id>": (core, memory)}, MHz, None = auto; only where the clocks change."""
-        made, now = {}, None
+        made: dict[str, Clocks] = {}
+        now = None
         for place, (name, pair) in enumerate(zip(self.names, self.choices[option].tolist())):
             if pair != now:
-                made[f"{place}:{name}"] = tuple(None if math.isnan(mhz) else mhz for mhz in self.pairs[pair])
+                made[f"{place}:{name}"] = known_clocks(*self.pairs[pair])
                 now = pair
         return made

@@ -40,6 +40,12 @@ Key = tuple[int, str]  # (virtual stage, instruction)
 Clocks = tuple[float | None, float | None]  # (core, memory) MHz; None = auto or not recorded
 
 
+def known_clocks(core_mhz: float, mem_mhz: float) -> Clocks:
+    """The clocks of a pair in which nan stands for auto or not recorded."""
+    core, mem = (None if math.isnan(mhz) else float(mhz) for mhz in (core_mhz, mem_mhz))
+    return core, mem
+
+
 class Settings(NamedTuple):
     """The options of one instruction of one stage, columns of one length (n,)."""
 
@@ -51,8 +57,7 @@ class Settings(NamedTuple):
 
     def clocks(self, row: int) -> Clocks:
         """The clocks of an option."""
-        core, mem = (None if math.isnan(mhz) else float(mhz) for mhz in (self.core_mhz[row], self.mem_mhz[row]))
-        return core, mem
+        return known_clocks(self.core_mhz[row], self.mem_mhz[row])
 
 
 class KernelClocks(Protocol):

@@ -8,7 +8,7 @@ Minkowski sum of the kernels' hulls: all their segments in order of price. It li
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from kernel_dvfs.choice.dominance import Edges, pareto
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.graph import BACKWARD, FORWARD, RECOMPUTE
-from kernel_dvfs.pipeline.stage_profile import Clocks, Key, Settings, StageProfile
+from kernel_dvfs.pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.workload.models import model
 from kernel_dvfs.workload.passes import passes
@@ -149,8 +149,8 @@ def pass_level(kernels: Kernels, stages: int) -> StageProfile:
     core, mem = np.array(kernels.pairs).T
     made = {}
     for key, own in launches(kernels, stages).items():
-        time_s = sum(count * kernels.time_s[name] for name, count in own)
-        energy_j = sum(count * kernels.energy_j[name] for name, count in own)
+        time_s = sum((count * kernels.time_s[name] for name, count in own), start=np.zeros(len(core)))
+        energy_j = sum((count * kernels.energy_j[name] for name, count in own), start=np.zeros(len(core)))
         made[key] = Settings(core, mem, time_s, energy_j, [kernels.source] * len(core))
     return StageProfile(made, f"{kernels.source}, {stages} stages, pass level")
 
@@ -160,8 +160,8 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
 
     blocking_w: of a stage with all its ranks; the hulls are those of effective energy.
     """
-    made, clocks = {}, {}
-    for key, own in launches(kernels, stages).items():
+
+    def operation(own: Launches) -> tuple[Settings, KernelClocks]:
         sets, picked = [], []
         for name, count in own:
             time_s = count * kernels.time_s[name]
@@ -175,9 +175,23 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
         time_s = sum(t[0] for t, _ in sets) + time_change
         cost = sum(c[0] for _, c in sets) + cost_change
         nothing = np.full(len(time_s), np.nan)
-        made[key] = Settings(nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s))
-        clocks[key] = _KernelClocks(kernels.pairs, [name for name, _ in own], edges, picked, kept)
-    return StageProfile(made, f"{kernels.source}, {stages} stages, kernel level", clocks)
+        settings = Settings(nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s))
+        return settings, _KernelClocks(kernels.pairs, [name for name, _ in own], edges, picked, kept)
+
+    return stage_profile(launches(kernels, stages), operation, f"{kernels.source}, {stages} stages, kernel level")
+
+
+def stage_profile(
+    work: dict[Key, Launches], operation: Callable[[Launches], tuple[Settings, KernelClocks]], name: str
+) -> StageProfile:
+    """The profile of operations that launch `work`: settings and clocks are worked out once where stages are alike."""
+    distinct = {tuple(own): own for own in work.values()}
+    made = {launched: operation(own) for launched, own in distinct.items()}
+    return StageProfile(
+        {key: made[tuple(own)][0] for key, own in work.items()},
+        name,
+        {key: made[tuple(own)][1] for key, own in work.items()},
+    )
 
 
 def _corners(edges: Edges) -> np.ndarray:
@@ -204,6 +218,5 @@ class _KernelClocks:
         """{kernel id: (core, memory)}, MHz, None = auto."""
         taken = self.edges.options_after(int(self.kept[option]), len(self.names))
         return {
-            name: tuple(None if math.isnan(mhz) else mhz for mhz in self.pairs[own[at]])
-            for name, own, at in zip(self.names, self.picked, taken.tolist())
+            name: known_clocks(*self.pairs[own[at]]) for name, own, at in zip(self.names, self.picked, taken.tolist())
         }

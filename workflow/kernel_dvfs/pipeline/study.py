@@ -7,7 +7,7 @@ and solve nothing. Importing this module costs nothing heavy, since planning a w
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -150,7 +150,7 @@ FILES: dict[type, str] = {
     Corner: "frontier.csv",
     PublishedPoint: "published.csv",
 }
-_READ = {
+_READ: dict[str, Callable[[str], Any]] = {
     "str": str,
     "int": int,
     "float": float,

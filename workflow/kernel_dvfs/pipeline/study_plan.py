@@ -13,7 +13,6 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.power import clock_w, static_w
 from kernel_dvfs.pipeline.study import FILES, KEYS
 from kernel_dvfs.plan.study import plan
@@ -34,7 +33,7 @@ class PipelinePlan:
     folder: str  # of the study
     source: str  # a CSV of stages or a kernel profile
     setup: SetupFile | None  # that the kernel profile is swept from; None: the source is given
-    pairs: list[Pair]  # clock pairs of that sweep
+    pairs: list[tuple]  # (core, memory) of that sweep, MHz or auto
     options: dict[str, Any]  # what study.json says
     scale_time: float  # of a CSV
     scale_energy: float
@@ -50,7 +49,7 @@ class PipelinePlan:
 
 
 # the kernels of a stage are swept alone: no other batch, degree or tensor-core energy
-_ALONE = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+_ALONE: dict[str, list] = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
