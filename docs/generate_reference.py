@@ -197,6 +197,8 @@ def _fields(fields: dict, prefix: str = "") -> list:
 def results() -> str:
     """What lies in a results folder."""
     from kernel_dvfs import layout
+    from kernel_dvfs.outputs import outputs
+    from kernel_dvfs.pipeline.report import tables as pipeline_tables
     from kernel_dvfs.profile import store
 
     folder = "results/<gpu>/<workload>"
@@ -219,7 +221,7 @@ def results() -> str:
     rows = [(f"`{name}`", ", ".join(formats), _caption(name)) for name, formats in sorted(layout.TABLE_FORMATS.items())]
     parts.append(_table(("name", "formats", "content"), rows))
     parts.append("\nTargets `pipeline` and `serving` have folders of their own; of `pipeline`: ")
-    parts.append(", ".join(f"`{name}`" for name in layout.PIPELINE_TABLES) + ".\n")
+    parts.append(", ".join(f"`{name}`" for name in outputs(pipeline_tables)) + ".\n")
     parts.append(f"\n## Figures: `figures/<name>.<format>` ({', '.join(layout.FIGURE_FORMATS)})\n\n")
     figures = sorted(path.stem for path in (ROOT / "workflow/report").glob("fig*.rst"))
     parts.append(_table(("name", "content"), [(f"`{name}`", _caption(name)) for name in figures]))

@@ -45,7 +45,7 @@ def test_without_a_straggler_the_bound_saves_most_and_nothing_of_ours_is_late(st
         assert (own.slowdown_percent[["one clock", "split", "uniform clock"]] <= 1e-9).all()
 
 
-def test_the_papers_rows_stand_beside_ours_and_are_marked(study):
+def test_the_papers_rows_follow_ours_and_are_marked(study):
     frame = no_straggler.make(study)
     theirs = frame[frame.source == paper.SOURCE]
     assert len(theirs) == 2 * len(paper.NO_STRAGGLER) == 20

@@ -1,4 +1,4 @@
-"""A study on disk: what is written, what is refused, and the figures of the published emulation again."""
+"""A study on disk: what is written, what is refused, and the figures of the published emulation."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The target `pipeline` in a clone: complete, nothing to do again, and only what a change touches is made anew."""
+"""The target `pipeline` in a clone: complete, nothing left to do, and only what a change touches is made once more."""
 
 import pytest
 from reduced_study import clone, planned, snakemake

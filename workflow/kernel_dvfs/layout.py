@@ -18,9 +18,6 @@ TABLE_FORMATS = {
 }
 FIGURE_FORMATS = ("pdf", "png")
 
-# of the pipeline study: tables/<name>.csv and .md
-PIPELINE_TABLES = ("no_straggler", "straggler", "emulation", "breakdown", "levels", "switching", "certificate")
-
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3
 

@@ -1,6 +1,6 @@
 """The exact frontier as it is asked: by time, by energy, by price; and the planned times of every operation.
 
-No query solves anything again: each is a binary search among the records.
+A query solves nothing: it is a binary search among the records that parametric.py found.
 """
 
 from __future__ import annotations

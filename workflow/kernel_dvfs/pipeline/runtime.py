@@ -43,7 +43,7 @@ class Runtime:
         return self._answer()
 
     def clear(self, pipeline: int) -> Plan | None:
-        """Pipeline `pipeline` runs as planned again. Raises InputError where it was not straggling."""
+        """Pipeline `pipeline` no longer straggles. Raises InputError where it was not straggling."""
         if pipeline not in self._straggling:
             known = ", ".join(map(str, sorted(self._straggling))) or "none"
             raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")

@@ -120,7 +120,7 @@ def read_stage_profile(
             f"or stage,instruction,{','.join(_ARTIFACT)}"
         )
     if len(set(header)) != len(header):
-        raise InputError(f"{path}: line 1: a column stands there twice")
+        raise InputError(f"{path}: line 1: a column occurs twice")
     found: dict[Key, dict] = {}
     for line, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
@@ -130,7 +130,7 @@ def read_stage_profile(
         key, clocks, time_s, energy_j, source = _row(f"{path}: line {line}", dict(zip(header, row)))
         own = found.setdefault(key, {})
         if clocks in own:
-            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks stands there twice")
+            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks occurs twice")
         own[clocks] = (time_s * scale_time, energy_j * scale_energy, source)
     if not found:
         raise InputError(f"{path}: no rows under the header; profile at least one stage")

@@ -104,13 +104,13 @@ def layers_per_stage(layers: int, stages: int, layer_s: float, first_s: float = 
     """
     if stages > layers:
         raise InputError(f"pipeline: {stages} stages for {layers} layers; allowed: 1 to {layers} stages")
-    beside = [0.0] * stages
-    beside[0] += first_s
-    beside[-1] += last_s
+    own_s = [0.0] * stages
+    own_s[0] += first_s
+    own_s[-1] += last_s
     counts = [1] * stages
     for _ in range(layers - stages):
         # of equal loads the later stage: it holds fewer activations
-        stage = min(range(stages), key=lambda at: (beside[at] + (counts[at] + 1) * layer_s, -at))
+        stage = min(range(stages), key=lambda at: (own_s[at] + (counts[at] + 1) * layer_s, -at))
         counts[stage] += 1
     return counts
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "kernel-dvfs/pipeline-study/1"
 PLAN_SCHEMA = "kernel-dvfs/pipeline-plan/1"
-# what a study is told, by the keys of its study.json, beside schema, name, subject and source
+# what a study is told, by the keys of its study.json; schema, name, subject and source come on top
 KEYS = (
     "stages",
     "schedule",

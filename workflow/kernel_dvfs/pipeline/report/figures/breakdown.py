@@ -1,4 +1,4 @@
-"""Figure 7: what can be saved with one straggler, intrinsic and extrinsic, ours beside the paper's totals."""
+"""Figure 7: what can be saved with one straggler, intrinsic and extrinsic, ours and the paper's totals."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ OUTPUT = Output(
     formats=FIGURE_FORMATS,
     inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(Run)[:1],
 )
-# what the key calls the plans that are marked, and the names beside single points
+# what the key calls the plans that are marked, and the names next to single points
 SERIES = {ONE_CLOCK: "one clock, as run", REALISED: REALISED}
 _NAMES = {ALL_MAX: "all-max", UNIFORM: "uniform", PER_STAGE: "per stage"}
 _POINTS = 200  # of the bound's line
