@@ -31,6 +31,7 @@ def test_the_shipped_configuration_simulates_its_stages(planned, tmp_path):
     assert plan.folder == f"{tmp_path}/pipeline/sim-a100-sxm/gpt3-175b-b1-tp8/pp8"
     assert plan.source.endswith("kernels.parquet") and plan.knows_kernels
     assert plan.setup.path.endswith(".json") and "sim-a100-sxm" in plan.setup.text
+    assert not list(tmp_path.iterdir()), "planning writes nothing"
     # near what the artifact measured on an A100
     assert plan.options["blocking_w"] == waiting_w(resolve("a100_sxm")) == pytest.approx(83.64, rel=0.1)
 

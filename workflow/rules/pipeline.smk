@@ -1,6 +1,6 @@
 # The time-energy frontier of a training pipeline: its stages, what is solved of them, tables and figures of that.
-from kernel_dvfs import outputs
-from kernel_dvfs.pipeline.report import figures as pipeline_figures, tables as pipeline_tables
+from kernel_dvfs.pipeline.report import figures as pipeline_figures
+from kernel_dvfs.pipeline.report import tables as pipeline_tables
 from kernel_dvfs.pipeline.study_plan import plan_pipeline
 
 try:
@@ -9,36 +9,35 @@ except InputError as error:
     sys.exit(f"error: {error}")
 
 PIPELINE_FOLDER = PIPELINE.folder
-PIPELINE_OUTPUTS = {
-    "table": outputs.outputs(pipeline_tables),
-    "figure": outputs.outputs(pipeline_figures),
-}
+PIPELINE_OUTPUTS = {"table": outputs.outputs(pipeline_tables), "figure": outputs.outputs(pipeline_figures)}
 
 
-def pipeline_files(kind):
-    """The files of all tables or figures that this study has."""
-    return [
-        f"{PIPELINE_FOLDER}/{kind}s/{name}.{form}"
-        for name, output in PIPELINE_OUTPUTS[kind].items()
-        if output.when(PIPELINE)
-        for form in output.formats
-    ]
+def pipeline_inputs(kind, wildcards):
+    """What a table or figure reads."""
+    return PIPELINE_OUTPUTS[kind][wildcards.name].inputs(PIPELINE)
 
 
-def pipeline_caption(kind, name):
-    """What Snakemake's report says of a table or figure."""
-    output = PIPELINE_OUTPUTS[kind][name]
-    return output.text or output.caption
+def pipeline_caption(kind, wildcards):
+    """What Snakemake's report says of it."""
+    declared = PIPELINE_OUTPUTS[kind][wildcards.name]
+    return declared.text or declared.caption
 
 
 rule pipeline:
     input:
         expand(f"{PIPELINE_FOLDER}/mb{{microbatches}}/frontier.csv", microbatches=PIPELINE.options["microbatches"]),
-        pipeline_files("table"),
-        pipeline_files("figure"),
+        [
+            f"{PIPELINE_FOLDER}/{kind}s/{name}.{form}"
+            for kind, declared in PIPELINE_OUTPUTS.items()
+            for name, output in declared.items()
+            if output.made_by(PIPELINE)
+            for form in output.formats
+        ],
 
 
 if PIPELINE.setup:
+    # rule write_setup writes it
+    PLANNED[PIPELINE.setup.path] = PIPELINE.setup.text
 
     rule pipeline_kernels:
         input:
@@ -51,10 +50,10 @@ if PIPELINE.setup:
             "../../envs/pipeline.yaml"
         params:
             pairs=studies.clocks_argument(PIPELINE.pairs),
-            auto_repeats=AUTO_REPEATS,
+            auto_repeats=config["auto_repeats"],
         shell:
-            "python -m kernel_dvfs sweep --gpu {input.gpu} --pairs {params.pairs} --studies kernel "
-            "--auto-repeats {params.auto_repeats} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies kernel "
+            f"--auto-repeats {{params.auto_repeats}} -o {{output}} {LOGGED}"
 
 
 rule pipeline_stages:
@@ -72,16 +71,21 @@ rule pipeline_stages:
         scales=f"--scale-time {PIPELINE.scale_time} --scale-energy {PIPELINE.scale_energy}",
         folder=subpath(output.study, parent=True),
     shell:
-        "python -m kernel_dvfs pipeline profile {input:q} {params.folder:q} --options {params.options:q} {params.scales} "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} pipeline profile {{input:q}} {{params.folder:q}} --options {{params.options:q}} {{params.scales}} {LOGGED}"
 
 
 rule pipeline_solve:
     input:
         rules.pipeline_stages.output,
     output:
-        [f"{PIPELINE_FOLDER}/mb{{microbatches}}/{name}.csv" for name in ("frontier", "published", "methods", "runs")],
-        f"{PIPELINE_FOLDER}/mb{{microbatches}}/switching.csv",
+        multiext(
+            f"{PIPELINE_FOLDER}/mb{{microbatches}}/",
+            "frontier.csv",
+            "published.csv",
+            "methods.csv",
+            "runs.csv",
+            "switching.csv",
+        ),
         directory(f"{PIPELINE_FOLDER}/mb{{microbatches}}/plans"),
     log:
         f"logs/{PIPELINE_FOLDER}/solve-{{microbatches}}.log",
@@ -90,10 +94,9 @@ rule pipeline_solve:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=PIPELINE_FOLDER,
+        folder=subpath(output[0], ancestor=2),
     shell:
-        "python -m kernel_dvfs pipeline solve {params.folder:q} {wildcards.microbatches} plans switching "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} pipeline solve {{params.folder:q}} {{wildcards.microbatches}} plans switching {LOGGED}"
 
 
 # what takes longer than frontier and plans together: the linear-programme solver, and clocks for every kernel
@@ -111,53 +114,34 @@ rule pipeline_solve_part:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=PIPELINE_FOLDER,
+        folder=subpath(output[0], ancestor=2),
     shell:
-        "python -m kernel_dvfs pipeline solve {params.folder:q} {wildcards.microbatches} {wildcards.part} "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} pipeline solve {{params.folder:q}} {{wildcards.microbatches}} {{wildcards.part}} {LOGGED}"
 
 
-rule pipeline_table:
-    input:
-        rules.pipeline_stages.output,
-        lambda wildcards: PIPELINE_OUTPUTS["table"][wildcards.name].inputs(PIPELINE),
-    output:
-        report(
-            multiext(f"{PIPELINE_FOLDER}/tables/{{name}}", ".csv", ".md"),
-            caption="../report/output.rst",
-            category="Pipeline",
-        ),
-    log:
-        f"logs/{PIPELINE_FOLDER}/table-{{name}}.log",
-    wildcard_constraints:
-        name="|".join(PIPELINE_OUTPUTS["table"]),
-    conda:
-        "../../envs/pipeline.yaml"
-    params:
-        folder=PIPELINE_FOLDER,
-        caption=lambda wildcards: pipeline_caption("table", wildcards.name),
-    shell:
-        "python -m kernel_dvfs pipeline table {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+for kind, formats in (("table", outputs.TABLE_FORMATS), ("figure", outputs.FIGURE_FORMATS)):
 
-
-rule pipeline_figure:
-    input:
-        rules.pipeline_stages.output,
-        lambda wildcards: PIPELINE_OUTPUTS["figure"][wildcards.name].inputs(PIPELINE),
-    output:
-        report(
-            multiext(f"{PIPELINE_FOLDER}/figures/{{name}}", ".pdf", ".png"),
-            caption="../report/output.rst",
-            category="Pipeline",
-        ),
-    log:
-        f"logs/{PIPELINE_FOLDER}/figure-{{name}}.log",
-    wildcard_constraints:
-        name="|".join(PIPELINE_OUTPUTS["figure"]),
-    conda:
-        "../../envs/pipeline.yaml"
-    params:
-        folder=PIPELINE_FOLDER,
-        caption=lambda wildcards: pipeline_caption("figure", wildcards.name),
-    shell:
-        "python -m kernel_dvfs pipeline figure {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+    rule:
+        name:
+            f"pipeline_{kind}"
+        input:
+            rules.pipeline_stages.output,
+            partial(pipeline_inputs, kind),
+        output:
+            report(
+                multiext(f"{PIPELINE_FOLDER}/{kind}s/{{name}}.", *formats),
+                caption="../report/output.rst",
+                category="Pipeline",
+            ),
+        log:
+            f"logs/{PIPELINE_FOLDER}/{kind}-{{name}}.log",
+        wildcard_constraints:
+            name="|".join(PIPELINE_OUTPUTS[kind]),
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            kind=kind,
+            folder=subpath(output[0], ancestor=2),
+            caption=partial(pipeline_caption, kind),
+        shell:
+            f"{RUN} pipeline {{params.kind}} {{wildcards.name}} {{params.folder:q}} {LOGGED}"

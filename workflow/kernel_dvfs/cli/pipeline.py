@@ -152,7 +152,7 @@ def run_figure(options: argparse.Namespace) -> None:
     from kernel_dvfs.outputs import modules
     from kernel_dvfs.pipeline.report import figures
     from kernel_dvfs.pipeline.study import PipelineStudy
-    from kernel_dvfs.report.figures.save import write_figure
+    from kernel_dvfs.report.write import write_figure
 
     figure, study = modules(figures)[options.name], PipelineStudy(options.folder)
     write_figure(figure.draw(study), options.folder, options.name, figure.OUTPUT.caption, study.subject)

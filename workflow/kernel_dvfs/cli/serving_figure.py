@@ -12,7 +12,7 @@ def add_arguments(parser) -> None:
 def run(options) -> None:
     from importlib import import_module
 
-    from kernel_dvfs.report.figures.save import write_figure
+    from kernel_dvfs.report.write import write_figure
     from kernel_dvfs.serving.study import ServingStudy
 
     figure = import_module(f"kernel_dvfs.serving.report.figures.{options.name}")

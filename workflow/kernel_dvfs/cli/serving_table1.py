@@ -11,8 +11,7 @@ def add_arguments(parser) -> None:
 
 def run(options) -> None:
     from kernel_dvfs.gpu.spec import resolve
-    from kernel_dvfs.report.figures.save import write_figure
-    from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.report.write import write_figure, write_table
     from kernel_dvfs.serving.report.figures import table1 as figure
     from kernel_dvfs.serving.report.tables import table1 as table
     from kernel_dvfs.serving.table1 import agreement, simulated_cells

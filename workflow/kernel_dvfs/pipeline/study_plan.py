@@ -13,17 +13,10 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.power import clock_w, static_w
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.gpu.model import clock_w, static_w
 from kernel_dvfs.pipeline.study import FILES, KEYS
-from kernel_dvfs.plan.study import plan
-
-
-@dataclass(frozen=True, slots=True)
-class SetupFile:
-    """A file that a rule writes before the kernels are swept."""
-
-    path: str
-    text: str  # what it must hold
+from kernel_dvfs.plan.study import PlannedFile, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +25,8 @@ class PipelinePlan:
 
     folder: str  # of the study
     source: str  # a CSV of stages or a kernel profile
-    setup: SetupFile | None  # that the kernel profile is swept from; None: the source is given
-    pairs: list[tuple]  # (core, memory) of that sweep, MHz or auto
+    setup: PlannedFile | None  # that the kernel profile is swept from; None: the source is given
+    pairs: tuple[Pair, ...]  # of that sweep
     options: dict[str, Any]  # what study.json says
     scale_time: float  # of a CSV
     scale_energy: float
@@ -79,7 +72,7 @@ def _given(asked: dict, results: str) -> PipelinePlan:
         folder=folder,
         source=str(path),
         setup=None,
-        pairs=[],
+        pairs=(),
         options=options,
         scale_time=asked["scale_time"],
         scale_energy=asked["scale_energy"],
@@ -99,8 +92,7 @@ def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
     return PipelinePlan(
         folder=f"{study.folder}/{_shape(asked)}",
         source=f"{study.folder}/kernels.parquet",
-        # study.setup itself, once plan.study hands out the file's text instead of writing it
-        setup=SetupFile(study.setup, Path(study.setup).read_text("utf-8")),
+        setup=study.setup,
         pairs=study.pairs,
         options=options,
         scale_time=1,

@@ -25,7 +25,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     """Stacked bars of ours; the paper's emulated totals are whole bars."""
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     bars = data(study)
     return (

@@ -39,7 +39,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     import pandas as pd
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     microbatches = study["microbatches"][0]
     lines, marks, baselines = data(study, microbatches)

@@ -24,7 +24,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     """For the first number of microbatches: bound, our plans, the published algorithm's."""
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     microbatches = study["microbatches"][0]
     frame = data(study, microbatches)

@@ -23,7 +23,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     """For the first number of microbatches, by what was asked for; latencies are evenly spaced, zero among them."""
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     microbatches = study["microbatches"][0]
     frame = switching.make(study)

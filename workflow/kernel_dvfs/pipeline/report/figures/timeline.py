@@ -29,7 +29,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     import plotnine as p9
     from mizani.breaks import breaks_extended
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     microbatches = study["microbatches"][0]
     bars = data(study, microbatches)

@@ -3,7 +3,7 @@
 import pandas as pd
 import plotnine as p9
 
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 from kernel_dvfs.serving.report.figures.subtitle import subtitle
 from kernel_dvfs.serving.report.tables import misprediction
 

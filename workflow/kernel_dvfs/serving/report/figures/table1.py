@@ -3,7 +3,7 @@
 import pandas as pd
 import plotnine as p9
 
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 from kernel_dvfs.serving.classes import CLASSES
 from kernel_dvfs.serving.table1 import COLUMNS, REFERENCE
 
