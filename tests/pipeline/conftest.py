@@ -6,8 +6,9 @@ import pytest
 from made_up import profile
 
 from kernel_dvfs.gpu.clocks import sweep_pairs
-from kernel_dvfs.pipeline.solve import PARTS, Solver, make_study
+from kernel_dvfs.pipeline.solver import Solver
 from kernel_dvfs.pipeline.stage_profile import write_stage_profile
+from kernel_dvfs.pipeline.steps import PARTS, make_study
 from kernel_dvfs.pipeline.study import PipelineStudy
 from kernel_dvfs.profile import aggregate
 

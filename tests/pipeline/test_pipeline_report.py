@@ -15,7 +15,8 @@ from kernel_dvfs.pipeline.report.tables import (
     straggler,
     switching,
 )
-from kernel_dvfs.pipeline.solve import LEVEL_RATIOS, Solver
+from kernel_dvfs.pipeline.solver import Solver
+from kernel_dvfs.pipeline.steps import LEVEL_RATIOS
 from kernel_dvfs.pipeline.study import PipelineStudy
 
 

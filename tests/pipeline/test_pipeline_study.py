@@ -8,7 +8,8 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.report import paper
-from kernel_dvfs.pipeline.solve import Solver, make_study, solve_plans
+from kernel_dvfs.pipeline.solver import Solver
+from kernel_dvfs.pipeline.steps import make_study, solve_plans
 from kernel_dvfs.pipeline.study import (
     PUBLISHED,
     REALISED,

@@ -31,7 +31,7 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
 
 def run_profile(options: argparse.Namespace) -> None:
     """Write stages.csv and study.json."""
-    from kernel_dvfs.pipeline.solve import make_study
+    from kernel_dvfs.pipeline.steps import make_study
     from kernel_dvfs.pipeline.study import KEYS
 
     try:
@@ -53,7 +53,7 @@ def add_frontier(parser: argparse.ArgumentParser) -> None:
 
 def run_frontier(options: argparse.Namespace) -> None:
     """Write the frontier's corners."""
-    from kernel_dvfs.pipeline.solve import corners
+    from kernel_dvfs.pipeline.steps import corners
     from kernel_dvfs.pipeline.study import Corner, write_records
 
     planner = _planner(options)
@@ -106,7 +106,8 @@ def add_solve(parser: argparse.ArgumentParser) -> None:
 
 def run_solve(options: argparse.Namespace) -> None:
     """Solve a study for one number of microbatches."""
-    from kernel_dvfs.pipeline.solve import PARTS, Solver
+    from kernel_dvfs.pipeline.solver import Solver
+    from kernel_dvfs.pipeline.steps import PARTS
     from kernel_dvfs.pipeline.study import PipelineStudy
 
     unknown = [part for part in options.parts if part not in PARTS]

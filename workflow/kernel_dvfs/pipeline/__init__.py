@@ -6,7 +6,8 @@ A room of its own. It uses workloads, GPUs and the choice's geometry; only comma
 profile    stage_profile, stages_from_kernels: time and energy of each stage's instructions at each clock
 model      curve (one operation), graph (all of them, in order), parametric (the exact frontier), frontier (queries)
 plans      planner, rounding, runtime; baselines, published (other methods); slow_changes (changes of clocks take time)
-study      study_plan (configuration -> files), solve (numbers -> records), study (reads them), certificate (checks)
+study      study_plan (configuration -> names of files), solver (its numbers), certificate (their checks),
+           steps (numbers -> files), study (reads the files)
 report     tables and figures, from the records alone
 
 One iteration is a graph of operations (forward and backward passes of microbatches on stages); a clock sets an

@@ -17,7 +17,7 @@ from kernel_dvfs.pipeline.graph import Graph
 from kernel_dvfs.pipeline.study import KINDS, Check
 
 if TYPE_CHECKING:
-    from kernel_dvfs.pipeline.solve import Solver
+    from kernel_dvfs.pipeline.solver import Solver
 
 POINTS = 20
 

@@ -1,6 +1,6 @@
 """One pipeline study on disk: what is asked (study.json), its stages (stages.csv), and what was solved, as records.
 
-solve.py writes the records, `mb<M>/<name>.csv` for M microbatches, in full precision; tables and figures read them here
+steps.py writes the records, `mb<M>/<name>.csv` for M microbatches, in full precision; tables and figures read them here
 and solve nothing. Importing this module costs nothing heavy, since planning a workflow does it, too.
 """
 
