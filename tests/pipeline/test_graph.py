@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import Graph, Operation, pipeline_graph
-from kernel_dvfs.pipeline.schedules import orders
+from kernel_dvfs.pipeline.graph import Graph, Operation, orders, pipeline_graph
 
 FORWARD, BACKWARD = 10**10, 2 * 10**10
 
