@@ -1,6 +1,5 @@
 """The serving commands: small runs, and bad options as one line."""
 
-import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
@@ -9,7 +8,7 @@ from kernel_dvfs.cli.main import main
 def test_a_profile_by_command(tmp_path):
     path = tmp_path / "profile.csv"
     asked = ["--tp", "8", "--core-mhz", "1200", "--classes", "SS", "--requests", "40", "-o", str(path)]
-    assert main(["serving-profile", *asked]) == 0
+    assert main(["serving", "profile", *asked]) == 0
     assert path.read_text().startswith("model,gpu,tp,core_mhz,class,tps,power_w")
 
 
@@ -27,22 +26,7 @@ def test_a_profile_by_command(tmp_path):
     ],
 )
 def test_bad_options_are_one_line_and_leave_nothing(asked, said, tmp_path, capsys):
-    assert main(["serving-profile", *asked, "-o", str(tmp_path / "p.csv")]) == 2
+    assert main(["serving", "profile", *asked, "-o", str(tmp_path / "p.csv")]) == 2
     text = capsys.readouterr().err
     assert said in text and text.startswith("error: ") and text.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_table_one_is_of_the_engine_asked_for(tmp_path):
-    asked = ["--requests", "20", "--max-batch", "1"]
-    assert main(["serving-table1", str(tmp_path / "usual"), "--requests", "20"]) == 0
-    assert main(["serving-table1", str(tmp_path / "alone"), *asked]) == 0
-    usual, alone = (pd.read_csv(tmp_path / name / "tables/table1.csv") for name in ("usual", "alone"))
-    # one request at a time cannot carry 2,000 tokens/s of long answers
-    assert usual.feasible.sum() > alone.feasible.sum()
-
-
-def test_anchors_by_command(tmp_path):
-    assert main(["serving-anchors", str(tmp_path)]) == 0
-    text = (tmp_path / "tables/anchors.md").read_text()
-    assert "simulated" in text and "ML.ENERGY" in text and (tmp_path / "tables/anchors_summary.csv").is_file()

@@ -27,15 +27,6 @@ COMMANDS = {
     "pipeline-solve": "frontiers and plans of a pipeline study",
     "pipeline-table": "write one table of a pipeline study",
     "pipeline-figure": "draw one figure of a pipeline study",
-    "serving-profile": "power and latencies of a served model over load, simulated",
-    "serving-anchors": "simulated serving beside published measurements",
-    "serving-table1": "DynamoLLM's Table I beside the simulated instance",
-    "serving-trace": "check and sum up a trace of requests, or make a synthetic one",
-    "serving-replay": "replay a trace through one serving system",
-    "serving-study": "a folder for a study of serving systems",
-    "serving-experiment": "run one experiment of a serving study",
-    "serving-table": "write one table of a serving study",
-    "serving-figure": "draw one figure of a serving study",
     "records": "find truncated and foreign records, and delete them on request",
     "build": "compile the native layer",
     "kernels": "write down which kernels a real GPU runs",
@@ -45,6 +36,10 @@ COMMANDS = {
     "switching-study": "what is left of an iteration's saving where a change of clocks takes time",
     "apply": "run a command at chosen clocks, and give them back",
     "reset": "give a real GPU's clocks back",
+}
+# group -> module with its COMMANDS, {name: cli.Command}: called as `kernel-dvfs serving replay`
+GROUPS = {
+    "serving": "kernel_dvfs.cli.serving",
 }
 # what a Python name cannot be; every dash is an underscore
 _MODULES = {"import": "import_"}
@@ -111,12 +106,30 @@ def _full(arguments: list):
     parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     # a command pays for its own imports only
-    called = arguments[0] if arguments and arguments[0] in COMMANDS else None
-    for name in [called] if called else COMMANDS:
+    called = arguments[0] if arguments and arguments[0] in COMMANDS | GROUPS else None
+    for name in COMMANDS if called is None else COMMANDS.keys() & {called}:
         command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
         if called:
             module = _module(name)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
+    for name in GROUPS if called is None else GROUPS.keys() & {called}:
+        _add_group(commands, name, arguments[1:])
     options = parser.parse_args(arguments)
     return options.run, options
+
+
+def _add_group(commands, name: str, arguments: list) -> None:
+    """The commands of a group below its name; only one that is called takes its options."""
+    from importlib import import_module
+
+    module = import_module(GROUPS[name])
+    what = module.__doc__.splitlines()[0]
+    group = commands.add_parser(name, help=what[0].lower() + what[1:].rstrip("."), description=what)
+    own = group.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
+    called = arguments[0] if arguments and arguments[0] in module.COMMANDS else None
+    for each in [called] if called else module.COMMANDS:
+        command = own.add_parser(each, help=module.COMMANDS[each].help, description=module.COMMANDS[each].help)
+        if called:
+            module.COMMANDS[each].add_arguments(command)
+            command.set_defaults(run=module.COMMANDS[each].run)
