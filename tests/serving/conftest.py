@@ -1,4 +1,4 @@
-"""A replayer on a made-up machine, and short synthetic traces. Results shared by the tests of a session are not changed."""
+"""A replayer on a made-up machine, and a short synthetic trace. What a session shares is not to be changed."""
 
 import pytest
 from synthetic_profile import QUICK, LineMachine, line_profile

@@ -61,11 +61,11 @@ class LineMachine:
 def line_profile(kernel_level: bool = False, requests: int = 150) -> Profile:
     """The profile of that machine, simulated as the real one's is."""
     curves, machine = {}, LineMachine()
-    names = [*CLOCKS, *(f"kernel:{clock}" for clock in CLOCKS if kernel_level)]
+    clocks = [*CLOCKS, *(f"kernel:{clock}" for clock in CLOCKS if kernel_level)]
     for class_ in CLASSES:
         load = Load.draw(class_, requests)
         for tp in KV_TOKENS:
-            for clock in names:
+            for clock in clocks:
                 points = curve(machine.engine(tp, clock), KV_TOKENS[tp], class_, load)
                 names = ("power_w", *LATENCIES)
                 values = {name: np.array([getattr(point, name) for point in points.values()]) for name in names}
