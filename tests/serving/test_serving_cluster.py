@@ -36,7 +36,7 @@ def troubled(replayer):
     """{trouble: (trace, finished cluster)}."""
     runs = {}
     for name, (system, swing, changed) in TROUBLES.items():
-        heavy = hour(14.0, seed=7, span_s=900, swing=swing)
+        heavy = hour(14.0, seed=7, span_s=600, swing=swing)
         runs[name] = heavy, replayer.run(heavy, system, Settings(**(QUICK | changed)))
     return runs
 

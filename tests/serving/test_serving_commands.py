@@ -1,8 +1,39 @@
-"""The serving commands: small runs, and bad options as one line."""
+"""The serving commands: one group, small runs, and bad options as one line."""
 
 import pytest
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.cli.serving import COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_shows_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["serving", command, "--help"])
+    assert stopped.value.code == 0
+    assert f"example: kernel-dvfs serving {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_help_of_the_group_lists_its_commands_with_what_they_do(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["serving", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert stopped.value.code == 0 and all(f"{name} {command.help}" in said for name, command in COMMANDS.items())
+
+
+@pytest.mark.parametrize(
+    "words,said",
+    [
+        (["serving"], "kernel-dvfs serving: error"),
+        (["serving", "replays"], "kernel-dvfs serving: error"),
+        (["serving", "replay"], "kernel-dvfs serving replay: error"),
+        (["serving", "table", "saving", "results"], "kernel-dvfs serving table: error"),
+    ],
+)
+def test_an_unknown_or_incomplete_command_is_told_by_its_full_name(words, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_a_profile_by_command(tmp_path):

@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
     """A study of five minutes on four servers; not to be changed."""
     place = tmp_path_factory.mktemp("study")
     profile, trace = place / "profile.csv", place / "synthetic.csv"
-    clocks = ["--core-mhz", "1200,1980", "--kernel-level", "--requests", "40"]
+    clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--kernel-level", "--requests", "40"]
     assert main(["serving", "profile", *clocks, "-o", str(profile)]) == 0
     write_trace(trace, hour(6.0, seed=1, span_s=300))
     asked = {
