@@ -19,9 +19,9 @@ from kernel_dvfs.serving.steps import Step, StepModel
 
 SUBJECT = "simulated H100 SXM and A100 SXM"
 
-# informed: a family's figure rests on it. seen: not fitted, but the model's form was chosen with it in sight. predicted:
-# neither. old software: likewise, and measured on an engine that launches kernels one by one and schedules slowly, which
-# a model of kernels does not have.
+# informed: a family's figure rests on it. seen: not fitted, but the model's form was chosen with it in sight.
+# predicted: neither. old software: likewise, and measured on an engine that launches kernels one by one and schedules
+# slowly, which a model of kernels does not have.
 INFORMED, SEEN, PREDICTED, OLD = "informed", "seen", "predicted", "predicted, old software"
 
 
