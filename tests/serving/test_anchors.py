@@ -1,4 +1,4 @@
-"""The simulated instance beside published measurements: errors that must not grow unnoticed."""
+"""The simulated instance against published measurements: errors that must not grow unnoticed."""
 
 import pytest
 

@@ -35,7 +35,7 @@ def test_what_is_not_asked_for_has_no_table(planned, tmp_path):
     assert set(whole.tables()) - set(shipped.tables()) == {"week"}
     # the reported figures by load need loads
     assert set(shipped.tables()) - set(planned(loads_tps=[]).tables()) == {"loads", "paper"}
-    # beside a given profile there is no simulated instance to compare with Table I
+    # with a given profile there is no simulated instance to compare with Table I
     (tmp_path / "mine.csv").write_text("")
     given = planned(profile=str(tmp_path / "mine.csv"))
     assert set(shipped.tables()) - set(given.tables()) == {"table1", "table1_agreement", "table1_mix"}

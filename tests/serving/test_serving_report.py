@@ -48,7 +48,7 @@ def table(folder, name) -> pd.DataFrame:
     return pd.read_csv(folder / f"tables/{name}.csv")
 
 
-def test_every_saving_stands_beside_latencies_and_kept_promises(folder):
+def test_every_saving_comes_with_latencies_and_kept_promises(folder):
     frame = table(folder, "savings").set_index("system")
     assert {"ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "kept_percent", "rejected"} <= set(frame)
     states = frame[["busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh"]].sum(axis=1)

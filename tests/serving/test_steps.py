@@ -93,11 +93,11 @@ def test_no_step_draws_more_than_the_cap_and_a_capped_one_is_slower_than_its_clo
 
 
 def test_a_capped_step_does_not_depend_on_the_steps_before_it(instances):
-    fresh = StepModel("h100_sxm", "llama2-70b", 4).at(1980).step(700, 1000, 0)
+    unused = StepModel("h100_sxm", "llama2-70b", 4).at(1980).step(700, 1000, 0)
     used = instances(4).at(1980)
     for tokens in (16384, 1, 4096, 300):
         used.step(tokens, 100, 0)
-    assert used.step(700, 1000, 0) == fresh
+    assert used.step(700, 1000, 0) == unused
 
 
 def test_more_gpus_and_higher_clocks_are_never_slower(instances):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.cli import Command
 from kernel_dvfs.errors import InputError
@@ -27,7 +28,7 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="llama2-70b", help="a served model (default: llama2-70b)")
 
 
-def _instance(options: argparse.Namespace) -> dict[str, int]:
+def _instance(options: argparse.Namespace) -> dict[str, Any]:
     """The numbers of _add_instance as keywords of make_profile. Raises InputError."""
     for name, least in (("requests", 20), ("max_batch", 1), ("chunk_tokens", 1)):
         if getattr(options, name) < least:
@@ -289,7 +290,7 @@ def _figure(options: argparse.Namespace) -> None:
 
 COMMANDS = {
     "profile": Command("power and latencies of a served model over load, simulated", _profile_arguments, _profile),
-    "anchors": Command("simulated serving beside published measurements", _anchors_arguments, _anchors),
+    "anchors": Command("published measurements of serving, and the same from the simulated instance", _anchors_arguments, _anchors),
     "table1": Command("the cells of DynamoLLM's Table I from a simulated instance", _table1_arguments, _table1),
     "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
     "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),

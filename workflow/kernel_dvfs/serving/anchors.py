@@ -102,7 +102,7 @@ def experiment() -> dict:
 
 
 def anchors() -> list[Anchor]:
-    """All of them, each with our figure beside it."""
+    """All of them, each with our figure."""
     return [*_splitwise(), *_ml_energy(), *_beam(), *_apex()]
 
 

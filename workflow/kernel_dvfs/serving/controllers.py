@@ -90,7 +90,7 @@ def _cluster_epoch(cluster: Cluster) -> None:
         # the emptiest leave first
         servers.sort(key=lambda each: -sum(replica.outstanding for replica in each.replicas))
         extra = servers[count:]
-        # one that is being divided anew stays with its pool until it is done
+        # one that is being divided stays with its pool until it is done
         spare += [each for each in extra if each.state == ON]
         servers[:] = servers[:count]
     for pool, (servers, count) in enumerate(zip(held, plan.servers)):

@@ -1,7 +1,6 @@
 """The experiments of a serving study, each a list of outcomes with what was varied. Every number is simulated.
 
-CPU seconds are kept here, beside the results that they belong to: tables leave them out, so as to be the same bytes
-whenever they are made.
+CPU seconds are kept here and left out of tables, so that a table is the same bytes whenever it is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One model replica on its GPUs: continuous batching, from event to event.
 
 A step of the engine decodes one token of every running request and, first come first served, prompt chunks until
-`chunk_tokens` are in it. Steps without prompt work are identical but for the growing context, so a whole run of them
+`chunk_tokens` are in it. Steps without prompt work differ only in the growing context, so a whole run of them
 up to the next completion is one event (the engine has its closed form); whatever comes in meanwhile cuts the run at
 the end of the step in progress. KV cache is reserved for prompt and answer when a request is admitted, so none is
 ever preempted (an engine that does not know the answer's length would have to: a simplification, docs/serving.md).

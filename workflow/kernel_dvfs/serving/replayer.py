@@ -1,4 +1,4 @@
-"""Replays traces through serving systems: the machine that instances run on, and what a Cluster needs beside it."""
+"""Replays traces through serving systems: the machine that instances run on, and all else that a Cluster needs."""
 
 from __future__ import annotations
 

@@ -49,13 +49,12 @@ class Router:
         """What a request is expected to take in all, prompt and answer."""
         return request.input + _EXPECTED_OUTPUT[request.predicted % 3]
 
-    def route(self, request: Request, above: int | None = None) -> None:
+    def route(self, request: Request) -> None:
         """To the least loaded replica of the pool that is to serve it, else of the next larger one that has any.
 
-        above: not in this pool but beyond it. Without any replica that could ever hold it: the backlog, and if none of
-        the cluster's ever could, it is rejected.
+        Where no replica can hold it, it waits in the backlog; if none of the cluster's ever could, it is rejected.
         """
-        replica = self.choose(request, above)
+        replica = self.choose(request)
         if replica is not None:
             self.deliver(request, replica)
         elif request.input + request.output > self.machine.kv_tokens(max(self.columns.degrees)):
@@ -65,7 +64,7 @@ class Router:
             self.backlog.append(request)
 
     def choose(self, request: Request, above: int | None = None) -> Replica | None:
-        """The replica that a request should go to, None where there is none."""
+        """The replica that a request should go to, None where there is none. above: in no pool but those larger."""
         if above is not None:
             places = self._chains[above]
         else:

@@ -77,7 +77,7 @@ class ServingStudy:
 def make_study(folder: str | Path, asked: dict) -> None:
     """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for a bad trace.
 
-    The trace's subject, digest and figures are kept beside, for captions and for checking against its publisher's.
+    The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
     from kernel_dvfs.serving.profile import KERNEL_LEVEL, read_profile
     from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace, sha256, summary

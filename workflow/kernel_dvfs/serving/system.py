@@ -61,7 +61,7 @@ TOKEN_COUNT = "token-count"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a cluster is told beside the trace, the system and the profile: epochs, overheads, limits."""
+    """What a cluster is told besides the trace, the system and the profile: epochs, overheads, limits."""
 
     servers: int = 8  # of 8 GPUs
     pools: int = 4  # of the pooled systems

@@ -1,4 +1,4 @@
-"""Energy saved by each system, with the share of kept promises beside."""
+"""Energy saved by each system, with the share of kept promises."""
 
 from __future__ import annotations
 

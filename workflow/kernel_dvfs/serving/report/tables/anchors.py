@@ -1,4 +1,4 @@
-"""The simulated instance beside published measurements of serving, each with its error."""
+"""Published measurements of serving, the same of the simulated instance, and its errors."""
 
 from __future__ import annotations
 

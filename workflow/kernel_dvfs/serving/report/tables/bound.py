@@ -1,4 +1,4 @@
-"""Simulated systems beside what could be planned for the same loads: the joint optimum as a bound."""
+"""Simulated systems, and what could be planned for the same loads: the joint optimum as a bound."""
 
 from __future__ import annotations
 

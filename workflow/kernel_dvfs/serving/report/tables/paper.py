@@ -1,4 +1,4 @@
-"""Ours beside what is reported about DynamoLLM, both versions, with the distance and its reasons."""
+"""What is reported about DynamoLLM in both versions, ours, the distance between them and its reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each system saves on the trace, with what it does to latencies beside it."""
+"""What each system saves on the trace, and what it does to latencies."""
 
 from __future__ import annotations
 

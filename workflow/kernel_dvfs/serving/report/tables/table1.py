@@ -1,4 +1,4 @@
-"""Table I: published cells beside simulated ones."""
+"""Table I: published cells and simulated ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 OUTPUT = Output(
     "DynamoLLM's Table I (Llama2-70B, 2K tokens/s; empty: promise broken) beside a simulated instance: energy of a "
     "request's share of the power, and power times a request's lifetime",
-    when=lambda plan: plan.has("table1"),  # beside a given profile there is no simulated instance to compare
+    when=lambda plan: plan.has("table1"),  # with a given profile there is no simulated instance to compare
     inputs=lambda plan: plan.reads("table1"),
 )
 
