@@ -290,7 +290,9 @@ def _figure(options: argparse.Namespace) -> None:
 
 COMMANDS = {
     "profile": Command("power and latencies of a served model over load, simulated", _profile_arguments, _profile),
-    "anchors": Command("published measurements of serving, and the same from the simulated instance", _anchors_arguments, _anchors),
+    "anchors": Command(
+        "published measurements of serving, and the same from the simulated instance", _anchors_arguments, _anchors
+    ),
     "table1": Command("the cells of DynamoLLM's Table I from a simulated instance", _table1_arguments, _table1),
     "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
     "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
