@@ -21,7 +21,7 @@ from kernel_dvfs.calibration.energy import calibrate, clock_share, energy_name, 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu.power import clock_w, static_w
+from kernel_dvfs.gpu.model import clock_w, static_w
 
 RESULTS = Path(__file__).parent / "results"
 GPU, PROBES, REPORT = "h200_sxm", "energy_probes_h200.csv", "calibration_h200.txt"

@@ -22,7 +22,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import BASELINE
-from kernel_dvfs.gpu.kernel import Work, clock_share
+from kernel_dvfs.gpu.kernel import Work, clock_share, parameters
 from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.workload.rows import kernel_rows
 
@@ -54,7 +54,7 @@ def predict(spec: dict, row) -> dict:
     """
     gpu = SimulatedGpu(spec, seed=0, exact=True)
     work = Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte)
-    load = gpu.prepare([(work, 1)])
+    load = [(parameters(spec, work), 1)]
     with gpu.locked(BASELINE, ("prediction",)):
         gpu.condition(load)
         window = gpu.window(load, 2.0, ("prediction",), 0)

@@ -31,7 +31,7 @@ def iteration() -> Sequence:
     config = load("config.yaml") | {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
     with tempfile.TemporaryDirectory() as folder:
         study = plan(config, folder)
-        aggregate.from_bench(read(study.setup), study.pairs, 10, f"{folder}/profile.parquet", ("kernel",))
+        aggregate.from_bench(read(study.setup.write()), study.pairs, 10, f"{folder}/profile.parquet", ("kernel",))
         return read_sequence(f"{folder}/profile.parquet").sequence
 
 

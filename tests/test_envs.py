@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from fnmatch import fnmatch
 
 import pytest
 import yaml
@@ -13,6 +14,8 @@ LOCKS = ("requirements.lock", "dev.lock", "cuda.lock", "docs.lock")
 CONDA_NAMES = {"snakemake-minimal": "snakemake", "libcublas-dev": "nvidia-cublas"}
 # needed where pip needs none, or has none
 CONDA_ONLY = {"python", "pip", "cxx-compiler"}
+# the project, as pip takes it from a file that lies beside: Snakemake finds its logger plugin only where it is installed
+ITSELF = "-e .."
 
 
 def locked(path) -> list[Requirement]:
@@ -43,6 +46,8 @@ def read_conda(path):
     versions = {}
     for entry in content["dependencies"]:
         for text in entry["pip"] if isinstance(entry, dict) else [entry]:
+            if text == ITSELF:
+                continue
             name, _, version = text.split("::")[-1].partition("=")
             versions[CONDA_NAMES.get(name, name)] = version.lstrip("=") or None
     return content, versions
@@ -118,6 +123,18 @@ def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_version
         assert versions[name] == pin(lock, name, versions["python"]), name
     assert Requirement(f"python{project['requires-python']}").specifier.contains(versions["python"])
     assert content["name"] == project["name"]
+
+
+def test_the_conda_environment_brings_the_project_itself(root, conda):
+    (from_pip,) = (entry["pip"] for entry in conda[0]["dependencies"] if isinstance(entry, dict))
+    assert ITSELF in from_pip
+    assert (root / "envs" / ITSELF.split()[1] / "pyproject.toml").is_file()
+
+
+def test_what_is_installed_includes_snakemake_s_logger_plugin(root):
+    find = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]["find"]
+    (package,) = (path.parent for path in (root / find["where"][0]).glob("snakemake_logger_plugin_*/__init__.py"))
+    assert any(fnmatch(package.name, pattern) for pattern in find["include"])
 
 
 def test_the_conda_environment_brings_a_compiler_and_open_channels_only(conda):

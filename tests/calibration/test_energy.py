@@ -12,7 +12,7 @@ from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
-from kernel_dvfs.gpu.time import launch_time_s
+from kernel_dvfs.gpu.model import launch_time_s
 
 # the GPU to be found: all that the probes see, other than the spec that the search starts from
 STATIC_W, CLOCK_W_PER_GHZ = 97.0, 11.0

@@ -45,9 +45,7 @@ static void counter(Device *device, const char *text) {
 static int turn(Device *d, const char *key, const char *text) {
   const double number = atof(text);
   if (!strcmp(key, "time")) {
-    const int64_t now = now_ns(d);
-    d->virtual_time = !strcmp(text, "virtual");
-    d->now_ns = now;
+    set_virtual(d, !strcmp(text, "virtual"));
   } else if (!strcmp(key, "limit_mw"))
     d->limit_mw = (uint32_t)number;
   else if (!strcmp(key, "mig"))
@@ -103,7 +101,9 @@ int fakenvml_set(const char *path, unsigned index, const char *key, const char *
   if (!strcmp(key, "driver")) {
     failed = snprintf(state->driver, sizeof state->driver, "%s", text) < 0;
   } else if (index < state->count) {
-    advance(&state->devices[index]);
+    if (strcmp(key, "time")) {
+      advance(&state->devices[index]);
+    }
     failed = turn(&state->devices[index], key, text);
   }
   leave();

@@ -12,11 +12,9 @@ import signal
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.draws import normal
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import parameters
+from kernel_dvfs.gpu.kernel import parameters, works
+from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
-from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
-from kernel_dvfs.measurement.target import works
 
 _SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
 _TEMPERATURE_C = 55

@@ -79,6 +79,7 @@ int alive(int pid);
 
 void make_devices(State *state, const char *profiles);  // "h200,rtx_3080_ti"
 int64_t now_ns(const Device *device);
+void set_virtual(Device *device, int virtually);  // time goes on from the last look at the board, on the other clock
 void advance(Device *device);  // integrate up to now
 void unload_driver(Device *device);
 void request(Device *device, Domain *domain, Lock lock, int64_t lag_ns);

@@ -7,10 +7,8 @@ import pytest
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, clock_share, parameters
-from kernel_dvfs.gpu.power import relative_voltage, static_w
+from kernel_dvfs.gpu.model import advance_c, launch_time_s, relative_bandwidth, relative_voltage, static_w
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.gpu.thermal import advance_c
-from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
 
 TI = resolve("rtx_3080_ti")
 GEMM = parameters(TI, Work("gemm", 1.37e12, 0, 0, 8.7e8))

@@ -3,10 +3,8 @@
 import statistics
 
 from kernel_dvfs.gpu import draws
-from kernel_dvfs.gpu.noise import Key, factors
-from kernel_dvfs.gpu.sensor import read_window
+from kernel_dvfs.gpu.noise import Key, factors, latency_s, read_window
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.gpu.switching import latency_s
 
 TI = resolve("rtx_3080_ti")
 PAIR = (1470, 9251)

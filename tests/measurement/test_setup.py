@@ -1,4 +1,4 @@
-"""A setup is what its name says: a damaged one is refused, and written anew when it is stored again."""
+"""A setup is what its name says: a damaged one is refused, and rewritten when it is stored again."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import os
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.measurement.setup import read, store
+from kernel_dvfs.measurement.setup import content, read, store
 
 PARTS = {"gpu": {"kind": "simulated"}, "workload": {"name": "w"}, "targets": {"kernel": {}, "pass": {}}}
 
@@ -15,7 +15,7 @@ def stored(folder):
     return store(str(folder), *PARTS.values(), {"seed": 1})
 
 
-def test_a_damaged_setup_is_written_anew_and_a_whole_one_left_alone(tmp_path):
+def test_a_damaged_setup_is_rewritten_and_a_whole_one_left_alone(tmp_path):
     path = stored(tmp_path)
     whole = read(path)
     os.utime(path, (1, 1))
@@ -41,9 +41,24 @@ def test_what_is_no_setup_is_refused(tmp_path, text):
 def test_a_group_that_is_missing_is_named(tmp_path, name, value):
     path = stored(tmp_path)
     with open(path) as file:
-        content = json.load(file)
-    (content["targets"] if name in content["targets"] else content)[name] = value
+        found = json.load(file)
+    (found["targets"] if name in found["targets"] else found)[name] = value
     with open(path, "w") as file:
-        json.dump(content, file)
+        json.dump(found, file)
     with pytest.raises(InputError, match=f"{name} is missing or damaged"):
         read(path)
+
+
+def test_the_content_of_a_setup_is_known_before_it_is_written(tmp_path):
+    digest, text = content(*PARTS.values(), {"seed": 1})
+    assert not list(tmp_path.iterdir())
+    path = stored(tmp_path)
+    assert os.path.basename(path) == f"{digest}.json" and read(path).digest == digest
+    with open(path) as file:
+        assert file.read() == text
+    assert content(*PARTS.values(), {"seed": 2})[0] != digest
+
+
+def test_a_setup_without_a_number_is_refused(tmp_path):
+    with pytest.raises(ValueError):
+        content(*PARTS.values(), {"window_s": float("nan")})

@@ -18,7 +18,8 @@ def test_the_help_of_the_group_lists_its_commands_with_what_they_do(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["serving", "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert stopped.value.code == 0 and all(f"{name} {command.help}" in said for name, command in COMMANDS.items())
+    listed = {name: command for name, command in COMMANDS.items() if command.listed}
+    assert stopped.value.code == 0 and all(f"{name} {command.help}" in said for name, command in listed.items())
 
 
 @pytest.mark.parametrize(

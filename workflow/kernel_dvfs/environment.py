@@ -1,21 +1,26 @@
-"""The environment of a workflow's jobs: this Python, its tools and this library, activated or not."""
+"""The environment variables of a workflow's jobs: this Python, its tools and this library, activated or not."""
 
 import os
 import sys
 
-# sbatch's options for a node with a GPU; set by the workflow where its profile names them
+# holds sbatch's options for a node with a GPU; set by the workflow where its profile names them
 SLURM = "KERNEL_DVFS_SLURM"
 
 
 def slurm_gpu() -> str:
-    """Those options; nothing where no cluster is used. Here, since jobs that ask are light."""
+    """sbatch's options for a node with a GPU; "" where no cluster is used."""
     return os.environ.get(SLURM, "")
 
 
-def prepare(library: str) -> None:
-    """Let processes started from here find the running Python first on PATH, and `library` as a package folder."""
+def prepare(library: str, slurm_gpu: str | None = None) -> None:
+    """Set PATH and PYTHONPATH, so that processes started from here find the running Python first, and `library`.
+
+    library: the folder that holds the package. slurm_gpu: options of sbatch for a node with a GPU, where a real one is
+    measured through Slurm.
+    """
+    os.environ[SLURM] = slurm_gpu or ""
     # not resolved: the interpreter of a virtual environment is a link, and its tools lie beside the link
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     os.environ["PYTHONPATH"] = library
-    # bytecode is what makes thousands of short jobs quick
+    # thousands of short jobs are quick only with compiled bytecode
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

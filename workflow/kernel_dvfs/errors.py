@@ -1,4 +1,4 @@
-"""The exception for everything a user can mend (bad input, bad configuration, missing files), and its kin."""
+"""The exception for everything that a user can mend (bad input or configuration, missing files)."""
 
 
 class InputError(Exception):
@@ -9,20 +9,23 @@ class InputError(Exception):
 
 
 class CounterFault(InputError):
-    """An energy counter froze or fell: what it showed is no energy. fell: it went backwards, so all before is void."""
+    """An energy counter froze or fell, so what it showed is no energy.
 
-    def __init__(self, message: str, fell: bool):
+    fell: whether it went backwards, which makes everything before it void.
+    """
+
+    def __init__(self, message: str, fell: bool) -> None:
         super().__init__(message)
         self.fell = fell
 
 
-def leaves(error: BaseException) -> list:
-    """The error itself, or all that a group holds."""
+def leaves(error: BaseException) -> list[BaseException]:
+    """The error itself, or all errors of a group and of the groups in it."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in leaves(each)]
     return [error]
 
 
-def lines(error: BaseException) -> list:
-    """A line for the user for each error."""
+def lines(error: BaseException) -> list[str]:
+    """One line for the user for each error in `error`."""
     return [" ".join((str(each) or repr(each)).split()) for each in leaves(error)]

@@ -24,9 +24,10 @@ PIPELINE_TABLES = ("no_straggler", "straggler", "emulation", "breakdown", "level
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3
 
-# schemas of schedules, which are also read where nothing heavy may be imported
+# schemas of schedules and of frontiers, which are also read where nothing heavy may be imported
 SCHEDULE = "kernel-dvfs/schedule/1"
 ITERATION_SCHEDULE = "kernel-dvfs/iteration-schedule/1"
+FRONTIER = "kernel-dvfs/frontier/1"
 
 # the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"

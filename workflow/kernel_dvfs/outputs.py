@@ -16,6 +16,8 @@ from typing import Any
 
 TABLE_FORMATS = ("csv", "md")
 FIGURE_FORMATS = ("pdf", "png")
+# kinds of GPU that this program measures itself; the third kind, "table", comes measured
+MEASURED = ("simulated", "nvml")
 
 
 def always(plan: Any) -> bool:
@@ -41,9 +43,18 @@ class Output:
     section: str = ""  # id of the page's section; "": not on the page by itself
     place: int = 0  # order within the section
     formats: tuple[str, ...] = TABLE_FORMATS  # endings of its files
-    when: Callable[[Any], bool] = always  # plan -> whether this study makes it
+    kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
+    when: Callable[[Any], bool] = always  # plan -> whether a study on such a GPU makes it
     inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, beside the study's main file
     options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
+
+    def fits(self, kind: str) -> bool:
+        """Whether a kind of GPU can have it: what a folder tells without its configuration."""
+        return not self.kinds or kind in self.kinds
+
+    def made_by(self, plan: Any) -> bool:
+        """Whether a study makes it."""
+        return (not self.kinds or plan.kind in self.kinds) and self.when(plan)
 
 
 def modules(package: ModuleType) -> dict[str, ModuleType]:

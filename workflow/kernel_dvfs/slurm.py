@@ -1,4 +1,6 @@
-"""Slurm's commands, as far as a study needs them. No accounting is used; knows nothing of GPUs or measurements."""
+"""Slurm's commands, as far as a study needs them. Works on clusters without accounting; knows no measurements."""
+
+from __future__ import annotations
 
 import os
 import re
@@ -7,15 +9,15 @@ import subprocess
 
 from kernel_dvfs.environment import SLURM
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO
+from kernel_dvfs.gpu.clocks import AUTO, Pair
 
 LOGS = "logs/slurm"
 _ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "STAGE_OUT")
 _REMEDY = "edit slurm_gpu and slurm_cpu in profiles/slurm/profile.yaml (sinfo -o '%P %G' lists partitions and GPUs)"
 
 
-def gpu_freq(pair) -> str:
-    """How Slurm is asked to set a clock pair: `--gpu-freq=1500,memory=2201`; nothing where both are auto."""
+def gpu_freq(pair: Pair) -> str:
+    """The option that asks Slurm to set a clock pair: `--gpu-freq=1500,memory=2201`; "" where both are auto."""
     words = [str(pair[0])] if pair[0] != AUTO else []
     words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
     return f"--gpu-freq={','.join(words)}" if words else ""
@@ -28,10 +30,10 @@ def check(options: str, what: str) -> None:
         raise InputError(f"Slurm refuses {what} = '{options}': {_said(done)}; {_REMEDY}")
 
 
-def submit(options: str, name: str, command: list) -> str:
-    """Submit a job that runs `command` in this folder; its id. Raises InputError."""
+def submit(options: str, name: str, command: list[str]) -> str:
+    """Submit a job that runs `command` in this folder; returns its id. Raises InputError."""
     os.makedirs(LOGS, exist_ok=True)
-    # not begun again by itself after a node has died: whoever needs it submits another
+    # Slurm must not restart it after a node has died: the next job that needs it submits another
     words = [
         "sbatch",
         "--parsable",
@@ -40,14 +42,14 @@ def submit(options: str, name: str, command: list) -> str:
         f"--output={LOGS}/%x-%j.log",
         *shlex.split(options),
     ]
-    # a step of its own: a cancelled job is told so with SIGTERM, and --gpu-freq is for steps
+    # in a step: Slurm sends SIGTERM to the steps of a cancelled job, and --gpu-freq applies to steps
     done = _run([*words, *shlex.split(options), f"--wrap=exec srun --ntasks=1 {shlex.join(command)}"], f"'{options}'")
     if done.returncode:
         raise InputError(f"Slurm refuses the job {name} with '{options}': {_said(done)}; {_REMEDY}")
     return done.stdout.strip().partition(";")[0]
 
 
-def status(job: str) -> dict:
+def status(job: str) -> dict[str, str]:
     """Fields of a job as scontrol names them (JobState, Reason, BatchHost); {} where Slurm has forgotten it.
 
     Raises InputError where Slurm does not answer.
@@ -61,21 +63,23 @@ def status(job: str) -> dict:
 
 
 def is_alive(job: str) -> bool:
+    """Whether a job waits or runs. Raises InputError where Slurm does not answer."""
     return status(job).get("JobState") in _ALIVE
 
 
 def cancel(job: str) -> None:
+    """Cancel a job; nothing happens where it has ended. Raises InputError where there is no scancel."""
     _run(["scancel", job], f"job {job}")
 
 
-def inside(job: str, command: list, text: str) -> subprocess.CompletedProcess:
-    """Run a command beside what runs in a job, `text` on its standard input."""
+def inside(job: str, command: list[str], text: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a step of its own in a running job, with `text` on its standard input."""
     words = ["srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", "--gres=none", "--quiet"]
     return _run([*words, *command], f"job {job}", text)
 
 
-def _run(words: list, about: str, text: str = "") -> subprocess.CompletedProcess:
-    # where a whole run is itself a job, its own variables would be taken for options
+def _run(words: list[str], about: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    # where this run is itself a job, Slurm would take the variables of that job for options
     keep = {key: value for key, value in os.environ.items() if not re.match("SLURM_(?!CONF)", key) and key != SLURM}
     try:
         return subprocess.run(words, input=text, capture_output=True, text=True, env=keep)
@@ -86,6 +90,6 @@ def _run(words: list, about: str, text: str = "") -> subprocess.CompletedProcess
         ) from None
 
 
-def _said(done: subprocess.CompletedProcess) -> str:
+def _said(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or ["no reason"]
     return re.sub(r"^\w+: (error: )?", "", lines[-1])

@@ -27,7 +27,7 @@ if SERVING.made_here:
         params:
             arguments=f"{SERVING.instance} {SERVING.grid}",
         shell:
-            "python -m kernel_dvfs serving profile {params.arguments} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} serving profile {{params.arguments}} -o {{output}} {LOGGED}"
 
     rule serving_table1:
         output:
@@ -39,7 +39,7 @@ if SERVING.made_here:
         params:
             arguments=SERVING.instance,
         shell:
-            "python -m kernel_dvfs serving table1 {params.arguments} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} serving table1 {{params.arguments}} -o {{output}} {LOGGED}"
 
 
 rule serving_anchors:
@@ -50,7 +50,7 @@ rule serving_anchors:
     conda:
         "../../envs/pipeline.yaml"
     shell:
-        "python -m kernel_dvfs serving anchors -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} serving anchors -o {{output}} {LOGGED}"
 
 
 rule serving_study:
@@ -67,8 +67,7 @@ rule serving_study:
         options=json.dumps(SERVING.options),
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m kernel_dvfs serving study {params.folder:q} --options {params.options:q} "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} serving study {{params.folder:q}} --options {{params.options:q}} {LOGGED}"
 
 
 rule serving_experiment:
@@ -86,8 +85,7 @@ rule serving_experiment:
     params:
         folder=subpath(output[0], ancestor=2),
     shell:
-        "python -m kernel_dvfs serving experiment {wildcards.experiment} {params.folder:q} "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} serving experiment {{wildcards.experiment}} {{params.folder:q}} {LOGGED}"
 
 
 for name, table in SERVING.tables().items():
@@ -108,7 +106,7 @@ for name, table in SERVING.tables().items():
             folder=subpath(output[0], ancestor=2),
             caption=table.text or table.caption,
         shell:
-            "python -m kernel_dvfs serving table {params.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} serving table {{params.name}} {{params.folder:q}} {LOGGED}"
 
 
 for name, figure in SERVING.figures().items():
@@ -129,4 +127,4 @@ for name, figure in SERVING.figures().items():
             folder=subpath(output[0], ancestor=2),
             caption=figure.text or figure.caption,
         shell:
-            "python -m kernel_dvfs serving figure {params.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} serving figure {{params.name}} {{params.folder:q}} {LOGGED}"

@@ -2,7 +2,7 @@
 costs.
 
 P = Ps (1 + l (T - T0)) + k V(f)^2 f + V(f)^2 sum(e_i rate_i) + sum(d_j rate_j), the simulated GPU's own power
-(kernel_dvfs.gpu.power) with the probes' known rates. Linear in all but V, so all probes are solved together: those
+(kernel_dvfs.gpu.model) with the probes' known rates. Linear in all but V, so all probes are solved together: those
 below the cap, at one clock, tell the energies; those at the cap, which leaves each another clock, tell the voltage at
 that clock. Where no probe ran, the voltage keeps the shape of the spec. No kernel of the workload takes part.
 
@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.power import clock_w, relative_voltage, static_w
+from kernel_dvfs.gpu.model import clock_w, relative_voltage, static_w
 
 Point = namedtuple(
     "Point",

@@ -17,7 +17,7 @@ from kernel_dvfs.calibration.solve import solve
 from kernel_dvfs.gpu.clocks import applied_mem_mhz, ceiling_core_mhz
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
-from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
+from kernel_dvfs.gpu.model import launch_time_s, relative_bandwidth
 
 Form = namedtuple("Form", "overlap latency voltage")
 Form.__doc__ = """What a model can express: overlap exponent p, whether a launch has a latency, whether

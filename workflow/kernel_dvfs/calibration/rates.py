@@ -1,6 +1,6 @@
 """What a GPU's energy probes say about speed, and with calibration.energy all that they say about its spec.
 
-Each figure of speed is that of the one probe that measures it, such that the simulated GPU (kernel_dvfs.gpu.time) with
+Each figure of speed is that of the one probe that measures it, such that the simulated GPU (kernel_dvfs.gpu.model) with
 these figures takes as long as the probe did. Nothing here is of one kernel of the workload.
 """
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command of a group, such as `kernel-dvfs serving replay`."""
+class Command(NamedTuple):
+    """A command of `kernel-dvfs`."""
 
-    help: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int | None]
+    help: str  # what it does, in a line
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], int | None]  # the exit code; None: 0. Raises InputError
+    listed: bool = True  # False: only rules of the workflow call it
+
+
+def of_module(name: str, what: str, listed: bool = True) -> Command:
+    """The command of a module of this package, which is imported when the command is called and not before."""
+
+    def add_arguments(parser: ArgumentParser) -> None:
+        import_module(f"kernel_dvfs.cli.{name}").add_arguments(parser)
+
+    def run(options: Namespace) -> int | None:
+        return import_module(f"kernel_dvfs.cli.{name}").run(options)
+
+    return Command(what, add_arguments, run, listed)

@@ -1,8 +1,11 @@
 """`kernel-dvfs compare`: auto, chosen, chosen, auto for one target of a schedule or all, in fresh campaigns."""
 
-import sys
+from __future__ import annotations
 
-from kernel_dvfs.cli import quick
+import argparse
+import sys
+from typing import Any
+
 from kernel_dvfs.cli.numbers import whole_number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
@@ -10,29 +13,27 @@ from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.gpu.clocks import parse as parse_pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import open_bench
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target, parse
 
-OPTIONS = (
-    quick.Option("--gpu", None, "SETUP", "a setup file"),
-    quick.Option("--schedule", "", "S.json", "the chosen clocks"),
-    quick.Option("--clocks", "", "CORE,MEM", "instead of a schedule: these clocks for every kernel"),
-    quick.Option("--target", "", "ID", "one kernel or pass; without it, all"),
-    quick.Option("--first", "0", "N", "number of the first repeat"),
-    quick.Option("--last", "9", "N", "number of the last repeat"),
-    quick.Option("--log", "", "FILE", "where an error is written as well"),
-    quick.Option("-o", None, "R.json", "where the record goes"),
-)
 
-
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "example: kernel-dvfs compare --gpu SETUP.json --schedule kernel-global-waste-slack0.json -o fresh.json"
     )
-    quick.add_arguments(parser, OPTIONS)
+    parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
+    parser.add_argument("--schedule", default="", metavar="S.json", help="the chosen clocks")
+    parser.add_argument(
+        "--clocks", default="", metavar="CORE,MEM", help="instead of a schedule: these clocks for every kernel"
+    )
+    parser.add_argument("--target", default="", metavar="ID", help="one kernel or pass; without it, all")
+    parser.add_argument("--first", default="0", metavar="N", help="number of the first repeat (default: 0)")
+    parser.add_argument("--last", default="9", metavar="N", help="number of the last repeat (default: 9)")
+    parser.add_argument("--log", default="", metavar="FILE", help="where an error is written as well")
+    parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 
-def run(options) -> None:
+def run(options: argparse.Namespace) -> None:
     setup = read(options.gpu)
     if bool(options.schedule) == bool(options.clocks):
         raise InputError("compare: expected --schedule S.json or --clocks CORE,MEM, one of them")
@@ -58,7 +59,7 @@ def run(options) -> None:
             print(_difference(target.name, every, comparisons), file=sys.stderr)
 
 
-def _difference(name: str, pair: Pair, comparisons: list) -> str:
+def _difference(name: str, pair: Pair, comparisons: list[dict[str, Any]]) -> str:
     """What a pair changes against auto, in words."""
     changes = []
     for field in ("time_us", "energy_mj"):
@@ -69,7 +70,7 @@ def _difference(name: str, pair: Pair, comparisons: list) -> str:
     return f"{name} at {label(pair)} against auto: time {changes[0]:+.2f} %, energy {changes[1]:+.2f} %"
 
 
-def _chosen(path: str, setup) -> tuple:
+def _chosen(path: str, setup: Setup) -> tuple[str, dict[str, Pair]]:
     """(kernel or pass, {target: Pair}) of a schedule, at least one target of it this setup's."""
     remedy = "make one with kernel-dvfs choose"
     try:
@@ -87,7 +88,7 @@ def _chosen(path: str, setup) -> tuple:
     return granularity, chosen
 
 
-def _pair(clocks: dict) -> Pair:
+def _pair(clocks: dict[str, Any]) -> Pair:
     for name, clock in clocks.items():
         if name not in ("core_mhz", "mem_mhz"):
             raise ValueError(f"setting {name} cannot be made here")

@@ -1,56 +1,77 @@
-"""`kernel-dvfs COMMAND`: finds the command's module, imports nothing else, prints errors as one line."""
+"""`kernel-dvfs COMMAND`, `kernel-dvfs GROUP COMMAND`: finds the command, imports no other, prints errors as lines."""
 
+from __future__ import annotations
+
+import argparse
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs import __version__
+from kernel_dvfs.cli import Command, of_module
 from kernel_dvfs.errors import InputError, leaves, lines
 from kernel_dvfs.files import write_text
 
-# command -> what it does; each has a module of its name in kernel_dvfs.cli
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+# what a user calls most
 COMMANDS = {
-    "measure": "measure one target at one clock pair: one record",
-    "compare": "measure auto and a schedule's clocks in turn: fresh repeats",
-    "sweep": "measure every target at every pair in one process (simulated GPU): a profile",
-    "ahead": "measure points ahead of their jobs (simulated GPU)",
-    "profile": "pool the records of a sweep into a profile",
-    "plan-round": "what is measured next, from all records so far",
-    "import": "read a table of measurements into a profile",
-    "choose": "choose clocks from a profile: a schedule",
-    "table": "write one table of the report",
-    "figure": "draw one figure of the report",
-    "compare-gpus": "put every GPU and workload in a results folder side by side",
-    "report": "write a study, or the comparison of all, as one page",
-    "selection-bias": "is a claimed saving the saving one gets? a simulated GPU studied over and over",
-    "guided-study": "guided search beside other ways to search: what each finds and what it takes",
-    "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
-    "pipeline-frontier": "a pipeline's whole frontier of time against energy",
-    "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",
-    "pipeline-solve": "frontiers and plans of a pipeline study",
-    "pipeline-table": "write one table of a pipeline study",
-    "pipeline-figure": "draw one figure of a pipeline study",
-    "records": "find truncated and foreign records, and delete them on request",
-    "build": "compile the native layer",
-    "kernels": "write down which kernels a real GPU runs",
-    "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
-    "identify": "look at a GPU, here or on a node of a cluster, and keep what a study must know of it",
-    "serve": "the measuring process of a real GPU",
-    "switching-study": "what is left of an iteration's saving where a change of clocks takes time",
-    "apply": "run a command at chosen clocks, and give them back",
-    "reset": "give a real GPU's clocks back",
+    "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
+    "import": of_module("import_", "read a table of measurements into a profile"),
+    "choose": of_module("choose", "choose clocks from a profile: a schedule"),
+    "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
+    "reset": of_module("reset", "give a real GPU's clocks back"),
+    "report": of_module("report", "write a study, or the comparison of all, as one page"),
+    "build": of_module("build", "compile the native layer"),
+    "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),
+    "measure": of_module("measure", "measure one target at one clock pair: one record"),
 }
-# group -> module with its COMMANDS, {name: cli.Command}: called as `kernel-dvfs serving replay`
+_MEASURE = {
+    "compare": of_module("compare", "measure auto and a schedule's clocks in turn: a validation"),
+    "sweep": of_module("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
+    "search": of_module("search", "measure, beyond a sweep, what might be chosen, until nothing is left"),
+    "pool": of_module("profile", "pool records into a profile"),
+    "records": of_module("records", "find truncated and foreign records, and delete them on request"),
+    "serve": of_module("serve", "the measuring process of a real GPU", listed=False),
+    "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),
+}
+_STUDY = {
+    "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? studied over and over"),
+    "guided": of_module("guided_study", "guided search beside other ways to search: what each finds, what it takes"),
+    "switching": of_module("switching_study", "what is left of the saving where a change of clocks takes time"),
+    "table": of_module("table", "write one table of the report", listed=False),
+    "figure": of_module("figure", "draw one figure of the report", listed=False),
+    "compare-gpus": of_module(
+        "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
+    ),
+}
+# group -> what its commands are about; `measure` by itself is a command as well
 GROUPS = {
-    "serving": "kernel_dvfs.cli.serving",
+    "measure": "more ways to measure",
+    "pipeline": "clocks of pipeline-parallel training",
+    "serving": "energy of inference serving",
+    "study": "studies beyond the paper",
 }
-# what a Python name cannot be; every dash is an underscore
-_MODULES = {"import": "import_"}
 
 
-def main(arguments=None) -> int:
-    """Run a command; its exit code: 0 success, 2 bad input."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+def group(name: str) -> dict[str, Command]:
+    """{command: Command} of a group."""
+    own = {"measure": _MEASURE, "study": _STUDY}
+    return own[name] if name in own else import_module(f"kernel_dvfs.cli.{name}").COMMANDS
+
+
+def every_command() -> dict[str, Command]:
+    """{`choose`, `pipeline plan`, ...: Command} of all, in the order of the help."""
+    within = {f"{name} {word}": command for name in GROUPS for word, command in group(name).items()}
+    return COMMANDS | within
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0 success, 2 bad input."""
     options = None
     try:
-        run, options = _quick(arguments) or _full(arguments)
+        run, options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
         return run(options) or 0
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
@@ -64,8 +85,8 @@ def main(arguments=None) -> int:
     return 2
 
 
-def _tell(errors: list, options) -> None:
-    """One line each on stderr, and in the log where the command has one."""
+def _tell(errors: list[str], options: argparse.Namespace | None) -> None:
+    """Print a line for each error on stderr, and write them to the log where the command has one."""
     text = "".join(f"error: {error}\n" for error in errors)
     print(text, file=sys.stderr, end="")
     log = getattr(options, "log", "")
@@ -80,56 +101,55 @@ def _reason(error: OSError) -> str:
     return " ".join(text.split())
 
 
-def _module(command: str):
-    name = f"kernel_dvfs.cli.{_MODULES.get(command, command).replace('-', '_')}"
-    __import__(name)
-    return sys.modules[name]
-
-
-def _quick(arguments: list):
-    """(run, options) of a command with a table of options, all given plainly; else None."""
-    if not arguments or arguments[0] not in ("measure", "compare"):
-        return None
-    from kernel_dvfs.cli import quick
-
-    module = _module(arguments[0])
-    options = quick.parse(arguments[1:], module.OPTIONS)
-    return options and (module.run, options)
-
-
-def _full(arguments: list):
-    import argparse
-
-    from kernel_dvfs import __version__
-
-    parser = argparse.ArgumentParser(prog="kernel-dvfs", description="GPU clocks that waste no energy.")
-    parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+def _parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
+    """(the command's function, its options)."""
+    first, second = (*arguments[:2], "", "")[:2]
     # a command pays for its own imports only
-    called = arguments[0] if arguments and arguments[0] in COMMANDS | GROUPS else None
-    for name in COMMANDS if called is None else COMMANDS.keys() & {called}:
-        command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
-        if called:
-            module = _module(name)
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    for name in GROUPS if called is None else GROUPS.keys() & {called}:
-        _add_group(commands, name, arguments[1:])
-    options = parser.parse_args(arguments)
-    return options.run, options
+    if first in GROUPS and second in group(first):
+        return _of_command(f"{first} {second}", group(first)[second], arguments[2:])
+    if first in COMMANDS:
+        return _of_command(first, COMMANDS[first], arguments[1:])
+    if first in GROUPS:
+        about = f"{GROUPS[first][0].upper()}{GROUPS[first][1:]}."
+        parser = _overview(f"kernel-dvfs {first}", about, _listed(group(first)))
+        _refuse(parser, arguments[1:], group(first))
+    groups = {f"{name} ...": f"{what}: kernel-dvfs {name} --help" for name, what in GROUPS.items()}
+    parser = _overview("kernel-dvfs", "GPU clocks that waste no energy.", _listed(COMMANDS) | groups)
+    parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
+    _refuse(parser, arguments, [*COMMANDS, *GROUPS])
+    raise AssertionError("argparse has ended the program")
 
 
-def _add_group(commands, name: str, arguments: list) -> None:
-    """The commands of a group below its name; only one that is called takes its options."""
-    from importlib import import_module
+def _listed(commands: dict[str, Command]) -> dict[str, str]:
+    return {name: command.help for name, command in commands.items() if command.listed}
 
-    module = import_module(GROUPS[name])
-    what = module.__doc__.splitlines()[0]
-    group = commands.add_parser(name, help=what[0].lower() + what[1:].rstrip("."), description=what)
-    own = group.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
-    called = arguments[0] if arguments and arguments[0] in module.COMMANDS else None
-    for each in [called] if called else module.COMMANDS:
-        command = own.add_parser(each, help=module.COMMANDS[each].help, description=module.COMMANDS[each].help)
-        if called:
-            module.COMMANDS[each].add_arguments(command)
-            command.set_defaults(run=module.COMMANDS[each].run)
+
+def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
+    parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}", description=command.help)
+    command.add_arguments(parser)
+    if name in GROUPS:
+        parser.epilog = (
+            f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
+        )
+    return command.run, parser.parse_args(words)
+
+
+def _overview(prog: str, about: str, listed: dict[str, str]) -> argparse.ArgumentParser:
+    """A parser whose help lists commands and what they do."""
+    width = max(map(len, listed))
+    text = "\n".join([about, "", *(f"  {name:{width}}  {what}" for name, what in listed.items())])
+    parser = argparse.ArgumentParser(prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", metavar="COMMAND", help="one of these; COMMAND --help says more", nargs="?")
+    return parser
+
+
+def _refuse(parser: argparse.ArgumentParser, words: list[str], known: Iterable[str]) -> None:
+    """Show the help where it was asked for, else say which command was expected; ends the program."""
+    given = parser.parse_known_args(words)[0].command
+    if given is None:
+        parser.error(f"a command is expected; {parser.prog} --help lists them")
+    from difflib import get_close_matches
+
+    close = get_close_matches(given, list(known), 1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    parser.error(f"unknown command '{given}'{hint}; {parser.prog} --help lists them")

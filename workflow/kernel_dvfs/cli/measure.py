@@ -1,55 +1,53 @@
-"""`kernel-dvfs measure`: what a measurement job runs. Imports nothing that a simulated point does not need."""
+"""`kernel-dvfs measure`: what a measurement job runs. Imports only what a simulated point needs."""
 
-from kernel_dvfs.cli import quick
+from __future__ import annotations
+
+import argparse
+
 from kernel_dvfs.cli.numbers import whole_number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
-from kernel_dvfs.measurement import record, target
-from kernel_dvfs.measurement.campaign import SWEEP, open_bench
-from kernel_dvfs.measurement.setup import read
-
-OPTIONS = (
-    quick.Option("--gpu", None, "SETUP", "a setup file, the name of a simulated GPU, or nvml[:UUID|INDEX]"),
-    quick.Option("--target", None, "ID", "kernel id, kernel/ID or pass/NAME"),
-    quick.Option("--clocks", None, "CORE,MEM", "MHz or auto, each"),
-    quick.Option("--campaign", SWEEP, "NAME", "what the measurement is for"),
-    quick.Option("--repeat", "0", "N", "number of the repeat"),
-    quick.Option("--config", "config.yaml", "FILE", "workload and protocol where --gpu is a name"),
-    quick.Option("--log", "", "FILE", "where an error is written as well"),
-    quick.Option("-o", None, "R.json", "where the record goes"),
-)
+from kernel_dvfs.measurement import job, target
+from kernel_dvfs.measurement.campaign import SWEEP
+from kernel_dvfs.measurement.setup import Setup, read
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs measure --gpu rtx_3080_ti --target forward_gelu --clocks 1470,auto -o r0.json"
-    quick.add_arguments(parser, OPTIONS)
+    parser.add_argument(
+        "--gpu", required=True, metavar="SETUP", help="a setup file, the name of a simulated GPU, or nvml[:UUID|INDEX]"
+    )
+    parser.add_argument("--target", required=True, metavar="ID", help="kernel id, kernel/ID or pass/NAME")
+    parser.add_argument("--clocks", required=True, metavar="CORE,MEM", help="MHz or auto, each")
+    parser.add_argument(
+        "--campaign", default=SWEEP, metavar="NAME", help=f"what the measurement is for (default: {SWEEP})"
+    )
+    parser.add_argument("--repeat", default="0", metavar="N", help="number of the repeat (default: 0)")
+    parser.add_argument(
+        "--config",
+        default="config.yaml",
+        metavar="FILE",
+        help="workload and protocol where --gpu is a name (default: config.yaml)",
+    )
+    parser.add_argument("--log", default="", metavar="FILE", help="where an error is written as well")
+    parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 
-def run(options) -> None:
+def run(options: argparse.Namespace) -> None:
     if options.gpu.endswith(".json"):
         _measure(read(options.gpu), options.gpu, options)
     else:
         _measure_as_configured(options)
 
 
-def _measure(setup, path: str, options) -> None:
+def _measure(setup: Setup, path: str, options: argparse.Namespace) -> None:
     what = target.parse(setup, options.target)
     repeat = whole_number("--repeat", options.repeat)
     pair = parse(options.clocks)
-    # only where it is configured: a simulated point has no need of it
-    if setup.measurement.get("skip_capped"):
-        from kernel_dvfs.measurement import skipping
-
-        why = skipping.reason(options.output, setup, what, pair)
-        if why:
-            record.write_skipped(options.output, setup, what, pair, repeat, why)
-            return
-    bench = open_bench(setup, path, what)
-    point = bench.point(pair, options.campaign, repeat)
-    record.write_point(options.output, setup, bench, what, options.campaign, repeat, point)
+    job.measure(setup, path, what, pair, options.campaign, repeat, options.output)
 
 
-def _measure_as_configured(options) -> None:
+def _measure_as_configured(options: argparse.Namespace) -> None:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -64,7 +62,7 @@ def _measure_as_configured(options) -> None:
         check(content, str(schema))
     with TemporaryDirectory() as folder:
         try:
-            path = plan(content, folder).setup
+            path = plan(content, folder).setup.write()
         except KeyError as missing:
             raise InputError(
                 f"configuration {options.config}: key {missing} is missing; see the shipped config.yaml"

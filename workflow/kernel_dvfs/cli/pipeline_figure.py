@@ -13,7 +13,7 @@ def run(options) -> None:
     from importlib import import_module
 
     from kernel_dvfs.pipeline.study import PipelineStudy
-    from kernel_dvfs.report.figures.save import write_figure
+    from kernel_dvfs.report.write import write_figure
 
     figure = import_module(f"kernel_dvfs.pipeline.report.figures.{options.name}")
     study = PipelineStudy(options.folder)

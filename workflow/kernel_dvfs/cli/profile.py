@@ -1,10 +1,12 @@
-"""`kernel-dvfs profile`: the records of a sweep and of further rounds, read, checked and pooled."""
+"""`kernel-dvfs profile`: the records of a sweep and of a search, read, checked and pooled."""
 
 from kernel_dvfs.cli.numbers import auto_repeats
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
-from kernel_dvfs.measurement import request, round_file
+from kernel_dvfs.measurement import request
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs.search import search_file
 
 
 def add_arguments(parser) -> None:
@@ -21,7 +23,7 @@ def add_arguments(parser) -> None:
         "--auto-repeats", type=auto_repeats, metavar="N", default=10, help="records of auto-auto (default: 10)"
     )
     parser.add_argument(
-        "--rounds", nargs="*", default=[], metavar="N.json", help="plans of the rounds whose records are pooled as well"
+        "--search", metavar="S.json", help="pool what this search (kernel-dvfs search) asked for as well"
     )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
@@ -29,7 +31,13 @@ def add_arguments(parser) -> None:
 def run(options) -> None:
     setup = read(options.gpu)
     pairs = [parse(text, "-") for text in options.pairs.split(",") if text]
-    requests = request.sweep(setup, pairs, options.auto_repeats)
-    for path in options.rounds:
-        requests += round_file.read(path)["requests"]
-    aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output)
+    requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
+    if options.search:
+        found = search_file.read(options.search)
+        if found.setup != setup.digest:
+            raise InputError(
+                f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run kernel-dvfs search "
+                "again"
+            )
+        requests, checksums = requests + found.requests, found.records
+    aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output, checksums)

@@ -278,7 +278,7 @@ def _figure_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _figure(options: argparse.Namespace) -> None:
     from kernel_dvfs.outputs import modules
-    from kernel_dvfs.report.figures.save import write_figure
+    from kernel_dvfs.report.write import write_figure
     from kernel_dvfs.serving.report import figures
     from kernel_dvfs.serving.study import ServingStudy
 
@@ -290,14 +290,13 @@ def _figure(options: argparse.Namespace) -> None:
 
 COMMANDS = {
     "profile": Command("power and latencies of a served model over load, simulated", _profile_arguments, _profile),
-    "anchors": Command(
-        "published measurements of serving, and the same from the simulated instance", _anchors_arguments, _anchors
-    ),
-    "table1": Command("the cells of DynamoLLM's Table I from a simulated instance", _table1_arguments, _table1),
     "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
     "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
-    "study": Command("a folder for a study of serving systems", _study_arguments, _study),
-    "experiment": Command("run one experiment of a serving study", _experiment_arguments, _experiment),
-    "table": Command("write one table of a serving study", _table_arguments, _table),
-    "figure": Command("draw one figure of a serving study", _figure_arguments, _figure),
+    # called by rules
+    "anchors": Command("published measurements, and the same simulated", _anchors_arguments, _anchors, False),
+    "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),
+    "study": Command("a folder for a study of serving systems", _study_arguments, _study, False),
+    "experiment": Command("run one experiment of a serving study", _experiment_arguments, _experiment, False),
+    "table": Command("write one table of a serving study", _table_arguments, _table, False),
+    "figure": Command("draw one figure of a serving study", _figure_arguments, _figure, False),
 }

@@ -24,8 +24,7 @@ def add_arguments(parser) -> None:
 def run(options) -> None:
     import pandas as pd
 
-    from kernel_dvfs.report.figures.save import write_figure
-    from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.report.write import write_figure, write_table
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.studies import switching
     from kernel_dvfs.studies.report import switching as report

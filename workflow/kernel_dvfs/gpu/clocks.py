@@ -1,25 +1,31 @@
 """Clocks of a GPU: what can be asked for, what the board makes of it, and which pairs a sweep leaves out.
 
-A clock is a number of MHz or `AUTO`, in each of two domains; (AUTO, AUTO) means that nothing is locked.
-Knows the spec's `clocks` group only: no kernels, no power, no measurements.
+A clock is a number of MHz or `AUTO`, in each of two domains; (AUTO, AUTO) means that nothing is locked. The functions
+take a GPU's `clocks` group: that of a spec (gpu.spec) or of a real GPU (gpu.nvml.facts). Wherever they take a pair, a
+plain tuple of two clocks will do.
 """
 
+from itertools import pairwise
+from typing import Any, NamedTuple
+
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.tuples import named
 
 AUTO = "auto"
+Clock = int | str  # MHz, or AUTO
 
-Pair = named(
-    "Pair",
-    "core_mhz mem_mhz",
-    "Requested (core, memory) clocks: MHz or AUTO each.",
-)
+
+class Pair(NamedTuple):
+    """Requested clocks."""
+
+    core_mhz: Clock
+    mem_mhz: Clock
+
 
 BASELINE = Pair(AUTO, AUTO)
 
 
-def label(pair) -> str:
-    """A pair as it stands in file names and messages: `1470-5001`, `auto-auto`."""
+def label(pair: tuple[Clock, Clock]) -> str:
+    """A pair as file names and messages have it: `1470-5001`, `auto-auto`."""
     return f"{pair[0]}-{pair[1]}"
 
 
@@ -31,7 +37,7 @@ def parse(text: str, separator: str = ",") -> Pair:
     return Pair(*(parse_clock(part) for part in parts))
 
 
-def parse_clock(text):
+def parse_clock(text: str) -> Clock:
     """A clock in MHz or AUTO. Raises InputError."""
     if text == AUTO:
         return AUTO
@@ -44,7 +50,7 @@ def parse_clock(text):
     return mhz
 
 
-def supported_core_mhz(clocks: dict, mem_mhz=AUTO) -> list:
+def supported_core_mhz(clocks: dict[str, Any], mem_mhz: Clock = AUTO) -> list[int]:
     """Every core clock that the GPU lists beside a memory clock (AUTO: the highest), MHz, ascending.
 
     clocks["core_mhz"]: {lowest, highest, step}, the same beside every memory clock; or, as a driver tells it,
@@ -56,59 +62,64 @@ def supported_core_mhz(clocks: dict, mem_mhz=AUTO) -> list:
     return list(range(grid["lowest"], grid["highest"] + 1, grid["step"]))
 
 
-def check(clocks: dict, pair, where: str = "clocks") -> None:
-    """Raise InputError if the GPU does not list a clock of `pair`."""
+def check(clocks: dict[str, Any], pair: tuple[Clock, Clock], where: str = "clocks") -> None:
+    """Raise InputError if the GPU does not list a clock of `pair`. where: what the message begins with."""
     core, mem = pair
     if mem != AUTO and mem not in clocks["mem_mhz"]:
         known = ", ".join(map(str, clocks["mem_mhz"])) + ", or auto" if clocks["mem_mhz"] else "auto only"
         raise InputError(f"{where}: this GPU has no memory clock {mem} MHz to lock; allowed: {known}")
-    if core != AUTO and not _lists_core(clocks, pair):
+    if isinstance(core, int) and not _lists_core(clocks, core, mem):
         raise InputError(
-            f"{where}: this GPU has no core clock {core} MHz{_beside(pair)}; allowed: {_cores(clocks, mem)}"
+            f"{where}: this GPU has no core clock {core} MHz{_beside(mem)}; allowed: {_cores(clocks, mem)}"
         )
 
 
-def _lists_core(clocks: dict, pair) -> bool:
+def _lists_core(clocks: dict[str, Any], core_mhz: int, mem_mhz: Clock) -> bool:
     grid = clocks["core_mhz"]
     if "listed" in grid:
-        return pair[0] in supported_core_mhz(clocks, pair[1])
-    return grid["lowest"] <= pair[0] <= grid["highest"] and (pair[0] - grid["lowest"]) % grid["step"] == 0
+        return core_mhz in supported_core_mhz(clocks, mem_mhz)
+    return grid["lowest"] <= core_mhz <= grid["highest"] and (core_mhz - grid["lowest"]) % grid["step"] == 0
 
 
-def _beside(pair) -> str:
-    return "" if pair[1] == AUTO else f" beside memory clock {pair[1]} MHz"
+def _beside(mem_mhz: Clock) -> str:
+    return "" if mem_mhz == AUTO else f" beside memory clock {mem_mhz} MHz"
 
 
-def _cores(clocks: dict, mem_mhz) -> str:
+def _cores(clocks: dict[str, Any], mem_mhz: Clock) -> str:
     """The core clocks in words: a range where they are evenly spaced, else all."""
     known = supported_core_mhz(clocks, mem_mhz)
-    steps = {above - below for below, above in zip(known, known[1:])}  # noqa: RUF007 - pairwise is slow to import
+    steps = {above - below for below, above in pairwise(known)}
     if len(steps) == 1:
         return f"{known[0]} to {known[-1]} in steps of {steps.pop()}, or auto"
     return f"{', '.join(map(str, known))}, or auto"
 
 
-def _folds(clocks: dict, pair) -> bool:
+def _folds(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> bool:
+    core, mem = pair
     fold = clocks.get("fold")
-    return bool(fold) and pair[1] == fold["mem_mhz"] and (pair[0] == AUTO or pair[0] > fold["above_core_mhz"])
+    if not fold or mem != fold["mem_mhz"]:
+        return False
+    return isinstance(core, str) or core > fold["above_core_mhz"]
 
 
-def applied_mem_mhz(clocks: dict, pair) -> int:
-    """The memory clock that the board really runs for a request (gpu-model: some fold to another)."""
-    if pair[1] == AUTO:
+def applied_mem_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> int:
+    """The memory clock that the board really runs for a request: some boards fold one clock into another."""
+    mem = pair[1]
+    if isinstance(mem, str):
         return clocks["auto_mem_mhz"]
-    return clocks["fold"]["becomes_mhz"] if _folds(clocks, pair) else pair[1]
+    return clocks["fold"]["becomes_mhz"] if _folds(clocks, pair) else mem
 
 
-def ceiling_core_mhz(clocks: dict, pair, top_mhz: float) -> float:
+def ceiling_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock], top_mhz: float) -> float:
     """The highest core clock that a request allows; `top_mhz` is where the highest requests really land."""
-    if pair[0] == AUTO:
+    core = pair[0]
+    if isinstance(core, str):
         return clocks["auto_core_mhz"]
-    effective = clocks.get("effective_core_mhz", {}).get(str(pair[0]))
-    return effective if effective is not None else min(pair[0], top_mhz)
+    effective = clocks.get("effective_core_mhz", {}).get(str(core))
+    return effective if effective is not None else min(core, top_mhz)
 
 
-def mean_top_core_mhz(clocks: dict) -> float:
+def mean_top_core_mhz(clocks: dict[str, Any]) -> float:
     """Where the highest core clocks land on average, MHz; the highest clock where nothing else is known."""
     top = clocks.get("top_core_mhz")
     if not top:
@@ -116,7 +127,11 @@ def mean_top_core_mhz(clocks: dict) -> float:
     return sum(float(mhz) * share for mhz, share in top.items()) / sum(top.values())
 
 
-def sweep_pairs(clocks: dict, grid: dict):
+def _nearest(known: list[int], mhz: int) -> int:
+    return min(known, key=lambda each: abs(each - mhz))
+
+
+def sweep_pairs(clocks: dict[str, Any], grid: dict[str, Any]) -> tuple[list[Pair], list[tuple[Pair, str]]]:
     """The pairs of a sweep and those left out.
 
     grid: `core_mhz` (list, "all" or {"step": MHz} counted from the lowest clock), `mem_mhz` (list or "all"),
@@ -131,18 +146,19 @@ def sweep_pairs(clocks: dict, grid: dict):
         # from the lowest clock to the highest, both included
         wanted = [*range(supported[0], supported[-1], core["step"]), supported[-1]]
         # a step off the GPU's own grid takes the nearest clocks that exist
-        core = sorted({min(supported, key=lambda have, want=want: abs(have - want)) for want in wanted})
+        core = sorted({_nearest(supported, mhz) for mhz in wanted})
     mem = clocks["mem_mhz"] if grid["mem_mhz"] == "all" else grid["mem_mhz"]
-    cores = sorted(set(core)) + ([AUTO] if grid["auto"] else [])
-    mems = sorted(set(mem)) + ([AUTO] if grid["auto"] else [])
-    pairs, omitted = [BASELINE], []
+    cores: list[Clock] = sorted(set(core)) + ([AUTO] if grid["auto"] else [])
+    mems: list[Clock] = sorted(set(mem)) + ([AUTO] if grid["auto"] else [])
+    pairs = [BASELINE]
+    omitted: list[tuple[Pair, str]] = []
     for mem_mhz in mems:
         for core_mhz in cores:
             pair = Pair(core_mhz, mem_mhz)
             check(clocks, Pair(core_mhz, AUTO), "grid")
             check(clocks, Pair(AUTO, mem_mhz), "grid")
-            if core_mhz != AUTO and not _lists_core(clocks, pair):
-                omitted.append((pair, f"the GPU lists no core clock {core_mhz} MHz{_beside(pair)}"))
+            if isinstance(core_mhz, int) and not _lists_core(clocks, core_mhz, mem_mhz):
+                omitted.append((pair, f"the GPU lists no core clock {core_mhz} MHz{_beside(mem_mhz)}"))
             elif _folds(clocks, pair):
                 fold = clocks["fold"]
                 omitted.append(

@@ -1,46 +1,46 @@
 """Random numbers drawn by name: the same key gives the same number in any order, process or machine.
 
 Every draw of the simulated GPU is keyed by (seed, campaign, target, pair, repeat, ...), so that a record can be
-measured again alone and a fresh campaign is really fresh. A hash instead of a generator with state; the C half of
-hashlib, because hashlib itself costs a measurement job 4 ms to import.
+measured again alone, and so that a new campaign has noise of its own. A hash does that; a generator with state would
+depend on the order.
 """
 
 import math
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TypeVar
 
-try:
-    from _blake2 import blake2b
-except ImportError:
-    from hashlib import blake2b
+_Value = TypeVar("_Value")
 
 _HALF = 1 << 53
 
 
-def uniforms(*key) -> tuple:
+def uniforms(*key: object) -> tuple[float, float]:
     """Two independent numbers in (0, 1), the same ones for the same key."""
     digest = blake2b("|".join(map(str, key)).encode(), digest_size=16).digest()
     first, second = int.from_bytes(digest[:8], "little") >> 11, int.from_bytes(digest[8:], "little") >> 11
     return (first + 0.5) / _HALF, (second + 0.5) / _HALF
 
 
-def uniform(*key) -> float:
+def uniform(*key: object) -> float:
     """A number in (0, 1), the same one for the same key."""
     return uniforms(*key)[0]
 
 
-def normals(*key) -> tuple:
+def normals(*key: object) -> tuple[float, float]:
     """Two independent standard normal numbers, the same ones for the same key (Box-Muller)."""
     first, second = uniforms(*key)
     radius = math.sqrt(-2 * math.log(first))
     return radius * math.cos(2 * math.pi * second), radius * math.sin(2 * math.pi * second)
 
 
-def normal(*key) -> float:
+def normal(*key: object) -> float:
     """A standard normal number, the same one for the same key."""
     return normals(*key)[0]
 
 
-def weighted(weights: dict, *key):
-    """One of the keys of `weights` {value: probability}; probabilities need not add up to 1."""
+def weighted(weights: Mapping[_Value, float], *key: object) -> _Value:
+    """One of the keys of `weights` {value: probability}, at least one; probabilities need not add up to 1."""
     left = uniform(*key) * sum(weights.values())
     for value, weight in weights.items():
         left -= weight

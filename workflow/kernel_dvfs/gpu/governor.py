@@ -1,34 +1,54 @@
-"""The GPU's own governor: the highest clock at or below the request that keeps board power under the cap.
+"""The simulated GPU's own governor: the highest clock at or below the request that keeps board power under the cap.
 
 Time depends on the clock and power on time, so both are solved together, on the GPU's own clock grid. A load is a
 list of (Kernel, launches) run back to back; the power controller is slower than most kernels, so it is the load's
 mean power that the cap acts on (inferred: a capped kernel runs faster between cooler ones).
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, ceiling_core_mhz
-from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
-from kernel_dvfs.gpu.time import launch_time_s, relative_bandwidth
-from kernel_dvfs.tuples import named
+from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 
-State = named(
-    "State",
-    "core_mhz mem_mhz ceiling_mhz time_s power_w capped",
-    """What a load settles at: reached clocks and the clock that was allowed (MHz), seconds of one run of
-the load, mean board power (W), and whether the power cap is what holds it there.""",
-)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernel_dvfs.gpu.clocks import Clock
+    from kernel_dvfs.gpu.kernel import Kernel
 
 
-def settle(spec: dict, load: list, pair, temperature_c: float, top_mhz: float) -> State:
-    """The state that `load` runs in at the requested `pair` of clocks and a board temperature."""
+class State(NamedTuple):
+    """What a load settles at."""
+
+    core_mhz: float  # reached
+    mem_mhz: int  # reached
+    ceiling_mhz: float  # the core clock that was allowed
+    time_s: float  # of one run of the load
+    power_w: float  # mean power of the board
+    capped: bool  # whether the power cap is what holds the core clock down
+
+
+def settle(
+    spec: dict[str, Any],
+    load: Sequence[tuple[Kernel, int]],
+    pair: tuple[Clock, Clock],
+    temperature_c: float,
+    top_mhz: float,
+) -> State:
+    """The state in which a load runs at the requested `pair` of clocks and a board temperature.
+
+    load: [(kernel, launches)]. top_mhz: where the highest core clocks land (gpu.clocks.mean_top_core_mhz).
+    """
     governor = spec["governor"]
     mem_mhz = applied_mem_mhz(spec["clocks"], pair)
     bandwidth = relative_bandwidth(spec["memory"], mem_mhz)
     standing_w = static_w(spec, mem_mhz, temperature_c)
     ceiling = ceiling_core_mhz(spec["clocks"], pair, top_mhz)
 
-    def at(core_mhz):
+    def at(core_mhz: float) -> tuple[float, float]:
         time_s = sum(count * launch_time_s(kernel, core_mhz / 1000, bandwidth) for kernel, count in load)
         energy_j = sum(count * launch_j(spec, kernel, core_mhz, mem_mhz) for kernel, count in load)
         return time_s, standing_w + clock_w(spec["core"], core_mhz) + energy_j / time_s

@@ -1,35 +1,55 @@
-"""From work to the parameters of the time and power model, by physics alone.
+"""From the work of a kernel to the parameters of the time and power model (gpu.model), by physics alone.
 
 C = max over units of work / (rate per GHz x efficiency), M = bytes / (bandwidth x efficiency), t0 = launch + latency,
 A = sum of unit energies, B = DRAM energy. Nothing here is particular to one kernel: a kernel is its work, the
 efficiency of its family, and its launch latency.
 """
 
-from kernel_dvfs.tuples import named
+from __future__ import annotations
 
-Kernel = named(
-    "Kernel",
-    "core_s_ghz memory_s latency_s overlap core_j dram_j",
-    """One launch: core work (s at 1 GHz), memory work (s at the reference memory clock), latency (s),
-overlap exponent p, switching energy in the core at V0 (J) and in DRAM (J).""",
-)
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-# the fields of a workload row that a GPU needs to know
-Work = named(
-    "Work",
-    "family tensor_flop fp32_flop sfu_op byte",
-    "One launch: kernel family, tensor-core FLOP, FP32 FLOP, special-function operations, DRAM bytes.",
-)
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.setup import Setup
+    from kernel_dvfs.measurement.target import Target
 
 
-def clock_share(spec: dict, work: Work) -> float:
+class Work(NamedTuple):
+    """One launch: the fields of a workload row that a GPU needs to know."""
+
+    family: str  # whose efficiencies hold (specs/families.yaml)
+    tensor_flop: float  # operations of the tensor cores
+    fp32_flop: float  # other floating-point operations
+    sfu_op: float  # special-function operations
+    byte: float  # DRAM traffic, read and written
+
+
+class Kernel(NamedTuple):
+    """One launch, as the model sees it on one GPU."""
+
+    core_s_ghz: float  # C: core work, s at 1 GHz
+    memory_s: float  # M: memory work, s at the reference memory clock
+    latency_s: float  # t0
+    overlap: float  # the exponent p
+    core_j: float  # A: switching energy in the core at V0
+    dram_j: float  # B: energy in DRAM
+
+
+def works(setup: Setup, target: Target) -> list[tuple[Work, int]]:
+    """[(work, launches)] of one run of a setup's target, in order."""
+    kernels = setup.targets["kernel"]
+    runs = [(target.name, 1)] if target.study == "kernel" else setup.targets["pass"][target.name]
+    return [(Work(*kernels[name]["work"]), count) for name, count in runs]
+
+
+def clock_share(spec: dict[str, Any], work: Work) -> float:
     """Share of the core clock's cycles that the SMs run: less than 1 where tensor cores work, on GPUs of which it is
     known. The core clock is the one that is asked for, that sets the voltage, and that the driver reports."""
     return spec["core"].get("tensor_clock_share", 1.0) if work.tensor_flop else 1.0
 
 
-def parameters(spec: dict, work: Work) -> Kernel:
-    """The model parameters of one launch of `work` on the GPU of `spec`."""
+def parameters(spec: dict[str, Any], work: Work) -> Kernel:
+    """The model parameters of one launch of `work` on the GPU of `spec` (gpu.spec.resolve)."""
     family = spec["families"][work.family]
     rates, energy = spec["rates"], spec["energy_pj"]
     # streaming through the SMs: bytes that a family moves per clock of one SM

@@ -1,30 +1,48 @@
-"""Measurement noise of the simulated GPU: log-normal per window, and an offset that one campaign cannot average away.
+"""What measuring adds to the model of a simulated GPU: noise, the energy counter's steps, the latency of a new clock.
 
-Standard deviations come from the repeats of a published RTX 3080 Ti data set; the offset (per campaign, target and
-clock pair) is an assumption that makes selection bias real, as it is on hardware.
+Everything is drawn by key (gpu.draws), so a point comes out the same whoever asks for it, and when.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_dvfs.gpu.draws import normals
-from kernel_dvfs.tuples import named
+from kernel_dvfs.gpu.draws import normal, normals, uniform, uniforms
 
-Key = named(
-    "Key",
-    "campaign workload target repeat",
-    "What a draw is keyed by, beside seed and clock pair.",
-)
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.clocks import Clock
 
-
-def _sd(table: list, time_s: float) -> tuple:
-    for row in table:
-        if row["below_s"] is None or time_s < row["below_s"]:
-            return row["time_sd"], row["energy_sd"]
-    raise ValueError("noise table has no last row with below_s: null")
+_Z99 = 2.3263  # standard normal quantile of 0.99
 
 
-def factors(noise: dict, seed: int, key: Key, pair, window: int, launch_s: float) -> tuple:
-    """(time factor, power factor) of one window; launch_s: seconds of one launch, which sets the size."""
+class Key(NamedTuple):
+    """What the draws of a point are keyed by, together with seed and clock pair."""
+
+    campaign: str  # `sweep`, `fresh-3`: each draws its own noise and offsets
+    workload: str  # its name
+    target: str  # `kernel/<id>` or `pass/<name>`
+    repeat: int  # of the point within the campaign
+
+
+class Reading(NamedTuple):
+    """What the reader of the energy counter sees of a window."""
+
+    duration_s: float  # time between the two edges
+    energy_mj: float  # the counter's difference, whole mJ
+
+
+# --- noise: log-normal per window, and an offset that one campaign cannot average away --------------------------------
+
+
+def factors(
+    noise: dict[str, Any], seed: int, key: Key, pair: tuple[Clock, Clock], window: int, launch_s: float
+) -> tuple[float, float]:
+    """(time factor, power factor) of one window; launch_s: seconds of one launch, which sets their spread.
+
+    Standard deviations come from the repeats of a published RTX 3080 Ti data set. The offset (per campaign, target
+    and clock pair) is an assumption that makes selection bias real, as it is on hardware. noise: the spec's group.
+    """
     time_sd, energy_sd = _sd(noise["window"], launch_s)
     # energy = power x time: the rest of the energy's scatter is the power's
     power_sd = math.sqrt(max(energy_sd**2 - time_sd**2, 0.0))
@@ -37,3 +55,54 @@ def factors(noise: dict, seed: int, key: Key, pair, window: int, launch_s: float
         math.exp(time_sd * time + offset_sd * time_offset),
         math.exp(power_sd * power + offset_sd * power_offset),
     )
+
+
+def _sd(table: list[dict[str, Any]], time_s: float) -> tuple[float, float]:
+    for row in table:
+        if row["below_s"] is None or time_s < row["below_s"]:
+            return row["time_sd"], row["energy_sd"]
+    raise ValueError("noise table has no last row with below_s: null")
+
+
+# --- the energy counter: millijoules since power-up, moving only about every 100 ms, and slow to read -----------------
+
+
+def read_window(sensor: dict[str, Any], power_w: float, window_s: float, key: tuple) -> Reading:
+    """What the counter shows for a window of at least `window_s` at a mean power of `power_w`.
+
+    The window is aligned to the counter's edges as the measurement protocol asks: read until it moves, run, read until
+    it moves again. What is left of the coarse counter is an edge that is seen up to one read too late, and whole
+    millijoules. sensor: the spec's group.
+    """
+    period_s = sensor["counter_period_s"] * (1 + sensor["period_jitter"] * normal(*key, "period"))
+    # from the first edge on, whole periods until the window is over
+    true_s = math.ceil(window_s / period_s) * period_s
+    late_start, late_end = uniforms(*key, "late")
+    late_s = sensor["read_s"] * (late_end - late_start)
+    start_mj = uniform(*key, "counter")
+    energy_mj = math.floor(start_mj + power_w * true_s * 1000)
+    return Reading(true_s + late_s, energy_mj)
+
+
+# --- the latency of a clock change: a distribution, never a constant --------------------------------------------------
+
+
+def latency_s(
+    switching: dict[str, Any], seed: int, before: tuple[Clock, Clock], after: tuple[Clock, Clock], *key: object
+) -> float:
+    """Seconds from request to effect of a change between two (core, memory) pairs; 0 where nothing changes.
+
+    Log-normal around a median, with a factor per target clock fixed by the seed: which clock is asked for matters more
+    than which one is left. The old clocks rule until the change is through. All figures are assumptions (the specs say
+    so). switching: the spec's group.
+    """
+    slowest = 0.0
+    for domain, old, new in (("core", before[0], after[0]), ("mem", before[1], after[1])):
+        if old == new:
+            continue
+        median_s, p99_s = switching[domain]["median_s"], switching[domain]["p99_s"]
+        spread = math.log(p99_s / median_s) / _Z99
+        # half of the variance belongs to the target clock, half to the moment
+        z = (normal(seed, "switch", domain, new) + normal(seed, "switch", domain, new, *key)) / math.sqrt(2)
+        slowest = max(slowest, median_s * math.exp(spread * z))
+    return slowest

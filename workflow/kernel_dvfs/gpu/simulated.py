@@ -1,21 +1,29 @@
-"""The simulated GPU: the seam's methods on virtual time.
+"""The simulated GPU: the methods of the seam (gpu.seam.Gpu) on virtual time.
 
-A GPU behind the seam offers: `device()`, `prepare(works)`, `locked(pair, key)`, `condition(load)`,
-`warm_up(load, seconds)`, `window(load, seconds, key, number)`, `disturbances(windows)`, `request(pair)`. Above it
-nobody can tell a simulated from a real board, but by its name. It knows no kernel names: a load is work.
+What is above the seam can tell it from a real GPU by its name only. A load is the model parameters of its kernels;
+which row of the workload they come from makes no difference.
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu import clocks, draws
 from kernel_dvfs.gpu.clocks import BASELINE
-from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import parameters
-from kernel_dvfs.gpu.noise import factors
-from kernel_dvfs.gpu.power import static_w
-from kernel_dvfs.gpu.sensor import Reading, read_window
-from kernel_dvfs.gpu.switching import latency_s
-from kernel_dvfs.gpu.thermal import advance_c
+from kernel_dvfs.gpu.governor import State, settle
+from kernel_dvfs.gpu.kernel import Kernel, parameters, works
+from kernel_dvfs.gpu.model import advance_c, static_w
+from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.clocks import Pair
+    from kernel_dvfs.gpu.seam import Gpu, Window
+    from kernel_dvfs.measurement.setup import Setup
+    from kernel_dvfs.measurement.target import Target
+
+# [(kernel, launches)] of one run, in order
+Load = list[tuple[Kernel, int]]
 
 # raise this when the model changes: it is part of every setup, so that old records are measured again
 MODEL = "kernel-dvfs simulated GPU 1"
@@ -24,12 +32,12 @@ POWER_CAP_BIT = "0x4"  # NVML's event reason "software power cap"
 
 
 class SimulatedGpu:
-    """One board of a spec (gpu.spec.resolve) on virtual time, cold when made.
+    """A GPU of a spec (gpu.spec.resolve) on virtual time, cold when made; the methods are those of the seam.
 
-    exact: no noise, no campaign offset, no counter grid: the *truth* that measurements scatter around.
+    exact: no noise, no campaign offset, no steps of the counter: the *truth* that measurements scatter around.
     """
 
-    def __init__(self, spec: dict, seed: int, exact: bool = False):
+    def __init__(self, spec: dict[str, Any], seed: int, exact: bool = False) -> None:
         self.spec = spec
         self.seed = seed
         self.exact = exact
@@ -38,7 +46,7 @@ class SimulatedGpu:
         self.pair = BASELINE
         self.top_mhz = clocks.mean_top_core_mhz(spec["clocks"])
 
-    def device(self) -> dict:
+    def device(self) -> dict[str, Any]:
         """The record's `device` group."""
         sensor = self.spec["sensor"]
         return {
@@ -52,43 +60,46 @@ class SimulatedGpu:
             "counter_read_ms": sensor["read_s"] * 1000,
         }
 
-    def prepare(self, works: list) -> list:
-        """A load from [(gpu.kernel.Work, launches)], in order."""
-        return [(parameters(self.spec, work), count) for work, count in works]
+    def prepare(self, setup: Setup, target: Target) -> Load:
+        """The load of a setup's target: whatever a setup holds can run here."""
+        return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
 
-    def locked(self, pair, key):
-        """A context in which a pair of clocks is requested; released however it ends. Yields the latency, s."""
+    def locked(self, pair: Pair, key: tuple) -> _Locked:
+        """A context in which a pair of clocks is requested; released however it ends. Yields the latency, s.
+
+        Raises InputError for a clock that the GPU does not list.
+        """
         clocks.check(self.spec["clocks"], pair)
         return _Locked(self, pair, key)
 
-    def request(self, pair) -> dict:
+    def request(self, pair: Pair) -> dict[str, Any]:
         """More of the record's `request` group: nothing here."""
         return {}
 
-    def disturbances(self, windows: list) -> list:
+    def disturbances(self, windows: list[Window]) -> list[str]:
         """What came from outside while the windows ran, in words: nothing can."""
         return []
 
-    def copy(self) -> "SimulatedGpu":
-        """Another board in the same state."""
+    def copy(self) -> SimulatedGpu:
+        """Another GPU in the same state."""
         other = SimulatedGpu(self.spec, self.seed, self.exact)
         other.__dict__.update(self.__dict__)
         return other
 
-    def _state(self, load):
+    def _state(self, load: Load) -> State:
         return settle(self.spec, load, self.pair, self.temperature_c, self.top_mhz)
 
-    def _run(self, state, seconds: float) -> None:
+    def _run(self, state: State, seconds: float) -> None:
         leakage = static_w(self.spec, state.mem_mhz, 1.0) - static_w(self.spec, state.mem_mhz, 0.0)
         thermal = self.spec["thermal"]
         self.temperature_c = advance_c(thermal, self.temperature_c, state.power_w, leakage, seconds)
         self.now_s += seconds
 
-    def warm_up(self, load, seconds: float) -> None:
+    def warm_up(self, load: Load, seconds: float) -> None:
         """Run `load` for a while at the clocks in force."""
         self._run(self._state(load), seconds)
 
-    def condition(self, load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
+    def condition(self, load: Load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
         """Run `load` at the clocks in force until the temperature moves at most `band_c` in `step_s`."""
         began_s = self.now_s
         while self.now_s - began_s < limit_s:
@@ -97,15 +108,19 @@ class SimulatedGpu:
             if abs(self.temperature_c - before_c) <= band_c:
                 return
 
-    def window(self, load, seconds: float, key, number: int) -> dict:
-        """Run `load` between two edges of the energy counter; the record's `windows[]` entry, raw units."""
+    def window(self, load: Load, seconds: float, key: tuple, number: int) -> Window:
+        """Run `load` between two edges of the energy counter; the record's `windows[]` entry, raw units.
+
+        key: a gpu.noise.Key; any tuple where the GPU is exact and draws nothing.
+        """
         before_c = self.temperature_c
         state = self._state(load)
         launches_per_run = sum(count for _, count in load)
         time_factor, power_factor = (1.0, 1.0)
         if not self.exact:
             launch_s = state.time_s / launches_per_run
-            time_factor, power_factor = factors(self.spec["noise"], self.seed, key, self.pair, number, launch_s)
+            point = Key(*key)
+            time_factor, power_factor = factors(self.spec["noise"], self.seed, point, self.pair, number, launch_s)
         time_s = state.time_s * time_factor
         power_w = state.power_w * power_factor
         if self.exact:
@@ -137,7 +152,7 @@ class SimulatedGpu:
 
 
 class _Locked:
-    def __init__(self, gpu: SimulatedGpu, pair, key):
+    def __init__(self, gpu: SimulatedGpu, pair: Pair, key: tuple) -> None:
         self.gpu, self.pair, self.key = gpu, pair, key
 
     def __enter__(self) -> float:
@@ -150,5 +165,9 @@ class _Locked:
             gpu.top_mhz = float(draws.weighted(top, gpu.seed, *self.key, *self.pair, "top"))
         return latency
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.gpu.pair = BASELINE
+
+
+if TYPE_CHECKING:
+    _: type[Gpu[Load]] = SimulatedGpu  # mypy compares every signature

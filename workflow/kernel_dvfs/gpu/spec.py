@@ -5,6 +5,7 @@ Used when a study is set up, never in a measurement job (those read the resolved
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import yaml
 
@@ -20,7 +21,7 @@ _NOT_NEGATIVE = {"type": "number", "minimum": 0}
 _MHZ = {"type": "integer", "minimum": 1}
 
 
-def _group(required: dict, optional: dict | None = None) -> dict:
+def _group(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": required | (optional or {}),
@@ -29,7 +30,7 @@ def _group(required: dict, optional: dict | None = None) -> dict:
     }
 
 
-def _by_number(value: dict) -> dict:
+def _by_number(value: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "patternProperties": {r"^\d+$": value},
@@ -153,13 +154,13 @@ SCHEMA = _group(
 )
 
 
-def names() -> list:
+def names() -> list[str]:
     """The simulated GPUs that can be configured by name."""
     found = (entry.name for entry in _FOLDER.iterdir())
     return sorted(name[:-5] for name in found if name.endswith(".yaml") and name != f"{_FAMILIES}.yaml")
 
 
-def _strip(node, where: str):
+def _strip(node: Any, where: str) -> Any:
     """Plain values of a tree whose figures are {value, source, note}. Raises InputError on a figure without source."""
     if not isinstance(node, dict):
         if isinstance(node, str):  # id and name speak for themselves
@@ -172,21 +173,22 @@ def _strip(node, where: str):
     return _keys_as_text(node["value"])
 
 
-def _keys_as_text(value):
+def _keys_as_text(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _keys_as_text(child) for key, child in value.items()}
     return value
 
 
 @cache
-def _read(name: str) -> dict:
+def _read(name: str) -> dict[str, Any]:
     try:
         return yaml.safe_load((_FOLDER / f"{name}.yaml").read_text("utf-8"))
     except yaml.YAMLError as error:
         raise InputError(f"GPU spec {name}.yaml: {error}") from None
 
 
-def merge(base: dict, over: dict) -> dict:
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """A tree with the values of `base`, replaced by those that `over` has at the same place."""
     merged = dict(base)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
@@ -194,8 +196,8 @@ def merge(base: dict, over: dict) -> dict:
     return merged
 
 
-def resolve(name: str, overrides: dict | None = None) -> dict:
-    """The plain spec of a simulated GPU, families merged in, all keys text, fit for JSON.
+def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The plain spec of a simulated GPU, families merged in, all keys text, fit for JSON; laid out as SCHEMA says.
 
     overrides: a tree of plain values that replace the spec's own, e.g. {"energy_pj": {"tensor_bf16_flop": 1.0}}.
     Raises InputError for an unknown name, a malformed spec or an override the schema refuses.
@@ -221,12 +223,12 @@ def resolve(name: str, overrides: dict | None = None) -> dict:
     return spec
 
 
-def tensor_energy_range_pj(name: str) -> list:
-    """The least and the most that a tensor-core FLOP may take, pJ at V0, by the spec."""
+def tensor_energy_range_pj(name: str) -> list[float]:
+    """[least, most] that a tensor-core FLOP may take, pJ at V0, by the spec."""
     return _strip(_read(name)["tensor_energy_range_pj"], name)
 
 
-def _check_clocks(name: str, spec: dict) -> None:
+def _check_clocks(name: str, spec: dict[str, Any]) -> None:
     """What a schema cannot say: each memory clock has its figures, voltage points ascend."""
     for table in ("eta", "static_w", "dram_energy_scale"):
         missing = {str(mhz) for mhz in spec["clocks"]["mem_mhz"]} - set(spec["memory"][table])

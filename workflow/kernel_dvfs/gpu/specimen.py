@@ -7,6 +7,7 @@ size let the simulated boards differ as much. Made for studies; no measured boar
 """
 
 import math
+from typing import Any
 
 from kernel_dvfs.gpu.draws import normals
 
@@ -17,7 +18,7 @@ CLOCK_TREE = 0.04
 DRAM = 0.03
 
 
-def overrides(spec: dict, seed: int) -> dict:
+def overrides(spec: dict[str, Any], seed: int) -> dict[str, Any]:
     """What to override in a GPU's spec (gpu.spec.resolve) to get specimen number `seed`; 0 is the spec itself."""
     if not seed:
         return {}

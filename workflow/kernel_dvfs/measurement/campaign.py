@@ -1,36 +1,66 @@
 """Campaigns: what is measured in one go under one name, on a GPU of a setup.
 
-`sweep` finds, `remeasure-<number>` looks again, `fresh-<repeat>` judges; each campaign draws its own noise and offsets
-on a simulated GPU, as another day would on a real one.
+`sweep` finds clocks, `remeasure-<number>` measures promising ones again, `fresh-<repeat>` validates the choice. On a
+simulated GPU each campaign draws its own noise and offsets, as another day would on a real one.
 """
 
+from __future__ import annotations
+
+from typing import Any, Protocol
+
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.measurement.point import condition, measure
-from kernel_dvfs.measurement.target import Target, works
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
 
 SWEEP = "sweep"
 
 
-def repeats(pair, auto_repeats: int) -> int:
-    """How often a sweep measures a pair: the baseline often, everything else once."""
+class AnyBench(Protocol):
+    """What measures one target: a simulated GPU in this process (`Bench`), or a real one in another (`RemoteBench`).
+
+    device, run, kernel: what a record says of these besides the setup and the target; of the last point.
+    """
+
+    @property
+    def device(self) -> dict[str, Any]: ...
+
+    @property
+    def run(self) -> dict[str, Any]: ...
+
+    @property
+    def kernel(self) -> dict[str, Any]: ...
+
+    def point(self, pair: Pair, campaign: str, repeat: int) -> dict[str, Any]:
+        """Measure one point: see point.measure."""
+        ...
+
+    def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
+        """Measure auto, `pair`, `pair`, auto: {target, repeat, points}, the points without windows."""
+        ...
+
+
+def repeats(pair: Pair, auto_repeats: int) -> int:
+    """How often a sweep measures a pair: the baseline `auto_repeats` times, everything else once."""
     return auto_repeats if pair == BASELINE else 1
 
 
-def of_repeat(pair, repeat: int, auto_repeats: int) -> str:
+def of_repeat(pair: Pair, repeat: int, auto_repeats: int) -> str:
     """The campaign of a record by its number alone, so that a record is the same whoever asked for it, and when.
 
-    Measured again once a round (the default), the number is that of the rounds that asked for the pair.
+    Repeats beyond those of the sweep are remeasurements; where each round asks for one repeat of a pair (the default),
+    `remeasure-<n>` belongs to the n-th round that asked for it.
     """
-    again = repeat - repeats(pair, auto_repeats)
-    return SWEEP if again < 0 else f"remeasure-{1 + again}"
+    remeasured = repeat - repeats(pair, auto_repeats)
+    return SWEEP if remeasured < 0 else f"remeasure-{1 + remeasured}"
 
 
-def open_bench(setup, path: str, target: Target):
-    """What measures a target on the GPU of a setup: device, run, kernel for the record, point(), compare().
+def open_bench(setup: Setup, path: str, target: Target) -> AnyBench:
+    """What measures a target on the GPU of a setup. path: of the setup's file.
 
-    path: of the setup's file. Raises InputError for a kind of GPU that cannot measure.
+    Raises InputError for a kind of GPU that cannot measure.
     """
     kind = setup.gpu["kind"]
     if kind == "simulated":
@@ -43,31 +73,36 @@ def open_bench(setup, path: str, target: Target):
 
 
 class Bench:
-    """A simulated GPU conditioned for one target: each point starts from the same hot board."""
+    """A simulated GPU conditioned for one target: each point starts from the same hot board.
 
-    # of a real board only: records of a simulated one are the same bytes each time
-    run = kernel = {}  # noqa: RUF012 - never written
+    exact: without noise.
+    """
 
-    def __init__(self, setup, target: Target, exact: bool = False):
+    # only a real GPU has more to say here: records of a simulated one are the same bytes each time
+    run: dict[str, Any] = {}  # noqa: RUF012 - never written
+    kernel: dict[str, Any] = {}  # noqa: RUF012 - never written
+
+    def __init__(self, setup: Setup, target: Target, exact: bool = False) -> None:
         from kernel_dvfs.gpu.simulated import SimulatedGpu
 
         self.setup = setup
         self.target = target
         self._hot = SimulatedGpu(setup.gpu["spec"], setup.measurement["seed"], exact)
-        self._load = self._hot.prepare(works(setup, target))
+        self._load = self._hot.prepare(setup, target)
         condition(self._hot, self._load, ("condition",))
 
     @property
-    def device(self) -> dict:
+    def device(self) -> dict[str, Any]:
+        """The record's `device` group."""
         return self._hot.device()
 
-    def point(self, pair, campaign: str = SWEEP, repeat: int = 0) -> dict:
-        """One point, on the hot board."""
+    def point(self, pair: Pair, campaign: str = SWEEP, repeat: int = 0) -> dict[str, Any]:
+        """Measure one point on the hot board: see point.measure."""
         key = Key(campaign, self.setup.workload["name"], f"{self.target.study}/{self.target.name}", repeat)
         return measure(self._hot.copy(), self._load, pair, self.setup.measurement, key)
 
-    def compare(self, pair, repeat: int) -> dict:
-        """Auto, chosen, chosen, auto: one fresh repeat, whose own campaign nothing was chosen from."""
+    def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
+        """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from."""
         points = [
             self.point(clocks, f"fresh-{repeat}", number)
             for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))

@@ -1,25 +1,29 @@
-"""Do the numbers of a record agree with each other? A unit that was mixed up, or a field edited alone, does not.
+"""Do the numbers of a record agree with each other? They do not where a unit is wrong or one field was edited alone.
 
-Knows the shape of a record's content, already checked field by field; reads no files.
+Works on the content of a record whose fields have been checked one by one already; reads no files.
 """
+
+from __future__ import annotations
+
+from typing import Any
 
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.measurement.point import reached_of, summary
 
-# between these no GPU's clock or power lies, so a number in GHz, kHz, W or uW is found out
+# every GPU's clocks and power lie within these, so a number in GHz, kHz, W or uW is found out
 _CLOCK_MHZ = (30, 20000)
 _LEAST_POWER_MW = 1000
 _MOST_POWER_MW = 1e7
 _TEMPERATURE_C = (-50, 200)
 _PERIOD_MS = (1, 10000)
-_CAP_FACTOR = 2  # a board may overshoot its limit for a moment, never so far
+_CAP_FACTOR = 2  # a board may exceed its limit for a moment, but never by this factor
 _SAME = 1e-6
 # launches are counted between whole batches inside a window
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
 
 
-def of_point(content: dict) -> str:
-    """What is wrong with a point's record, in words; nothing where all agrees."""
+def of_point(content: dict[str, Any]) -> str:
+    """What is wrong with a point's record, in words; "" where its numbers agree."""
     windows, wrong = content["windows"], ""
     for number, window in enumerate(windows):
         wrong = wrong or _of_window(f"windows[{number}].", window)
@@ -33,8 +37,11 @@ def of_point(content: dict) -> str:
     return of_summary("", content, content["device"])
 
 
-def of_summary(where: str, point: dict, device: dict) -> str:
-    """What is wrong with summary and clocks of a point, with or without its windows. where: before a field's name."""
+def of_summary(where: str, point: dict[str, Any], device: dict[str, Any]) -> str:
+    """What is wrong with the summary and the clocks of a point, in words; "" where they agree.
+
+    where: what precedes a field's name in the answer. The point may come without its windows.
+    """
     total, request = point["summary"], point["request"]
     if (request["policy"] == AUTO) != (request["core_mhz"] == request["mem_mhz"] == AUTO):
         return f"{where}request.policy is {request['policy']}, which its clocks are not"
@@ -56,7 +63,7 @@ def of_summary(where: str, point: dict, device: dict) -> str:
     return ""
 
 
-def _of_window(where: str, window: dict) -> str:
+def _of_window(where: str, window: dict[str, Any]) -> str:
     run_s = window["time_us"] * 1e-6
     busy_s = window["launches"] * run_s
     if not _LEAST_SHARE * window["duration_s"] - 2 * run_s <= busy_s <= _MOST_SHARE * window["duration_s"] + run_s:
@@ -71,7 +78,7 @@ def _of_window(where: str, window: dict) -> str:
     return ""
 
 
-def _agree(found, expected) -> bool:
+def _agree(found: float | None, expected: float | None) -> bool:
     if found is None or expected is None:
         return found is expected
     return abs(found - expected) <= _SAME * max(abs(found), abs(expected))

@@ -1,18 +1,27 @@
-"""Windows that begin and end when an energy counter moves: the counter of an NVIDIA board shows its energy every
-100 ms or so, and a window cut anywhere else is wrong by up to one such period (2 % of 5 s).
+"""Windows that begin and end when an energy counter moves.
 
-Knows a function that reads a counter, a clock and a load to keep busy; no NVML, no CUDA.
+The counter of an NVIDIA board is updated about every 100 ms, so a window that is cut anywhere else is wrong by up to
+one such period (2 % of 5 s). Works on a function that reads a counter, a clock and a load to keep busy; knows neither
+NVML nor CUDA.
 """
 
-from kernel_dvfs.errors import CounterFault
-from kernel_dvfs.tuples import named
+from __future__ import annotations
 
-# what one edge-to-edge window gives; energy in mJ, times in s of `now`
-AlignedWindow = named(
-    "AlignedWindow",
-    "start_s end_s energy_mj",
-    """Between two edges of the counter: their times, s of the counter's clock, and the energy between them, mJ.""",
-)
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernel_dvfs.errors import CounterFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class AlignedWindow(NamedTuple):
+    """What lies between two edges of the counter."""
+
+    start_s: float  # of the first edge, on the counter's clock
+    end_s: float  # of the last edge
+    energy_mj: int  # between them
+
 
 # the counter is read without pause from this long before an edge is due
 _LEAD_S = 0.010
@@ -21,14 +30,21 @@ _FROZEN_PERIODS = 10
 
 
 class EnergyCounter:
-    """An energy counter, its period and the time of one read.
+    """An energy counter, its period (period_s) and the time of one read (read_s).
 
-    read_mj: () -> energy since some start, mJ, never falling; now_s, sleep: as time.monotonic and time.sleep;
-    feed: called between reads, keeps the GPU busy; sample: called about once a period while no edge is near, for
-    what else is to be watched over a window. Raises CounterFault where the counter falls or stands still.
+    read_mj: returns the energy since some start, mJ, which never falls. now_s, sleep: as time.monotonic and time.sleep.
+    feed: called between reads to keep the GPU busy. sample: called about once a period while no edge is near, for
+    whatever else is to be watched over a window. Methods raise CounterFault where the counter falls or stands still.
     """
 
-    def __init__(self, read_mj, now_s, sleep, feed, sample=None):
+    def __init__(
+        self,
+        read_mj: Callable[[], int],
+        now_s: Callable[[], float],
+        sleep: Callable[[float], None],
+        feed: Callable[[], None],
+        sample: Callable[[], None] | None = None,
+    ) -> None:
         self._read_mj, self._now_s, self._sleep, self._feed = read_mj, now_s, sleep, feed
         self._sample = sample
         self.period_s = 0.1
@@ -36,7 +52,7 @@ class EnergyCounter:
         self._last_mj = 0
 
     def calibrate(self, edges: int = 5) -> float:
-        """Measure the period, s, over `edges` periods, and the time of a read; the GPU is kept busy meanwhile."""
+        """Measure the period, over `edges` of them, and the time of a read on a busy GPU; returns the period, s."""
         start_s, _ = self._next_edge(self._now_s())
         for _ in range(edges):
             end_s, _ = self._next_edge(self._now_s())
@@ -53,8 +69,8 @@ class EnergyCounter:
         end_s, last_mj = self._next_edge(start_s + max(0.0, window_s - self.period_s / 2))
         return AlignedWindow(start_s, end_s, last_mj - first_mj)
 
-    def _next_edge(self, not_before_s: float) -> tuple:
-        """(time, energy after it) of the counter's first move after `not_before_s`; seen one read late at most."""
+    def _next_edge(self, not_before_s: float) -> tuple[float, int]:
+        """(time s, energy mJ after it) of the first edge after `not_before_s`; seen at most one read late."""
         sampled_s = self._now_s()
         while (left_s := not_before_s - _LEAD_S - self._now_s()) > 0:
             self._feed()

@@ -1,29 +1,38 @@
 """One point of the protocol: a load at a clock pair, warmed up, measured in windows, and judged.
 
-Knows the seam of a GPU, not which kind it is.
+Knows a GPU by its seam (gpu.seam), not which kind it is.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import CounterFault
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import stopping
 from kernel_dvfs.measurement.verdict import judge
 
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.seam import Gpu, Load, Window
 
-def condition(gpu, load, key) -> None:
+
+def condition(gpu: Gpu[Load], load: Load, key: tuple) -> None:
     """Bring the board to the temperature plateau of `load` with nothing locked."""
     with gpu.locked(BASELINE, key):
         gpu.condition(load)
 
 
-def measure(gpu, load, pair, settings: dict, key) -> dict:
-    """Measure `load` at `pair`; the point: request, windows, reached, summary, verdict, reasons. Raw units.
+def measure(gpu: Gpu[Load], load: Load, pair: Pair, settings: dict[str, Any], key: tuple) -> dict[str, Any]:
+    """Measure `load` at `pair`; returns request, windows, reached, summary, verdict and reasons, in raw units.
 
-    settings: warmup_s, window_s (s), windows (count) and what `stopping.rule` reads. The clocks are released again
-    however this ends. Raises CounterFault where the energy counter fell, or froze before the first window was over.
+    settings: warmup_s and window_s (s), windows (how many), and what else `stopping.rule` reads. The clocks are
+    released however this ends. Raises CounterFault where the energy counter fell, or froze before the end of the first
+    window.
     """
-    enough, windows, counter = stopping.rule(settings), [], ""
+    enough, counter = stopping.rule(settings), ""
+    windows: list[Window] = []
     with gpu.locked(pair, key) as switch_s:
         gpu.warm_up(load, settings["warmup_s"])
         try:
@@ -48,13 +57,17 @@ def measure(gpu, load, pair, settings: dict, key) -> dict:
     }
 
 
-def reached_of(windows: list) -> dict:
+def reached_of(windows: Sequence[Window]) -> dict[str, float]:
     """The clocks that the windows ran at, MHz: the median of their medians."""
-    return {domain: _median([window[domain][1] for window in windows]) for domain in ("core_mhz", "mem_mhz")}
+    return {
+        "core_mhz": _median([window["core_mhz"][1] for window in windows]),
+        "mem_mhz": _median([window["mem_mhz"][1] for window in windows]),
+    }
 
 
-def summary(windows: list) -> dict:
-    """Per launch (of the whole load), over windows: mean and standard deviation of time (us) and energy (mJ)."""
+def summary(windows: Sequence[Window]) -> dict[str, float | None]:
+    """Of one run of the whole load, over the windows: mean and standard deviation of time (us) and energy (mJ), and
+    mean power (mW). The standard deviations of a single window are None."""
     times = [window["time_us"] for window in windows]
     powers = [window["energy_mj"] / window["duration_s"] for window in windows]
     energies = [_energy_mj(window) for window in windows]
@@ -68,23 +81,23 @@ def summary(windows: list) -> dict:
     }
 
 
-def _energy_mj(window: dict) -> float:
+def _energy_mj(window: Window) -> float:
     """Of one run of the load, mJ."""
     return window["energy_mj"] / window["duration_s"] * window["time_us"] * 1e-6
 
 
-def _mean(values: list) -> float:
+def _mean(values: list[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _sd(values: list):
+def _sd(values: list[float]) -> float | None:
     if len(values) < 2:
         return None
     mean = _mean(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _median(values: list) -> float:
+def _median(values: list[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

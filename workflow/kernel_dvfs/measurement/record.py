@@ -1,12 +1,22 @@
-"""Records on disk: one JSON a point, or one a comparison, complete or absent, and refused when foreign.
+"""Records on disk: one JSON file per point or per comparison, complete or absent, refused where it belongs elsewhere.
 
-The one place that knows the shape of a record file. Raw units (mJ, us, MHz), as the protocol's section 10 lays down.
+The one place that knows the shape of a record file. All units are raw: mJ, us, MHz.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, read_json, write_text
 from kernel_dvfs.gpu.clocks import AUTO, Pair, label
 from kernel_dvfs.measurement import consistency
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.campaign import AnyBench
 
 POINT = "kernel-dvfs/point/1"
 SKIPPED = "kernel-dvfs/skipped/1"
@@ -19,43 +29,46 @@ _REMEDY = (
 )
 
 
-def _is_number(value) -> bool:
+_INFINITY = float("inf")
+# (what a field must be, in words; the test)
+_Kind = tuple[str, Callable[[Any], bool]]
+
+
+def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and -_INFINITY < value < _INFINITY
 
 
-_INFINITY = float("inf")
-# (what a field must be, in words; the test)
-_TEXT = ("text", lambda value: type(value) is str)
-_COUNT = ("a whole number >= 0", lambda value: type(value) is int and value >= 0)
-_COUNT_OR_NULL = ("a whole number >= 0 or null", lambda value: value is None or _COUNT[1](value))
-_SOME = ("a whole number >= 1", lambda value: type(value) is int and value >= 1)
-_NUMBER = ("a number", _is_number)
-_POSITIVE = ("a positive number", lambda value: _is_number(value) and value > 0)
-_SCATTER = ("a number >= 0 or null", lambda value: value is None or (_is_number(value) and value >= 0))
-_NOT_NEGATIVE = ("a number >= 0", lambda value: _is_number(value) and value >= 0)
-_FLAG = ("true, false or null", lambda value: value is None or type(value) is bool)
-_TEXT_OR_NULL = ("text or null", lambda value: value is None or type(value) is str)
-_POLICY = ("auto, lock or external", lambda value: value in (AUTO, "lock", "external"))
-_LOCK = ("range or exact", lambda value: value in ("range", "exact"))
-_POWER_LIMIT = ("a positive number or null", lambda value: value is None or (_is_number(value) and value > 0))
-_SHARES = (
+_TEXT: _Kind = ("text", lambda value: type(value) is str)
+_COUNT: _Kind = ("a whole number >= 0", lambda value: type(value) is int and value >= 0)
+_COUNT_OR_NULL: _Kind = ("a whole number >= 0 or null", lambda value: value is None or _COUNT[1](value))
+_SOME: _Kind = ("a whole number >= 1", lambda value: type(value) is int and value >= 1)
+_NUMBER: _Kind = ("a number", _is_number)
+_POSITIVE: _Kind = ("a positive number", lambda value: _is_number(value) and value > 0)
+_SCATTER: _Kind = ("a number >= 0 or null", lambda value: value is None or (_is_number(value) and value >= 0))
+_NOT_NEGATIVE: _Kind = ("a number >= 0", lambda value: _is_number(value) and value >= 0)
+_FLAG: _Kind = ("true, false or null", lambda value: value is None or type(value) is bool)
+_TEXT_OR_NULL: _Kind = ("text or null", lambda value: value is None or type(value) is str)
+_POLICY: _Kind = ("auto, lock or external", lambda value: value in (AUTO, "lock", "external"))
+_LOCK: _Kind = ("range or exact", lambda value: value in ("range", "exact"))
+_POWER_LIMIT: _Kind = ("a positive number or null", lambda value: value is None or (_is_number(value) and value > 0))
+_SHARES: _Kind = (
     "a group of event bits and shares",
     lambda value: type(value) is dict and all(_is_number(share) and 0 < share <= 1 for share in value.values()),
 )
-_PAIR = ("two numbers", lambda value: type(value) is list and len(value) == 2 and all(map(_is_number, value)))
-_RANGE = ("two numbers or null", lambda value: value is None or _PAIR[1](value))
-_SPREAD = (
+_PAIR: _Kind = ("two numbers", lambda value: type(value) is list and len(value) == 2 and all(map(_is_number, value)))
+_RANGE: _Kind = ("two numbers or null", lambda value: value is None or _PAIR[1](value))
+_SPREAD: _Kind = (
     "[lowest, middle, highest]",
     lambda value: type(value) is list and len(value) == 3 and all(map(_is_number, value)) and value == sorted(value),
 )
-_CLOCK = ("a number of MHz or auto", lambda value: value == AUTO or (_is_number(value) and value >= 30))
-_TEXTS = ("a list of texts", lambda value: type(value) is list and all(type(each) is str for each in value))
-_FILLED = ("a list of at least one", lambda value: type(value) is list and value != [])
-_FOUR = ("a list of four points", lambda value: type(value) is list and len(value) == 4)
-_VERDICT = (f"one of {', '.join(_VERDICTS)}", lambda value: type(value) is str and value in _VERDICTS)
+_CLOCK: _Kind = ("a number of MHz or auto", lambda value: value == AUTO or (_is_number(value) and value >= 30))
+_TEXTS: _Kind = ("a list of texts", lambda value: type(value) is list and all(type(each) is str for each in value))
+_FILLED: _Kind = ("a list of at least one", lambda value: type(value) is list and value != [])
+_FOUR: _Kind = ("a list of four points", lambda value: type(value) is list and len(value) == 4)
+_VERDICT: _Kind = (f"one of {', '.join(_VERDICTS)}", lambda value: type(value) is str and value in _VERDICTS)
 
-# what readers rely on
-_POINT_FIELDS = {
+# the fields of each group, {name: _Kind or such a group}; what readers rely on
+_POINT_FIELDS: dict[str, Any] = {
     "request": {"policy": _POLICY, "core_mhz": _CLOCK, "mem_mhz": _CLOCK, "switch_s": _NOT_NEGATIVE},
     "reached": {"core_mhz": _NUMBER, "mem_mhz": _NUMBER, "alias_of": _TEXT_OR_NULL},
     "summary": {
@@ -69,7 +82,7 @@ _POINT_FIELDS = {
     "verdict": _VERDICT,
     "reasons": _TEXTS,
 }
-_WINDOW = {
+_WINDOW: dict[str, Any] = {
     "duration_s": _POSITIVE,
     "energy_mj": _POSITIVE,
     "launches": _SOME,
@@ -82,7 +95,7 @@ _WINDOW = {
     "reasons": _SHARES,
     "processes": _COUNT_OR_NULL,
 }
-_DEVICE = {
+_DEVICE: dict[str, Any] = {
     "kind": _TEXT,
     "name": _TEXT,
     "uuid": _TEXT,
@@ -92,26 +105,26 @@ _DEVICE = {
     "counter_period_ms": _POSITIVE,
     "counter_read_ms": _NOT_NEGATIVE,
 }
-# what only a real board has
-_REAL_DEVICE = {
+# further fields of a real board
+_REAL_DEVICE: dict[str, Any] = {
     **dict.fromkeys(("pci_bus_id", "nvml", "binding", "cuda"), _TEXT),
     "vbios": _TEXT_OR_NULL,
     "ecc": _FLAG,
     "persistence": _FLAG,
 }
-# where a load has them: a pass has no shape, a point at auto no range
-_OPTIONAL = {
+# checked where they are present: a pass has no shape, a point at auto no range
+_OPTIONAL: dict[str, Any] = {
     "device": {"cuda_runtime": _COUNT, "cublaslt": _COUNT, "library_sha256": _TEXT},
     "kernel": {"shape": _TEXT, "dtype": _TEXT, "instance": _TEXT, "working_set_bytes": _COUNT, "by_graph": _FLAG},
     "request": {"lock": _LOCK, "core_range_mhz": _RANGE, "mem_range_mhz": _RANGE},
 }
-_REAL_RUN = {
+_REAL_RUN: dict[str, Any] = {
     **dict.fromkeys(("run_id", "started_utc", "host", "boot_id", "config_sha256"), _TEXT),
     "block": _COUNT,
     "order": _SOME,
     "spent_s": dict.fromkeys(("windows", "warm_up", "conditioning", "choosing", "preparing", "other"), _NOT_NEGATIVE),
 }
-_POINT_RECORD = {
+_POINT_RECORD: dict[str, Any] = {
     "schema": _TEXT,
     "run": {"setup": _TEXT, "seed": _COUNT, "campaign": _TEXT, "repeat": _COUNT},
     "device": _DEVICE,
@@ -119,23 +132,25 @@ _POINT_RECORD = {
     "windows": _FILLED,
     **_POINT_FIELDS,
 }
-_SKIPPED_RECORD = {
+_SKIPPED_RECORD: dict[str, Any] = {
     "schema": _TEXT,
     "run": {"setup": _TEXT, "repeat": _COUNT},
     "kernel": {"study": _TEXT, "name": _TEXT},
     "request": {"core_mhz": _CLOCK, "mem_mhz": _CLOCK},
     "reason": _TEXT,
 }
-_COMPARISON_RECORD = {
+_COMPARISON_RECORD: dict[str, Any] = {
     "schema": _TEXT,
     "run": {"setup": _TEXT, "seed": _COUNT, "schedule": _TEXT},
     "device": _DEVICE,
     "comparisons": _FILLED,
 }
-_COMPARISON_FIELDS = {"target": _TEXT, "repeat": _COUNT, "points": _FOUR}
+_COMPARISON_FIELDS: dict[str, Any] = {"target": _TEXT, "repeat": _COUNT, "points": _FOUR}
 
 
-def write_point(path: str, setup, bench, target, campaign: str, repeat: int, point: dict) -> None:
+def write_point(
+    path: str, setup: Setup, bench: AnyBench, target: Target, campaign: str, repeat: int, point: dict[str, Any]
+) -> None:
     """Write the record of a point that `bench` (campaign.open_bench) has just measured."""
     content = {
         "schema": POINT,
@@ -153,8 +168,8 @@ def write_point(path: str, setup, bench, target, campaign: str, repeat: int, poi
     _write(path, content)
 
 
-def write_skipped(path: str, setup, target, pair: Pair, repeat: int, reason: str) -> None:
-    """Write in the place of a point's record why it was not measured."""
+def write_skipped(path: str, setup: Setup, target: Target, pair: Pair, repeat: int, reason: str) -> None:
+    """Write, in place of a point's record, why the point was not measured."""
     content = {
         "schema": SKIPPED,
         "run": {"setup": setup.digest, "repeat": repeat},
@@ -165,10 +180,10 @@ def write_skipped(path: str, setup, target, pair: Pair, repeat: int, reason: str
     _write(path, content)
 
 
-def read_skipped(path: str, setup, target, pair: Pair) -> str:
-    """Why the point was not measured; nothing where the file does not say so, and is a point's record, if anything.
+def read_skipped(path: str, setup: Setup, target: Target, pair: Pair) -> str:
+    """Why the point was not measured; "" where the file does not say so, be it missing or a point's record.
 
-    Raises InputError as `read_point` where such a file is damaged or foreign.
+    Raises InputError, as `read_point`, where the file says so but is damaged or foreign.
     """
     try:
         content = read_json(path)
@@ -181,10 +196,13 @@ def read_skipped(path: str, setup, target, pair: Pair) -> str:
     return content["reason"]
 
 
-def write_comparison(path: str, setup, device: dict, schedule: str, comparisons: list) -> None:
+def write_comparison(
+    path: str, setup: Setup, device: dict[str, Any], schedule: str, comparisons: list[dict[str, Any]]
+) -> None:
     """Write interleaved comparisons of auto and chosen clocks.
 
-    comparisons: [{"target": id, "repeat": k, "points": [auto, chosen, chosen, auto]}], each point without windows.
+    schedule: what the clocks were chosen by, a path or the clocks. comparisons: [{"target": id, "repeat": k, "points":
+    [auto, chosen, chosen, auto]}], each point without windows.
     """
     content = {
         "schema": COMPARISON,
@@ -195,14 +213,15 @@ def write_comparison(path: str, setup, device: dict, schedule: str, comparisons:
     _write(path, content)
 
 
-def _write(path: str, content: dict) -> None:
+def _write(path: str, content: dict[str, Any]) -> None:
     write_text(path, compact_json(content) + "\n")
 
 
-def read_point(path: str, setup, target, pair: Pair, repeat=None) -> dict:
-    """The record of one point. Raises InputError naming the file if it is truncated, foreign or of another setup.
+def read_point(path: str, setup: Setup, target: Target, pair: Pair, repeat: int | None = None) -> dict[str, Any]:
+    """The record of one point. Raises InputError naming the file where it is missing, truncated or foreign.
 
-    repeat: the repeat that it must be of; None takes it from a file name r<repeat>.json.
+    A record is foreign if it is of another setup, target, clock pair or repeat. repeat: None takes it from a file name
+    r<repeat>.json.
     """
     content = _read(path, POINT, _POINT_RECORD)
     for number, window in enumerate(content["windows"]):
@@ -217,20 +236,20 @@ def read_point(path: str, setup, target, pair: Pair, repeat=None) -> dict:
     return content
 
 
-def _is_of(path: str, content: dict, setup, target, pair: Pair, repeat) -> None:
+def _is_of(path: str, content: dict[str, Any], setup: Setup, target: Target, pair: Pair, repeat: int | None) -> None:
     """Raise InputError unless a file is of this setup, target, pair and repeat (None: that of its name)."""
     run, kernel, request = content["run"], content["kernel"], content["request"]
     _same(path, "setup", run["setup"], setup.digest)
     _same(path, "target", f"{kernel['study']}/{kernel['name']}", f"{target.study}/{target.name}")
-    _same(path, "clocks", label((request["core_mhz"], request["mem_mhz"])), label(pair))
+    _same(path, "clocks", label(Pair(request["core_mhz"], request["mem_mhz"])), label(pair))
     if repeat is None:
         repeat = _repeat_of(path)
     if repeat is not None:
         _same(path, "repeat", run["repeat"], repeat)
 
 
-def read_comparison(path: str) -> tuple:
-    """(setup digest, comparisons) of a record. Raises InputError as `read_point`."""
+def read_comparison(path: str) -> tuple[str, list[dict[str, Any]]]:
+    """(digest of the setup, comparisons) of a record. Raises InputError, as `read_point`."""
     content = _read(path, COMPARISON, _COMPARISON_RECORD)
     for number, comparison in enumerate(content["comparisons"]):
         where = f"comparisons[{number}]"
@@ -246,14 +265,14 @@ def _consistent(path: str, wrong: str) -> None:
         raise InputError(f"record {path}: {wrong}; {_REMEDY}")
 
 
-def _repeat_of(path: str):
+def _repeat_of(path: str) -> int | None:
     """The k of a file name r<k>.json, None for any other name."""
     name = path.rpartition("/")[2]
     number = name[1:-5]
     return int(number) if name == f"r{number}.json" and number.isdecimal() else None
 
 
-def _read(path: str, schema: str, fields: dict) -> dict:
+def _read(path: str, schema: str, fields: dict[str, Any]) -> dict[str, Any]:
     try:
         content = read_json(path)
     except FileNotFoundError:
@@ -268,7 +287,7 @@ def _read(path: str, schema: str, fields: dict) -> dict:
     return content
 
 
-def _check(path: str, where: str, content, fields: dict) -> None:
+def _check(path: str, where: str, content: Any, fields: dict[str, Any]) -> None:
     """Raise InputError naming file and field unless `content` is a mapping with these fields, each as it must be."""
     if type(content) is not dict:
         raise InputError(f"record {path}: {where} is not a group of fields; {_REMEDY}")
@@ -287,6 +306,6 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _same(path: str, what: str, found, expected) -> None:
+def _same(path: str, what: str, found: Any, expected: Any) -> None:
     if found != expected:
         raise InputError(f"record {path}: foreign: its {what} is {found}, expected {expected}; {_REMEDY}")

@@ -1,24 +1,32 @@
-"""What is asked to be measured: a target at a clock pair, so many repeats.
+"""A request: measure a target at a clock pair, so many times.
 
-The form in which a sweep, a search and a refinement say what they need, and in which a pool says what it reads.
+A sweep, a search and a refinement say in this form what they need measured, and a profile what it is pooled from.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import campaign
-from kernel_dvfs.tuples import named
-
-Request = named(
-    "Request",
-    "kind target core_mhz mem_mhz repeats",
-    """Measure one target at one clock pair: one record r<k>.json for each k of `repeats`.
-
-kind: `kernel` or `pass`. target: its name. core_mhz, mem_mhz: whole MHz or AUTO. repeats: numbers of the repeats,
-ascending; a sweep's is 0 (0 .. auto_repeats - 1 at auto, auto), measuring again goes on from there.""",
-)
+from kernel_dvfs.measurement.setup import Setup
 
 
-def sweep(setup, pairs: list, auto_repeats: int, kinds=("kernel", "pass")) -> list:
-    """Every target at every pair, as a sweep measures them."""
+class Request(NamedTuple):
+    """Measure one target at one clock pair: one record r<k>.json for each k of `repeats`."""
+
+    kind: str  # `kernel` or `pass`
+    target: str  # its name
+    core_mhz: int | str  # whole MHz or AUTO
+    mem_mhz: int | str  # whole MHz or AUTO
+    repeats: tuple[int, ...]  # ascending; a sweep's are 0, at (auto, auto) 0 .. auto_repeats - 1; remeasuring counts on
+
+
+def sweep(
+    setup: Setup, pairs: Sequence[Pair], auto_repeats: int, kinds: Sequence[str] = ("kernel", "pass")
+) -> list[Request]:
+    """Every target of these kinds at every pair, as a sweep measures them."""
     return [
         Request(kind, name, *pair, tuple(range(campaign.repeats(pair, auto_repeats))))
         for kind in kinds
@@ -27,25 +35,25 @@ def sweep(setup, pairs: list, auto_repeats: int, kinds=("kernel", "pass")) -> li
     ]
 
 
-def merged(requests: list) -> dict:
-    """{(kind, target): {Pair: [repeats]}}: everything asked for, each repeat once, ascending."""
-    asked = {}
+def merged(requests: Iterable[Request]) -> dict[tuple[str, str], dict[Pair, list[int]]]:
+    """{(kind, target): {Pair: [repeats]}}: everything that is asked for, each repeat once, ascending."""
+    asked: dict[tuple[str, str], dict[Pair, set[int]]] = {}
     for each in requests:
         pairs = asked.setdefault((each.kind, each.target), {})
         pairs.setdefault(Pair(each.core_mhz, each.mem_mhz), set()).update(each.repeats)
     return {target: {pair: sorted(repeats) for pair, repeats in pairs.items()} for target, pairs in asked.items()}
 
 
-def path(request, repeat: int) -> str:
-    """Where the record of one repeat lies under `measurements`."""
-    return f"{request.kind}/{request.target}/{label((request.core_mhz, request.mem_mhz))}/r{repeat}.json"
+def path(request: Request, repeat: int) -> str:
+    """The path of one repeat's record in the folder `measurements`."""
+    return f"{request.kind}/{request.target}/{label(Pair(request.core_mhz, request.mem_mhz))}/r{repeat}.json"
 
 
-def to_json(requests: list) -> list:
-    """Requests as they stand in a file: [kind, target, core_mhz, mem_mhz, [repeats]]."""
+def to_json(requests: Iterable[Request]) -> list[list[Any]]:
+    """Requests as a file holds them: [kind, target, core_mhz, mem_mhz, [repeats]] each."""
     return [[*each[:4], list(each.repeats)] for each in requests]
 
 
-def from_json(content: list) -> list:
-    """Requests of a file."""
+def from_json(content: Iterable[Sequence[Any]]) -> list[Request]:
+    """The requests that a file holds in the form of `to_json`."""
     return [Request(*each[:4], tuple(each[4])) for each in content]

@@ -1,61 +1,68 @@
-"""What a measurement job needs to know and nothing else: the resolved GPU, the workload's work, the protocol.
+"""What a measurement job needs to know: the resolved GPU, the work of the workload, the protocol's settings.
 
-A setup is immutable and named by its content (`setup/<digest>.json`): a job cannot see half a change, two runs with
+A setup is immutable and named by its content (`setup/<digest>.json`), so a job cannot see half a change, two runs with
 different settings cannot disturb each other, and a record says which setup it was measured under.
 """
 
-import os
+from __future__ import annotations
 
-try:
-    # hashlib costs a measurement job 4 ms to import
-    from _sha2 import sha256
-except ImportError:
-    try:
-        from _sha256 import sha256
-    except ImportError:
-        from hashlib import sha256
+import hashlib
+import json
+import os
+from typing import Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, write_text
-from kernel_dvfs.tuples import named
 
 SCHEMA = "kernel-dvfs/setup/1"
 _GROUPS = ("gpu", "workload", "targets", "measurement")
 _REMEDY = "snakemake rewrites it, run it again"
 
-Setup = named(
-    "Setup",
-    "digest gpu workload targets measurement",
-    """digest: 12 hex digits. gpu: kind, slug, name, spec. workload: name and options. targets: {"kernel":
-{id: work and row}, "pass": {name: [[id, repeat], ...]}}. measurement: warmup_s, window_s, windows, seed.""",
-)
+
+class Setup(NamedTuple):
+    """The content of a setup's file."""
+
+    digest: str  # 12 hex digits of the SHA-256 of the file: its name
+    gpu: dict[str, Any]  # kind, slug, name, and the spec of a simulated GPU or the facts of a real one
+    workload: dict[str, Any]  # name and options
+    targets: dict[str, dict[str, Any]]  # {"kernel": {id: work and row}, "pass": {name: [[id, repeat], ...]}}
+    measurement: dict[str, Any]  # warmup_s, window_s, windows, seed; more on a real GPU
 
 
-def store(folder: str, gpu: dict, workload: dict, targets: dict, measurement: dict) -> str:
-    """Write a setup into `folder` unless it lies there whole; its path."""
-    # slow to import and of no use to a measurement job
-    import json
+def content(
+    gpu: dict[str, Any], workload: dict[str, Any], targets: dict[str, dict[str, Any]], measurement: dict[str, Any]
+) -> tuple[str, str]:
+    """The digest and the text of a setup's file, `<digest>.json`; writes nothing. Raises ValueError on NaN."""
+    groups = {"schema": SCHEMA, "gpu": gpu, "workload": workload, "targets": targets, "measurement": measurement}
+    text = json.dumps(groups, allow_nan=False) + "\n"
+    return _digest(text), text
 
-    content = {
-        "schema": SCHEMA,
-        "gpu": gpu,
-        "workload": workload,
-        "targets": targets,
-        "measurement": measurement,
-    }
-    text = json.dumps(content, allow_nan=False) + "\n"
-    path = os.path.join(folder, f"{_digest(text)}.json")
+
+def store(
+    folder: str,
+    gpu: dict[str, Any],
+    workload: dict[str, Any],
+    targets: dict[str, dict[str, Any]],
+    measurement: dict[str, Any],
+) -> str:
+    """Write a setup into `folder`, unless its file is there and whole; returns the file's path."""
+    digest, text = content(gpu, workload, targets, measurement)
+    return write(os.path.join(folder, f"{digest}.json"), text)
+
+
+def write(path: str, text: str) -> str:
+    """Write a setup's text to its path, unless it is there and whole; returns the path."""
     if not _holds(path, text):
         write_text(path, text)
     return path
 
 
 def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:12]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _holds(path: str, text: str) -> bool:
-    """Whether the file is there and undamaged: a setup that is rewritten has every record measured again."""
+    """Whether the file is there and undamaged. A setup that is rewritten has every record measured again."""
     try:
         with open(path, "rb") as file:
             return file.read() == text.encode()
@@ -64,22 +71,22 @@ def _holds(path: str, text: str) -> bool:
 
 
 def read(path: str) -> Setup:
-    """The setup in a file. Raises InputError."""
+    """The setup in a file. Raises InputError where it is missing, damaged or not named by its content."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        content = parse_json(text)
+        found = parse_json(text)
     except (OSError, ValueError) as error:
         raise InputError(f"setup {path}: {error}; {_REMEDY}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise InputError(f"setup {path}: not a {SCHEMA} file; {_REMEDY}")
     for name in _GROUPS:
-        if not isinstance(content.get(name), dict):
+        if not isinstance(found.get(name), dict):
             raise InputError(f"setup {path}: {name} is missing or damaged; {_REMEDY}")
     for study in ("kernel", "pass"):
-        if not isinstance(content["targets"].get(study), dict):
+        if not isinstance(found["targets"].get(study), dict):
             raise InputError(f"setup {path}: targets.{study} is missing or damaged; {_REMEDY}")
     digest = os.path.splitext(os.path.basename(path))[0]
     if digest != _digest(text):
         raise InputError(f"setup {path}: was changed: its name is not that of its content; {_REMEDY}")
-    return Setup(digest, content["gpu"], content["workload"], content["targets"], content["measurement"])
+    return Setup(digest, found["gpu"], found["workload"], found["targets"], found["measurement"])

@@ -1,19 +1,23 @@
-"""Core clocks that a power cap is known not to deliver: where a lower one of the same kernel and memory clock was held
-back already, a higher one would run the same, and need not be measured.
+"""Which points need not be measured, because a power cap is known not to deliver their core clock.
 
-Never across memory clocks: a lower one may leave power for the core.
+Where the cap already held back a lower core clock of the same kernel and memory clock, a higher one would run the same.
+That says nothing about other memory clocks: a lower one may leave power for the core.
 """
+
+from __future__ import annotations
 
 import os
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Pair, label, parse
 from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import POWER_CAP_ACTIVE, is_reached
 
 
-def reason(output: str, setup, target, pair: Pair) -> str:
-    """Why the point whose record goes to `output` (<core>-<mem>/r<k>.json) need not be measured; nothing if it must."""
+def reason(output: str, setup: Setup, target: Target, pair: Pair) -> str:
+    """Why the point whose record goes to `output` (<core>-<mem>/r<k>.json) need not be measured; "" if it must be."""
     if not setup.measurement.get("skip_capped") or target.study != "kernel" or pair[0] == AUTO:
         return ""
     folder, name = os.path.dirname(os.path.dirname(os.path.abspath(output))), os.path.basename(output)
@@ -29,8 +33,8 @@ def reason(output: str, setup, target, pair: Pair) -> str:
     return ""
 
 
-def _lower(folder: str, pair: Pair) -> list:
-    """Pairs that have a folder here, with this memory clock and a lower core clock; the highest first."""
+def _lower(folder: str, pair: Pair) -> list[Pair]:
+    """Pairs with a folder in `folder`, the memory clock of `pair` and a lower core clock; the highest first."""
     found = []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         try:

@@ -1,32 +1,50 @@
-"""When a point has enough windows: a fixed number, or until the noise of the energy is small or no longer shrinks."""
+"""When a point has enough windows: a fixed number, or until the noise of its energy is small or stops shrinking."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 # two-sided 95 % quantiles of Student's t by degrees of freedom; 2 is close enough beyond
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
+class Rule(Protocol):
+    """A rule of one point. unstable: in words, why its energy is uncertain in the end; "" where it is not."""
+
+    unstable: str
+
+    def is_finished(self, energies: Sequence[float]) -> bool:
+        """Whether no further window is needed. energies: of the windows so far; to be asked after each."""
+        ...
+
+
 class Fixed:
     """Always the same number of windows."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int) -> None:
         self._count = count
         self.unstable = ""
 
-    def is_finished(self, energies: list) -> bool:
+    def is_finished(self, energies: Sequence[float]) -> bool:
+        """See Rule."""
         return len(energies) >= self._count
 
 
 class Steady:
-    """At least `least` windows, more up to `most` until the 95 % interval of the mean energy is within `percent`, or
-    the last window has not made it narrower. unstable: in words where it is too wide in the end."""
+    """At least `least` windows, then more until the 95 % interval of the mean energy is within `percent` of it.
 
-    def __init__(self, least: int, most: int, percent: float):
+    It gives up, and is unstable, after `most` windows or as soon as one more window has not made the interval narrower.
+    """
+
+    def __init__(self, least: int, most: int, percent: float) -> None:
         self._least, self._most, self._percent = least, most, percent
-        self._widths = []
+        self._widths: list[float] = []
         self.unstable = ""
 
-    def is_finished(self, energies: list) -> bool:
+    def is_finished(self, energies: Sequence[float]) -> bool:
+        """See Rule."""
         if len(energies) < max(2, self._least):
             return False
         width = interval_percent(energies)
@@ -43,8 +61,9 @@ class Steady:
         return True
 
 
-def rule(settings: dict):
-    """The rule of a setup's measurement settings."""
+def rule(settings: Mapping[str, Any]) -> Rule:
+    """The rule that a setup's measurement settings ask for: windows, and where there are any max_windows and
+    energy_ci_percent."""
     if "max_windows" not in settings:
         return Fixed(settings["windows"])
     most = max(settings["max_windows"], settings["windows"])
@@ -53,8 +72,8 @@ def rule(settings: dict):
     return Steady(settings["windows"], most, settings["energy_ci_percent"])
 
 
-def interval_percent(values: list) -> float:
-    """Half width of the 95 % interval of the mean, percent of the mean."""
+def interval_percent(values: Sequence[float]) -> float:
+    """Half width of the 95 % interval of the mean of at least two values, percent of the mean (Student's t)."""
     count = len(values)
     mean = math.fsum(values) / count
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))

@@ -1,17 +1,21 @@
-"""Names of what is measured: `kernel/<id>` or `pass/<name>`, and the work behind them."""
+"""Names of what is measured: `kernel/<id>` or `pass/<name>`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.kernel import Work
-from kernel_dvfs.tuples import named
-
-Target = named(
-    "Target",
-    "study name",
-    "study: `kernel` or `pass`; name: a kernel id or a pass.",
-)
+from kernel_dvfs.measurement.setup import Setup
 
 
-def parse(setup, text: str) -> Target:
+class Target(NamedTuple):
+    """What is measured: one kernel or one pass of a setup."""
+
+    study: str  # `kernel` or `pass`
+    name: str  # a kernel's id or a pass
+
+
+def parse(setup: Setup, text: str) -> Target:
     """The target that `text` (`kernel/<id>`, `pass/<name>` or a bare kernel id) names. Raises InputError."""
     study, slash, name = text.partition("/")
     if not slash:
@@ -21,10 +25,3 @@ def parse(setup, text: str) -> Target:
         names = ", ".join(f"{study}/{name}" for study, names in setup.targets.items() for name in names)
         raise InputError(f"target '{text}': not in workload {setup.workload['name']}; it has {names}")
     return Target(study, name)
-
-
-def works(setup, target: Target) -> list:
-    """[(Work, launches)] of one run of the target, in order."""
-    kernels = setup.targets["kernel"]
-    runs = [(target.name, 1)] if target.study == "kernel" else setup.targets["pass"][target.name]
-    return [(Work(*kernels[name]["work"]), count) for name, count in runs]

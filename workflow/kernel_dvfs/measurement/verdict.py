@@ -1,8 +1,16 @@
 """Did the GPU do what was asked? One verdict per point, with reasons in words; every point stays in the data."""
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE
+from __future__ import annotations
 
-# points that say nothing about their clocks: kept, shown, and left out wherever something is worked out
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.seam import Window
+
+# verdicts of points that say nothing about their clocks: kept and shown, but left out of every calculation
 UNUSABLE = ("disturbed", "counter")
 
 # a clock is reached if it is within 15 MHz or 1 % of the request
@@ -20,16 +28,24 @@ _THROTTLE_BITS = {
 POWER_CAP_ACTIVE = f"{_THROTTLE_BITS[_POWER_CAP]} active"
 
 
-def is_reached(request, got: float) -> bool:
-    """Whether a clock runs as requested; AUTO asks for nothing."""
-    return request == AUTO or abs(got - request) <= max(_REACHED_MHZ, _REACHED_SHARE * request)
+def is_reached(request: float | str, got: float) -> bool:
+    """Whether a clock of `got` MHz is the one requested (MHz or AUTO); AUTO asks for nothing, so any will do."""
+    return isinstance(request, str) or abs(got - request) <= max(_REACHED_MHZ, _REACHED_SHARE * request)
 
 
-def judge(pair, reached: dict, windows: list, counter: str = "", disturbances=(), unstable: str = "") -> tuple:
-    """(verdict, reasons, the pair that a folded request really is or None).
+def judge(
+    pair: Pair,
+    reached: Mapping[str, float],
+    windows: Sequence[Window],
+    counter: str = "",
+    disturbances: Sequence[str] = (),
+    unstable: str = "",
+) -> tuple[str, list[str], str | None]:
+    """(verdict, reasons in words, label of the pair that a request with another memory clock really ran at, or None).
 
-    counter: what was wrong with the energy counter; disturbances: what came from outside; unstable: how wide the
-    interval of the energy stayed. The first three make a point unusable or uncertain whatever the clocks did.
+    reached: core_mhz and mem_mhz. counter: what was wrong with the energy counter. disturbances: what came from
+    outside. unstable: how wide the interval of the energy stayed. Each of these three is "" or empty where all was
+    well; otherwise it makes the point unusable or uncertain, whatever the clocks did.
     """
     verdict, reasons, alias = _clocks(pair, reached, windows)
     if counter:
@@ -37,12 +53,13 @@ def judge(pair, reached: dict, windows: list, counter: str = "", disturbances=()
     if disturbances:
         return "disturbed", [*disturbances, *reasons], alias
     if unstable:
-        # a clock that was not reached is the greater news
+        # that a clock was not reached matters more
         return ("unstable" if verdict == "ok" else verdict), [*reasons, unstable], alias
     return verdict, reasons, alias
 
 
-def _clocks(pair, reached: dict, windows: list) -> tuple:
+def _clocks(pair: Pair, reached: Mapping[str, float], windows: Sequence[Window]) -> tuple[str, list[str], str | None]:
+    """As `judge`, by the clocks alone."""
     held_by = _held_by(windows)
     missed = []
     for domain, request in zip(("core", "mem"), pair):
@@ -57,14 +74,14 @@ def _clocks(pair, reached: dict, windows: list) -> tuple:
     reasons = [reason for _, reason in missed]
     if held_by:
         reasons += held_by
-        # with the core at auto, the cap is the governor at its usual work
+        # with the core at auto, running at the cap is what the governor normally does
         core_missed = any(domain == "core" for domain, _ in missed)
         return ("throttled" if core_missed else "not_reached" if missed else "ok"), reasons, alias
     return "not_reached", reasons, alias
 
 
-def _held_by(windows: list) -> list:
-    """What held the clocks down, in words."""
+def _held_by(windows: Sequence[Window]) -> list[str]:
+    """What held the clocks down in any of the windows, in words."""
     bits = {bit for window in windows for bit in window["reasons"]}
     if any(window["cap_ns"] for window in windows):
         bits.add(_POWER_CAP)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.power import clock_w, static_w
+from kernel_dvfs.gpu.model import clock_w, static_w
 from kernel_dvfs.pipeline.options import KEYS
 from kernel_dvfs.plan.study import plan
 

@@ -4,47 +4,33 @@ import math
 from functools import partial
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, label
-from kernel_dvfs.measurement import record
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import UNUSABLE
+from kernel_dvfs.profile.records import Records
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.profile.uncertainty import standard_errors
 
 
-def from_records(setup, folder: str, requests: list, auto_repeats: int, output: str) -> None:
+def from_records(
+    setup, folder: str, requests: list, auto_repeats: int, output: str, checksums: dict | None = None
+) -> None:
     """The profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
+    checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
     Raises InputError naming a bad record.
     """
-    _write(setup, columns_of_records(setup, folder, requests, auto_repeats), output)
-
-
-def columns_of_records(setup, folder: str, requests: list, auto_repeats: int) -> dict:
-    """The same as {column: list}, not written."""
-
-    def points(target):
-        ran = {}  # {what a record says that it ran: a file that says so}
-
-        def point(pair, repeat):
-            path = f"{folder}/{target.study}/{target.name}/{label(pair)}/r{repeat}.json"
-            if setup.measurement.get("skip_capped") and record.read_skipped(path, setup, target, pair):
-                return None
-            measured = record.read_point(path, setup, target, pair)
-            ran.setdefault(measured["kernel"].get("instance"), path)
-            if len(ran) > 1:
-                (one, its), (other, others) = list(ran.items())[:2]
-                raise InputError(
-                    f"{target.study}/{target.name}: {its} ran {one}, but {others} ran {other}, and a profile compares "
-                    "clocks, not kernels; delete the records of one of them and run snakemake again"
-                )
-            return measured
-
-        return point
-
-    return columns(setup, requests, auto_repeats, points)
+    records = Records(setup, folder, checksums)
+    rows = columns(setup, requests, auto_repeats, records.points)
+    unread = sorted(set(checksums or ()) - set(records.checksums))
+    if unread:
+        raise InputError(
+            f"record {folder}/{unread[0]}: the search read it, but it is not pooled; give the clock pairs and repeats "
+            "that the search was given"
+        )
+    _write(setup, rows, output)
 
 
 def from_bench(setup, pairs: list, auto_repeats: int, output: str, studies=("kernel", "pass")) -> None:

@@ -1,6 +1,6 @@
 """Guided search: measure a tenth of the clock pairs, let a model say where the rest could still pay.
 
-    space.py      what could be measured, what has been
+    candidates.py      what could be measured, what has been
     prior.py      what is public: how voltage rises with the clock, how large a kernel's parameters can be
     forward.py    time and power of many kernels at many pairs, with slopes
     fit.py        the GPU's constants and the parameters of every kernel, from measured points only

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.measurement.setup import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What may be known, beside the profile so far, when a round is proposed."""
+
+    setup: Setup  # resolved GPU, work and multiplicity of each target, protocol with the seed
+    pairs: Sequence[Pair]  # of the grid, the baseline first
+    auto_repeats: int  # measurements of the baseline in a sweep
+    slacks_percent: Sequence[float]  # tolerated slowdowns that are chosen for
+    ties: str  # as in choice.schedule.choose
+    weights: str | None  # as in choice.schedule.choose
+    options: Mapping[str, Any]  # keys of the configuration of whoever proposes: `guided` or `refine`
+
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class Candidates:
     """K targets and P clock pairs.
 
     targets: names. pairs: (core, mem) MHz, None = left to the governor. offered: (K, P) bool, what can be measured.
@@ -49,7 +66,7 @@ class Space:
 class Seen:
     """N measured points, one a target and pair (repeats pooled).
 
-    target, pair: (N,) indices into a Space. time_s, energy_j: per launch. n: measurements pooled.
+    target, pair: (N,) indices into a Candidates. time_s, energy_j: per launch. n: measurements pooled.
     core_mhz, mem_mhz: clocks that the board said it reached, NaN where nothing was recorded.
     """
 
@@ -66,9 +83,9 @@ class Seen:
         """(N,) mean board power."""
         return self.energy_j / self.time_s
 
-    def tables(self, space: Space) -> tuple[np.ndarray, np.ndarray]:
+    def tables(self, candidates: Candidates) -> tuple[np.ndarray, np.ndarray]:
         """(K, P) times and energies, infinite where not measured."""
-        time = np.full(space.offered.shape, np.inf)
+        time = np.full(candidates.offered.shape, np.inf)
         energy = time.copy()
         time[self.target, self.pair] = self.time_s
         energy[self.target, self.pair] = self.energy_j

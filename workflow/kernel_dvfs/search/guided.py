@@ -15,10 +15,10 @@ from kernel_dvfs.choice.agreement import apart
 from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE
-from kernel_dvfs.search.candidates import Seen, Space, seen_of
+from kernel_dvfs.measurement.request import Request
+from kernel_dvfs.search.candidates import Candidates, Context, Seen, seen_of
 from kernel_dvfs.search.propose import Options, Proposal
 from kernel_dvfs.search.propose import propose as propose_points
-from kernel_dvfs.search.proposer import Context, Request
 
 _NEEDED = ("study", "target", "core_mhz", "mem_mhz", "time_s", "energy_j", "n", "verdict")
 
@@ -29,8 +29,8 @@ def propose(profile_rows: Mapping, context: Context, round_number: int) -> list:
     Raises InputError where a kernel has no usable baseline, however often it was measured.
     """
     points = _points(profile_rows, context)
-    members, space = space_of(context, _apart(points, context))
-    proposal = _proposal(points, context, members, space)
+    members, candidates = candidates_of(context, _apart(points, context))
+    proposal = _proposal(points, context, members, candidates)
     pairs = list(context.pairs)
     asked = []
     for target, pair in proposal.points:
@@ -57,8 +57,8 @@ def estimate(profile_rows: Mapping, context: Context) -> dict:
     which are measured the more.
     """
     points = _points(profile_rows, context)
-    members, space = space_of(context, _apart(points, context))
-    proposal = _proposal(points, context, members, space)
+    members, candidates = candidates_of(context, _apart(points, context))
+    proposal = _proposal(points, context, members, candidates)
     made, all_ = _counts(profile_rows, context)
 
     def percent(value):
@@ -75,8 +75,8 @@ def estimate(profile_rows: Mapping, context: Context) -> dict:
     }
 
 
-def space_of(context: Context, separate=frozenset()) -> tuple[list, Space]:
-    """(names of the launches of each target, Space) of the kernels of a context; separate: names that are not tied."""
+def candidates_of(context: Context, separate=frozenset()) -> tuple[list, Candidates]:
+    """(names of the launches of each target, Candidates) of the kernels of a context; separate: names that are not tied."""
     classes: dict = {}
     kernels = context.setup.targets["kernel"]
     for name, about in kernels.items():
@@ -87,7 +87,7 @@ def space_of(context: Context, separate=frozenset()) -> tuple[list, Space]:
     first = [kernels[names[0]] for names in members]
     # tensor-core FLOP and DRAM bytes of a launch
     work = tuple((about["work"][1], about["work"][4]) for about in first)
-    return members, Space(
+    return members, Candidates(
         targets=tuple(names[0] for names in members),
         pairs=_clocks(pairs),
         offered=np.ones((count, len(pairs)), dtype=bool),
@@ -130,8 +130,8 @@ def _apart(points: dict, context: Context) -> frozenset:
     return frozenset(each.target for each in apart(groups, time, energy))
 
 
-def _proposal(points: dict, context, members, space) -> Proposal:
-    space, seen = _seen(points, members, space)
+def _proposal(points: dict, context, members, candidates) -> Proposal:
+    candidates, seen = _seen(points, members, candidates)
     given = context.options
     options = Options(
         threshold=given["threshold_percent"] / 100,
@@ -144,28 +144,28 @@ def _proposal(points: dict, context, members, space) -> Proposal:
     )
     slacks = sorted({percent / 100 for percent in context.slacks_percent})
     if context.weights in ("raw", "equal-time"):
-        space = _weighted(space, seen, context.weights, members)
-    return propose_points(space, seen, slacks, options)
+        candidates = _weighted(candidates, seen, context.weights, members)
+    return propose_points(candidates, seen, slacks, options)
 
 
-def _weighted(space: Space, seen: Seen, weights: str, members: list) -> Space:
+def _weighted(candidates: Candidates, seen: Seen, weights: str, members: list) -> Candidates:
     weight = np.array([len(names) for names in members], dtype=float)
     if weights == "equal-time":
-        base = seen.pair == space.baseline[seen.target]
+        base = seen.pair == candidates.baseline[seen.target]
         time = np.ones(len(members))
         time[seen.target[base]] = seen.time_s[base]
         weight = weight / time
-    return replace(space, weight=weight)
+    return replace(candidates, weight=weight)
 
 
-def _seen(points: dict, members: list, space: Space) -> tuple[Space, Seen]:
-    """(space without the pairs that proved unusable at every copy, the points measured; auto at every copy)."""
-    offered, rows = space.offered.copy(), []
+def _seen(points: dict, members: list, candidates: Candidates) -> tuple[Candidates, Seen]:
+    """(candidates without the pairs that proved unusable at every copy, the points measured; auto at every copy)."""
+    offered, rows = candidates.offered.copy(), []
     for target, names in enumerate(members):
-        for pair in range(len(space.pairs)):
+        for pair in range(len(candidates.pairs)):
             own = [points[name, pair] for name in names if (name, pair) in points]
             usable = [point for point in own if point]
-            if pair == space.baseline[target]:
+            if pair == candidates.baseline[target]:
                 if len(usable) < len(own):
                     spoilt = next(name for name in names if points.get((name, pair), True) is None)
                     raise InputError(
@@ -177,7 +177,7 @@ def _seen(points: dict, members: list, space: Space) -> tuple[Space, Seen]:
             offered[target, pair] = bool(usable) or len(own) < len(names)
             if usable:
                 rows.append(_pool(target, pair, usable))
-    return replace(space, offered=offered), seen_of(rows)
+    return replace(candidates, offered=offered), seen_of(rows)
 
 
 def _pool(target: int, pair: int, points: list) -> dict:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernel_dvfs.choice.from_profile import problem_of
-from kernel_dvfs.choice.integer_grid import grid_of
+from kernel_dvfs.choice.integer_grid import integer_grid_of
 from kernel_dvfs.choice.margin import Guarded, guarded
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import relax
@@ -40,7 +40,7 @@ def contest(problem: Problem, slack: float, z: float) -> Contest | None:
 
 def _runner_up(problem: Problem, found: Guarded) -> np.ndarray:
     linear = found.problem
-    grid = grid_of(linear, found.limit, only_fitting=False)
+    grid = integer_grid_of(linear, found.limit, only_fitting=False)
     # nothing but the baseline keeps the margin: any other option would have to save time first
     price = relax(grid).price * grid.energy_unit / grid.time_unit if grid else 0.0
     score = linear.energy + price * linear.time

@@ -23,8 +23,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
-from kernel_dvfs.gpu.power import clock_w, launch_j, static_w
-from kernel_dvfs.gpu.time import launch_time_s
+from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
 from kernel_dvfs.serving import models
 from kernel_dvfs.serving.models import Row, ServedModel, check_degree, served
 

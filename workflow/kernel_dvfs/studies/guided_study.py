@@ -18,7 +18,7 @@ from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.search.fit import fit
 from kernel_dvfs.search.propose import Options
 from kernel_dvfs.studies import strategies
-from kernel_dvfs.studies.testbed import Ground, of_setup, of_table
+from kernel_dvfs.studies.testbed import Testbed, of_setup, of_table
 
 COLUMNS = (
     "ground",
@@ -41,16 +41,16 @@ CHECK_Z = 1.645  # standard errors that a fresh check takes off the limit
 
 def of_tables(path, weights: str, slack: float, budget: float, seeds: list, without=()) -> list:
     """Rows of one measured table: every way with the same budget, a share of all points."""
-    ground = of_table(path, weights)
+    testbed = of_table(path, weights)
     rows = []
     for seed in seeds:
         options = Options(budget=budget, seed=seed)
-        rows += _ways(ground, slack, int(budget * ground.measurements), 1, seed, options, without)
-    about = {"ground": ground_name(path), "weights": weights, "slack_percent": 100 * slack}
+        rows += _ways(testbed, slack, int(budget * testbed.measurements), 1, seed, options, without)
+    about = {"ground": table_name(path), "weights": weights, "slack_percent": 100 * slack}
     return [about | row for row in rows]
 
 
-def ground_name(path) -> str:
+def table_name(path) -> str:
     """A table's name in the rows: its file's."""
     return str(path).rsplit("/", 1)[-1].removesuffix(".csv")
 
@@ -63,17 +63,17 @@ def of_simulated(setup, folder: str, pairs: list, slack: float, budget: float, s
     rows, truth = [], None
     for seed in seeds:
         own = _seeded(setup, folder, seed, {})
-        ground = of_setup(own, pairs, AUTO_REPEATS, truth)
-        truth = ground.true_time_s, ground.true_energy_j
-        allowed = int(budget * ground.measurements)
+        testbed = of_setup(own, pairs, AUTO_REPEATS, truth)
+        truth = testbed.true_time_s, testbed.true_energy_j
+        allowed = int(budget * testbed.measurements)
         options = Options(budget=budget, seed=seed, baseline_repeats=1, all_baseline_repeats=AUTO_REPEATS)
         about = {"ground": f"simulated {own.gpu['name']}", "weights": "counts", "slack_percent": 100 * slack}
-        rows += [about | row for row in _ways(ground, slack, allowed, 1, seed, options, without)]
+        rows += [about | row for row in _ways(testbed, slack, allowed, 1, seed, options, without)]
         fresh = of_setup(own, pairs, 1, truth, campaign="check")
-        rows += [about | row for row in _checked(ground, fresh, slack, budget, seed, options)]
+        rows += [about | row for row in _checked(testbed, fresh, slack, budget, seed, options)]
         other = of_setup(_seeded(setup, folder, seed, specimen.overrides(own.gpu["spec"], seed)), pairs, AUTO_REPEATS)
         about["ground"] += ", second specimen"
-        rows += [about | row for row in _carried(ground, other, slack, allowed, seed, options)]
+        rows += [about | row for row in _carried(testbed, other, slack, allowed, seed, options)]
     return rows
 
 
@@ -85,25 +85,25 @@ def _seeded(setup, folder: str, seed: int, overrides: dict):
     return setups.read(setups.store(folder, gpu, setup.workload, setup.targets, measurement))
 
 
-def _ways(ground: Ground, slack, allowed: int, baselines: int, seed: int, options: Options, without) -> list:
+def _ways(testbed: Testbed, slack, allowed: int, baselines: int, seed: int, options: Options, without) -> list:
     """Oracle, exhaustive, guided, and the baselines with the budget that guided may spend."""
-    all_repeats = ground.base_time_s.shape[1]
+    all_repeats = testbed.base_time_s.shape[1]
     rows = []
 
     def note(way, measured, cpu_s, **more):
-        choice = ground.choose(measured, baselines, slack)
-        rows.append(_row(ground, way, seed, ground.space.spent(measured, baselines), choice, cpu_s) | more)
+        choice = testbed.choose(measured, baselines, slack)
+        rows.append(_row(testbed, way, seed, testbed.candidates.spent(measured, baselines), choice, cpu_s) | more)
 
-    rows.append(_row(ground, "oracle", seed, None, ground.oracle(slack), 0.0))
-    rows.append(_exhaustive(ground, all_repeats, slack, seed))
+    rows.append(_row(testbed, "oracle", seed, None, testbed.oracle(slack), 0.0))
+    rows.append(_exhaustive(testbed, all_repeats, slack, seed))
     began = process_time()
-    measured, last, rounds = strategies.guided(ground, slack, options)
+    measured, last, rounds = strategies.guided(testbed, slack, options)
     left = None if last.left is None else 100 * last.left
     note("guided", measured, process_time() - began, rounds=rounds, left_percent=left)
     ways = {
-        "random": lambda: strategies.random(ground, allowed, baselines, seed),
-        "coarse grid": lambda: strategies.coarse(ground, allowed, baselines, seed),
-        "bayesian": lambda: strategies.bayesian(ground, slack, allowed, baselines, seed),
+        "random": lambda: strategies.random(testbed, allowed, baselines, seed),
+        "coarse grid": lambda: strategies.coarse(testbed, allowed, baselines, seed),
+        "bayesian": lambda: strategies.bayesian(testbed, slack, allowed, baselines, seed),
     }
     for way, search in ways.items():
         if way not in without:
@@ -113,77 +113,87 @@ def _ways(ground: Ground, slack, allowed: int, baselines: int, seed: int, option
     return _against(rows)
 
 
-def _exhaustive(ground: Ground, repeats: int, slack: float, seed: int) -> dict:
-    choice = ground.choose(ground.space.offered, repeats, slack, every=True)
-    return _row(ground, "exhaustive", seed, ground.measurements, choice, 0.0)
+def _exhaustive(testbed: Testbed, repeats: int, slack: float, seed: int) -> dict:
+    choice = testbed.choose(testbed.candidates.offered, repeats, slack, every=True)
+    return _row(testbed, "exhaustive", seed, testbed.measurements, choice, 0.0)
 
 
-def _checked(ground: Ground, fresh: Ground, slack, budget: float, seed: int, options: Options) -> list:
+def _checked(testbed: Testbed, fresh: Testbed, slack, budget: float, seed: int, options: Options) -> list:
     """Exhaustive and guided, each with a fresh check: choice and auto of every copy once more, in a new campaign.
 
     What the choice took longer than its own data said is taken off the limit, and CHECK_Z standard errors of that, and
     the clocks are chosen again. Guided saves the check's measurements from its budget.
     """
-    check = int(2 * ground.space.copies.sum())
-    few = replace(options, budget=budget - check / ground.measurements)
-    measured, _, rounds = strategies.guided(ground, slack, few)
-    oracle = _row(ground, "oracle", seed, None, ground.oracle(slack), 0.0)
+    check = int(2 * testbed.candidates.copies.sum())
+    few = replace(options, budget=budget - check / testbed.measurements)
+    measured, _, rounds = strategies.guided(testbed, slack, few)
+    oracle = _row(testbed, "oracle", seed, None, testbed.oracle(slack), 0.0)
     rows = [oracle]
     for way, mask, repeats, every, spent in (
-        ("exhaustive, checked", ground.space.offered, AUTO_REPEATS, True, ground.measurements),
-        ("guided, checked", measured, 1, False, ground.space.spent(measured, 1)),
+        ("exhaustive, checked", testbed.candidates.offered, AUTO_REPEATS, True, testbed.measurements),
+        ("guided, checked", measured, 1, False, testbed.candidates.spent(measured, 1)),
     ):
-        choice = ground.choose(mask, repeats, slack, every)
-        scatter = fit(ground.space, ground.seen(mask, repeats, every)).scatter[0]
-        own, again = ground.shown(repeats, every)[0], fresh.shown(1, every=True)[0]
-        overrun = _slowdown(ground, again, choice) - _slowdown(ground, own, choice)
-        limit = slack - overrun - CHECK_Z * _error(ground, choice, scatter)
-        row = _row(ground, way, seed, spent + check, ground.choose(mask, repeats, limit, every), 0.0)
+        choice = testbed.choose(mask, repeats, slack, every)
+        scatter = fit(testbed.candidates, testbed.seen(mask, repeats, every)).scatter[0]
+        own, again = testbed.shown(repeats, every)[0], fresh.shown(1, every=True)[0]
+        overrun = _slowdown(testbed, again, choice) - _slowdown(testbed, own, choice)
+        limit = slack - overrun - CHECK_Z * _error(testbed, choice, scatter)
+        row = _row(testbed, way, seed, spent + check, testbed.choose(mask, repeats, limit, every), 0.0)
         rows.append(row | ({} if every else {"rounds": rounds}))
     return _against(rows)[1:]
 
 
-def _slowdown(ground: Ground, time, choice) -> float:
+def _slowdown(testbed: Testbed, time, choice) -> float:
     """Total time of a choice over the baseline's, by a table of times (K, P)."""
-    rows, space = np.arange(len(choice)), ground.space
-    return (space.weight * time[rows, choice]).sum() / (space.weight * time[rows, space.baseline]).sum()
+    rows, candidates = np.arange(len(choice)), testbed.candidates
+    return (candidates.weight * time[rows, choice]).sum() / (candidates.weight * time[rows, candidates.baseline]).sum()
 
 
-def _error(ground: Ground, choice, scatter: float) -> float:
+def _error(testbed: Testbed, choice, scatter: float) -> float:
     """Standard error of a fresh slowdown when every point is off by `scatter` (relative), independently."""
-    rows, space = np.arange(len(choice)), ground.space
-    base = space.weight * ground.time_s[rows, space.baseline]
-    moved = choice != space.baseline
+    rows, candidates = np.arange(len(choice)), testbed.candidates
+    base = candidates.weight * testbed.time_s[rows, candidates.baseline]
+    moved = choice != candidates.baseline
     return float(scatter * np.sqrt(2 * (base[moved] ** 2).sum()) / base.sum())
 
 
-def _carried(first: Ground, other: Ground, slack, allowed: int, seed: int, options: Options) -> list:
+def _carried(first: Testbed, other: Testbed, slack, allowed: int, seed: int, options: Options) -> list:
     """A second specimen: the first one's choice as it is, measured again around it, and searched anew."""
-    optimum = first.choose(first.space.offered, AUTO_REPEATS, slack, every=True)
+    optimum = first.choose(first.candidates.offered, AUTO_REPEATS, slack, every=True)
     rows = [_row(other, "oracle", seed, None, other.oracle(slack), 0.0)]
     rows.append(_exhaustive(other, AUTO_REPEATS, slack, seed))
     rows.append(_row(other, "carried over as it is", seed, 0, optimum, 0.0))
     near = strategies.around(other, allowed, 1, optimum, seed)
     rows.append(
         _row(
-            other, "re-measured around the first's", seed, other.space.spent(near, 1), other.choose(near, 1, slack), 0.0
+            other,
+            "re-measured around the first's",
+            seed,
+            other.candidates.spent(near, 1),
+            other.choose(near, 1, slack),
+            0.0,
         )
     )
     began = process_time()
     measured, last, rounds = strategies.guided(other, slack, options)
     left = None if last.left is None else 100 * last.left
     row = _row(
-        other, "guided", seed, other.space.spent(measured, 1), other.choose(measured, 1, slack), process_time() - began
+        other,
+        "guided",
+        seed,
+        other.candidates.spent(measured, 1),
+        other.choose(measured, 1, slack),
+        process_time() - began,
     )
     return _against([*rows, row | {"rounds": rounds, "left_percent": left}])
 
 
-def _row(ground: Ground, way: str, seed: int, spent: int | None, choice, cpu_s: float) -> dict:
-    saving, change = ground.score(choice)
+def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice, cpu_s: float) -> dict:
+    saving, change = testbed.score(choice)
     return {
         "way": way,
         "seed": seed,
-        "measurements_percent": None if spent is None else 100 * spent / ground.measurements,
+        "measurements_percent": None if spent is None else 100 * spent / testbed.measurements,
         "saving_percent": 100 * saving,
         "time_change_percent": 100 * change,
         "rounds": None,
@@ -212,7 +222,7 @@ def summarised(rows: list) -> list:
     for row in rows:
         groups.setdefault((row["ground"], row["weights"], row["slack_percent"], row["way"]), []).append(row)
     summary = []
-    for (ground, weights, slack, way), own in groups.items():
+    for (testbed, weights, slack, way), own in groups.items():
 
         def mean(name, own=own):
             values = [row[name] for row in own if row[name] is not None]
@@ -220,7 +230,7 @@ def summarised(rows: list) -> list:
 
         times = np.array([row["time_change_percent"] for row in own])
         summary.append(
-            {"ground": ground, "weights": weights, "slack_percent": slack, "way": way, "seeds": len(own)}
+            {"ground": testbed, "weights": weights, "slack_percent": slack, "way": way, "seeds": len(own)}
             | {name: mean(name) for name in COLUMNS[5:]}
             | {
                 "least_of_oracle_percent": min(row["of_oracle_percent"] for row in own),
@@ -258,14 +268,14 @@ _SHOWN = {
 
 
 def markdown_of(summary: list) -> str:
-    """The means over seeds as Markdown tables, one a ground, weighting and slack."""
+    """The means over seeds as Markdown tables, one a testbed, weighting and slack."""
     groups: dict = {}
     for row in summary:
         groups.setdefault((row["ground"], row["weights"], row["slack_percent"], row["seeds"]), []).append(row)
     parts = []
-    for (ground, weights, slack, seeds), own in groups.items():
+    for (testbed, weights, slack, seeds), own in groups.items():
         many = f"means of {seeds} seeds" if seeds > 1 else "one seed"
-        parts.append(f"**{ground}**, weights {weights}, slack {slack:g} %, {many}\n")
+        parts.append(f"**{testbed}**, weights {weights}, slack {slack:g} %, {many}\n")
         parts.append(f"| way | {' | '.join(title for title, _ in _SHOWN.values())} |")
         parts.append("|---|" + "---|" * len(_SHOWN))
         for row in own:

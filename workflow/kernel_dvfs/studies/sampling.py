@@ -1,4 +1,4 @@
-"""Many measurements of a simulated GPU at once: the noise of gpu/noise.py and gpu/sensor.py drawn as arrays.
+"""Many measurements of a simulated GPU at once: the noise of gpu/noise.py drawn as arrays.
 
 The same distributions as a measurement job's (tests compare them), other random numbers: thousands of studies cost
 minutes instead of days. For studies of how to choose; results of a study itself come from records.

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from kernel_dvfs.choice.guarded_choice import decide
-from kernel_dvfs.choice.margin import guarded
+from kernel_dvfs.choice.margin import decide, guarded
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.profile.uncertainty import standard_errors
 from kernel_dvfs.search.refine import contest, settled

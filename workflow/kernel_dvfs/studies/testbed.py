@@ -16,21 +16,20 @@ from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.table import import_table
-from kernel_dvfs.search.candidates import Seen, Space
-from kernel_dvfs.search.guided import space_of
-from kernel_dvfs.search.proposer import Context
+from kernel_dvfs.search.candidates import Candidates, Context, Seen
+from kernel_dvfs.search.guided import candidates_of
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
-    """space: what can be measured. time_s, energy_j: (K, P) as measured at one copy of a target, NaN where not offered;
+class Testbed:
+    """candidates: what can be measured. time_s, energy_j: (K, P) as measured at one copy of a target, NaN where not offered;
     all_time_s, all_energy_j: means over its copies. base_time_s, base_energy_j: (K, R) single measurements of the
     baseline (R = 1 in a table), means over the copies. core_mhz, mem_mhz: (K, P) clocks recorded, NaN where none.
     true_time_s, true_energy_j: (K, P) what a choice is scored on.
 
     every, in the methods: all copies are measured at every pair (an exhaustive search), not one beside the baseline."""
 
-    space: Space
+    candidates: Candidates
     time_s: np.ndarray
     energy_j: np.ndarray
     all_time_s: np.ndarray
@@ -45,13 +44,13 @@ class Ground:
     @property
     def measurements(self) -> int:
         """What an exhaustive search takes: every pair once, the baseline as often as there are measurements of it."""
-        return self.space.everything(self.base_time_s.shape[1])
+        return self.candidates.everything(self.base_time_s.shape[1])
 
     def shown(self, baselines: int, every: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """(K, P) measured times and energies, the baseline being the mean of its first `baselines` measurements."""
         time, energy = (self.all_time_s, self.all_energy_j) if every else (self.time_s, self.energy_j)
         time, energy = time.copy(), energy.copy()
-        rows = np.arange(len(time)), self.space.baseline
+        rows = np.arange(len(time)), self.candidates.baseline
         time[rows] = self.base_time_s[:, :baselines].mean(1)
         energy[rows] = self.base_energy_j[:, :baselines].mean(1)
         return time, energy
@@ -61,21 +60,21 @@ class Ground:
         target, pair = np.nonzero(measured)
         time, energy = self.shown(baselines, every)
         at = target, pair
-        n = np.where(pair == self.space.baseline[target], baselines, 1.0)
+        n = np.where(pair == self.candidates.baseline[target], baselines, 1.0)
         return Seen(target, pair, time[at], energy[at], n, self.core_mhz[at], self.mem_mhz[at])
 
     def choose(self, measured: np.ndarray, baselines: int, slack: float, every: bool = False) -> np.ndarray:
         """(K,) pairs of the global choice of least energy among the measured ones, by what was measured."""
-        return choose(self.space, *self.shown(baselines, every), measured, slack)
+        return choose(self.candidates, *self.shown(baselines, every), measured, slack)
 
     def oracle(self, slack: float) -> np.ndarray:
         """(K,) pairs of the best choice by what is really so."""
-        return choose(self.space, self.true_time_s, self.true_energy_j, self.space.offered, slack)
+        return choose(self.candidates, self.true_time_s, self.true_energy_j, self.candidates.offered, slack)
 
     def score(self, choice: np.ndarray) -> tuple[float, float]:
         """(energy saved, change of time) of a choice (K,), shares of the baseline, by what is really so."""
-        rows, weight = np.arange(len(choice)), self.space.weight
-        base = self.space.baseline
+        rows, weight = np.arange(len(choice)), self.candidates.weight
+        base = self.candidates.baseline
         time, energy = ((weight * table[rows, choice]).sum() for table in (self.true_time_s, self.true_energy_j))
         base_time, base_energy = (
             (weight * table[rows, base]).sum() for table in (self.true_time_s, self.true_energy_j)
@@ -83,21 +82,21 @@ class Ground:
         return float(1 - energy / base_energy), float(time / base_time - 1)
 
 
-def choose(space: Space, time, energy, known, slack: float) -> np.ndarray:
+def choose(candidates: Candidates, time, energy, known, slack: float) -> np.ndarray:
     """(K,) the global choice of pairs on (K, P) times and energies, among those `known` (K, P) and offered."""
-    options = [np.flatnonzero(own) for own in known & space.offered]
+    options = [np.flatnonzero(own) for own in known & candidates.offered]
     problem = Problem.of(
-        [weight * time[k, own] for k, (weight, own) in enumerate(zip(space.weight, options))],
-        [weight * energy[k, own] for k, (weight, own) in enumerate(zip(space.weight, options))],
-        [int(np.flatnonzero(own == base)[0]) for own, base in zip(options, space.baseline)],
+        [weight * time[k, own] for k, (weight, own) in enumerate(zip(candidates.weight, options))],
+        [weight * energy[k, own] for k, (weight, own) in enumerate(zip(candidates.weight, options))],
+        [int(np.flatnonzero(own == base)[0]) for own, base in zip(options, candidates.baseline)],
         options,
     )
     answer = solve(problem, "global", "waste", slack, effort=0)
     return np.array([problem.keys[problem.key[option]] for option in answer.option])
 
 
-def of_table(path, weights: str) -> Ground:
-    """The ground of a measured table (profile.table); weights: raw or equal-time. Recorded clocks are not believed."""
+def of_table(path, weights: str) -> Testbed:
+    """The testbed of a measured table (profile.table); weights: raw or equal-time. Recorded clocks are not believed."""
     columns = import_table(path).columns
     names, pairs = dict.fromkeys(columns["target"]), dict.fromkeys(zip(columns["core_mhz"], columns["mem_mhz"]))
     target = {name: number for number, name in enumerate(names)}
@@ -113,14 +112,16 @@ def of_table(path, weights: str) -> Ground:
     rows = np.arange(len(names)), baseline
     weight = np.ones(len(names)) if weights == "raw" else 1 / time[rows]
     nothing = np.full(time.shape, np.nan)
-    space = Space(tuple(names), tuple(pairs), ~np.isnan(time), weight, baseline, np.ones(len(names), dtype=int))
+    candidates = Candidates(
+        tuple(names), tuple(pairs), ~np.isnan(time), weight, baseline, np.ones(len(names), dtype=int)
+    )
     base_time, base_energy = time[rows][:, None], energy[rows][:, None]
-    return Ground(space, time, energy, time, energy, base_time, base_energy, nothing, nothing, time, energy)
+    return Testbed(candidates, time, energy, time, energy, base_time, base_energy, nothing, nothing, time, energy)
 
 
-def of_setup(setup, pairs: list, auto_repeats: int, truth: tuple | None = None, campaign: str = "sweep") -> Ground:
-    """The ground of a simulated study; truth: (time, energy) of an earlier one of the same GPU and work."""
-    members, space = space_of(Context(setup, pairs, auto_repeats, [0.0], "tied", None, {}))
+def of_setup(setup, pairs: list, auto_repeats: int, truth: tuple | None = None, campaign: str = "sweep") -> Testbed:
+    """The testbed of a simulated study; truth: (time, energy) of an earlier one of the same GPU and work."""
+    members, candidates = candidates_of(Context(setup, pairs, auto_repeats, [0.0], "tied", None, {}))
     shape = len(members), len(pairs)
     time, energy, one_time, one_energy, core, mem = np.zeros((6, *shape))
     base_time, base_energy = np.zeros((2, len(members), auto_repeats))
@@ -147,13 +148,13 @@ def of_setup(setup, pairs: list, auto_repeats: int, truth: tuple | None = None, 
             for p, pair in enumerate(pairs):
                 exact_time[k, p], exact_energy[k, p] = _per_launch(exact.point(pair))
     seen = one_time, one_energy, time, energy, base_time, base_energy, core, mem
-    return Ground(space, *seen, exact_time, exact_energy)
+    return Testbed(candidates, *seen, exact_time, exact_energy)
 
 
 def _per_launch(point: dict) -> tuple[float, float]:
     return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3
 
 
-def without_work(ground: Ground) -> Ground:
+def without_work(testbed: Testbed) -> Testbed:
     """The same, the work of the kernels unknown to the search."""
-    return replace(ground, space=replace(ground.space, work=None))
+    return replace(testbed, candidates=replace(testbed.candidates, work=None))

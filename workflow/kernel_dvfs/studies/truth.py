@@ -7,7 +7,7 @@ import numpy as np
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.measurement.point import condition, measure
-from kernel_dvfs.measurement.target import Target, works
+from kernel_dvfs.measurement.target import Target
 
 
 class Truth(NamedTuple):
@@ -35,7 +35,7 @@ def truth(setup, pairs: list) -> Truth:
     points, drawn = [], []
     for name in kernels:
         board = SimulatedGpu(spec, seed=0, exact=True)
-        load = board.prepare(works(setup, Target("kernel", name)))
+        load = board.prepare(setup, Target("kernel", name))
         condition(board, load, ("condition",))
         for pair in pairs:
             own = _point(board, load, pair, setup)

@@ -13,11 +13,11 @@ import socket
 import stat
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.nvml import lock_folder
-from kernel_dvfs.tuples import named
 
 SCHEMA = "kernel-dvfs/lease/1"
 # `requested` of a run that sets none: killed, it leaves nothing to restore
@@ -34,12 +34,13 @@ _FIELDS = {
     "requested": str,
 }
 
-Stale = named(
-    "Stale",
-    "owner rebooted requested",
-    "owner: who left it behind, in words; rebooted: since then, so that no lock of clocks can have survived; "
-    "requested: what it asked of the clocks, in words.",
-)
+
+class Stale(NamedTuple):
+    """A lease that a killed run has left behind."""
+
+    owner: str  # who left it, in words
+    rebooted: bool  # since then, so that no lock of clocks can have survived
+    requested: str  # what it asked of the clocks, in words
 
 
 def path_of(uuid: str) -> str:

@@ -1,47 +1,85 @@
 """The side of a measurement job: asks the measuring process of its GPU for a point, and starts one where there is none.
 
-Light, like every measurement job: the C halves of the standard library, nothing of NVML.
+The measuring process (`server`) listens at a socket: one for each user, GPU and working directory. This module knows
+where, and imports nothing of NVML.
 """
 
+from __future__ import annotations
+
 import fcntl
+import hashlib
 import os
+import socket
 import sys
-from _socket import AF_UNIX, SOCK_STREAM, socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
-from kernel_dvfs.gpu.clocks import label
-from kernel_dvfs.measurement.real.address import socket_path
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.gpu.clocks import Pair, label
+from kernel_dvfs.gpu.nvml import lock_folder
+from kernel_dvfs.measurement.setup import Setup, read
+from kernel_dvfs.measurement.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _TRIES = 5
 _LOG = "logs/kernel-dvfs-server.log"
+# the longest path that an address of a socket can hold, bytes (unix(7))
+_LONGEST = 107
+
+
+def socket_path(uuid: str) -> str:
+    """Where the measuring process of the GPU `uuid` listens, as long as this working directory is the process's."""
+    name = hashlib.blake2b(f"{uuid}|{os.getcwd()}".encode(), digest_size=6).hexdigest()
+    return os.path.join(lock_folder.folder(), f"kernel-dvfs-{os.getuid()}-{name}.sock")
+
+
+@contextmanager
+def address(path: str) -> Iterator[str]:
+    """A name of the socket at `path` that an address can hold, however long the name of its folder is.
+
+    Raises OSError where there is no such folder.
+    """
+    if len(os.fsencode(path)) <= _LONGEST:
+        yield path
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
 
 
 class RemoteBench:
-    """A bench (measurement.campaign) whose board is in another process. device, run, kernel: of the last point."""
+    """A bench (measurement.campaign) whose GPU is in another process. device, run, kernel: of the last point."""
 
-    def __init__(self, setup, path: str, target):
+    def __init__(self, setup: Setup, path: str, target: Target) -> None:
         self._setup, self._path = setup, os.path.abspath(path)
         self._target = f"{target.study}/{target.name}"
-        self.device, self.run, self.kernel = {}, {}, {}
+        self.device: dict[str, Any] = {}
+        self.run: dict[str, Any] = {}
+        self.kernel: dict[str, Any] = {}
 
-    def point(self, pair, campaign: str, repeat: int) -> dict:
+    def point(self, pair: Pair, campaign: str, repeat: int) -> dict[str, Any]:
+        """Have one point measured: see point.measure."""
         answer = self._ask({"do": "point", "campaign": campaign} | self._what(pair, repeat), pair)
         self.device, self.run, self.kernel = answer["device"], answer["run"], answer["kernel"]
         return answer["point"]
 
-    def compare(self, pair, repeat: int) -> dict:
+    def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
+        """Have auto, `pair`, `pair`, auto measured: {target, repeat, points}, the points without windows."""
         answer = self._ask({"do": "compare"} | self._what(pair, repeat), pair)
         self.device = answer["device"]
         return answer["comparison"]
 
-    def _what(self, pair, repeat: int) -> dict:
+    def _what(self, pair: Pair, repeat: int) -> dict[str, Any]:
         clocks = label(pair).replace("-", ",")
         return {"setup": self._path, "target": self._target, "clocks": clocks, "repeat": repeat}
 
-    def _ask(self, request: dict, pair) -> dict:
+    def _ask(self, request: dict[str, Any], pair: Pair) -> dict[str, Any]:
         for _ in range(_TRIES):
             answer = self._answer(request, pair)
             for notice in answer.get("notices", ()):
@@ -52,8 +90,8 @@ class RemoteBench:
                 return answer
         raise InputError(f"the measuring process of GPU {self._setup.gpu['uuid']} does not stay; see {_LOG}")
 
-    def _answer(self, request: dict, pair) -> dict:
-        """Of the measuring process, or of its start where there was none."""
+    def _answer(self, request: dict[str, Any], pair: Pair) -> dict[str, Any]:
+        """The answer of the measuring process, or of its start where there was none."""
         if slurm_gpu():
             from kernel_dvfs.measurement.real import allocation
 
@@ -63,7 +101,7 @@ class RemoteBench:
 
 
 def stop(path: str) -> None:
-    """End the measuring process of a setup's GPU, if there is one; back when its clocks are restored."""
+    """End the measuring process of a setup's GPU, if there is one; returns when its clocks are restored."""
     if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
@@ -72,13 +110,17 @@ def stop(path: str) -> None:
     ask(read(path).gpu["uuid"], {"do": "stop"})
 
 
-def ask(uuid: str, request: dict):
-    """The answer of the GPU's measuring process; None where there is none. Raises InputError where it died over it."""
-    connection = socket(AF_UNIX, SOCK_STREAM)
-    try:
+def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer of the measuring process of the GPU `uuid`; None where there is no such process.
+
+    Raises InputError where it died while it dealt with the request.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            _check_owner(socket_path(uuid))
-            connection.connect(socket_path(uuid))
+            path = socket_path(uuid)
+            _check_owner(path)
+            with address(path) as short:
+                connection.connect(short)
         except (FileNotFoundError, ConnectionRefusedError):
             return None
         try:
@@ -88,8 +130,6 @@ def ask(uuid: str, request: dict):
                 data += part
         except ConnectionError:
             data = b""
-    finally:
-        connection.close()
     if request["do"] == "stop":
         return {}
     try:
@@ -102,13 +142,16 @@ def ask(uuid: str, request: dict):
 
 
 def _check_owner(path: str) -> None:
-    """A socket that another user has put there is not asked."""
+    """Raise InputError where another user has put a socket at `path`: what listens there could be anything."""
     if os.stat(path).st_uid != os.getuid():
         raise InputError(f"{path}: is another user's; delete it, or set KERNEL_DVFS_LOCK_DIR")
 
 
-def _start(setup, path: str) -> dict:
-    """Start the measuring process unless somebody else just does; {} or {"errors"} once it listens or has failed."""
+def _start(setup: Setup, path: str) -> dict[str, Any]:
+    """Start the measuring process, unless another job is just doing so; returns once it listens or has failed.
+
+    The answer is empty, or has "errors".
+    """
     at = socket_path(setup.gpu["uuid"])
     try:
         lock = os.open(f"{at}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -140,18 +183,17 @@ def _start(setup, path: str) -> dict:
 
 
 def _listens(at: str) -> bool:
-    connection = socket(AF_UNIX, SOCK_STREAM)
-    try:
-        connection.connect(at)
-    except OSError:
-        return False
-    finally:
-        connection.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            with address(at) as short:
+                connection.connect(short)
+        except OSError:
+            return False
     return True
 
 
-def _become_server(path: str, ready: int) -> None:
-    """In a forked child: a process of its own, which nobody waits for; does not return."""
+def _become_server(path: str, ready: int) -> NoReturn:
+    """In a forked child: turn into the measuring process, which outlives this job. Does not return."""
     try:
         os.setsid()
         if os.fork():

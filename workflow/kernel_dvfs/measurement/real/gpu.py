@@ -1,13 +1,19 @@
-"""A real GPU behind the seam: clocks set and verified, windows aligned to the energy counter, what else happened noted.
+"""A real GPU behind the seam (gpu.seam): clocks set and verified, windows aligned to the energy counter, what else
+happened noted.
 
 Knows a guarded board, an energy counter and loads; not where they come from, nor what is done with a point.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, check, label
 from kernel_dvfs.gpu.nvml.pair import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.time_account import TimeAccount
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.seam import Gpu, Window
 
 # clocks are held to have settled when two slices in a row agree, at the latest after the limit
 _SLICE_S = 0.25
@@ -108,11 +114,11 @@ class RealGpu:
         self.stop()
         self.hot_c = seen[-1][1]  # under the load: a board cools by degrees in the moment that it rests
 
-    def window(self, load, seconds: float, key, number: int) -> dict:
+    def window(self, load, seconds: float, key, number: int) -> "Window":
         with self.account.part("windows"):
             return self._window(load, seconds)
 
-    def _window(self, load, seconds: float) -> dict:
+    def _window(self, load, seconds: float) -> "Window":
         board = self._board
         self._samples = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
         before_c, before = board.temperature_c(), board.throttled()
@@ -168,7 +174,7 @@ class RealGpu:
         A point has to start in the band. From there a light load falls to its own equilibrium, which is no
         disturbance; but none of ours gets hotter than the plateau, which is that of the heaviest at auto.
         """
-        if self.hot_c is None:
+        if self.hot_c is None or self._start_c is None:  # nobody has asked for a band
             return []
         found, band_c = [], self._settings["band_c"]
         if abs(self._start_c - self.hot_c) > band_c:
@@ -325,3 +331,7 @@ def _shares(samples: list) -> dict:
         if count:
             shares[hex(bit)] = round(count / len(samples), 4)
     return shares
+
+
+if TYPE_CHECKING:
+    _: type[Gpu[Any]] = RealGpu  # mypy compares every signature

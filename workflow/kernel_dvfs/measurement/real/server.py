@@ -1,8 +1,10 @@
 """The measuring process of one GPU: takes requests one at a time from a socket, as long as there are any.
 
-It holds the session, so that CUDA's context and the board's temperature last from point to point; left alone, it
-first unlocks the clocks, then ends. A client that goes away stops its point.
+It holds the session, so that CUDA's context and the board's temperature last from point to point. Without requests it
+first unlocks the clocks, then ends. A point whose client goes away is given up.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -10,45 +12,50 @@ import select
 import socket
 import time
 from contextlib import suppress
+from typing import Any
 
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import target
-from kernel_dvfs.measurement.real.address import socket_path
+from kernel_dvfs.measurement.real.client import address, socket_path
 from kernel_dvfs.measurement.real.gpu import Unwanted
 from kernel_dvfs.measurement.real.session import Session, identity
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.measurement.setup import Setup, read
 
 REST_AFTER_S = 3.0
 END_AFTER_S = 60.0
-STALE = "stale"
 _LOOK_EVERY_S = 0.1
 
 
 class Server:
-    """serve() until nobody asks for `end_after_s`. ready: file descriptor that is told `ok` or why not, then closed."""
+    """The measuring process of a setup's GPU.
 
-    def __init__(self, setup, ready: int, end_after_s: float = END_AFTER_S):
+    ready: file descriptor to which `ok` or what is wrong is written once it listens or has failed, then closed; None
+    where nobody waits for that. end_after_s: it ends when nobody has asked for so long.
+    """
+
+    def __init__(self, setup: Setup, ready: int | None, end_after_s: float = END_AFTER_S) -> None:
         self._setup, self._ready, self._end_after_s = setup, ready, end_after_s
         self._path = socket_path(setup.gpu["uuid"])
-        self._client = None
+        self._client: socket.socket | None = None
         self._looked_s = 0.0
-        self._notices = []
+        self._notices: list[str] = []
 
     def serve(self) -> None:
+        """Answer requests until it is told to stop, or nobody asks any more, or a point ends in an error."""
         listener = None
         try:
             with Session(self._setup, self._notices.append, self._is_wanted) as session:
                 listener = self._listen()
                 self._tell_ready("ok")
                 self._answer_all(session, listener)
-            # only now is the GPU free for the one who takes over
-            self._reply({STALE: True})
+            # only now is the GPU free for the process that takes over
+            self._reply({"stale": True})
             while select.select([listener], [], [], 0)[0]:
                 self._client, _ = listener.accept()
-                self._reply({STALE: True})
+                self._reply({"stale": True})
         except Exception as error:
-            # whoever waits is told after everything has been restored
+            # whoever waits is told only after everything has been restored
             self._tell_ready(*lines(error))
             self._reply({"errors": lines(error)})
             if not isinstance(error, InputError | ExceptionGroup):
@@ -59,12 +66,13 @@ class Server:
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # it is free: the one client that started us holds a lock meanwhile
+        # nobody else listens there: the client that started this process holds a lock meanwhile
         if os.path.lexists(self._path):
             os.unlink(self._path)
         before = os.umask(0o177)
         try:
-            listener.bind(self._path)
+            with address(self._path) as short:
+                listener.bind(short)
         finally:
             os.umask(before)
         listener.listen(16)
@@ -84,12 +92,15 @@ class Server:
                     return
                 last_s, resting = time.monotonic(), False
         finally:
-            # gone before the lease is: who finds it missing starts the next one
+            # removed before the lease is: a client that finds no socket starts the next process
             os.unlink(self._path)
 
     def _answer(self, session: Session) -> bool:
-        """Answer one client; whether to go on. Any error ends the session: a new one starts from a GPU that is known
-        to be sound, and the client is told after all has been restored."""
+        """Answer one client; returns whether to go on.
+
+        Any error ends the session, so that the next one starts from a GPU that is known to be sound; the client is told
+        after everything has been restored.
+        """
         request = self._read()
         if request is None:
             return True
@@ -106,8 +117,9 @@ class Server:
         self._reply(answer)
         return True
 
-    def _read(self):
+    def _read(self) -> dict[str, Any] | None:
         """A request: one line of JSON. None where the client has gone."""
+        assert self._client
         data = b""
         self._client.settimeout(10)
         try:
@@ -116,7 +128,7 @@ class Server:
                 if not part:
                     raise ConnectionError
                 data += part
-            # from here on only looked at now and then, without waiting
+            # from here on it is only looked at now and then, without waiting
             self._client.settimeout(None)
             return json.loads(data)
         except (OSError, ValueError):
@@ -124,7 +136,7 @@ class Server:
             return None
 
     def _is_wanted(self) -> bool:
-        """Whether the client still waits. Looked up now and then only."""
+        """Whether the client still waits; looked up at most every _LOOK_EVERY_S."""
         now_s = time.monotonic()
         if self._client is None or now_s - self._looked_s < _LOOK_EVERY_S:
             return True
@@ -136,7 +148,7 @@ class Server:
         except OSError:
             return False
 
-    def _reply(self, answer: dict) -> None:
+    def _reply(self, answer: dict[str, Any]) -> None:
         if self._client is None:
             return
         notices, self._notices[:] = list(self._notices), []
@@ -146,6 +158,7 @@ class Server:
         self._close()
 
     def _close(self) -> None:
+        assert self._client
         self._client.close()
         self._client = None
 
@@ -158,7 +171,7 @@ class Server:
         self._ready = None
 
 
-def _measured(session: Session, setup, request: dict) -> dict:
+def _measured(session: Session, setup: Setup, request: dict[str, Any]) -> dict[str, Any]:
     what = target.parse(setup, request["target"])
     pair = parse(request["clocks"])
     if request["do"] == "compare":

@@ -3,7 +3,7 @@
 import pandas as pd
 import plotnine as p9
 
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 
 CAPTION = (
     "Energy saved in an iteration within its time limit where each change of clocks takes time, chosen for that "

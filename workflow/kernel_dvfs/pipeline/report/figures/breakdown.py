@@ -5,7 +5,7 @@ import plotnine as p9
 
 from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
 from kernel_dvfs.pipeline.report.tables import breakdown
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 
 CAPTION = (
     "Energy bloat of a pipeline that waits for a straggler (T'/T = 1.2), intrinsic and extrinsic; ours and the paper's"

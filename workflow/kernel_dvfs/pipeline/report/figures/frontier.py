@@ -8,7 +8,7 @@ from kernel_dvfs.pipeline.baselines import per_stage, uniform
 from kernel_dvfs.pipeline.planner import ONE_CLOCK
 from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
 from kernel_dvfs.pipeline.ticks import TICKS_PER_S
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 
 CAPTION = (
     "Energy of an iteration against its time, relative to all clocks at their highest: bound, plans as run, baselines"

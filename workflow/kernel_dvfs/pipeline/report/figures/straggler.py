@@ -5,7 +5,7 @@ import plotnine as p9
 from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
 from kernel_dvfs.pipeline.report.tables import straggler
 from kernel_dvfs.pipeline.report.tables.savings import BOUND, REALISED
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 
 CAPTION = "Energy saved by a pipeline that waits for a straggler, against T'/T"
 

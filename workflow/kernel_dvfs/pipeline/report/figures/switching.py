@@ -4,7 +4,7 @@ import plotnine as p9
 
 from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
 from kernel_dvfs.pipeline.report.tables import switching
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 
 CAPTION = "Energy saved at the time of all-max when each change of clocks stops a stage for a while"
 

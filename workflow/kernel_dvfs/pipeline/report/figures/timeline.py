@@ -7,7 +7,7 @@ from mizani.breaks import breaks_extended
 from kernel_dvfs.pipeline.planner import ONE_CLOCK
 from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
 from kernel_dvfs.pipeline.ticks import TICKS_PER_S
-from kernel_dvfs.report.figures import style
+from kernel_dvfs.report import style
 
 CAPTION = (
     "Timeline of one iteration at the highest clocks and as planned for the same time; colour: power of a stage, W"

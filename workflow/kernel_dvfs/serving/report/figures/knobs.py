@@ -41,7 +41,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
     """Three panels under each other."""
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     frame = data(study)
     names = list(dict.fromkeys(frame.series))

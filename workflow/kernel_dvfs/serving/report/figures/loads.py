@@ -44,7 +44,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
     """A line a system."""
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     frame = data(study)
     names = list(dict.fromkeys(frame.system))

@@ -48,7 +48,7 @@ def plot(frame: pd.DataFrame, text: str, unit_s: float, x: str) -> p9.ggplot:
     import pandas as pd
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     names = list(dict.fromkeys(frame.system))
     frame = frame.assign(system=pd.Categorical(frame.system, names), time=frame.time_s / unit_s)

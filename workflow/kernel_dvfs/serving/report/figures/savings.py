@@ -34,7 +34,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
     """One bar a system."""
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     frame = data(study)
     return (

@@ -25,7 +25,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
     import pandas as pd
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     frame = split.make(study)
     frame = frame.assign(

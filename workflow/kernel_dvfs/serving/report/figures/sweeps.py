@@ -26,7 +26,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
     import pandas as pd
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     frame = sweeps.make(study)
     frame = pd.concat([frame.assign(series=text, y=frame[name]) for name, text in _SERIES.items()])

@@ -58,7 +58,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
     """A panel a reading."""
     import plotnine as p9
 
-    from kernel_dvfs.report.figures import style
+    from kernel_dvfs.report import style
 
     frame = ratios(table1.make(study))
     known = frame.dropna(subset="ratio")
