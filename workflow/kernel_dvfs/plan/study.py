@@ -17,7 +17,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
-from kernel_dvfs.measurement import order, setup
+from kernel_dvfs.measurement import campaign, setup
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import kernel_rows
@@ -236,7 +236,7 @@ def _simulated(config: dict, results: str) -> Study:
         passes=names,
         pairs=pairs,
         omitted=omitted,
-        points=order.points(pairs, config["auto_repeats"], config["seed"]),
+        points=campaign.ordered_points(pairs, config["auto_repeats"], config["seed"]),
         schedules=schedule_names(["pass", "kernel"], config["slack_percent"], _weights(config, "simulated")),
         variants={
             name: Variant(stored(other, options, rows), study, value, [row.id for row in rows])
@@ -296,7 +296,7 @@ def _real(config: dict, results: str) -> Study:
         passes=list(passes(rows, config["pass_boundary"])),
         pairs=pairs,
         omitted=omitted,
-        points=order.points(pairs, config["auto_repeats"], config["seed"]),
+        points=campaign.ordered_points(pairs, config["auto_repeats"], config["seed"]),
         schedules=schedules,
         variants={
             name: Variant(stored(options, rows), study, value, [row.id for row in rows])
