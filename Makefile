@@ -57,10 +57,15 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 
-$(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python
+# The project as it lies here becomes importable: Snakemake finds its logger plugin among installed packages only. A .pth
+# file, because `pip install -e` would fetch a build backend that no lock names.
+$(BIN)/kernel-dvfs: Makefile | $(VENV)/bin/python
+	@$(BIN)/python -c 'import os, sysconfig; site = sysconfig.get_path("purelib"); \
+	  open(os.path.join(site, "kernel_dvfs.pth"), "w").write(os.path.relpath("workflow", site) + "\n")'
+	@printf '#!/bin/sh\nexec "%s/python" -m kernel_dvfs "$$@"\n' "$(CURDIR)/$(BIN)" > $@ && chmod +x $@
+
+$(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python $(BIN)/kernel-dvfs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/requirements.lock
-	@printf '#!/bin/sh\nPYTHONPATH="%s$${PYTHONPATH:+:$$PYTHONPATH}" exec "%s/python" -m kernel_dvfs "$$@"\n' \
-	  "$(CURDIR)/workflow" "$(CURDIR)/$(BIN)" > $(BIN)/kernel-dvfs && chmod +x $(BIN)/kernel-dvfs
 	@touch $@
 
 $(VENV)/dev.stamp: envs/dev.lock $(VENV)/run.stamp

@@ -11,20 +11,14 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/scheduling.smk"
-include: "workflow/rules/progress.smk"
 include: "workflow/rules/native.smk"
-include: "workflow/rules/measurements.smk"
-include: "workflow/rules/rounds.smk"
-include: "workflow/rules/profile.smk"
-include: "workflow/rules/schedules.smk"
-include: "workflow/rules/carry_over.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/choose.smk"
+include: "workflow/rules/validate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/pipeline.smk"
-include: "workflow/rules/beyond.smk"
-include: "workflow/rules/guided.smk"
-include: "workflow/rules/switching.smk"
 include: "workflow/rules/serving.smk"
+include: "workflow/rules/studies.smk"
 
 
 onstart:
@@ -42,8 +36,7 @@ onerror:
 rule all:
     default_target: True
     input:
-        rules.measurements.input,
-        rules.native.input,
+        rules.native.input if STUDY.is_measured else [],
         rules.profile.input,
         rules.choose.input,
         rules.report.input,

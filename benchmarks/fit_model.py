@@ -30,8 +30,7 @@ from kernel_dvfs.calibration.points import clear_of_cap_w, read_points
 from kernel_dvfs.calibration.score import QUANTITIES, score_table
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.studies import probes
-from kernel_dvfs.studies import testbed as ground
+from kernel_dvfs.studies import probes, testbed
 
 # GPU: (kind of point, quantity): (target, error of the reference fit), percent. The reference fits are our
 # earlier ones, made without this code: the same form on the same table, repeats not pooled on the RTX 3080
@@ -94,14 +93,14 @@ def main() -> int:
 
 def print_predictions(table, pairs: list, below_w: float) -> bool:
     """Errors of predictions from four probes, and what choosing on them is worth; whether every target is met."""
-    one = ground.of_table(table, "equal-time")
+    one = testbed.of_table(table, "equal-time")
     made = [probes.predict(one, pairs, below_w, seed=seed) for seed in range(SPLITS)]
     scored = made[0].scored.sum()
     print(f"\nfrom {len(pairs)} probes, five folds, {SPLITS} splits; {scored} points; mean absolute error, %")
     print(f"{'':28}{'time':>8}{'power':>8}{'energy':>8}{'worst split':>13}{'target':>8}{'reference':>11}")
     all_met = True
     for (words, core, mem), (target, reference) in PREDICTED.items():
-        where = (one.space.core_mhz >= core) & (one.space.mem_mhz >= mem)
+        where = (one.candidates.core_mhz >= core) & (one.candidates.mem_mhz >= mem)
         found = [probes.errors(one, each, where) for each in made]
         mean = {name: np.mean([each[name] for each in found]) for name in QUANTITIES}
         worst = max(each["energy"] for each in found)

@@ -1,6 +1,6 @@
 """The exact global choice against a plain CP-SAT model of the same problem, in one run.
 
-Both minimise the same whole numbers under the same budget (grid.py). Plain: one Boolean per option, exactly one per
+Both minimise the same whole numbers under the same budget (integer_grid.py). Plain: one Boolean per option, exactly one per
 target, one linear constraint, no bound, no fixing, no hint; as many workers as there are cores. Its presolve step that
 can cut off the optimum of such models (google/or-tools#5293) is switched off, or the two would not always agree.
 
@@ -18,7 +18,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from kernel_dvfs.choice.global_waste import least_energy
-from kernel_dvfs.choice.integer_grid import grid_of
+from kernel_dvfs.choice.integer_grid import integer_grid_of
 from kernel_dvfs.choice.problem import Problem
 
 
@@ -114,7 +114,7 @@ def main():
             found = least_energy(problem, limit)
             times.append(time.perf_counter() - start)
         ours = statistics.median(times)
-        grid = grid_of(problem, limit, only_fitting=False)
+        grid = integer_grid_of(problem, limit, only_fitting=False)
         built, solved, status, objective, bound = plain(grid, options.limit)
         energy = float(grid.e[found.option].sum())
         if objective is None:
@@ -128,7 +128,7 @@ def main():
         ratio = ("" if status == "OPTIMAL" else ">") + f"{solved / ours:.0f}"
         print(
             f"{name:22} {size:>10} {slack:5.2f}  {1e3 * ours:7.1f} ({1e3 * max(times):6.1f}) ms {proof:10}"
-            f" {f'{found.core_targets}/{found.core_options}':>7}  {solved:10.2f} s {built:6.1f} s {status:9} {gap:>8}"
+            f" {f'{found.undecided_targets}/{found.undecided_options}':>7}  {solved:10.2f} s {built:6.1f} s {status:9} {gap:>8}"
             f" {ratio:>8}  {verdict}",
             flush=True,
         )

@@ -71,7 +71,7 @@ def main() -> None:
     check(config, str(WORKFLOW / "schemas" / "config.schema.yaml"))
     library_sha256()  # refuses, with the remedy, where nothing is built
     study = plan(config)
-    setup = read(study.setup)
+    setup = read(study.setup.write())
     output = Path(options.output)
     output.mkdir(parents=True, exist_ok=True)
     devices(output, options.config)
@@ -92,7 +92,7 @@ def main() -> None:
             print(line(results[-1]), flush=True)
     finally:
         subprocess.run(
-            [sys.executable, "-m", "kernel_dvfs", "serve", "--gpu", study.setup, "--stop"], env=environment()
+            [sys.executable, "-m", "kernel_dvfs", "serve", "--gpu", study.setup.path, "--stop"], env=environment()
         )
     left = len(targets) - len({result["target"] for result in results} & set(targets))
     print(f"{len(targets) - left} of {len(targets)} targets in {output}", file=sys.stderr)
@@ -122,7 +122,7 @@ def job(study, target: str) -> dict:
     """Measure one target: the command line of rule `measure_auto_auto_r0`."""
     record = Path(f"{study.folder}/measurements/{target}/auto-auto/r0.json")
     record.unlink(missing_ok=True)
-    command = [sys.executable, "-S", "-c", "import kernel_dvfs.__main__", "measure", "--gpu", study.setup]
+    command = [sys.executable, "-S", "-c", "import kernel_dvfs.__main__", "measure", "--gpu", study.setup.path]
     command += ["--target", target, "--clocks", "auto,auto", "--repeat", "0", "-o", str(record)]
     start_s = time.monotonic()
     failed = subprocess.run(command, env=environment()).returncode

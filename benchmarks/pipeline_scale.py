@@ -50,7 +50,7 @@ def sweep(path: str) -> None:
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
     model = {"gpu": "a100_sxm", "model": "gpt3-175b", "batch": 1, "tensor_parallel": 8}
     with tempfile.TemporaryDirectory() as folder:
-        setup = read(plan(load("config.yaml") | quick | model, folder).setup)
+        setup = read(plan(load("config.yaml") | quick | model, folder).setup.write())
         grid = {"core_mhz": {"step": 45}, "mem_mhz": "all", "auto": False}
         pairs, _ = sweep_pairs(setup.gpu["spec"]["clocks"], grid)
         aggregate.from_bench(setup, pairs, 1, path, ("kernel",))

@@ -29,6 +29,8 @@ IN_SDIST = (
 )
 # data that the library reads
 IN_WHEEL = ("gpu/specs/rtx_3080_ti.yaml", "gpu/specs/families.yaml", "serving/traces/", "report/page/templates/")
+# what Snakemake shows of a run; it finds it among installed packages
+PLUGIN = "snakemake_logger_plugin_kernel_dvfs"
 # two kernels at three settings, made up: the second waits for memory
 TABLE = """gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto
 example,product,,,10.0,3000,1
@@ -97,7 +99,7 @@ def check_contents(unpacked: Path, wheel: Path) -> None:
     missing = [name for name in IN_WHEEL if not any(each.startswith(f"kernel_dvfs/{name}") for each in names)]
     if missing:
         sys.exit(f"error: the wheel lacks {', '.join(missing)}; name them in pyproject.toml, package-data")
-    foreign = {name.split("/")[0] for name in names if not name.startswith("kernel_dvfs")}
+    foreign = {name.split("/")[0] for name in names if not name.startswith(("kernel_dvfs", PLUGIN))}
     if foreign:
         sys.exit(f"error: the wheel holds {', '.join(sorted(foreign))} beside the library")
 
@@ -139,7 +141,9 @@ def check_wheel(python: Path, folder: Path) -> None:
     devices = call(command, "devices", cwd=empty)
     if "rtx_3080_ti" not in devices:
         sys.exit("error: the wheel's kernel-dvfs devices names no simulated GPU")
-    say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs")
+    # an option that takes the names of installed plugins only
+    call(python, "-m", "snakemake", "--logger=kernel-dvfs", "--version", cwd=empty)
+    say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs, has its logger for Snakemake")
 
 
 def check_tutorial(python: Path, unpacked: Path) -> None:

@@ -18,9 +18,9 @@ from kernel_dvfs.cli.switching_study import JITTERS, LATENCIES_S
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.study import load, plan
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
 from kernel_dvfs.sequence.launches import Sequence, read_sequence
 from kernel_dvfs.sequence.programme import choose_changes
-from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
 from kernel_dvfs.studies.switching import KNOWN
 
 GAP_PERCENT, CPU_S = 0.5, 2.0
@@ -31,7 +31,7 @@ def iteration() -> Sequence:
     config = load("config.yaml") | {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
     with tempfile.TemporaryDirectory() as folder:
         study = plan(config, folder)
-        aggregate.from_bench(read(study.setup), study.pairs, 10, f"{folder}/profile.parquet", ("kernel",))
+        aggregate.from_bench(read(study.setup.write()), study.pairs, 10, f"{folder}/profile.parquet", ("kernel",))
         return read_sequence(f"{folder}/profile.parquet").sequence
 
 

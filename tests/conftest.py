@@ -1,5 +1,7 @@
 """Shared fixtures: where the measured data of the developers lie, if they are there at all; a fake NVML."""
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -52,17 +54,37 @@ def setup_of(config, tmp_path_factory):
     from kernel_dvfs.plan.study import plan
 
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
-    return lambda **changed: read(plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup)
+    return lambda **changed: read(plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup.write())
 
 
 @pytest.fixture(scope="session")
-def fake_library(tmp_path_factory) -> Path:
+def once(tmp_path_factory):
+    """`once("name", make)`: a folder that `make(folder)` fills once, whichever of several test processes asks first."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder_of(name: str, make) -> Path:
+        folder, done = root / f"once-{name}", root / f"once-{name}.done"
+        with open(root / f"once-{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def fake_library(once) -> Path:
     """The fake NVML, compiled; skips where there is no C compiler."""
     import fake
 
     if not shutil.which("cc"):
         pytest.skip("no C compiler (cc) for the fake NVML")
-    return fake.build(tmp_path_factory.mktemp("fakenvml"))
+    return once("fakenvml", fake.build) / fake.LIBRARY
 
 
 @pytest.fixture

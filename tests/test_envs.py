@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from fnmatch import fnmatch
 
 import pytest
 import yaml
@@ -118,6 +119,19 @@ def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_version
         assert versions[name] == pin(lock, name, versions["python"]), name
     assert Requirement(f"python{project['requires-python']}").specifier.contains(versions["python"])
     assert content["name"] == project["name"]
+
+
+def test_the_conda_environment_names_no_path_because_snakemake_makes_it_from_a_copy_elsewhere(root, conda):
+    (from_pip,) = (entry["pip"] for entry in conda[0]["dependencies"] if isinstance(entry, dict))
+    assert not [text for text in from_pip if text.startswith((".", "/", "-"))]
+    # so the project itself, with its logger plugin, is installed by a command of its own
+    assert "pip install --no-deps -e ." in (root / "envs/pipeline.yaml").read_text("utf-8")
+
+
+def test_what_is_installed_includes_snakemake_s_logger_plugin(root):
+    find = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]["find"]
+    (package,) = (path.parent for path in (root / find["where"][0]).glob("snakemake_logger_plugin_*/__init__.py"))
+    assert any(fnmatch(package.name, pattern) for pattern in find["include"])
 
 
 def test_the_conda_environment_brings_a_compiler_and_open_channels_only(conda):

@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from kernel_dvfs.choice.guarded_choice import decide
-from kernel_dvfs.choice.margin import guarded
+from kernel_dvfs.choice.margin import decide, guarded
 from kernel_dvfs.choice.problem import Problem
 
 

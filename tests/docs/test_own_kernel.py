@@ -22,7 +22,7 @@ from kernel_dvfs.plan.study import load, plan
 
 study = plan(load("config.yaml") | {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []})
 pairs = [parse(text, "-") for text in ("auto-auto", "1470-9251", "1050-9251")]
-from_bench(read(study.setup), pairs, 2, "p.parquet", ("kernel",))
+from_bench(read(study.setup.write()), pairs, 2, "p.parquet", ("kernel",))
 chosen = choose("p.parquet", scope="local", objective="edp")["targets"]["forward_attention_dropout"]
 print(json.dumps({"kernels": study.kernels, "chosen": chosen}))
 """

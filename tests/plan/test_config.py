@@ -27,7 +27,7 @@ def test_the_shipped_configuration_is_possible(config, root, tmp_path):
     configuration.check(values, root / "workflow/schemas/config.schema.yaml")
     study = plan(values, str(tmp_path))
     assert study.folder == f"{tmp_path}/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
-    assert (len(study.kernels), study.passes, len(study.pairs)) == (46, ["forward", "backward"], 57)
+    assert (len(study.kernels), study.passes, len(study.pairs)) == (46, ("forward", "backward"), 57)
 
 
 def test_every_key_is_commented_and_in_the_schema(root):

@@ -34,7 +34,7 @@ def test_the_default_workload_has_the_short_name(config):
 
 def test_a_choice_setting_leaves_the_setup_as_it_is_and_a_measurement_setting_does_not(config, tmp_path):
     def digest(**changed):
-        return plan(config(**changed), str(tmp_path)).setup
+        return plan(config(**changed), str(tmp_path)).setup.path
 
     base = digest()
     assert digest(slack_percent=5) == digest(ties="untied") == digest(validation_repeats=3) == base
@@ -44,7 +44,7 @@ def test_a_choice_setting_leaves_the_setup_as_it_is_and_a_measurement_setting_do
 
 
 def test_a_setup_holds_the_iteration_in_order(config, tmp_path):
-    setup = read(plan(config(), str(tmp_path)).setup)
+    setup = read(plan(config(), str(tmp_path)).setup.write())
     rows = [about["row"] for about in setup.targets["kernel"].values()]
     assert rows == list(range(1, 47))
     assert list(setup.targets["pass"]) == ["forward", "backward"]
@@ -58,10 +58,33 @@ def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_pat
         "tensor-energy-1",
         "tensor-energy-3.6",
     }
-    assert read(study.variants["batch-5"].setup).workload["batch"] == 5
-    assert read(study.variants["tensor-energy-1"].setup).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 1.0
+    assert read(study.variants["batch-5"].setup.write()).workload["batch"] == 5
+    assert read(study.variants["tensor-energy-1"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 1.0
 
 
 def test_strict_schedules_are_always_among_those_asked_for():
     strict, relaxed = set(schedule_names(["kernel", "pass"], 0)), set(schedule_names(["kernel", "pass"], 2.5))
     assert len(strict) == 18 and strict < relaxed and "kernel-global-waste-slack2.5" in relaxed
+
+
+def test_planning_writes_nothing(config, tmp_path):
+    study = plan(config(), str(tmp_path))
+    assert study.tables() and study.figures() and study.schedule_files() and study.sweep()
+    assert study.search_token() == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_of_a_table_has_no_verdicts_on_the_paper_and_nothing_that_would_have_to_be_measured(config, tmp_path):
+    (tmp_path / "mine.csv").write_text("kernel,core_mhz,time_s,energy_j\n")
+    study = plan(config(gpu={"kind": "table", "path": str(tmp_path / "mine.csv")}), str(tmp_path))
+    assert set(study.tables()) == {"kernel_clocks", "strategies", "relaxed"}
+    assert study.sweep() == [] and study.headline == [] and not study.is_searched
+
+
+def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours(config, tmp_path):
+    study = plan(config(), str(tmp_path))
+    assert {"kernel_clocks", "strategies", "validation", "headline", "claims", "tensor_energy"} <= set(study.tables())
+    assert not {"baseline", "locking", "passes"} & set(study.tables())
+    assert len(study.figures()) == 7
+    without = plan(config(data_parallel_batches=[]), str(tmp_path))
+    assert set(study.figures()) - set(without.figures()) == {"fig7_data_parallelism"}

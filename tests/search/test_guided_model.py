@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from grounds import KERNELS, ground
+from testbeds import KERNELS, made_up
 
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, relative_voltage, static_w
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.search import forward, posterior, prior
+from kernel_dvfs.search import gpu_model, posterior
 from kernel_dvfs.search.fit import fit
 
 
@@ -18,21 +18,21 @@ def spec() -> dict:
 
 @pytest.fixture(scope="module")
 def made(spec):
-    return ground(spec)
+    return made_up(spec)
 
 
 def every(one):
-    return one.seen(one.space.offered, 1)
+    return one.seen(one.candidates.offered, 1)
 
 
 def some(one, share=0.3, seed=3):
-    mask = np.random.default_rng(seed).random(one.space.offered.shape) < share
+    mask = np.random.default_rng(seed).random(one.candidates.offered.shape) < share
     mask[:, 0] = True
     return mask
 
 
 def at_of(spec, core_mhz, mem_mhz):
-    return forward.At(
+    return gpu_model.At(
         *np.log(
             [
                 core_mhz / 1000,
@@ -55,30 +55,30 @@ def test_time_and_power_are_those_of_the_simulated_gpu(spec, name, core_mhz, mem
     standing_w = static_w(spec, mem_mhz, spec["thermal"]["reference_c"]) + clock_w(spec["core"], core_mhz)
     power_w = standing_w + launch_j(spec, kernel, core_mhz, mem_mhz) / time_s
     theta = np.log([core, memory, latency, 3, core_j, dram_j])
-    assert np.exp(forward.predict(theta, at_of(spec, core_mhz, mem_mhz))) == pytest.approx([time_s, power_w])
+    assert np.exp(gpu_model.predict(theta, at_of(spec, core_mhz, mem_mhz))) == pytest.approx([time_s, power_w])
 
 
 def test_slopes_are_those_of_the_model(spec):
     theta = np.log([2e-3, 0.9e-3, 2e-5, 2.5, 0.09, 0.05])
     at = at_of(spec, 1470, 5001)
-    slopes = forward.with_slopes(theta, at)
+    slopes = gpu_model.with_slopes(theta, at)
     step = 1e-6
     for unknown in range(6):
         moved = theta + step * (np.arange(6) == unknown)
-        by = (np.array(forward.predict(moved, at)) - forward.predict(theta, at)) / step
+        by = (np.array(gpu_model.predict(moved, at)) - gpu_model.predict(theta, at)) / step
         assert [slopes.by_theta_time[unknown], slopes.by_theta_power[unknown]] == pytest.approx(by, abs=1e-4)
-        moved_at = forward.At(*(value + step * (n == unknown) for n, value in enumerate(at)))
-        by = (np.array(forward.predict(theta, moved_at)) - forward.predict(theta, at)) / step
+        moved_at = gpu_model.At(*(value + step * (n == unknown) for n, value in enumerate(at)))
+        by = (np.array(gpu_model.predict(theta, moved_at)) - gpu_model.predict(theta, at)) / step
         assert [slopes.by_at_time[unknown], slopes.by_at_power[unknown]] == pytest.approx(by, abs=1e-4)
 
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_third_of_the_points_tells_the_others(spec, recorded):
-    one = ground(spec, recorded=recorded)
+    one = made_up(spec, recorded=recorded)
     shown = some(one)
-    log_time, log_energy = posterior.tables(fit(one.space, one.seen(shown, 1)))
+    log_time, log_energy = posterior.tables(fit(one.candidates, one.seen(shown, 1)))
     hidden = ~shown
-    hidden[:, one.space.core_mhz < 600] = False  # far below the optimum, and below what the probes show
+    hidden[:, one.candidates.core_mhz < 600] = False  # far below the optimum, and below what the probes show
     wrong_time = np.abs(np.exp(log_time[0]) / one.true_time_s - 1)[hidden]
     wrong_energy = np.abs(np.exp(log_energy[0]) / one.true_energy_j - 1)[hidden]
     assert np.median(wrong_time) < 0.01 and wrong_time.mean() < 0.03
@@ -86,15 +86,15 @@ def test_a_third_of_the_points_tells_the_others(spec, recorded):
 
 
 def test_constants_of_the_gpu_are_found_from_points_alone(made, spec):
-    fitted = fit(made.space, every(made))
-    place, g = fitted.board.places, np.exp(fitted.g)
+    fitted = fit(made.candidates, every(made))
+    place, g = fitted.gpu.places, np.exp(fitted.g)
     truth = {mem: spec["memory"]["static_w"][str(mem)] for mem in (810, 5001, 9251)}
     assert g[place["log_ps"]] == pytest.approx(list(truth.values()), rel=0.04)
     relative = [relative_bandwidth(spec["memory"], mem) for mem in truth]
     assert g[place["log_b"]] == pytest.approx(relative, rel=0.03)
-    volts = [relative_voltage(spec["core"], ghz * 1000) for ghz in fitted.board.voltage_ghz]
+    volts = [relative_voltage(spec["core"], ghz * 1000) for ghz in fitted.gpu.voltage_ghz]
     assert g[place["log_v"]] == pytest.approx(volts, rel=0.03)
-    assert fitted.board.cap_w == pytest.approx(spec["governor"]["cap_w"], rel=0.03)
+    assert fitted.gpu.cap_w == pytest.approx(spec["governor"]["cap_w"], rel=0.03)
     assert fitted.scatter.max() < 0.01 and fitted.unfit.max() < 2
 
 
@@ -104,16 +104,16 @@ def test_a_kernel_that_the_model_cannot_describe_is_noticed(spec):
         odd = name == "balanced" and pair[0] != "auto" and pair[0] > 1260
         return (1.8 * time, 1.5 * energy) if odd else (time, energy)
 
-    one = ground(spec, spoil=folded)
-    unfit = fit(one.space, every(one)).unfit
+    one = made_up(spec, spoil=folded)
+    unfit = fit(one.candidates, every(one)).unfit
     assert unfit.argmax() == list(KERNELS).index("balanced") and unfit.max() > 2
     assert np.sort(unfit)[-2] < 2
 
 
 def test_what_the_fit_leaves_open_covers_what_is_so(spec):
-    one = ground(spec, noise=0.005)
+    one = made_up(spec, noise=0.005)
     shown = some(one, share=0.25)
-    fitted = fit(one.space, one.seen(shown, 1))
+    fitted = fit(one.candidates, one.seen(shown, 1))
     draws = posterior.tables(fitted, 64, 1, posterior.calibrate(fitted))[0]
     hidden = ~shown
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
@@ -123,6 +123,6 @@ def test_what_the_fit_leaves_open_covers_what_is_so(spec):
 
 def test_no_constant_of_the_searched_gpu_is_in_the_prior(spec):
     share = np.array([mhz / 1965 for mhz, _ in spec["core"]["v_over_v0"]])
-    curve = np.exp(prior.log_voltage(share)[0])
+    curve = np.exp(gpu_model.log_voltage(share)[0])
     volts = [volt for _, volt in spec["core"]["v_over_v0"]]
     assert np.abs(curve[3:] / volts[3:] - 1).max() > 0.05

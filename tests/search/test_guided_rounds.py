@@ -9,7 +9,7 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.store import COLUMNS
 from kernel_dvfs.search import guided
-from kernel_dvfs.search.proposer import Context
+from kernel_dvfs.search.candidates import Context
 
 OPTIONS = {
     "threshold_percent": 1.0,

@@ -34,27 +34,27 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def ground(table):
+def bed(table):
     return of_table(table, "raw")
 
 
 @pytest.mark.parametrize("way", ["random", "coarse", "around"])
-def test_every_way_keeps_its_budget_and_has_the_baselines(ground, way):
-    budget = ground.measurements // 2
+def test_every_way_keeps_its_budget_and_has_the_baselines(bed, way):
+    budget = bed.measurements // 2
     ways = {
-        "random": lambda: strategies.random(ground, budget, 1, 1),
-        "coarse": lambda: strategies.coarse(ground, budget, 1, 1),
-        "around": lambda: strategies.around(ground, budget, 1, ground.oracle(0.0), 1),
+        "random": lambda: strategies.random(bed, budget, 1, 1),
+        "coarse": lambda: strategies.coarse(bed, budget, 1, 1),
+        "around": lambda: strategies.around(bed, budget, 1, bed.oracle(0.0), 1),
     }
     measured = ways[way]()
-    assert ground.space.spent(measured, 1) <= budget and ground.space.spent(measured, 1) > 0.9 * budget
-    assert measured[np.arange(len(measured)), ground.space.baseline].all()
-    assert not (measured & ~ground.space.offered).any()
+    assert bed.candidates.spent(measured, 1) <= budget and bed.candidates.spent(measured, 1) > 0.9 * budget
+    assert measured[np.arange(len(measured)), bed.candidates.baseline].all()
+    assert not (measured & ~bed.candidates.offered).any()
 
 
-def test_what_is_around_an_optimum_holds_it(ground):
-    best = ground.oracle(0.0)
-    measured = strategies.around(ground, ground.measurements // 3, 1, best, 1)
+def test_what_is_around_an_optimum_holds_it(bed):
+    best = bed.oracle(0.0)
+    measured = strategies.around(bed, bed.measurements // 3, 1, best, 1)
     assert measured[np.arange(len(best)), best].all()
 
 
@@ -72,9 +72,9 @@ def test_the_exhaustive_search_of_a_simulated_gpu_counts_every_measurement(setup
     one = of_setup(setup, PAIRS, 3)
     kernels = len(setup.targets["kernel"])
     assert one.measurements == kernels * (len(PAIRS) - 1 + 3)
-    one_of_each = kernels * 3 + len(one.space.targets) * (len(PAIRS) - 1)
-    assert len(one.space.targets) < kernels and one.space.spent(one.space.offered, 3) == one_of_each
-    tied = one.space.copies > 1
+    one_of_each = kernels * 3 + len(one.candidates.targets) * (len(PAIRS) - 1)
+    assert len(one.candidates.targets) < kernels and one.candidates.spent(one.candidates.offered, 3) == one_of_each
+    tied = one.candidates.copies > 1
     assert (one.all_time_s[tied, 1:] != one.time_s[tied, 1:]).all()
     assert (one.all_time_s[~tied] == one.time_s[~tied]).all()
     assert np.abs(one.time_s / one.true_time_s - 1).max() < 0.1
@@ -95,7 +95,7 @@ def test_specimens_are_other_boards_of_the_same_model():
 def test_the_command_writes_rows_and_means(table, tmp_path):
     out = tmp_path / "g.csv"
     words = ["--budget", "50", "--seeds", "1", "--slack", "2", "--weights", "raw", "--without", "bayesian"]
-    assert main(["guided-study", "--table", str(table), *words, "-o", str(out)]) == 0
+    assert main(["study", "guided", "--table", str(table), *words, "-o", str(out)]) == 0
     rows = list(csv.DictReader(out.open()))
     assert [row["way"] for row in rows] == ["oracle", "exhaustive", "guided", "random", "coarse grid"]
     assert "| guided |" in (tmp_path / "g.md").read_text()
@@ -111,13 +111,13 @@ def test_the_command_writes_rows_and_means(table, tmp_path):
     ],
 )
 def test_the_command_refuses_what_makes_no_study(words, said, tmp_path, capsys):
-    assert main(["guided-study", *words, "-o", str(tmp_path / "g.csv")]) == 2
+    assert main(["study", "guided", *words, "-o", str(tmp_path / "g.csv")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "g.csv").exists()
 
 
-def test_without_scikit_learn_the_bayesian_way_is_one_clear_line(ground, monkeypatch):
+def test_without_scikit_learn_the_bayesian_way_is_one_clear_line(bed, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "sklearn.gaussian_process", None)
     with pytest.raises(Exception, match="needs scikit-learn"):
-        strategies.bayesian(ground, 0.0, 50, 1, 1)
+        strategies.bayesian(bed, 0.0, 50, 1, 1)

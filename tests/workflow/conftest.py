@@ -8,11 +8,9 @@ from reduced_study import clone, snakemake
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory) -> Path:
+def finished(once) -> Path:
     """A clone in which the reduced study is complete. Not to be changed: use `study`."""
-    directory = clone(tmp_path_factory.mktemp("finished") / "clone")
-    snakemake(directory, "all")
-    return directory
+    return once("finished", lambda folder: snakemake(clone(folder / "clone"), "all")) / "clone"
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What runs again, and what does not. Jobs are counted as Snakemake plans them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -31,7 +32,7 @@ def test_another_slack_measures_only_its_own_fresh_repeats(study):
     jobs = planned(study, config=["slack_percent=5"])
     assert not MEASURING & set(jobs)
     assert jobs["choose_schedule"] == 6, "the six schedules that did not exist"
-    assert jobs["validate_schedule"] == 2
+    assert jobs["validate"] == 2
 
 
 @pytest.mark.parametrize("change", ["ties=untied", "weights=equal-time"])
@@ -57,12 +58,40 @@ def test_another_gpu_measures_its_own_and_keeps_the_first(study):
     assert planned(study) == {}
 
 
-def test_a_deleted_record_is_measured_again_alone_with_what_depends_on_it(study):
+def files(study) -> dict:
+    """{path: (time, bytes)} of what a study has made."""
+    made = (path for path in (study / "results").rglob("*") if path.is_file() and ".snakemake" not in path.parts)
+    return {path.relative_to(study): (path.stat().st_mtime_ns, path.read_bytes()) for path in made}
+
+
+def test_a_record_that_is_measured_again_to_the_same_bytes_runs_nothing_after_the_profile(study):
+    before = files(study)
     record(study).unlink()
-    jobs = planned(study)
-    assert jobs["measure"] == 1
-    assert jobs["pool_records"] == 1 and jobs["choose_schedule"] == 18
-    assert "sweep_variant" not in jobs
+    snakemake(study)
+    after = files(study)
+    assert {path: content for path, (_, content) in before.items()} == {
+        path: content for path, (_, content) in after.items()
+    }
+    again = {str(path.relative_to(FOLDER)) for path in after if after[path][0] != before[path][0]}
+    assert again == {"measurements/kernel/forward_gelu/1470-9251/r0.json", "profile.parquet"}
+    assert planned(study) == {}
+
+
+def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_it(study):
+    before = files(study)
+    other = record(study, "kernel/forward_gelu/1470-auto/r0.json")
+    content = json.loads(record(study).read_text())
+    content["summary"]["energy_mj"] *= 1.01
+    content["summary"]["power_mw"] *= 1.01
+    for window in content["windows"]:
+        window["energy_mj"] *= 1.01
+    assert other.is_file()
+    record(study).write_text(json.dumps(content) + "\n")
+    snakemake(study)
+    after = files(study)
+    changed = {str(path.relative_to(FOLDER)) for path in after if after[path][0] != before[path][0] and FOLDER in path.parents}
+    assert {"profile.parquet", "schedules/kernel-global-waste-slack0.json", "tables/strategies.csv", "report.html"} <= changed
+    assert not [path for path in changed if path.startswith(("variants", "measurements/pass"))]
 
 
 def test_a_truncated_record_stops_the_study_by_name_and_is_measured_again_once_deleted(study):
@@ -86,9 +115,14 @@ def test_a_finer_grid_measures_only_the_new_pairs(study):
     assert planned(study, config=[finer])["measure"] == 48 * 2
 
 
-def test_a_new_caption_is_in_the_report_and_nothing_else_runs(study):
-    (study / "workflow/report/fig5_kernels.rst").write_text("Figure 5. A caption like no other.")
-    assert planned(study) == {}
+def test_a_new_caption_is_on_the_page_and_in_the_report_and_only_its_figure_is_drawn_again(study):
+    module = study / "workflow/kernel_dvfs/report/figures/fig5_kernels.py"
+    text = module.read_text()
+    assert "One launch of each kernel at auto clocks." in text
+    module.write_text(text.replace("One launch of each kernel at auto clocks.", "A caption like no other."))
+    assert planned(study) == {"fig5_kernels": 1, "report_page": 1, "comparison_page": 1}
+    snakemake(study)
+    assert "A caption like no other" in (study / FOLDER / "report.html").read_text()
     snakemake(study, options=["--report", "report.html"])
     assert "A caption like no other" in (study / "report.html").read_text()
 

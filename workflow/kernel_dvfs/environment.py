@@ -12,11 +12,13 @@ def slurm_gpu() -> str:
     return os.environ.get(SLURM, "")
 
 
-def prepare(library: str) -> None:
+def prepare(library: str, slurm_gpu: str | None = None) -> None:
     """Set PATH and PYTHONPATH, so that processes started from here find the running Python first, and `library`.
 
-    library: the folder that holds the package.
+    library: the folder that holds the package. slurm_gpu: options of sbatch for a node with a GPU, where a real one is
+    measured through Slurm.
     """
+    os.environ[SLURM] = slurm_gpu or ""
     # not resolved: the interpreter of a virtual environment is a link, and its tools lie beside the link
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     os.environ["PYTHONPATH"] = library

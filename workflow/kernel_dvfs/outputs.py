@@ -1,4 +1,4 @@
-"""What a table or a figure says of itself. Rules, commands, pages and docs all read it, so that adding one is one module.
+"""What a table or a figure says of itself. Rules, commands, pages and docs read it: adding one is one module.
 
 A module of a tables or figures package declares `OUTPUT` and the function that makes it: `make(results, **options)` of
 a table gives a data frame, `draw(results, **options)` of a figure a plot. Heavy libraries are imported inside those
@@ -16,6 +16,8 @@ from typing import Any
 
 TABLE_FORMATS = ("csv", "md")
 FIGURE_FORMATS = ("pdf", "png")
+# kinds of GPU that this program measures itself; the third kind, "table", comes measured
+MEASURED = ("simulated", "nvml")
 
 
 def always(plan: Any) -> bool:
@@ -33,7 +35,7 @@ def _no_options(plan: Any) -> dict:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or a study's own plan)."""
+    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or another study's)."""
 
     caption: str  # one line, in the file itself
     title: str = ""  # heading on the page; "": the name in words
@@ -41,9 +43,18 @@ class Output:
     section: str = ""  # id of the page's section; "": not on the page by itself
     place: int = 0  # order within the section
     formats: tuple[str, ...] = TABLE_FORMATS  # endings of its files
-    when: Callable[[Any], bool] = always  # plan -> whether this study makes it
-    inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, beside the study's main file
+    kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
+    when: Callable[[Any], bool] = always  # plan -> whether a study on such a GPU makes it
+    inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, besides the study's main file
     options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
+
+    def fits(self, kind: str) -> bool:
+        """Whether a kind of GPU can have it: what a folder tells without its configuration."""
+        return not self.kinds or kind in self.kinds
+
+    def made_by(self, plan: Any) -> bool:
+        """Whether a study makes it."""
+        return (not self.kinds or plan.kind in self.kinds) and self.when(plan)
 
 
 def modules(package: ModuleType) -> dict[str, ModuleType]:

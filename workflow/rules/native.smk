@@ -36,13 +36,13 @@ rule build_native:
         tools=lambda wildcards: toolchain.watched(wildcards.backend),
         python=sysconfig.get_config_var("SOABI"),
         native_dir=subpath(input.project, parent=True),
-        mode=lambda wildcards: config["native"][wildcards.backend],
+        mode=native_mode,
     shell:
         "python -m kernel_dvfs build --native-dir {params.native_dir:q} --out results/native"
         " --{wildcards.backend} {params.mode}"
 
 
-if REAL:
+if STUDY.is_real:
 
     # A checkpoint, so that measurements are looked at again after a build and run only if it gave other bytes.
     checkpoint kernels:
@@ -55,4 +55,4 @@ if REAL:
         conda:
             "../../envs/pipeline.yaml"
         shell:
-            "python -m kernel_dvfs kernels -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            "python -m kernel_dvfs measure kernels -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"

@@ -1,16 +1,17 @@
-# Tables, figures, verdicts and the page of them all: each its own job, from a results folder into itself.
-from kernel_dvfs.report.figures import NAMES as ALL_FIGURES
+# Tables, figures, verdicts and the page of them all. Each table and figure says in its own module what it is made from.
+from kernel_dvfs.report import figures, tables
 
-for name in tables():
+for name in STUDY.tables():
+    declared = outputs.outputs(tables)[name]
 
     rule:
         name:
             f"table_{name}"
         input:
-            f"{FOLDER}/profile.parquet",
-            table_inputs(name),
+            profile,
+            declared.inputs(STUDY),
         output:
-            report(table_files(name), caption=f"../report/{name}.rst", category="Tables"),
+            report(STUDY.table_files(name), caption="../report/output.rst", category="Tables"),
         log:
             f"logs/{FOLDER}/table-{name}.log",
         group:
@@ -19,22 +20,24 @@ for name in tables():
             "../../envs/pipeline.yaml"
         params:
             name=name,
-            folder=lambda wildcards, output: Path(output[0]).parents[1],
-            options=table_options(name),
+            folder=subpath(output[0], ancestor=2),
+            options=json.dumps(declared.options(STUDY)),
+            caption=declared.text or declared.caption,
         shell:
-            "python -m kernel_dvfs table {params.name} {params.folder} --options {params.options:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} study table {{params.name}} {{params.folder}} --options {{params.options:q}} {LOGGED}"
 
 
-for name in figures():
+for name in STUDY.figures():
+    declared = outputs.outputs(figures)[name]
 
     rule:
         name:
             name
         input:
-            f"{FOLDER}/profile.parquet",
-            figure_inputs(name),
+            profile,
+            declared.inputs(STUDY),
         output:
-            report(figure_files(name), caption=f"../report/{name}.rst", category="Figures"),
+            report(STUDY.figure_files(name), caption="../report/output.rst", category="Figures"),
         log:
             f"logs/{FOLDER}/{name}.log",
         group:
@@ -43,17 +46,18 @@ for name in figures():
             "../../envs/pipeline.yaml"
         params:
             name=name,
-            folder=lambda wildcards, output: Path(output[0]).parents[1],
+            folder=subpath(output[0], ancestor=2),
+            caption=declared.text or declared.caption,
         shell:
-            "python -m kernel_dvfs figure {params.name} {params.folder} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} study figure {{params.name}} {{params.folder}} {LOGGED}"
 
 
 # every GPU and workload that lies in results/, whichever was made last
 rule compare_gpus:
     input:
-        schedules(),
-        f"{FOLDER}/tables/validation.csv" if COMPARED_HERE else [],
-        others("*"),
+        STUDY.schedule_files(),
+        f"{FOLDER}/tables/validation.csv" if "validation" in STUDY.tables() else [],
+        STUDY.elsewhere("*"),
     output:
         "results/comparison/gpus.csv",
         "results/comparison/gpus.md",
@@ -64,37 +68,31 @@ rule compare_gpus:
     conda:
         "../../envs/pipeline.yaml"
     shell:
-        "python -m kernel_dvfs compare-gpus results 2> {log} || {{ cat {log} >&2; exit 2; }}"
-
-
-# What the pages show of studies that other targets make, if they lie there. No inputs: a page must not set them going.
-BESIDE = {
-    folder: sorted(
-        f"{path} {path.stat().st_mtime_ns}" for form in ("csv", "png") for path in Path(folder).rglob(f"*.{form}")
-    )
-    for folder in (f"{FOLDER}/beyond", "results/pipeline", "results/serving")
-}
+        f"{RUN} study compare-gpus results {LOGGED}"
 
 
 rule report_page:
     input:
-        f"{FOLDER}/profile.parquet",
-        schedules(),
-        [table_files(name) for name in tables()],
-        [figure_files(name) for name in figures()],
+        profile,
+        STUDY.schedule_files(),
+        [STUDY.table_files(name) for name in STUDY.tables()],
+        [STUDY.figure_files(name) for name in STUDY.figures()],
     output:
-        report(f"{FOLDER}/report.html", caption="../report/page.rst", category="Page"),
+        report(f"{FOLDER}/report.html", caption="../report/output.rst", category="Page"),
     log:
         f"logs/{FOLDER}/report.log",
     conda:
         "../../envs/pipeline.yaml"
     params:
         folder=subpath(output[0], parent=True),
-        beside=BESIDE[f"{FOLDER}/beyond"],
-        without=",".join(sorted({*layout.TABLE_FORMATS, *ALL_FIGURES} - {*tables(), *figures()})),
+        # no inputs: a page must not start what other targets make
+        beside=studies.seen(f"{FOLDER}/beyond"),
+        without=",".join(
+            sorted({*outputs.outputs(tables), *outputs.outputs(figures)} - {*STUDY.tables(), *STUDY.figures()})
+        ),
+        caption="The whole study as one page: the answer, warnings, clocks, tables, figures, claims, provenance.",
     shell:
-        "python -m kernel_dvfs report {params.folder} --without {params.without:q} -o {output} "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} report {{params.folder}} --without {{params.without:q}} -o {{output}} {LOGGED}"
 
 
 rule comparison_page:
@@ -102,22 +100,23 @@ rule comparison_page:
         rules.compare_gpus.output,
         rules.report_page.output,
     output:
-        report("results/comparison/report.html", caption="../report/comparison.rst", category="Page"),
+        report("results/comparison/report.html", caption="../report/output.rst", category="Page"),
     log:
         "logs/comparison-page.log",
     conda:
         "../../envs/pipeline.yaml"
     params:
-        beside=BESIDE["results/pipeline"] + BESIDE["results/serving"],
         folder=subpath(output[0], parent=True),
+        beside=studies.seen("results/pipeline", "results/serving"),
+        caption="Every GPU, specimen and workload in the results folder side by side, as one page.",
     shell:
-        "python -m kernel_dvfs report {params.folder} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} report {{params.folder}} -o {{output}} {LOGGED}"
 
 
 rule report:
     input:
         rules.measurements.input,
-        [table_files(name) for name in tables()],
-        [figure_files(name) for name in figures()],
         rules.report_page.output,
-        [rules.compare_gpus.output, rules.comparison_page.output] if CHOSEN_HERE else [],
+        [STUDY.table_files(name) for name in STUDY.tables()],
+        [STUDY.figure_files(name) for name in STUDY.figures()],
+        [rules.compare_gpus.output, rules.comparison_page.output] if STUDY.is_chosen else [],

@@ -1,35 +1,46 @@
-"""Do launches that should be identical agree? Their data are pooled only if nothing says otherwise.
+"""Whether launches that should be identical agree: their data are pooled unless a test says that they differ.
 
-Caches and neighbours can make two launches of the same kernel and shape differ. A member stands apart where its mean
+Caches and neighbours can make two launches of the same kernel and shape differ. A member is set apart where its mean
 differs from the others' over their common settings by more than TOLERANCE and by more than chance allows.
 """
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-# a smaller difference is not worth losing the pooled data for: a pair's own measurement is no better
+# relative; a smaller difference is not worth losing the pooled data for: a pair's own measurement is no better
 TOLERANCE = 0.005
-# chance that anything is set apart although all agree: shared by all tests of a profile
+# chance that any target is set apart although all agree; all tests of a profile share it
 FAMILY_ERROR = 0.01
 
-Apart = namedtuple("Apart", "target group time_percent energy_percent")
-Apart.__doc__ = "A target that is not pooled with its replicate group, and by how much it differs from the others."
+# {target: {key: value}}
+Values = Mapping[str, Mapping[Any, float]]
 
 
-def apart(groups: Mapping, time: Mapping, energy: Mapping) -> list:
-    """[Apart], in the order of `groups`.
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A target that is not pooled with its replicate group, and by how much it differs from the others."""
+
+    target: str
+    group: str
+    time_percent: float  # its mean time against that of the others
+    energy_percent: float  # its mean energy against that of the others
+
+
+def apart(groups: Mapping[str, Iterable[str]], time: Values, energy: Values) -> list[Apart]:
+    """The targets that differ from their replicate group, in the order of `groups`.
 
     groups: {group: [targets]}. time, energy: {target: {key: value > 0}}, any unit. The difference at each common key is
     one observation of a t-test over keys, so noise needs no model; below three common keys nothing can be said.
     """
-    tests = 2 * sum(len(members) for members in groups.values() if len(members) > 1)
+    together = {group: list(members) for group, members in groups.items()}
+    tests = 2 * sum(len(members) for members in together.values() if len(members) > 1)
     found = []
-    for group, members in groups.items():
-        members = list(members)
+    for group, members in together.items():
         while len(members) > 1:
             worst = _worst(members, time, energy, FAMILY_ERROR / tests)
             if worst is None:
@@ -39,7 +50,7 @@ def apart(groups: Mapping, time: Mapping, energy: Mapping) -> list:
     return found
 
 
-def _worst(members: list, time: Mapping, energy: Mapping, error: float) -> tuple | None:
+def _worst(members: list[str], time: Values, energy: Values, error: float) -> tuple[int, tuple[float, float]] | None:
     """(place, (time %, energy %)) of the member that differs most, or None where all agree."""
     keys = [key for key in time[members[0]] if all(key in time[member] for member in members)]
     if len(keys) < 3:
@@ -62,4 +73,4 @@ def _worst(members: list, time: Mapping, energy: Mapping, error: float) -> tuple
 
     if strongest[place] <= stdtrit(len(keys) - 1, 1 - error / 2):
         return None
-    return place, tuple(float(each[place]) for each in percents)
+    return place, (float(percents[0][place]), float(percents[1][place]))

@@ -1,10 +1,11 @@
 """Options worth a look: the dominance (Pareto) filter, lower convex hulls, and their edges merged by slope.
 
-Must not know targets' names, limits or solvers.
+It works on times and energies alone, without limits or solvers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -39,23 +40,26 @@ def lower_hull(time: np.ndarray, energy: np.ndarray) -> list[int]:
 
 
 class Edges:
-    """The hull edges of several Pareto sets, steepest fall of energy per time first.
+    """The hull edges of several Pareto sets, M in all, steepest fall of energy per time first.
 
     Walking them from everyone's fastest option visits every vertex of the lower-left convex hull of the sets'
     Minkowski sum: a vertex minimises e + m*t for some m > 0, and so does each of its parts in its own set.
 
-    rank: which set; option: index within the set after the edge; dt > 0, de < 0: what the edge changes.
+    rank: (M,) which set; option: (M,) index within the set after the edge; dt > 0, de < 0: (M,) what the edge changes.
     """
 
-    def __init__(self, sets: list[tuple[np.ndarray, np.ndarray]]):
-        rank, option, dt, de = [], [], [], []
+    def __init__(self, sets: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        """sets: (time, energy) of each, by ascending time and falling energy."""
+        rank: list[int] = []
+        option: list[int] = []
+        time_steps, energy_steps = [np.zeros(0)], [np.zeros(0)]
         for k, (time, energy) in enumerate(sets):
             hull = lower_hull(time, energy)
             rank += [k] * (len(hull) - 1)
             option += hull[1:]
-            dt.append(np.diff(time[hull]))
-            de.append(np.diff(energy[hull]))
-        dt, de = np.concatenate([*dt, np.zeros(0)]), np.concatenate([*de, np.zeros(0)])
+            time_steps.append(np.diff(time[hull]))
+            energy_steps.append(np.diff(energy[hull]))
+        dt, de = np.concatenate(time_steps), np.concatenate(energy_steps)
         order = np.argsort(de / dt, kind="stable")
         self.rank = np.array(rank, dtype=np.intp)[order]
         self.option = np.array(option, dtype=np.intp)[order]
@@ -79,7 +83,7 @@ class Edges:
 
 
 def pareto_per_target(problem: Problem) -> list[np.ndarray]:
-    """Per target the flat indices of its undominated options, ascending time; baselines win exact ties."""
+    """Per target the flat indices of its undominated options by ascending time; a baseline wins exact ties."""
     other = ~problem.is_baseline
     bounds = np.append(problem.first, len(problem.time))
     return [a + pareto(problem.time[a:b], problem.energy[a:b], other[a:b]) for a, b in pairwise(bounds)]

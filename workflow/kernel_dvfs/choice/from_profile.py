@@ -1,16 +1,17 @@
 """A profile's rows become a choice problem: which rows count, weights, and replicates tied to one choice.
 
-Must not know scopes, objectives or files; it takes columns (numpy arrays or lists), as in the profile's
-contract.
+It takes columns (numpy arrays or lists) as the profile's contract names them, and knows neither files nor what will be
+asked of the problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.choice.agreement import apart
+from kernel_dvfs.choice.agreement import Apart, apart
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.errors import InputError
 
@@ -21,7 +22,7 @@ NEEDED = ("study", "target", "launches_per_iteration", "time_s", "energy_j", "n"
 
 
 def problem_of(
-    columns: Mapping[str, Sequence],
+    columns: Mapping[str, Sequence[Any] | np.ndarray],
     settings: Sequence[str],
     granularity: str,
     weights: str = "counts",
@@ -30,13 +31,13 @@ def problem_of(
 ) -> Problem:
     """The problem of one study ("kernel" or "pass") of a profile.
 
-    columns: profile columns of equal length; replicate_group may be missing. settings: the columns that make
-    a key; a null or NaN there is auto (None in the key). Rows whose verdict is in UNUSABLE are left out.
+    columns: profile columns of equal length; replicate_group and time_se_s may be missing. settings: the columns that
+    make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in UNUSABLE are left out.
     weights: "counts" = launches_per_iteration, totals per iteration; "raw" = 1, every target once;
     "equal-time" = 1 / baseline time, every target one unit of time (energies then in W).
-    ties: "tied" = targets of one replicate_group are one target, unless their means differ (agreement.py): per-launch
-    data pooled over those of its members that have a key (mean weighted by n), weight = the sum of all theirs;
-    "untied" = own data, own choice.
+    ties: "tied" = targets of one replicate_group are one target, unless their means differ (agreement.py): data of a
+    launch are pooled over those of its members that have a key (mean weighted by n), the weight is the sum of theirs;
+    "untied" = own data, own choice. where: what error messages call the profile.
     Raises InputError on missing columns, no rows, no baseline, two rows of one target and key, unknown words.
     """
     if weights not in WEIGHTS or ties not in TIES:
@@ -102,21 +103,21 @@ def problem_of(
     ).checked()
 
 
-def _floats(values: Sequence) -> np.ndarray:
+def _floats(values: Sequence[Any] | np.ndarray) -> np.ndarray:
     """As float64, None as NaN."""
     if isinstance(values, np.ndarray) and values.dtype != object:
         return values.astype(float)
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
-def _codes(values: np.ndarray) -> tuple[list, np.ndarray]:
+def _codes(values: np.ndarray) -> tuple[list[Any], np.ndarray]:
     """(names in order of first appearance, code of each value)."""
-    known: dict = {}
+    known: dict[Any, int] = {}
     code = np.array([known.setdefault(v, len(known)) for v in values.tolist()], dtype=np.intp)
     return list(known), code
 
 
-def _key_codes(columns: list[Sequence]) -> tuple[tuple, np.ndarray]:
+def _key_codes(columns: list[np.ndarray]) -> tuple[tuple[Any, ...], np.ndarray]:
     """(keys, code of each row): keys are tuples of numbers or words, None for null or NaN (auto)."""
     code = np.zeros(len(columns[0]), dtype=np.intp)
     known = []
@@ -125,8 +126,8 @@ def _key_codes(columns: list[Sequence]) -> tuple[tuple, np.ndarray]:
         if column.dtype == object and any(isinstance(value, str) for value in column):
             values, own = _codes(column)
         else:
-            values, own = np.unique(_floats(column), return_inverse=True)  # NaN counts as one value
-            values = [None if np.isnan(value) else float(value) for value in values]
+            numbers, own = np.unique(_floats(column), return_inverse=True)  # NaN counts as one value
+            values = [None if np.isnan(number) else float(number) for number in numbers]
         known.append((values, own))
         _, code = np.unique(code * len(values) + own, return_inverse=True)
     _, example = np.unique(code, return_index=True)
@@ -134,15 +135,15 @@ def _key_codes(columns: list[Sequence]) -> tuple[tuple, np.ndarray]:
 
 
 def _check_rows(
-    names: list, keys: tuple, member: np.ndarray, cell: np.ndarray, is_baseline: np.ndarray, where: str
+    names: list[str], keys: tuple[Any, ...], member: np.ndarray, cell: np.ndarray, is_baseline: np.ndarray, where: str
 ) -> None:
     """One row per target and key, one baseline per target; raises InputError otherwise."""
     count = np.bincount(cell)
     if count.max() > 1:
-        again = int(count.argmax())
+        repeated = int(count.argmax())
         raise InputError(
-            f"{where}: {count[again]} rows of target {names[again // len(keys)]} at"
-            f" {keys[again % len(keys)]}; pool records of the same setting first"
+            f"{where}: {count[repeated]} rows of target {names[repeated // len(keys)]} at"
+            f" {keys[repeated % len(keys)]}; pool records of the same setting first"
         )
     baselines = np.bincount(member[is_baseline], minlength=len(names))
     wrong = np.flatnonzero(baselines != 1)
@@ -153,9 +154,11 @@ def _check_rows(
         )
 
 
-def _labels(columns: Mapping, rows: np.ndarray, names: list, member: np.ndarray, ties: str) -> list:
+def _labels(
+    columns: Mapping[str, Any], rows: np.ndarray, names: list[str], member: np.ndarray, ties: str
+) -> list[str | None]:
     """(members,) replicate_group of each target, None where it chooses for itself."""
-    label = [None] * len(names)
+    label: list[str | None] = [None] * len(names)
     if ties == "tied" and "replicate_group" in columns:
         values = np.asarray(columns["replicate_group"], dtype=object)[rows]
         for i, value in zip(member.tolist(), values.tolist()):
@@ -163,28 +166,35 @@ def _labels(columns: Mapping, rows: np.ndarray, names: list, member: np.ndarray,
     return label
 
 
-def _separate(label: list, names: list, member: np.ndarray, key: np.ndarray, time: np.ndarray, energy: np.ndarray):
+def _separate(
+    label: list[str | None],
+    names: list[str],
+    member: np.ndarray,
+    key: np.ndarray,
+    time: np.ndarray,
+    energy: np.ndarray,
+) -> list[Apart]:
     """The targets whose data say that they are no replicates of their group."""
-    groups: dict = {}
+    groups: dict[str, list[str]] = {}
     for name, group in zip(names, label):
         if group is not None:
             groups.setdefault(group, []).append(name)
     groups = {group: members for group, members in groups.items() if len(members) > 1}
     wanted = {name for members in groups.values() for name in members}
-    times: dict = {name: {} for name in wanted}
-    energies: dict = {name: {} for name in wanted}
+    times: dict[str, dict[int, float]] = {name: {} for name in wanted}
+    energies: dict[str, dict[int, float]] = {name: {} for name in wanted}
     tested = np.isin(member, [i for i, name in enumerate(names) if name in wanted])
     for i, j, t, e in zip(*(values[tested].tolist() for values in (member, key, time, energy))):
-        # what is not positive is refused later, with its place
+        # a value that is not positive is refused later, with its place
         if t > 0 and e > 0:
             times[names[i]][j], energies[names[i]][j] = t, e
     return apart(groups, times, energies)
 
 
-def _groups(label: list, names: list, separate: list) -> np.ndarray:
+def _groups(label: list[str | None], names: list[str], separate: list[Apart]) -> np.ndarray:
     """(members,) class of each target: its own, or shared with the targets of its replicate_group."""
     alone = {each.target for each in separate}
-    known: dict = {}
+    known: dict[Hashable, int] = {}
     return np.array(
         [
             known.setdefault((i, None) if group is None or names[i] in alone else (None, group), len(known))

@@ -1,43 +1,56 @@
-"""Energy saved against tolerated slowdown: a sweep of slacks (Fig. 6); how much time can be gained at all.
+"""Energy against tolerated slowdown: a sweep of slacks (Fig. 6), and how much time can be gained at all.
 
-Must not know how a single point is solved (scopes.py); dominated options are filtered once for all points.
+How a single point is solved is in scopes.py; dominated options are filtered once for all points.
 """
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernel_dvfs.choice.dominance import undominated
-from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.choice.scopes import solve
+from kernel_dvfs.layout import FRONTIER
+
+if TYPE_CHECKING:
+    from kernel_dvfs.choice.problem import Problem
+    from kernel_dvfs.choice.schedule import Profile
+
+# slacks of a relaxed frontier, percent of the baseline time: finer where savings change fastest
+LARGEST_SLACK_PERCENT = 30
+_FINE_BELOW_PERCENT, _FINE_STEP_PERCENT, _STEP_PERCENT = 5, 0.5, 1
 
 
-class Point(
-    namedtuple(
-        "Point",
-        "slack_percent status time energy time_change_percent energy_change_percent lower_bound_energy",
-    )
-):
-    """One slack: weighted totals, changes against the baseline in percent (negative = less); else None."""
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The optimum at one slack. Where the status is not "optimal", everything after it is None."""
 
-    __slots__ = ()
+    slack_percent: float  # tolerated slowdown, percent of the baseline time; negative: time must fall
+    status: str  # "optimal" or "infeasible"
+    time: float | None = None  # weighted totals, in the problem's units
+    energy: float | None = None
+    time_change_percent: float | None = None  # against the baseline; negative = less
+    energy_change_percent: float | None = None
+    lower_bound_energy: float | None = None  # no choice of the scope global uses less
 
 
-def frontier(problem: Problem, slack_percents: Sequence[float], scope: str = "global") -> list[Point]:
+def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "global") -> list[Point]:
     """Least energy within `scope` at each slack (percent of the baseline time; negative: time must fall).
 
     Every point is exact; OR-Tools is not asked to confirm it.
     """
     fine = problem if scope == "single" else undominated(problem)
-    time, energy = problem.baseline_time, problem.baseline_energy
+    base_time, base_energy = problem.baseline_time, problem.baseline_energy
     points = []
     for slack in slack_percents:
         answer = solve(fine, scope, "waste", slack / 100, effort=0)
-        if answer.status != "optimal":
-            points.append(Point(slack, answer.status, None, None, None, None, None))
+        if answer.time is None or answer.energy is None:
+            points.append(Point(slack, answer.status))
             continue
         points.append(
             Point(
@@ -45,12 +58,47 @@ def frontier(problem: Problem, slack_percents: Sequence[float], scope: str = "gl
                 answer.status,
                 answer.time,
                 answer.energy,
-                100 * (answer.time / time - 1),
-                100 * (answer.energy / energy - 1),
+                100 * (answer.time / base_time - 1),
+                100 * (answer.energy / base_energy - 1),
                 answer.lower_bound_energy,
             )
         )
     return points
+
+
+def relaxed_frontier(profile: Profile, ties: str = "tied", weights: str | None = None) -> dict[str, Any]:
+    """Least energy at each tolerated slowdown, kernel level, as a JSON-ready dict (schema kernel-dvfs/frontier/1).
+
+    "points": [{"slack_percent", "scope", "time_change_percent", "energy_change_percent"}], first those of scope
+    "local", then those of "global", each by ascending slack from its largest time saving to LARGEST_SLACK_PERCENT.
+    A slack that a scope cannot keep has no point. Changes are against the baseline, negative = less, in full precision.
+    ties, weights: as in schedule.choose. Raises InputError on bad input.
+    """
+    problem = problem_from(profile, "kernel", weights, ties)
+    points = []
+    for scope in ("local", "global"):
+        # a hair inside, so that rounding cannot make the fastest choice infeasible
+        fastest = min(1e-7 - largest_time_saving_percent(problem, scope), 0.0)
+        for point in frontier(problem, relaxed_slacks(fastest), scope):
+            if point.status == "optimal":
+                points.append(
+                    {
+                        "slack_percent": point.slack_percent,
+                        "scope": scope,
+                        "time_change_percent": point.time_change_percent,
+                        "energy_change_percent": point.energy_change_percent,
+                    }
+                )
+    return {"schema": FRONTIER, "points": points}
+
+
+def relaxed_slacks(fastest: float) -> list[float]:
+    """Slacks in percent, ascending, from `fastest` (<= 0) to LARGEST_SLACK_PERCENT; 0 is among them."""
+    first = math.ceil(fastest / _FINE_STEP_PERCENT)
+    last = round(_FINE_BELOW_PERCENT / _FINE_STEP_PERCENT)
+    fine = [step * _FINE_STEP_PERCENT for step in range(first, last)]
+    coarse = [float(slack) for slack in range(_FINE_BELOW_PERCENT, LARGEST_SLACK_PERCENT + 1, _STEP_PERCENT)]
+    return sorted({fastest, *fine, *coarse})
 
 
 def largest_time_saving_percent(problem: Problem, scope: str = "global") -> float:

@@ -1,13 +1,13 @@
-"""The global waste problem on an integer grid, so that sums are exact and a solver may prove on them.
+"""The global waste problem on a grid of integers, so that sums are exact and a solver may prove on them.
 
 Rounding bound. The unit of time is a power of two u with K * u <= 2^-35 * limit (3e-11 relative); times are
 rounded up, the budget is (1 + 1e-9) * limit rounded down. So a choice within the budget keeps the limit
 within 1e-9, and every choice that keeps the limit itself (indeed up to 9.7e-10 above it) is within the
 budget: rounding cuts nothing off. Energies are rounded to the nearest multiple of v with K * v <= 2^-35 *
-(sum of least energies), half a unit
-each: the optimum on the grid uses at most 3e-11 (relative) more than the true one.
+(sum of least energies), which is half a unit each: the optimum on the grid uses at most 3e-11 (relative) more than the
+true one.
 
-All grid values are whole numbers below 2^53 held as float64: their sums are exact in any order.
+All values are whole numbers below 2^53 held as float64, so their sums are exact in any order.
 """
 
 from __future__ import annotations
@@ -22,31 +22,27 @@ from kernel_dvfs.choice.problem import TOLERANCE, Problem, best_per_target
 ROUNDING_BITS = 36  # K roundings of one unit each stay below 2^(1 - ROUNDING_BITS) of the total
 
 
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """option: (n,) flat indices into the problem of the options that fit at all; t, e: (n,) whole numbers.
+@dataclass(frozen=True, eq=False, slots=True)
+class IntegerGrid:
+    """A problem of K targets in whole numbers, with n options. A "position" elsewhere is an index into its arrays."""
 
-    other: (n,) bool, not the baseline. target, first: as in Problem. budget: whole number. K targets.
-    time_unit, energy_unit: what one unit of t and e is worth.
-    """
-
-    option: np.ndarray
-    t: np.ndarray
-    e: np.ndarray
-    other: np.ndarray
-    target: np.ndarray
-    first: np.ndarray
-    budget: float
-    time_unit: float
-    energy_unit: float
+    option: np.ndarray  # (n,) flat index of each option into the problem
+    t: np.ndarray  # (n,) time, whole numbers of time_unit
+    e: np.ndarray  # (n,) energy, whole numbers of energy_unit
+    other: np.ndarray  # (n,) bool, whether the option is not the baseline
+    target: np.ndarray  # (n,) index of each option's target
+    first: np.ndarray  # (K,) where each target's options begin
+    budget: float  # the time limit, a whole number of time_unit
+    time_unit: float  # in the problem's unit of time
+    energy_unit: float  # in the problem's unit of energy
 
     def best(self, score: np.ndarray) -> np.ndarray:
         """(K,) position of each target's least score; ties: less time, less energy, the baseline."""
         return best_per_target(score, self.target, self.first, self.t, self.e, self.other)
 
 
-def grid_of(problem: Problem, limit: float, only_fitting: bool = True) -> Grid | None:
-    """The problem on the grid for the time limit `limit`, without options that no feasible choice can hold.
+def integer_grid_of(problem: Problem, limit: float, only_fitting: bool = True) -> IntegerGrid | None:
+    """The problem in whole numbers for the time limit `limit`, without options that no feasible choice can hold.
 
     None where even the fastest choice breaks the limit. only_fitting=False keeps those options too.
     """
@@ -63,7 +59,7 @@ def grid_of(problem: Problem, limit: float, only_fitting: bool = True) -> Grid |
     fits = t - fastest[problem.target] <= room
     option = np.flatnonzero(fits) if only_fitting else np.arange(len(t))
     target = problem.target[option]
-    return Grid(
+    return IntegerGrid(
         option=option,
         t=t[option],
         e=np.rint(np.ldexp(problem.energy[option], -energy_exponent)),

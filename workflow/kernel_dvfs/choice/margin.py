@@ -2,16 +2,16 @@
 
     sum_k T_k(x_k) + z * sd(x) <= (1 + slack) * sum_k T_auto,k
 
-sd(x)^2 sums, over targets, the variance of T_k(x_k) - (1 + slack) * T_auto,k; a target left at its baseline
-contributes slack^2 of the baseline's alone, the same data standing on both sides. A margin on the total, not on every
-target: errors of targets are independent, so they average.
+sd(x)^2 sums, over targets, the variance of T_k(x_k) - (1 + slack) * T_auto,k. A target left at its baseline
+contributes only slack^2 of the baseline's variance, because the same data are on both sides. The margin is on the total
+and not on every target: errors of targets are independent, so they average out.
 
 The constraint is a second-order cone. For every s > 0, sd <= (sd^2 + s^2) / (2 s), with equality at s = sd; so
 
     sum_k [T_k(x_k) + z * var_k(x_k) / (2 s)] <= (1 + slack) * sum_k T_auto,k - z * s / 2
 
-is a linear constraint that never allows more. Solve exactly, set s to the sd of the answer, solve again: each answer
-keeps the cone, none has more energy than the one before.
+is a linear constraint that never allows more than the cone does. Solve exactly, set s to the sd of the answer, and
+solve again: each answer keeps the cone, and none has more energy than the one before.
 """
 
 from __future__ import annotations
@@ -24,23 +24,19 @@ from kernel_dvfs.choice.global_waste import Optimum, least_energy
 from kernel_dvfs.choice.problem import Problem
 
 TURNS = 4
-# how often s is halved where its linear constraint leaves nothing
+# how often s is halved where its linear constraint leaves no choice
 HALVES = 6
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Guarded:
-    """option: (K,) flat indices into the problem. sd: of the total time less its budget, in the problem's unit.
+    """A choice that keeps its limit by a margin, and the linear problem that it is the optimum of."""
 
-    problem, limit: the linear problem that `option` is the optimum of. optimum: its proof; None where all stay at the
-    baseline because nothing else keeps the margin.
-    """
-
-    option: np.ndarray
-    sd: float
-    problem: Problem
-    limit: float
-    optimum: Optimum | None
+    option: np.ndarray  # (K,) flat indices into the problem
+    sd: float  # standard error of the total time less its limit, in the problem's unit of time
+    problem: Problem  # the linear problem
+    limit: float  # its time limit
+    optimum: Optimum | None  # its proof; None where all stay at the baseline because nothing else keeps the margin
 
     @property
     def options(self) -> int:
@@ -49,9 +45,10 @@ class Guarded:
 
 
 def guarded(problem: Problem, slack: float, z: float, effort: float | None = None) -> Guarded | None:
-    """The choice of least energy within slack (a fraction of the baseline's time) less a margin of z sd.
+    """The choice of least energy whose total time stays z standard errors below (1 + slack) x that of the baseline.
 
-    problem.time_se must be known. z = 0: without a margin. None where no choice keeps the limit even without one.
+    slack: fraction of the baseline's time. problem.time_se must be known. z = 0: no margin. effort: as in
+    global_waste.least_energy. None where no choice keeps the limit even without a margin.
     """
     variance = _variance(problem, slack)
     limit = (1 + slack) * problem.baseline_time
@@ -70,13 +67,13 @@ def guarded(problem: Problem, slack: float, z: float, effort: float | None = Non
             sd, halves = sd / 2, halves + 1
             continue
         turns += 1
-        again = float(np.sqrt(variance[found.option].sum()))
+        own = float(np.sqrt(variance[found.option].sum()))
         same = best is not None and np.array_equal(found.option, best.option)
         if best is None or _energy(problem, found.option) <= _energy(problem, best.option):
-            best = Guarded(found.option, again, linear, within, found)
-        if same or not again:
+            best = Guarded(found.option, own, linear, within, found)
+        if same or not own:
             break
-        sd = again
+        sd = own
     stay = problem.baseline
     if best is None or (slack >= 0 and _energy(problem, stay) < _energy(problem, best.option)):
         own = float(np.sqrt(variance[stay].sum()))
@@ -86,12 +83,31 @@ def guarded(problem: Problem, slack: float, z: float, effort: float | None = Non
     return best
 
 
+def decide(problem: Problem, slack: float, z: float, effort: float | None = None) -> Guarded | None:
+    """The last choice of a refined profile: as `guarded`, but only among options measured more than once.
+
+    One lucky measurement must not make a choice. Baselines stay. Where nothing was measured more than once, every
+    option may be chosen. The result's `option` counts in `problem`.
+    Raises ValueError where problem.repeated is unknown.
+    """
+    if problem.repeated is None:
+        raise ValueError("which options were measured more than once is unknown; give problem.repeated")
+    remeasured = problem.repeated & ~problem.is_baseline
+    if not remeasured.any():
+        return guarded(problem, slack, z, effort)
+    option = np.flatnonzero(remeasured | problem.is_baseline)
+    found = guarded(problem.subset(option), slack, z, effort)
+    return found and replace(found, option=option[found.option])
+
+
 def _energy(problem: Problem, option: np.ndarray) -> float:
     return float(problem.energy[option].sum())
 
 
 def _variance(problem: Problem, slack: float) -> np.ndarray:
     """(N,) of an option's time less (1 + slack) of its target's baseline."""
+    if problem.time_se is None:
+        raise ValueError("standard errors of the times are unknown; give problem.time_se")
     own = np.nan_to_num(problem.time_se) ** 2
     baseline = own[problem.baseline]
     variance = own + (1 + slack) ** 2 * baseline[problem.target]

@@ -1,6 +1,6 @@
 """Two lists of partial choices, matched: the best pair within the budget, found by sorting.
 
-`swap` improves a choice by at most one change in each half of the targets. `meet` decides the whole core: it
+`swap` improves a choice by at most one change in each half of the targets. `meet` decides all undecided targets: it
 lists each half's choices by reduced cost. A choice better than the best known one (energy U) has a total
 reduced cost of at most U - bound, hence at most that in each half; if both lists hold all such partial
 choices, their best pair is optimal. Where a list is cut to its `beam` cheapest, everything cut costs at least
@@ -12,15 +12,17 @@ from __future__ import annotations
 import numpy as np
 
 from kernel_dvfs.choice.dominance import pareto
-from kernel_dvfs.choice.integer_grid import Grid
-from kernel_dvfs.choice.programme import Search, walk_back
+from kernel_dvfs.choice.integer_grid import IntegerGrid
+from kernel_dvfs.choice.programme import Search, Trail, walk_back
 from kernel_dvfs.choice.relaxation import Relaxation
-from kernel_dvfs.choice.undecided import Core
+from kernel_dvfs.choice.undecided import Group, Undecided
 
 SWAPS = 4000  # options with the least reduced cost that swap looks at
 
 
-def match(t_a: np.ndarray, e_a: np.ndarray, t_b: np.ndarray, e_b: np.ndarray, room: float):
+def match(
+    t_a: np.ndarray, e_a: np.ndarray, t_b: np.ndarray, e_b: np.ndarray, room: float
+) -> tuple[float, float, int, int] | None:
     """(energy, time, i, j) of the pair a[i], b[j] with least energy, then time, within `room`; or None."""
     front = pareto(t_b, e_b, np.arange(len(t_b)))
     found = np.searchsorted(t_b[front], room - t_a, side="right") - 1
@@ -30,25 +32,25 @@ def match(t_a: np.ndarray, e_a: np.ndarray, t_b: np.ndarray, e_b: np.ndarray, ro
     partner = front[found[fits]]
     energy, time = e_a[fits] + e_b[partner], t_a[fits] + t_b[partner]
     best = np.lexsort((time, energy))[0]
-    return float(energy[best]), float(time[best]), fits[best], partner[best]
+    return float(energy[best]), float(time[best]), int(fits[best]), int(partner[best])
 
 
-def swap(grid: Grid, relaxation: Relaxation, choice: np.ndarray, turns: int = 4) -> np.ndarray:
+def swap(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray, turns: int = 4) -> np.ndarray:
     """`choice` after the best pairs of changes, one in each half of the targets, while any helps."""
     choice = choice.copy()
-    target = grid.target
+    target = integer_grid.target
     for turn in range(turns):
-        energy = grid.e[choice].sum()
+        energy = integer_grid.e[choice].sum()
         near = np.flatnonzero(relaxation.reduced <= energy - relaxation.bound + relaxation.margin)
         if len(near) > SWAPS:
             near = np.sort(near[np.argpartition(relaxation.reduced[near], SWAPS)[:SWAPS]])
         # position -1 stands for no change
-        dt = np.append(grid.t[near] - grid.t[choice][target[near]], 0.0)
-        de = np.append(grid.e[near] - grid.e[choice][target[near]], 0.0)
+        dt = np.append(integer_grid.t[near] - integer_grid.t[choice][target[near]], 0.0)
+        de = np.append(integer_grid.e[near] - integer_grid.e[choice][target[near]], 0.0)
         # the halves differ from turn to turn: neighbours first, then pairs of neighbours
         odd = (target[near] >> (turn % 2)) % 2 == 1
         a, b = np.append(np.flatnonzero(odd), -1), np.append(np.flatnonzero(~odd), -1)
-        better = match(dt[a], de[a], dt[b], de[b], grid.budget - grid.t[choice].sum())
+        better = match(dt[a], de[a], dt[b], de[b], integer_grid.budget - integer_grid.t[choice].sum())
         if better is None or better[0] >= 0:
             if turn % 2:
                 break
@@ -59,9 +61,10 @@ def swap(grid: Grid, relaxation: Relaxation, choice: np.ndarray, turns: int = 4)
     return choice
 
 
-def _half(groups: list, beam: int, most: float):
+def _half(groups: list[Group], beam: int, most: float) -> tuple[np.ndarray, np.ndarray, Trail | None, float]:
     """The `beam` cheapest choices of `groups` with reduced cost <= most: (t, e, trail, least cost cut)."""
-    t, e, cost, trail, lost = np.zeros(1), np.zeros(1), np.zeros(1), None, np.inf
+    t, e, cost, lost = np.zeros(1), np.zeros(1), np.zeros(1), np.inf
+    trail: Trail | None = None
     for group in groups:
         option = np.flatnonzero(group.reduced <= most)
         total = np.add.outer(cost, group.reduced[option]).ravel()
@@ -76,20 +79,20 @@ def _half(groups: list, beam: int, most: float):
     return t, e, trail, lost
 
 
-def meet(core: Core, energy: float, time: float, bound: float, margin: float, beam: int) -> Search:
+def meet(undecided: Undecided, energy: float, time: float, bound: float, margin: float, beam: int) -> Search:
     """Search for a choice with less energy (or as much in less time) by two lists of `beam` each."""
     search = Search(energy, time)
     most = energy - bound + margin
     # alternating ranks give both halves a share of the wide and of the narrow groups
-    ranks = np.arange(len(core.groups))[::2], np.arange(len(core.groups))[1::2]
+    ranks = np.arange(len(undecided.groups))[::2], np.arange(len(undecided.groups))[1::2]
     (t_a, e_a, trail_a, lost_a), (t_b, e_b, trail_b, lost_b) = (
-        _half([core.groups[i] for i in own], beam, most) for own in ranks
+        _half([undecided.groups[i] for i in own], beam, most) for own in ranks
     )
     search.states = len(t_a) + len(t_b)
-    best = match(t_a, e_a, t_b, e_b, core.budget - core.t)
-    if best is not None and (best[0] + core.e, best[1] + core.t) < (energy, time):
-        search.energy, search.time = best[0] + core.e, best[1] + core.t
-        search.picks = np.zeros(len(core.groups), dtype=np.intp)
+    best = match(t_a, e_a, t_b, e_b, undecided.budget - undecided.t)
+    if best is not None and (best[0] + undecided.e, best[1] + undecided.t) < (energy, time):
+        search.energy, search.time = best[0] + undecided.e, best[1] + undecided.t
+        search.picks = np.zeros(len(undecided.groups), dtype=np.intp)
         search.picks[ranks[0]] = walk_back(trail_a, best[2], len(ranks[0]))
         search.picks[ranks[1]] = walk_back(trail_b, best[3], len(ranks[1]))
     search.complete = search.energy - bound + margin < min(lost_a, lost_b)

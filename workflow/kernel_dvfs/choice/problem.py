@@ -1,63 +1,58 @@
 """The choice problem as arrays: per target its options with weighted time and energy, and its baseline.
 
-Must not know where the numbers come from (see from_profile.py) nor what is asked of them (see scopes.py).
+It does not know where the numbers come from (see from_profile.py) nor what is asked of them (see scopes.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
 
+if TYPE_CHECKING:
+    from kernel_dvfs.choice.agreement import Apart
+
 TOLERANCE = 1e-9  # every "time <= limit" of this package means time <= limit * (1 + TOLERANCE)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Problem:
-    """Options of K targets, N in all, flat and sorted by target.
+    """Options of K targets, N in all, flat and sorted by target."""
 
-    targets: K names. members: K tuples of the names each target stands for (itself, or its replicates).
-    time, energy: (N,) weighted, in units of weight x s and weight x J (any other unit works as well).
-    target: (N,) index of an option's target. first: (K,) where each target's options begin.
-    key: (N,) index into keys. keys: the option keys, such as (1470.0, 9251.0); None in a key is auto.
-    baseline: (K,) flat index of each target's baseline option. settings: names of a key's parts.
-    time_se: (N,) standard errors of `time`, NaN where unknown; None: of none.
-    repeated: (N,) bool, measured more than once; None: unknown. apart: replicates not pooled (agreement.Apart).
-    """
-
-    targets: tuple
-    members: tuple
-    time: np.ndarray
-    energy: np.ndarray
-    target: np.ndarray
-    first: np.ndarray
-    key: np.ndarray
-    keys: tuple
-    baseline: np.ndarray
-    settings: tuple = ()
-    weights: str = "raw"
-    ties: str = "untied"
-    time_se: np.ndarray | None = None
-    repeated: np.ndarray | None = None
-    apart: tuple = ()
+    targets: tuple[str, ...]  # K names
+    members: tuple[tuple[str, ...], ...]  # the names that each target stands for: its own, or its replicates'
+    time: np.ndarray  # (N,) weight x s (any other unit works as well)
+    energy: np.ndarray  # (N,) weight x J (likewise)
+    target: np.ndarray  # (N,) index of each option's target
+    first: np.ndarray  # (K,) where each target's options begin
+    key: np.ndarray  # (N,) index into keys
+    keys: tuple[Any, ...]  # the option keys, such as (1470.0, 9251.0) MHz; None in a key is auto
+    baseline: np.ndarray  # (K,) flat index of each target's baseline option
+    settings: tuple[str, ...] = ()  # names of a key's parts
+    weights: str = "raw"  # one of from_profile.WEIGHTS
+    ties: str = "untied"  # one of from_profile.TIES
+    time_se: np.ndarray | None = None  # (N,) standard errors of `time`, NaN where unknown; None: all unknown
+    repeated: np.ndarray | None = None  # (N,) bool, whether measured more than once; None: unknown
+    apart: tuple[Apart, ...] = ()  # replicates that are not pooled
 
     @classmethod
     def of(
         cls,
-        time: Sequence,
-        energy: Sequence,
-        baseline: Sequence,
-        keys: Sequence | None = None,
-        targets: Sequence | None = None,
-        **more,
+        time: Sequence[Sequence[float] | np.ndarray],
+        energy: Sequence[Sequence[float] | np.ndarray],
+        baseline: Sequence[int],
+        keys: Sequence[Sequence[Hashable]] | None = None,
+        targets: Sequence[str] | None = None,
+        **more: Any,
     ) -> Problem:
         """A problem from arrays of times and energies per target; baseline[k] counts within target k.
 
         keys: per target the options' keys (any hashable), default 0, 1, 2, ...; targets: names, default "0",
-        "1", ...
+        "1", ...; more: further fields of a Problem.
         Raises InputError on empty targets, unequal lengths, non-finite or non-positive values, repeated keys.
         """
         count = len(time)
@@ -74,7 +69,7 @@ class Problem:
                     f"choice: target {name} has {size} times, {other} energies, baseline {base}; give"
                     " equally many, at least one, and a baseline among them"
                 )
-        known: dict = {}
+        known: dict[Hashable, int] = {}
         key = []
         for k in range(count):
             own = list(range(sizes[k])) if keys is None else list(keys[k])
@@ -130,22 +125,16 @@ class Problem:
     def subset(self, option: np.ndarray) -> Problem:
         """The same problem with only the options `option` (ascending flat indices, baselines included)."""
         target = self.target[option]
-        return Problem(
-            self.targets,
-            self.members,
-            self.time[option],
-            self.energy[option],
-            target,
-            np.searchsorted(target, np.arange(len(self.targets))),
-            self.key[option],
-            self.keys,
-            np.searchsorted(option, self.baseline),
-            self.settings,
-            self.weights,
-            self.ties,
-            None if self.time_se is None else self.time_se[option],
-            None if self.repeated is None else self.repeated[option],
-            self.apart,
+        return replace(
+            self,
+            time=self.time[option],
+            energy=self.energy[option],
+            target=target,
+            first=np.searchsorted(target, np.arange(len(self.targets))),
+            key=self.key[option],
+            baseline=np.searchsorted(option, self.baseline),
+            time_se=None if self.time_se is None else self.time_se[option],
+            repeated=None if self.repeated is None else self.repeated[option],
         )
 
 

@@ -1,43 +1,44 @@
-"""Exact Pareto dynamic programme over the core, pruned by the LP bound of what is still to be decided.
+"""Exact Pareto dynamic programme over the undecided targets, pruned by the LP bound of those still to come.
 
-A state is a partial choice: the groups so far decided, all others at their fastest option; (t, e) are its
+A state is a partial choice: the groups decided so far, all others at their fastest option; (t, e) are its
 totals. A state that another one matches in both t and e is dropped (dominance). The rest of the groups can
 lower its energy at most by the value of their merged lower hull at the time left (their LP relaxation): a
-state that so cannot get below the best known energy is dropped (bound). Following the hull only as far as
+state that cannot get below the best known energy in this way is dropped (bound). Following the hull only as far as
 whole edges fit gives a feasible choice for every state at once, which keeps improving the best known one.
 Groups with a wide spread of time come first, so that what remains is fine-grained and its bound tight. When
-no state is left, the best known is optimal.
+no state is left, the best known choice is optimal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from kernel_dvfs.choice.dominance import pareto
-from kernel_dvfs.choice.undecided import Core
+from kernel_dvfs.choice.undecided import Undecided
 
-WIDE = 2_000_000  # states made together at most; more are worked through in turns to bound the memory
+WIDE = 2_000_000  # states made together at most; more are worked through in turns, which bounds the memory
+
+# how states came about: (trail before, parent of each state, option of each state); None before the first group
+Trail = tuple[Any, np.ndarray, np.ndarray]
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class Search:
-    """energy, time: totals of the best choice known. picks: its options, None if it came from outside.
+    """The best choice known while a search goes on, in units of the integer grid."""
 
-    states: how many states were looked at. complete: nothing better exists.
-    """
-
-    energy: float
+    energy: float  # its totals
     time: float
-    picks: np.ndarray | None = None
-    states: int = 0
-    complete: bool = False
+    picks: np.ndarray | None = None  # its option in each group; None where it came from outside
+    states: int = 0  # how many states were looked at
+    complete: bool = False  # whether nothing better exists
 
 
-def walk_back(trail: tuple | None, state: int, count: int) -> np.ndarray:
-    """The options that led to a state; trail: (earlier trail, parent of each state, option of each)."""
+def walk_back(trail: Trail | None, state: int, count: int) -> np.ndarray:
+    """(count,) the options that led to a state."""
     picks = np.zeros(count, dtype=np.intp)
     rank = count
     while trail is not None:
@@ -49,18 +50,19 @@ def walk_back(trail: tuple | None, state: int, count: int) -> np.ndarray:
 
 
 def run(
-    core: Core, energy: float, time: float, bound: float, margin: float, states: float, tolerance: float = 0.0
+    undecided: Undecided, energy: float, time: float, bound: float, margin: float, states: float, tolerance: float = 0.0
 ) -> Search:
     """Search for a choice with less energy (or as much in less time); give up after `states` states.
 
-    bound: LP bound of the whole problem, for reduced-cost fixing on the way. margin: see Relaxation.
-    tolerance: relative; above 0, "complete" means that nothing is better by more than that.
+    energy, time: totals of the best known choice. bound: LP bound of the whole problem, for reduced-cost fixing on the
+    way. margin: see Relaxation. tolerance: relative; above 0, "complete" means that nothing is better by more than
+    that.
     """
     search = Search(energy, time)
-    groups, edges = core.groups, core.edges
+    groups, edges = undecided.groups, undecided.edges
     walk = lru_cache(maxsize=64)(edges.walk)  # asked for again only where states take turns
-    found = None  # (trail, state, decided groups, hull edges taken) of the best choice
-    stack = [(0, np.array([core.t]), np.array([core.e]), None)]
+    found = None  # (trail, state, decided groups, last option, hull edges taken) of the best choice
+    stack: list[tuple[int, np.ndarray, np.ndarray, Any]] = [(0, np.array([undecided.t]), np.array([undecided.e]), None)]
     while stack:
         rank, t, e, trail = stack.pop()
         if rank == len(groups):
@@ -69,14 +71,14 @@ def run(
         option = np.flatnonzero(group.reduced <= search.energy - bound + margin)
         if len(t) > 1 and len(t) * len(option) > WIDE:
             walk_t, walk_e = walk(rank - 1)
-            for part in _turns(e + np.interp(core.budget - t, walk_t, walk_e), max(1, WIDE // len(option))):
+            for part in _turns(e + np.interp(undecided.budget - t, walk_t, walk_e), max(1, WIDE // len(option))):
                 stack.append((rank, t[part], e[part], (trail[0], trail[1][part], trail[2][part])))
             continue
         t = np.add.outer(t, group.dt[option]).ravel()
         e = np.add.outer(e, group.de[option]).ravel()
         search.states += len(t)
         walk_t, walk_e = walk(rank)
-        left = core.budget - t
+        left = undecided.budget - t
         origin = np.flatnonzero(left >= 0)
         t, e, left = t[origin], e[origin], left[origin]
         if not len(t):
@@ -111,7 +113,7 @@ def run(
     return search
 
 
-def _turns(bound: np.ndarray, size: int) -> list:
+def _turns(bound: np.ndarray, size: int) -> list[np.ndarray]:
     """Index arrays of at most `size` states; the most promising last, since the last is worked on first."""
     order = np.argsort(bound, kind="stable")
     return [np.sort(order[i : i + size]) for i in range(0, len(order), size)][::-1]

@@ -1,6 +1,6 @@
 """From a profile to a schedule: the chosen clocks per target with totals, bounds and proof, ready for JSON.
 
-Must not know how an optimum is found (scopes.py) nor where schedules are written.
+It does not know how an optimum is found (scopes.py), nor where schedules are written.
 """
 
 from __future__ import annotations
@@ -8,28 +8,33 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernel_dvfs.choice.compute_waste import compute_waste
 from kernel_dvfs.choice.from_profile import NEEDED, problem_of
-from kernel_dvfs.choice.guarded_choice import decide
-from kernel_dvfs.choice.margin import Guarded
+from kernel_dvfs.choice.global_waste import compute_waste
+from kernel_dvfs.choice.margin import Guarded, decide
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound
 from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import SCHEDULE
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import pyarrow as pa
+
+    # a path to Parquet, a pyarrow Table, or a mapping of columns that may carry its metadata under the key "metadata"
+    Profile: TypeAlias = str | os.PathLike[str] | pa.Table | Mapping[str, Any]
+
 GRANULARITIES = ("kernel", "pass")
 
 
-def profile_columns(profile: Any) -> tuple[dict, dict, str]:
-    """(columns, metadata, name) of a profile: a path to Parquet, a pyarrow Table, or a mapping of columns.
-
-    A mapping may carry the metadata under the key "metadata". Raises InputError where it is not a profile.
-    """
+def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """({column: values}, metadata, what messages call it) of a profile. Raises InputError where it is not a profile."""
     if isinstance(profile, Mapping):
         columns = {name: values for name, values in profile.items() if name != "metadata"}
         return columns, dict(profile.get("metadata", {})), "profile"
@@ -50,12 +55,14 @@ def profile_columns(profile: Any) -> tuple[dict, dict, str]:
     return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 
-def problem_from(profile: Any, granularity: str = "kernel", weights: str | None = None, ties: str = "tied") -> Problem:
+def problem_from(
+    profile: Profile, granularity: str = "kernel", weights: str | None = None, ties: str = "tied"
+) -> Problem:
     """The choice problem of a profile, options as in `choose`. Raises InputError on bad input."""
     return _problem(profile, granularity, weights, ties)[0]
 
 
-def _problem(profile: Any, granularity: str, weights: str | None, ties: str) -> tuple[Problem, dict]:
+def _problem(profile: Profile, granularity: str, weights: str | None, ties: str) -> tuple[Problem, dict[str, Any]]:
     if granularity not in GRANULARITIES:
         raise InputError(f"choice: granularity {granularity!r}; use one of {', '.join(GRANULARITIES)}")
     columns, metadata, where = profile_columns(profile)
@@ -65,7 +72,7 @@ def _problem(profile: Any, granularity: str, weights: str | None, ties: str) -> 
 
 
 def choose(
-    profile: Any,
+    profile: Profile,
     granularity: str = "kernel",
     scope: str = "global",
     objective: str = "waste",
@@ -73,15 +80,14 @@ def choose(
     weights: str | None = None,
     ties: str = "tied",
     margin_z: float | None = None,
-) -> dict:
+) -> dict[str, Any]:
     """The optimal schedule of a profile as a flat, JSON-ready dict (schema kernel-dvfs/schedule/1).
 
-    granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of
-    waste, in percent of the baseline time. weights: "counts", "raw", "equal-time"; default raw for tables,
-    else counts.
-    ties: "tied" = replicates share data and choice, or "untied". margin_z: of global waste only: choose among what was
-    measured more than once, and keep the time limit by a margin of so many standard errors of the total (margin.py);
-    None: the optimum of the profile as it stands. Raises InputError on bad input.
+    granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of waste, in
+    percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
+    ties: "tied" = replicates share data and choice, or "untied". margin_z: only for global waste: choose among options
+    that were measured more than once, and keep the time limit by a margin of so many standard errors of the total
+    (margin.py); None: the optimum of the profile as it is. Raises InputError on bad input.
     """
     problem, metadata = _problem(profile, granularity, weights, ties)
     margin = None
@@ -104,12 +110,12 @@ def choose(
         **summary(problem, answer, scope, objective, slack_percent, plain=margin is None),
         "margin": margin,
         "pooled": [list(members) for members in problem.members if len(members) > 1],
-        "apart": [each._asdict() for each in problem.apart],
+        "apart": [asdict(each) for each in problem.apart],
         "targets": clocks(problem, answer),
     }
 
 
-def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict]:
+def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict[str, float]]:
     """(answer, what the schedule says of its margin)."""
     if problem.time_se is None or np.isnan(problem.time_se[problem.baseline]).any():
         raise InputError(
@@ -135,15 +141,15 @@ def _answer(problem: Problem, slack: float, z: float, found: Guarded) -> Answer:
 
 def summary(
     problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float, plain: bool = True
-) -> dict:
-    """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2).
+) -> dict[str, Any]:
+    """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2), as a schedule has them.
 
-    plain: the answer is the optimum itself, without a margin.
+    plain: whether the answer is the optimum itself, without a margin.
     """
     base_time, base_energy = problem.baseline_time, problem.baseline_energy
     time, energy = answer.time, answer.energy
     found = answer.status == "optimal"
-    is_optimum = plain and found and scope == "global" and objective == "waste"  # it has no waste, by definition
+    is_optimum = plain and found and scope == "global" and objective == "waste"  # which has no waste, by definition
     if is_optimum and slack_percent == 0 and energy is not None:
         base_waste = max(0.0, base_energy - energy)
     else:
@@ -172,11 +178,11 @@ def summary(
     }
 
 
-def clocks(problem: Problem, answer: Answer) -> dict:
+def clocks(problem: Problem, answer: Answer) -> dict[str, dict[str, float | str]]:
     """Target -> {setting: number or "auto"}, every member of a tied class included; empty if infeasible."""
     if answer.option is None:
         return {}
-    chosen = {}
+    chosen: dict[str, dict[str, float | str]] = {}
     for k, option in enumerate(answer.option):
         key = problem.keys[problem.key[option]]
         setting = {name: _plain(value) for name, value in zip(problem.settings, key)}

@@ -5,9 +5,18 @@ local   each target by itself keeps the limit, or has the least energy, or the l
 global  only the totals count
 
 waste   least energy with time <= (1 + slack) x baseline time (negative slack: time must fall)
-edp     least energy x time, no limit. energy: least energy, no limit.
+edp     least energy x time, no limit
+energy  least energy, no limit
 
-Equal scores are decided by less time, then for the baseline, then by order. Knows nothing of files.
+Equal scores are decided by less time, then for the baseline, then by order.
+
+Why walking one hull finds the least global E*T. On the positive quadrant E*T has convex superlevel sets {E*T >= c},
+that is, it is quasi-concave; over a polytope such a function is least at an extreme point. The totals (T, E) of all
+combinations are the Minkowski sum of the targets' options, so the least E*T over the sum's convex hull is at one of
+its vertices, which is itself a combination. E*T grows in both totals, so the vertex lies on the lower-left part of
+the hull: it minimises E + m*T for some m > 0, and then each target by itself minimises e + m*t, a vertex of its own
+lower hull. Merging the targets' hull edges by slope and walking them from everyone's fastest option therefore meets
+the optimum.
 """
 
 from __future__ import annotations
@@ -16,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernel_dvfs.choice.global_edp import least_product
+from kernel_dvfs.choice.dominance import Edges, pareto_per_target
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import TOLERANCE, Problem, best_per_target
 from kernel_dvfs.choice.relaxation import lower_bound
@@ -26,28 +35,25 @@ SCOPES = ("single", "local", "global")
 OBJECTIVES = ("waste", "edp", "energy")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Answer:
-    """status: "optimal" or "infeasible"; then option, time, energy and bound are None.
+    """The optimum of a question; where it is infeasible, everything after `proof` is None."""
 
-    option: (K,) flat indices into the problem. time, energy: weighted totals. proof: what makes it the
-    optimum.
-    lower_bound_energy: no global choice can use less (LP relaxation) within the limit (waste), in the time of
-    this answer (edp), in any time (energy).
-    """
-
-    status: str
-    proof: str
-    option: np.ndarray | None = None
-    time: float | None = None
+    status: str  # "optimal" or "infeasible"
+    proof: str  # what makes it the optimum, or why there is none
+    option: np.ndarray | None = None  # (K,) flat indices into the problem
+    time: float | None = None  # weighted totals
     energy: float | None = None
+    # no global choice can use less (LP relaxation) within the limit (waste), in the time of this answer (edp), in any
+    # time (energy)
     lower_bound_energy: float | None = None
 
 
 def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0, effort: float | None = None) -> Answer:
-    """The optimum of `objective` within `scope`. slack: fraction of the baseline time, only for waste; > -1.
-    effort: for OR-Tools as witness of the global waste optimum, see global_waste.py; 0 = without it.
+    """The optimum of `objective` within `scope`.
 
+    slack: fraction of the baseline time, only for waste; > -1. effort: for OR-Tools as witness of the global waste
+    optimum, see global_waste.py; 0 = without it.
     Raises InputError for an unknown scope or objective, or a slack that is not a number above -1.
     """
     if scope not in SCOPES or objective not in OBJECTIVES:
@@ -57,6 +63,7 @@ def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0, effo
         )
     if objective == "waste" and not (np.isfinite(slack) and slack > -1):
         raise InputError(f"choice: slack {slack!r} (as a fraction); use a number above -1")
+    option: np.ndarray | None
     if scope == "single":
         option, proof = _single(problem, objective, slack)
     elif scope == "local" or objective == "energy":
@@ -81,6 +88,17 @@ def solve(problem: Problem, scope: str, objective: str, slack: float = 0.0, effo
     return Answer("optimal", proof, option, time, energy, bound)
 
 
+def least_product(problem: Problem) -> tuple[np.ndarray, int]:
+    """(option, vertices): (K,) flat indices of least E*T (then least T), exact, without a solver; vertices compared."""
+    fronts = pareto_per_target(problem)
+    edges = Edges([(problem.time[front], problem.energy[front]) for front in fronts])
+    fastest = np.array([front[0] for front in fronts])
+    dt, de = edges.walk()
+    product = (problem.time[fastest].sum() + dt) * (problem.energy[fastest].sum() + de)
+    picks = edges.options_after(int(product.argmin()), len(fronts))
+    return np.array([front[pick] for front, pick in zip(fronts, picks)]), len(product)
+
+
 def _global_waste(problem: Problem, slack: float, effort: float | None) -> Answer:
     found = least_energy(problem, (1 + slack) * problem.baseline_time, effort)
     if found is None:
@@ -96,7 +114,7 @@ def _global_waste(problem: Problem, slack: float, effort: float | None) -> Answe
 
 
 def _score(time: np.ndarray, energy: np.ndarray, objective: str, limit: np.ndarray | float) -> np.ndarray:
-    """What is to be least; infinite where a limit is broken."""
+    """What the objective minimises; infinite where a limit is broken."""
     if objective == "edp":
         return energy * time
     if objective == "energy":

@@ -1,7 +1,8 @@
 """What is left to decide once a good choice and a bound are known: targets that keep more than one option.
 
 Reduced-cost fixing: an option whose reduced cost exceeds (energy of the best known choice) - (LP bound) is in
-no better choice. Targets left with one option are fixed; the others, without dominated options, are the core.
+no better choice. Targets left with one option are fixed; the others, without dominated options, are undecided. (The
+literature on knapsacks calls them the core.)
 """
 
 from __future__ import annotations
@@ -12,38 +13,31 @@ from functools import cached_property
 import numpy as np
 
 from kernel_dvfs.choice.dominance import Edges, pareto
-from kernel_dvfs.choice.integer_grid import Grid
+from kernel_dvfs.choice.integer_grid import IntegerGrid
 from kernel_dvfs.choice.relaxation import Relaxation
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """One undecided target, its options by ascending time.
+    """One undecided target, its m options by ascending time; times and energies in units of the integer grid."""
 
-    position: in the grid. dt >= 0, de <= 0: change of time and energy against the fastest option.
-    reduced: reduced costs.
-    """
-
-    position: np.ndarray
-    dt: np.ndarray
-    de: np.ndarray
-    reduced: np.ndarray
+    position: np.ndarray  # (m,) in the integer grid
+    dt: np.ndarray  # (m,) time more than the fastest option's, >= 0
+    de: np.ndarray  # (m,) energy more than the fastest option's, <= 0
+    reduced: np.ndarray  # (m,) reduced costs
 
 
-@dataclass(eq=False)
-class Core:
-    """groups: undecided targets, widest spread of time first. t, e: totals of the choice `fastest`.
+# without slots, which leave a cached property no place
+@dataclass(frozen=True, eq=False)
+class Undecided:
+    """The targets that are still to be decided, and the choice where each of them takes its fastest option."""
 
-    fastest: (K,) positions: fixed targets at their option, groups at their fastest. gap: what it was made
-    for.
-    """
-
-    groups: list
-    fastest: np.ndarray
-    t: float
-    e: float
-    budget: float
-    gap: float
+    groups: list[Group]  # one per undecided target, widest spread of time first
+    fastest: np.ndarray  # (K,) positions: fixed targets at their option, undecided ones at their fastest
+    t: float  # total time of `fastest`, units of the integer grid
+    e: float  # its total energy
+    budget: float  # the time limit in the same units
+    gap: float  # energy of the known choice less the LP bound, which it was made for
 
     @cached_property
     def edges(self) -> Edges:
@@ -52,37 +46,37 @@ class Core:
 
     @property
     def options(self) -> int:
-        """How many options the core has in all."""
+        """How many options all groups have together."""
         return sum(len(group.position) for group in self.groups)
 
     def choice(self, picks: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """(K,) positions when group i takes its option picks[i]; target: (n,) of each grid position."""
+        """(K,) positions when group i takes its option picks[i]; target: (n,) of each position."""
         choice = self.fastest.copy()
         for group, pick in zip(self.groups, picks):
             choice[target[group.position[0]]] = group.position[pick]
         return choice
 
 
-def core_of(grid: Grid, relaxation: Relaxation, energy: float) -> Core:
-    """The core against a known choice with `energy` (grid units)."""
+def undecided_of(integer_grid: IntegerGrid, relaxation: Relaxation, energy: float) -> Undecided:
+    """What is undecided against a known choice with `energy` (units of the integer grid)."""
     left = np.flatnonzero(relaxation.reduced <= energy - relaxation.bound + relaxation.margin)
-    bounds = np.append(np.searchsorted(grid.target[left], np.arange(len(grid.first))), len(left))
+    bounds = np.append(np.searchsorted(integer_grid.target[left], np.arange(len(integer_grid.first))), len(left))
     fastest = left[bounds[:-1]]
     groups = []
     for k in np.flatnonzero(np.diff(bounds) > 1):
         own = left[bounds[k] : bounds[k + 1]]
-        own = own[pareto(grid.t[own], grid.e[own], grid.other[own])]
+        t, e = integer_grid.t[own], integer_grid.e[own]
+        front = pareto(t, e, integer_grid.other[own])
+        own, t, e = own[front], t[front], e[front]
         fastest[k] = own[0]
         if len(own) > 1:
-            groups.append(
-                Group(own, grid.t[own] - grid.t[own[0]], grid.e[own] - grid.e[own[0]], relaxation.reduced[own])
-            )
+            groups.append(Group(own, t - t[0], e - e[0], relaxation.reduced[own]))
     groups.sort(key=lambda group: -group.dt[-1])
-    return Core(
+    return Undecided(
         groups=groups,
         fastest=fastest,
-        t=float(grid.t[fastest].sum()),
-        e=float(grid.e[fastest].sum()),
-        budget=grid.budget,
+        t=float(integer_grid.t[fastest].sum()),
+        e=float(integer_grid.e[fastest].sum()),
+        budget=integer_grid.budget,
         gap=energy - relaxation.bound,
     )

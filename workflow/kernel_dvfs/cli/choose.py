@@ -1,27 +1,40 @@
-"""`kernel-dvfs choose`: clocks from a profile, by scope and objective, as a schedule."""
+"""`kernel-dvfs choose`: clocks from a profile, by scope and objective, as a schedule; or its frontier of slowdowns."""
+
+from __future__ import annotations
 
 import math
 import sys
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
 
-def add_arguments(parser) -> None:
+# options that say how an iteration is played
+_OF_SEQUENCE = ("switch_latency", "switch_jitter", "switch_behaviour", "stall_w", "shared_pairs")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = (
         "example: kernel-dvfs choose profile.parquet --scope global --objective waste --slack 0 -o schedule.json"
     )
     parser.add_argument("profile", metavar="P.parquet")
-    parser.add_argument("--granularity", choices=("kernel", "pass"), default="kernel", help="default: kernel")
+    parser.add_argument("--granularity", choices=("kernel", "pass"), help="default: kernel")
     parser.add_argument(
         "--scope",
         choices=("single", "local", "global"),
-        required=True,
-        help="one pair for all, each on its own, or all together",
+        help="one pair for all, each on its own, or all together (required for a schedule)",
     )
-    parser.add_argument("--objective", choices=("waste", "edp", "energy"), required=True)
+    parser.add_argument("--objective", choices=("waste", "edp", "energy"), help="required for a schedule")
     parser.add_argument(
         "--slack", type=float, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
+    )
+    parser.add_argument(
+        "--frontier",
+        action="store_true",
+        help="instead of a schedule: least energy at every tolerated slowdown, kernel level, scopes local and global",
     )
     parser.add_argument(
         "--weights",
@@ -38,8 +51,8 @@ def add_arguments(parser) -> None:
         "--margin-z",
         type=float,
         metavar="Z",
-        help="global waste: keep the time limit by Z standard errors of the total, among what was measured again "
-        "(default: the optimum of the profile as it stands)",
+        help="global waste: keep the time limit by Z standard errors of the total, among pairs that were remeasured "
+        "(default: the optimum of the profile as it is)",
     )
     sequence = parser.add_argument_group(
         "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/choosing.md"
@@ -51,7 +64,7 @@ def add_arguments(parser) -> None:
     )
     sequence.add_argument("--switch-latency", type=float, metavar="S", help="seconds from a request to its effect")
     sequence.add_argument(
-        "--switch-jitter", type=float, metavar="SHARE", help="share of it by which one may land early or late (0)"
+        "--switch-jitter", type=float, metavar="SHARE", help="share of it by which a change may land early or late (0)"
     )
     sequence.add_argument(
         "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (ahead)"
@@ -65,9 +78,13 @@ def add_arguments(parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="S.json")
 
 
-def run(options) -> None:
-    from kernel_dvfs.choice.schedule import choose
-
+def run(options: Namespace) -> None:
+    if options.frontier:
+        _run_frontier(options)
+        return
+    for name in ("scope", "objective"):
+        if getattr(options, name) is None:
+            raise InputError(f"choose: --{name} is missing; a schedule needs --scope and --objective")
     slack = options.slack or 0
     if options.slack is not None and options.objective != "waste":
         raise InputError(
@@ -78,14 +95,20 @@ def run(options) -> None:
     if options.sequence is not None:
         _run_sequence(options, slack)
         return
-    for name in ("switch_latency", "switch_jitter", "switch_behaviour", "stall_w", "shared_pairs"):
+    for name in _OF_SEQUENCE:
         if getattr(options, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} belongs to --sequence; add --sequence profile")
+            raise InputError(f"{_flag(name)} belongs to --sequence; add --sequence profile")
     if options.margin_z is not None and not 0 <= options.margin_z < math.inf:
         raise InputError(f"--margin-z {options.margin_z}: expected a number >= 0")
+    _run_schedule(options, slack)
+
+
+def _run_schedule(options: Namespace, slack: float) -> None:
+    from kernel_dvfs.choice.schedule import choose
+
     schedule = choose(
         options.profile,
-        granularity=options.granularity,
+        granularity=options.granularity or "kernel",
         scope=options.scope,
         objective=options.objective,
         slack_percent=slack,
@@ -100,20 +123,30 @@ def run(options) -> None:
     write_json(options.output, schedule)
 
 
-def _run_sequence(options, slack: float) -> None:
+def _run_frontier(options: Namespace) -> None:
+    from kernel_dvfs.choice.frontier import relaxed_frontier
+
+    for name in ("granularity", "scope", "objective", "slack", "margin_z", "sequence", *_OF_SEQUENCE):
+        if getattr(options, name) is not None:
+            raise InputError(
+                f"{_flag(name)} does not go with --frontier, which has kernels, waste, and every scope and slack"
+            )
+    write_json(options.output, relaxed_frontier(options.profile, options.ties, options.weights))
+
+
+def _run_sequence(options: Namespace, slack: float) -> None:
+    from kernel_dvfs.sequence.changes import Timing
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.sequence.programme import choose_changes
     from kernel_dvfs.sequence.schedule import iteration_schedule
-    from kernel_dvfs.sequence.timing import Timing
 
-    asked = (options.granularity, options.scope, options.objective)
+    asked = (options.granularity or "kernel", options.scope, options.objective)
     if asked != ("kernel", "global", "waste"):
         raise InputError(f"--sequence is for --scope global --objective waste of kernels, not {' '.join(asked)}")
     for name in ("weights", "margin_z"):
-        if getattr(options, name, None) is not None:
-            flag = name.replace("_", "-")
+        if getattr(options, name) is not None:
             raise InputError(
-                f"--{flag} does not go with --sequence, where each launch counts once; lower --slack instead"
+                f"{_flag(name)} does not go with --sequence, where each launch counts once; lower --slack instead"
             )
     if options.switch_latency is None:
         raise InputError("--sequence needs --switch-latency, seconds from a request to its effect (0: at once)")
@@ -127,3 +160,7 @@ def _run_sequence(options, slack: float) -> None:
         raise InputError(f"{options.profile}: {error}") from None
     stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
     write_json(options.output, iteration_schedule(read, timing, choice, slack, stall))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

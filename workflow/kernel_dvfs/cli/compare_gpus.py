@@ -1,13 +1,18 @@
-"""`kernel-dvfs compare-gpus`: every GPU and workload in a results folder, side by side."""
+"""`kernel-dvfs study compare-gpus`: every GPU and workload in a results folder, side by side."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
 
 
-def add_arguments(parser) -> None:
-    parser.epilog = "example: kernel-dvfs compare-gpus results"
+def add_arguments(parser: ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.epilog = "example: kernel-dvfs study compare-gpus results"
     parser.add_argument("results", help="the results folder; the tables go to its comparison/")
 
 
-def run(options) -> None:
-    from kernel_dvfs.report import comparison, specimens
+def run(options: Namespace) -> None:
+    """Write the tables of `results/comparison`."""
+    from kernel_dvfs.report import comparison
 
     comparison.write(options.results)
-    specimens.write(options.results)

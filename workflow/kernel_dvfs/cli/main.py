@@ -1,4 +1,4 @@
-"""`kernel-dvfs COMMAND`: finds the command's module, imports no other, and prints errors as one line each."""
+"""`kernel-dvfs COMMAND`, `kernel-dvfs GROUP COMMAND`: finds the command, imports no other, prints errors as lines."""
 
 from __future__ import annotations
 
@@ -8,55 +8,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs import __version__
+from kernel_dvfs.cli import Command, of_module
 from kernel_dvfs.errors import InputError, leaves, lines
 from kernel_dvfs.files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import ModuleType
+    from collections.abc import Callable, Iterable, Sequence
 
-# command -> what it does; each has a module of its name in kernel_dvfs.cli
+# what a user calls most
 COMMANDS = {
-    "measure": "measure one target at one clock pair: one record",
-    "compare": "measure auto and a schedule's clocks in turn: fresh repeats",
-    "sweep": "measure every target at every pair in one process (simulated GPU): a profile",
-    "profile": "pool the records of a sweep into a profile",
-    "plan-round": "what is measured next, from all records so far",
-    "import": "read a table of measurements into a profile",
-    "choose": "choose clocks from a profile: a schedule",
-    "table": "write one table of the report",
-    "figure": "draw one figure of the report",
-    "compare-gpus": "put every GPU and workload in a results folder side by side",
-    "report": "write a study, or the comparison of all, as one page",
-    "selection-bias": "is a claimed saving the saving one gets? a simulated GPU studied over and over",
-    "guided-study": "guided search beside other ways to search: what each finds and what it takes",
-    "pipeline-profile": "stages of a training pipeline, from a CSV or a profile of kernels",
-    "pipeline-frontier": "a pipeline's whole frontier of time against energy",
-    "pipeline-plan": "clocks for every instruction of a pipeline: by time, straggler, energy or price",
-    "pipeline-solve": "frontiers and plans of a pipeline study",
-    "pipeline-table": "write one table of a pipeline study",
-    "pipeline-figure": "draw one figure of a pipeline study",
-    "serving-profile": "power and latencies of a served model over load, simulated",
-    "serving-anchors": "simulated serving beside published measurements",
-    "serving-table1": "DynamoLLM's Table I beside the simulated instance",
-    "serving-trace": "check and sum up a trace of requests, or make a synthetic one",
-    "serving-replay": "replay a trace through one serving system",
-    "serving-study": "a folder for a study of serving systems",
-    "serving-experiment": "run one experiment of a serving study",
-    "serving-table": "write one table of a serving study",
-    "serving-figure": "draw one figure of a serving study",
-    "records": "find truncated and foreign records, and delete them on request",
-    "build": "compile the native layer",
-    "kernels": "write down which kernels a real GPU runs",
-    "devices": "list GPUs: clocks, capabilities, permission, what a study would take",
-    "identify": "look at a GPU, here or on a node of a cluster, and keep what a study must know of it",
-    "serve": "the measuring process of a real GPU",
-    "switching-study": "what is left of an iteration's saving where a change of clocks takes time",
-    "apply": "run a command at chosen clocks, and give them back",
-    "reset": "give a real GPU's clocks back",
+    "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
+    "import": of_module("import_", "read a table of measurements into a profile"),
+    "choose": of_module("choose", "choose clocks from a profile: a schedule"),
+    "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
+    "reset": of_module("reset", "give a real GPU's clocks back"),
+    "report": of_module("report", "write a study, or the comparison of all, as one page"),
+    "build": of_module("build", "compile the native layer"),
+    "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),
+    "measure": of_module("measure", "measure one target at one clock pair: one record"),
 }
-# what a Python name cannot be; every dash is an underscore
-_MODULES = {"import": "import_"}
+_MEASURE = {
+    "compare": of_module("compare", "measure auto and a schedule's clocks in turn: a validation"),
+    "sweep": of_module("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
+    "search": of_module("search", "measure, beyond a sweep, what might be chosen, until nothing is left"),
+    "pool": of_module("profile", "pool records into a profile"),
+    "records": of_module("records", "find truncated and foreign records, and delete them on request"),
+    "serve": of_module("serve", "the measuring process of a real GPU", listed=False),
+    "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),
+}
+_STUDY = {
+    "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? studied over and over"),
+    "guided": of_module("guided_study", "guided search beside other ways to search: what each finds, what it takes"),
+    "switching": of_module("switching_study", "what is left of the saving where a change of clocks takes time"),
+    "table": of_module("table", "write one table of the report", listed=False),
+    "figure": of_module("figure", "draw one figure of the report", listed=False),
+    "compare-gpus": of_module(
+        "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
+    ),
+}
+# group -> what its commands are about; `measure` by itself is a command as well
+GROUPS = {
+    "measure": "more ways to measure",
+    "pipeline": "clocks of pipeline-parallel training",
+    "serving": "energy of inference serving",
+    "study": "studies beyond the paper",
+}
+
+
+def group(name: str) -> dict[str, Command]:
+    """{command: Command} of a group."""
+    own = {"measure": _MEASURE, "study": _STUDY}
+    return own[name] if name in own else import_module(f"kernel_dvfs.cli.{name}").COMMANDS
+
+
+def every_command() -> dict[str, Command]:
+    """{`choose`, `pipeline plan`, ...: Command} of all, in the order of the help."""
+    within = {f"{name} {word}": command for name in GROUPS for word, command in group(name).items()}
+    return COMMANDS | within
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,22 +101,55 @@ def _reason(error: OSError) -> str:
     return " ".join(text.split())
 
 
-def _module(command: str) -> ModuleType:
-    return import_module(f"kernel_dvfs.cli.{_MODULES.get(command, command).replace('-', '_')}")
-
-
 def _parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
     """(the command's function, its options)."""
-    parser = argparse.ArgumentParser(prog="kernel-dvfs", description="GPU clocks that waste no energy.")
-    parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    first, second = (*arguments[:2], "", "")[:2]
     # a command pays for its own imports only
-    called = arguments[0] if arguments and arguments[0] in COMMANDS else None
-    for name in [called] if called else COMMANDS:
-        command = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
-        if called:
-            module = _module(name)
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    options = parser.parse_args(arguments)
-    return options.run, options
+    if first in GROUPS and second in group(first):
+        return _of_command(f"{first} {second}", group(first)[second], arguments[2:])
+    if first in COMMANDS:
+        return _of_command(first, COMMANDS[first], arguments[1:])
+    if first in GROUPS:
+        about = f"{GROUPS[first][0].upper()}{GROUPS[first][1:]}."
+        parser = _overview(f"kernel-dvfs {first}", about, _listed(group(first)))
+        _refuse(parser, arguments[1:], group(first))
+    groups = {f"{name} ...": f"{what}: kernel-dvfs {name} --help" for name, what in GROUPS.items()}
+    parser = _overview("kernel-dvfs", "GPU clocks that waste no energy.", _listed(COMMANDS) | groups)
+    parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
+    _refuse(parser, arguments, [*COMMANDS, *GROUPS])
+    raise AssertionError("argparse has ended the program")
+
+
+def _listed(commands: dict[str, Command]) -> dict[str, str]:
+    return {name: command.help for name, command in commands.items() if command.listed}
+
+
+def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
+    parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}", description=command.help)
+    command.add_arguments(parser)
+    if name in GROUPS:
+        parser.epilog = (
+            f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
+        )
+    return command.run, parser.parse_args(words)
+
+
+def _overview(prog: str, about: str, listed: dict[str, str]) -> argparse.ArgumentParser:
+    """A parser whose help lists commands and what they do."""
+    width = max(map(len, listed))
+    text = "\n".join([about, "", *(f"  {name:{width}}  {what}" for name, what in listed.items())])
+    parser = argparse.ArgumentParser(prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", metavar="COMMAND", help="one of these; COMMAND --help says more", nargs="?")
+    return parser
+
+
+def _refuse(parser: argparse.ArgumentParser, words: list[str], known: Iterable[str]) -> None:
+    """Show the help where it was asked for, else say which command was expected; ends the program."""
+    given = parser.parse_known_args(words)[0].command
+    if given is None:
+        parser.error(f"a command is expected; {parser.prog} --help lists them")
+    from difflib import get_close_matches
+
+    close = get_close_matches(given, list(known), 1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    parser.error(f"unknown command '{given}'{hint}; {parser.prog} --help lists them")

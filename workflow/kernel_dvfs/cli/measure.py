@@ -7,8 +7,8 @@ import argparse
 from kernel_dvfs.cli.numbers import whole_number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
-from kernel_dvfs.measurement import record, target
-from kernel_dvfs.measurement.campaign import SWEEP, open_bench
+from kernel_dvfs.measurement import job, target
+from kernel_dvfs.measurement.campaign import SWEEP
 from kernel_dvfs.measurement.setup import Setup, read
 
 
@@ -44,17 +44,7 @@ def _measure(setup: Setup, path: str, options: argparse.Namespace) -> None:
     what = target.parse(setup, options.target)
     repeat = whole_number("--repeat", options.repeat)
     pair = parse(options.clocks)
-    # only where it is configured: a simulated point has no need of it
-    if setup.measurement.get("skip_capped"):
-        from kernel_dvfs.measurement import skipping
-
-        why = skipping.reason(options.output, setup, what, pair)
-        if why:
-            record.write_skipped(options.output, setup, what, pair, repeat, why)
-            return
-    bench = open_bench(setup, path, what)
-    point = bench.point(pair, options.campaign, repeat)
-    record.write_point(options.output, setup, bench, what, options.campaign, repeat, point)
+    job.measure(setup, path, what, pair, options.campaign, repeat, options.output)
 
 
 def _measure_as_configured(options: argparse.Namespace) -> None:
@@ -72,7 +62,7 @@ def _measure_as_configured(options: argparse.Namespace) -> None:
         check(content, str(schema))
     with TemporaryDirectory() as folder:
         try:
-            path = plan(content, folder).setup
+            path = plan(content, folder).setup.write()
         except KeyError as missing:
             raise InputError(
                 f"configuration {options.config}: key {missing} is missing; see the shipped config.yaml"

@@ -1,14 +1,16 @@
-"""`kernel-dvfs profile`: reads, checks and pools the records of a sweep and of further rounds."""
+"""`kernel-dvfs measure pool`: reads, checks and pools the records of a sweep and of a search."""
 
 from __future__ import annotations
 
 import argparse
 
 from kernel_dvfs.cli.numbers import auto_repeats
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
-from kernel_dvfs.measurement import request, round_file
+from kernel_dvfs.measurement import request
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs.search import search_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--auto-repeats", type=auto_repeats, metavar="N", default=10, help="records of auto-auto (default: 10)"
     )
     parser.add_argument(
-        "--rounds", nargs="*", default=[], metavar="N.json", help="plans of the rounds whose records are pooled as well"
+        "--search", metavar="S.json", help="pool what this search (kernel-dvfs measure search) asked for as well"
     )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
@@ -33,7 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     setup = read(options.gpu)
     pairs = [parse(text, "-") for text in options.pairs.split(",") if text]
-    requests = request.sweep(setup, pairs, options.auto_repeats)
-    for path in options.rounds:
-        requests += round_file.read(path)["requests"]
-    aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output)
+    requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
+    if options.search:
+        found = search_file.read(options.search)
+        if found.setup != setup.digest:
+            raise InputError(
+                f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run "
+                "kernel-dvfs measure search again"
+            )
+        requests, checksums = requests + found.requests, found.records
+    aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output, checksums)

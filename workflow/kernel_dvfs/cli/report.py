@@ -1,10 +1,14 @@
 """`kernel-dvfs report`: a results folder as one page that can be mailed."""
 
+from __future__ import annotations
+
 import sys
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
+    """The arguments of the command."""
     parser.epilog = "example: kernel-dvfs report results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
     parser.add_argument("folder", metavar="FOLDER", help="results/<gpu>/<workload>, or results/comparison")
     parser.add_argument("-o", "--output", metavar="HTML", help="the page; default: report.html in the folder")
@@ -13,7 +17,8 @@ def add_arguments(parser) -> None:
     )
 
 
-def run(options) -> None:
+def run(options: Namespace) -> None:
+    """Write the page of a study, or of all studies."""
     from kernel_dvfs.files import write_text
     from kernel_dvfs.report.page import comparison_page, study_page
 

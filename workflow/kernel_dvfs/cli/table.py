@@ -1,66 +1,73 @@
-"""`kernel-dvfs table`: one table of the report, from a results folder into its `tables/`."""
+"""`kernel-dvfs study table`: one table of the report, from a results folder into its `tables/`."""
+
+from __future__ import annotations
 
 import json
-from importlib import import_module
-from inspect import Parameter, signature
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from inspect import Parameter, formatannotation, signature
+from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import TABLE_FORMATS
+from kernel_dvfs.outputs import modules
+from kernel_dvfs.report import tables
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and 0 < value < float("inf")
 
 
-def _is_texts(values) -> bool:
+def _is_texts(values: Any) -> bool:
     return type(values) is list and all(type(value) is str for value in values)
 
 
-def _is_omitted(value) -> bool:
+def _is_omitted(value: Any) -> bool:
     return type(value) is list and all(type(each) is list and len(each) == 3 for each in value)
 
 
-# option -> (what it must be, in words; the test)
-KINDS = {
-    "repeats": ("a whole number >= 1", lambda value: type(value) is int and value >= 1),
-    "values": ("a list of positive numbers", lambda value: type(value) is list and all(map(_is_number, value))),
-    "default": ("a positive number", _is_number),
-    "reoptimised": ("true or false", lambda value: type(value) is bool),
-    "skipped": ("true or false", lambda value: type(value) is bool),
-    "ties": ("tied or untied", lambda value: value in ("tied", "untied")),
-    "weights": ("null, counts, raw or equal-time", lambda value: value in (None, "counts", "raw", "equal-time")),
-    "schedules": ("a list of names", _is_texts),
-    "targets": ("a list of names", _is_texts),
-    "validated": ("a list of names", _is_texts),
-    "setups": ("an object of name: text", lambda value: type(value) is dict and _is_texts(list(value.values()))),
-    "omitted": ("a list of [core, memory, reason]", _is_omitted),
+# annotation of an option of `make` -> (what it must be, in words; the test)
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number >= 1", lambda value: type(value) is int and value >= 1),
+    "float": ("a positive number", _is_number),
+    "bool": ("true or false", lambda value: type(value) is bool),
+    "str": ("a text", lambda value: type(value) is str),
+    "list[float]": ("a list of positive numbers", lambda value: type(value) is list and all(map(_is_number, value))),
+    "list[str]": ("a list of names", _is_texts),
+    "dict[str, str]": ("an object of name: text", lambda value: type(value) is dict and _is_texts([*value.values()])),
+    "list[tuple[str, str, str]]": ("a list of [core, memory, reason]", _is_omitted),
 }
 
 
-def add_arguments(parser) -> None:
-    parser.epilog = "example: kernel-dvfs table strategies results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
-    parser.add_argument("name", choices=TABLE_FORMATS)
+def add_arguments(parser: ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.epilog = "example: kernel-dvfs study table strategies results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
+    parser.add_argument("name", choices=modules(tables))
     parser.add_argument("folder", help="results/<gpu>/<workload>")
-    parser.add_argument(
-        "--options", default="{}", metavar="JSON", help='what a table needs beside, e.g. {"repeats": 10}'
-    )
+    parser.add_argument("--options", default="{}", metavar="JSON", help='options of the table, e.g. {"repeats": 10}')
 
 
-def run(options) -> None:
+def run(options: Namespace) -> None:
+    """Make the table and write its files."""
     from kernel_dvfs.report.results import Results
     from kernel_dvfs.report.write import write_table
 
-    table = import_module(
-        "kernel_dvfs.report." + ("claims.table" if options.name == "claims" else f"tables.{options.name}")
-    )
+    table = modules(tables)[options.name]
     given = _read(options.name, options.options, table.make)
     results = Results(options.folder)
     frame = table.make(results, **given)
-    write_table(frame, options.folder, options.name, table.CAPTION, results.subject, TABLE_FORMATS[options.name])
+    output = table.OUTPUT
+    write_table(frame, options.folder, options.name, output.caption, results.subject, output.formats)
 
 
-def _read(name: str, text: str, make) -> dict:
-    """The options that `make` takes beside the results. Raises InputError for what it does not take, lacks or bears."""
+def kind_of(option: Parameter) -> str:
+    """The annotation of an option, as KINDS names it. None stands for an option that is not given."""
+    annotation = option.annotation
+    text = annotation if isinstance(annotation, str) else formatannotation(annotation)
+    return text.removesuffix(" | None")
+
+
+def _read(name: str, text: str, make: Callable) -> dict:
+    """The options for `make`, checked against its signature. Raises InputError for one unknown, missing or bad."""
     where = f"table {name}: --options {text}"
     try:
         given = json.loads(text)
@@ -76,7 +83,7 @@ def _read(name: str, text: str, make) -> dict:
     if missing:
         raise InputError(f"{where}: lacks {', '.join(missing)}; it takes {', '.join(known)}")
     for key, value in given.items():
-        words, holds = KINDS[key]
+        words, holds = KINDS[kind_of(known[key])]
         if not holds(value):
             raise InputError(f"{where}: {key} is {json.dumps(value)}, expected {words}")
     return given

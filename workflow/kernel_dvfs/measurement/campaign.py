@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
 from kernel_dvfs.gpu.draws import uniform
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.measurement.point import condition, measure
@@ -60,7 +60,7 @@ def of_repeat(pair: Pair, repeat: int, auto_repeats: int) -> str:
 
 
 def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[tuple[Pair, int]]:
-    """[(Pair, repeat)] in the order in which a real GPU sweeps them: every pair once, the baseline `auto_repeats` times.
+    """[(Pair, repeat)] in the order in which a real GPU sweeps: every pair once, the baseline `auto_repeats` times.
 
     Clock pair after clock pair, shuffled, with the baseline first, last and evenly between. A drift over hours then
     looks like noise instead of an effect of the clocks, the baseline shows the drift, and clocks change once per pair.
@@ -75,6 +75,12 @@ def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[
         if place < gaps:
             ordered += [(pair, 0) for pair in others[place * len(others) // gaps : (place + 1) * len(others) // gaps]]
     return ordered
+
+
+def highest_pair(clocks: dict[str, Any]) -> Pair:
+    """The highest memory clock that can be locked, with the highest core clock that goes with it."""
+    mem_mhz = max(clocks["mem_mhz"], default=AUTO)
+    return Pair(supported_core_mhz(clocks, mem_mhz)[-1], mem_mhz)
 
 
 def open_bench(setup: Setup, path: str, target: Target) -> AnyBench:

@@ -47,7 +47,11 @@ def store(
 ) -> str:
     """Write a setup into `folder`, unless its file is there and whole; returns the file's path."""
     digest, text = content(gpu, workload, targets, measurement)
-    path = os.path.join(folder, f"{digest}.json")
+    return write(os.path.join(folder, f"{digest}.json"), text)
+
+
+def write(path: str, text: str) -> str:
+    """Write a setup's text to its path, unless it is there and whole; returns the path."""
     if not _holds(path, text):
         write_text(path, text)
     return path

@@ -1,4 +1,4 @@
-"""Names of what is measured: `kernel/<id>` or `pass/<name>`."""
+"""Targets, which are what is measured: `kernel/<id>` or `pass/<name>`; and kernels that stand for all of a workload."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.setup import Setup
+
+# places in a setup's work: [family, tensor_flop, fp32_flop, sfu_op, byte]
+_TENSOR, _BYTE = 1, 4
 
 
 class Target(NamedTuple):
@@ -25,3 +28,21 @@ def parse(setup: Setup, text: str) -> Target:
         names = ", ".join(f"{study}/{name}" for study, names in setup.targets.items() for name in names)
         raise InputError(f"target '{text}': not in workload {setup.workload['name']}; it has {names}")
     return Target(study, name)
+
+
+def hottest(setup: Setup) -> Target:
+    """The kernel that heats the board: the one with the most tensor FLOP, among equals the one with the most bytes."""
+    kernels = setup.targets["kernel"]
+    name = max(kernels, key=lambda name: (kernels[name]["work"][_TENSOR], kernels[name]["work"][_BYTE]))
+    return Target("kernel", name)
+
+
+def representatives(setup: Setup) -> list[str]:
+    """Names of three kernels that show what a setting does to a workload.
+
+    The heaviest matrix product, and of the kernels without one those that move the most and the median bytes.
+    """
+    kernels = setup.targets["kernel"]
+    others = [name for name in kernels if not kernels[name]["work"][_TENSOR]]
+    others.sort(key=lambda name: kernels[name]["work"][_BYTE])
+    return list(dict.fromkeys([hottest(setup).name, others[-1], others[len(others) // 2]]))

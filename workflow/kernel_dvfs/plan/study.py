@@ -1,42 +1,292 @@
 """From a checked configuration to what is to be made: which GPU, which workload, which points, which schedules.
 
-The planner above the road: the one place that turns options into names of folders and targets. Knows no Snakemake
-and no file formats but the setup's.
+The one place that turns options into names of folders, targets and files. Pure: it reads facts of GPUs and what other
+studies have left in the results folder, and writes nothing. It knows neither Snakemake nor how anything is made.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
 import shlex
-from collections import namedtuple
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
+from kernel_dvfs import layout, outputs
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, label, sweep_pairs
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
-from kernel_dvfs.measurement import campaign, setup
+from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.profile import records
+from kernel_dvfs.report import figures as figure_modules
+from kernel_dvfs.report import tables as table_modules
+from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.passes import passes
-from kernel_dvfs.workload.rows import kernel_rows
+from kernel_dvfs.workload.rows import Row, kernel_rows
 
-Study = namedtuple(
-    "Study",
-    "kind gpu workload folder table setup kernels passes pairs omitted points schedules variants batches degrees "
-    "tensor_energy_pj tensor_energies_pj",
-)
-Study.__doc__ = """kind: simulated, nvml or table. gpu, workload: names of the results folders; folder: both joined.
-table: path of a measured table or None. setup: path of the setup file, None for a table. kernels, passes: names of
-the targets. pairs: Pair list of the sweep, baseline first; omitted: [(Pair, reason)]. points:
-[(Pair, repeat)] of a target in the order that a real GPU measures them. schedules: names of those that
-Table 2 compares. variants: {name: Variant}. batches, degrees: where the schedule is carried to. tensor_energy_pj: the
-spec's own energy of a tensor-core FLOP, None for a table; tensor_energies_pj: those the headline is repeated for."""
 
-Variant = namedtuple("Variant", "setup study value kernels")
-Variant.__doc__ = """The same workload at another batch, degree or tensor-core energy. setup: path of its setup file;
-study: `batch`, `tp` or `tensor-energy`; value: the batch, the degree, or pJ per FLOP; kernels: ids of its rows."""
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file that a rule writes from what the planner knows: a setup, or the facts of a real GPU."""
+
+    path: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """The name of a setup's file without its ending."""
+        return Path(self.path).stem
+
+    def write(self) -> str:
+        """Write it, whole or not at all, unless it lies there so already; its path."""
+        return setup.write(self.path, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The same workload at another batch, degree or tensor-core energy."""
+
+    setup: PlannedFile
+    study: str  # batch, tp or tensor-energy
+    value: float  # the batch, the degree, or pJ per FLOP
+    kernels: list[str]  # ids of its rows
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a configuration asks for. Everything that rules, tables, figures and pages decide by is asked of it."""
+
+    kind: str  # simulated, nvml or table
+    gpu: str  # name of the GPU's results folder
+    workload: str  # name of the workload's folder below it
+    folder: str  # both joined
+    options: dict  # the checked configuration
+    schedules: list[str]  # names of those that Table 2 compares
+    title: str  # of the GPU, for people: `simulated RTX 3080 Ti`
+    table: str | None = None  # path of a measured table
+    setup: PlannedFile | None = None  # None for a table
+    facts: PlannedFile | None = None  # what a study must know of a real GPU where there is no driver
+    kernels: tuple[str, ...] = ()  # ids
+    passes: tuple[str, ...] = ()  # names
+    pairs: tuple[Pair, ...] = ()  # of the grid, the baseline first
+    omitted: tuple = ()  # (pair, reason)
+    points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
+    variants: dict[str, Variant] | None = None
+    batches: tuple[int, ...] = ()  # where the strict schedule is carried to
+    degrees: tuple[int, ...] = ()
+    tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
+    tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
+    locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
+    highest: str = ""  # those clocks, CORE,MEM
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.kind == "simulated"
+
+    @property
+    def is_real(self) -> bool:
+        return self.kind == "nvml"
+
+    @property
+    def is_measured(self) -> bool:
+        """It is measured here, not read from a table."""
+        return self.kind != "table"
+
+    @property
+    def clocks(self) -> str:
+        """Who sets the clocks: lock (we do), external or auto-only."""
+        return self.options["clocks"] if self.is_real else "lock"
+
+    @property
+    def is_compared(self) -> bool:
+        """Comparisons, which switch clocks within a job, are ours to make."""
+        return self.is_measured and self.clocks == "lock"
+
+    @property
+    def is_chosen(self) -> bool:
+        """There are clocks to choose."""
+        return self.clocks != "auto-only"
+
+    @property
+    def is_refined(self) -> bool:
+        """What might be chosen is measured again before it is chosen for good."""
+        return self.is_measured and self.is_chosen and self.options["refine"]["rounds"] > 0
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Every target is measured at every pair of the grid, whatever comes out."""
+        return self.options["search"] == "exhaustive" or not self.is_chosen
+
+    @property
+    def is_searched(self) -> bool:
+        """Something is asked for beyond the sweep, by a search or by refinement."""
+        return self.is_refined or (self.is_measured and not self.is_exhaustive)
+
+    @property
+    def repeats(self) -> int:
+        """Repeats of each validation."""
+        return self.options["validation_repeats"]
+
+    @property
+    def reoptimised(self) -> bool:
+        """The clocks are also chosen again at other batches and degrees: sweeping in one process, simulated GPUs only."""
+        return self.is_simulated and self.options["reoptimise"]
+
+    @property
+    def has_passes(self) -> bool:
+        return bool(self.passes)
+
+    @property
+    def pass_schedules(self) -> list[str]:
+        return [layout.PASS_STRICT] if self.is_chosen and self.passes else []
+
+    @property
+    def headline(self) -> list[str]:
+        """The schedules of the headline, which are validated: strict per kernel and per pass, relaxed per kernel."""
+        if not (self.is_compared and self.is_chosen):
+            return []
+        slack = self.options["slack_percent"]
+        return [layout.STRICT, *self.pass_schedules] + ([relaxed(slack)] if slack else [])
+
+    # --- paths -------------------------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> str:
+        return f"{self.folder}/profile.parquet"
+
+    def schedule(self, name: str) -> str:
+        return f"{self.folder}/schedules/{name}.json"
+
+    def schedule_files(self) -> list[str]:
+        """Every schedule that the study asks for."""
+        if not self.is_chosen:
+            return []
+        # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
+        always = [layout.STRICT] + ([layout.PASS_STRICT] if self.passes else [])
+        return [self.schedule(name) for name in sorted({*always, *self.schedules})]
+
+    def sweep(self) -> list[str]:
+        """The records of the sweep: r0..r9 at the baseline, r0 at every other pair."""
+        targets = [f"kernel/{name}" for name in self.kernels] + [f"pass/{name}" for name in self.passes]
+        return [
+            f"{self.folder}/measurements/{target}/{label(pair)}/r{repeat}.json"
+            for target in targets
+            for pair in (self.pairs if self.is_exhaustive else ())
+            for repeat in range(campaign.repeats(pair, self.options["auto_repeats"]))
+        ]
+
+    def validation(self, names: Iterable[str]) -> list[str]:
+        """The records of the repeats that validate schedules."""
+        return [f"{self.folder}/{path}" for name in names for path in layout.fresh_repeats(name, self.repeats)]
+
+    def variants_of(self, kind: str) -> list[str]:
+        """Names of the variants of a kind: batch, tp or tensor-energy."""
+        return [name for name, variant in (self.variants or {}).items() if variant.study == kind]
+
+    def carried(self, kind: str) -> list[str]:
+        """The comparisons of every kernel at every other batch or degree."""
+        return [
+            f"{self.folder}/measurements/{name}/{kernel}.json"
+            for name in self.variants_of(kind)
+            for kernel in self.variants[name].kernels
+        ]
+
+    def chosen_again(self, kind: str) -> list[str]:
+        """Profile, schedules and validation of the variants of a kind, where clocks are chosen there again."""
+        if not self.is_simulated or (kind != "tensor-energy" and not self.reoptimised):
+            return []
+        files = ["profile.parquet", "schedule.json", "fresh.json"]
+        files += ["schedule-pass.json"] if kind == "tensor-energy" and self.passes else []
+        return [f"{self.folder}/variants/{name}/{file}" for name in self.variants_of(kind) for file in files]
+
+    def setup_digests(self, kind: str) -> dict:
+        """{value: digest of the setup} of the variants of a kind."""
+        return {self.variants[name].value: self.variants[name].setup.digest for name in self.variants_of(kind)}
+
+    def setups(self) -> list[PlannedFile]:
+        """Every setup that jobs of this study read."""
+        own = [self.setup] if self.setup else []
+        return own + [variant.setup for variant in (self.variants or {}).values()]
+
+    def elsewhere(self, workload: str) -> list[str]:
+        """What other GPUs' folders hold of a workload (`*`: of any): the report shows them beside this study."""
+        found = []
+        for strict in sorted(Path(self.folder).parents[1].glob(f"*/{workload}/schedules/{layout.STRICT}.json")):
+            folder = strict.parents[1]
+            if folder != Path(self.folder):
+                beside = (folder / "profile.parquet", strict, folder / "tables/validation.csv")
+                found += [str(path) for path in beside if path.is_file()]
+        return found
+
+    def tables(self) -> list[str]:
+        """Names of the tables that this study makes."""
+        return [name for name, each in outputs.outputs(table_modules).items() if each.made_by(self)]
+
+    def figures(self) -> list[str]:
+        """Names of the figures that this study draws."""
+        return [name for name, each in outputs.outputs(figure_modules).items() if each.made_by(self)]
+
+    def table_files(self, name: str) -> list[str]:
+        formats = outputs.outputs(table_modules)[name].formats
+        return [f"{self.folder}/tables/{name}.{form}" for form in formats]
+
+    def figure_files(self, name: str) -> list[str]:
+        formats = outputs.outputs(figure_modules)[name].formats
+        return [f"{self.folder}/figures/{name}.{form}" for form in formats]
+
+    @property
+    def search_file(self) -> str:
+        return f"{self.folder}/search.json"
+
+    def search_token(self) -> str:
+        """What the search is asked for with: another token where a record that it measured is gone or has changed since.
+
+        Such records are no inputs of a rule, since nobody knows them before the search. A parameter of its rule is
+        another one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one
+        from then on.
+        """
+        try:
+            found = search_file.read(self.search_file)
+        except InputError:
+            return ""
+        swept = len(f"{self.folder}/measurements/")
+        own = {path[swept:] for path in self.sweep()}
+        beyond = {path: checksum for path, checksum in found.records.items() if path not in own}
+        gone = records.changed(f"{self.folder}/measurements", beyond)
+        return _again(found, gone) if gone else found.token
+
+    def choice_options(self, scope: str, objective: str, weights: str) -> str:
+        """The options of `kernel-dvfs choose` behind a schedule's name: `waste-slack0` and `-equal-time` are parts of it."""
+        name, _, slack = objective.partition("-slack")
+        words = [f"--objective {name}"]
+        words += [f"--slack {slack}"] if slack else []
+        words += [f"--weights {weights.removeprefix('-')}"] if weights else []
+        if self.is_refined and scope == "global" and name == "waste":
+            words += [f"--margin-z {self.options['refine']['margin_z']}"]
+        return " ".join(words)
+
+    def search_options(self) -> dict:
+        """What the search for what is measured next is told, beside the setup and the records."""
+        options = self.options
+        keys = ["search", "auto_repeats", "ties", "refine"] + [options["search"]] * (options["search"] in options)
+        slacks = sorted({0, options["slack_percent"]})
+        return {key: options[key] for key in keys} | {"slacks_percent": slacks, "pairs": clocks_argument(self.pairs)}
+
+
+def _again(found: search_file.Search, gone: list[str]) -> str:
+    return hashlib.sha256(f"{found.token} {sorted(found.records.items())} {gone}".encode()).hexdigest()[:12]
+
+
+def seen(*folders: str) -> list[str]:
+    """Tables and figures that lie in folders, with their times: what a page shows of other studies, if they are there."""
+    found = [path for folder in folders for form in ("csv", "png") for path in Path(folder).rglob(f"*.{form}")]
+    return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
+
 
 # options that change the work and so stand in the workload's name when they differ from these
 _DEFAULT_WORK = {
@@ -69,7 +319,7 @@ def load(path: str) -> dict:
 
 
 def plan(config: dict, results: str = "results") -> Study:
-    """The study that `config` (checked by config.check) describes; writes its setup files into `results`.
+    """The study that `config` (checked by config.check) describes, with folders below `results`.
 
     Raises InputError for what only the GPU or the model can refuse: an unknown GPU or model, a clock that the GPU
     lacks, a degree that does not divide the heads.
@@ -120,7 +370,7 @@ def _decimals(percent: float) -> str:
     return f"{percent:.6f}".rstrip("0").rstrip(".")
 
 
-def clocks_argument(pairs: list) -> str:
+def clocks_argument(pairs: Iterable[Pair]) -> str:
     """The pairs of a sweep as one word for a command line: `auto-auto,210-405,...`."""
     return ",".join(label(pair) for pair in pairs)
 
@@ -138,24 +388,21 @@ def import_options(gpu: dict) -> str:
     return shlex.join(words)
 
 
-def notices(study: Study, clocks: str, refined: bool = False) -> list:
-    """What the user should know of a study before it starts.
-
-    clocks: who sets those of a real GPU. refined: whether `refine` is on.
-    """
-    if study.kind == "table" and refined:
-        return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they stand"]
-    if study.kind != "nvml" or clocks == "lock":
-        return []
-    if clocks == "auto-only":
+def notices(study: Study) -> list[str]:
+    """What the user should know of a study before it starts."""
+    if study.kind == "table" and study.options["refine"]["rounds"] > 0:
+        return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they are"]
+    if study.clocks == "auto-only":
         return [
             f"clocks: auto-only: {study.gpu} is measured at auto: Figure 5, tables/baseline and tables/passes. "
             "Schedules, Tables 1 and 2 and the other figures need the right to lock clocks (docs/real-gpus.md)"
         ]
-    return [
-        f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
-        "records them. Fresh validation and carrying over switch clocks within a job, so they are left out"
-    ]
+    if study.clocks == "external":
+        return [
+            f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
+            "records them. Validation and carrying over switch clocks within a job, so they are left out"
+        ]
+    return []
 
 
 def _weights(config: dict, kind: str) -> str:
@@ -175,19 +422,10 @@ def _table(config: dict, results: str) -> Study:
         gpu=slug,
         workload=workload,
         folder=f"{results}/{slug}/{workload}",
-        table=gpu["path"],
-        setup=None,
-        kernels=[],
-        passes=[],
-        pairs=[],
-        omitted=[],
-        points=[],
+        options=config,
         schedules=schedule_names(["kernel"], config["slack_percent"], _weights(config, "table")),
-        variants={},
-        batches=[],
-        degrees=[],
-        tensor_energy_pj=None,
-        tensor_energies_pj=[],
+        title=f"table {gpu.get('name') or Path(gpu['path']).stem}",
+        table=gpu["path"],
     )
 
 
@@ -199,59 +437,52 @@ def _simulated(config: dict, results: str) -> Study:
         slug += "-" + hashlib.sha256(json.dumps(overrides, sort_keys=True).encode()).hexdigest()[:6]
     pairs, omitted = sweep_pairs(spec["clocks"], config["grid"])
     folder = f"{results}/{slug}/{workload_name(config)}"
-    rows = _rows(config, spec)
     degrees = _degrees(config)
     own_pj = spec["energy_pj"]["tensor_bf16_flop"]
     energies_pj = config["tensor_energy_pj"]
     if energies_pj is None:
         energies_pj = gpu_spec.tensor_energy_range_pj(config["gpu"])
 
-    # all is worked out before anything is written: a refused configuration leaves no trace
-    others = {name: (study, value, spec, changed) for name, study, value, changed in _other_sizes(config, degrees)}
+    def planned(spec: dict, options: dict) -> tuple[PlannedFile, list]:
+        rows = _rows(options, spec)
+        gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
+        return _setup(folder, gpu, rows, options, _protocol(config, "simulated")), rows
+
+    variants = {}
+    for name, study, value, changed in _other_sizes(config, degrees):
+        file, rows = planned(spec, config | changed)
+        variants[name] = Variant(file, study, value, [row.id for row in rows])
     for value in energies_pj:
         if value != own_pj:
             energy = overrides.get("energy_pj", {}) | {"tensor_bf16_flop": value}
-            other = gpu_spec.resolve(config["gpu"], overrides | {"energy_pj": energy})
-            others[f"tensor-energy-{value:g}"] = ("tensor-energy", value, other, {})
-    worked_out = {
-        name: (study, value, other, config | changed, _rows(config | changed, other))
-        for name, (study, value, other, changed) in others.items()
-    }
-
-    def stored(spec: dict, options: dict, rows: list) -> str:
-        gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
-        return setup.store(
-            f"{folder}/setup", gpu, _workload(options), _targets(rows, options), _protocol(config, "simulated")
-        )
-
-    names = list(passes(rows, config["pass_boundary"]))
+            file, rows = planned(gpu_spec.resolve(config["gpu"], overrides | {"energy_pj": energy}), config)
+            variants[f"tensor-energy-{value:g}"] = Variant(file, "tensor-energy", value, [row.id for row in rows])
+    file, rows = planned(spec, config)
     return Study(
         kind="simulated",
         gpu=slug,
         workload=workload_name(config),
         folder=folder,
-        table=None,
-        setup=stored(spec, config, rows),
-        kernels=[row.id for row in rows],
-        passes=names,
-        pairs=pairs,
-        omitted=omitted,
-        points=campaign.ordered_points(pairs, config["auto_repeats"], config["seed"]),
+        options=config,
         schedules=schedule_names(["pass", "kernel"], config["slack_percent"], _weights(config, "simulated")),
-        variants={
-            name: Variant(stored(other, options, rows), study, value, [row.id for row in rows])
-            for name, (study, value, other, options, rows) in worked_out.items()
-        },
-        batches=config["data_parallel_batches"],
-        degrees=degrees,
+        title=f"simulated {spec['name']}",
+        setup=file,
+        kernels=tuple(row.id for row in rows),
+        passes=tuple(passes(rows, config["pass_boundary"])),
+        pairs=tuple(pairs),
+        omitted=tuple(omitted),
+        points=tuple(campaign.ordered_points(pairs, config["auto_repeats"], config["seed"])),
+        variants=variants,
+        batches=tuple(config["data_parallel_batches"]),
+        degrees=tuple(degrees),
         tensor_energy_pj=own_pj,
-        tensor_energies_pj=energies_pj,
+        tensor_energies_pj=tuple(energies_pj),
     )
 
 
 def _real(config: dict, results: str) -> Study:
     """A study of a real GPU. What needs clocks to be set is left out where they are not ours to set."""
-    from kernel_dvfs.gpu.nvml.known import keep, known_facts
+    from kernel_dvfs.gpu.nvml.known import kept_as, known_facts
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)
     slug, mode = facts["slug"], config["clocks"]
@@ -267,46 +498,47 @@ def _real(config: dict, results: str) -> Study:
         if not facts["clocks"]["mem_mhz"]:
             omitted.append((("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
     folder = f"{results}/{slug}/{workload_name(config)}"
-    rows = _rows(config, facts)
     # comparisons switch clocks within a job: nobody but us can
     degrees = _degrees(config) if mode == "lock" else []
     batches = config["data_parallel_batches"] if mode == "lock" else []
-    others = list(_other_sizes(config | {"data_parallel_batches": batches}, degrees))
-    worked_out = {
-        name: (study, value, config | changed, _rows(config | changed, facts)) for name, study, value, changed in others
-    }
 
-    def stored(options: dict, rows: list) -> str:
-        gpu = {"kind": "nvml"} | facts
-        return setup.store(
-            f"{folder}/setup", gpu, _workload(options), _targets(rows, options), _protocol(config, "nvml")
-        )
+    def planned(options: dict) -> tuple[PlannedFile, list]:
+        rows = _rows(options, facts)
+        return _setup(folder, {"kind": "nvml"} | facts, rows, options, _protocol(config, "nvml")), rows
 
+    variants = {}
+    for name, study, value, changed in _other_sizes(config | {"data_parallel_batches": batches}, degrees):
+        file, rows = planned(config | changed)
+        variants[name] = Variant(file, study, value, [row.id for row in rows])
+    file, rows = planned(config)
     granularities = [] if mode == "auto-only" else ["pass", "kernel"]
-    schedules = schedule_names(granularities, config["slack_percent"], _weights(config, "nvml"))
-    keep(known, results)
+    works = {row.id: _work(row) for row in rows}
     return Study(
         kind="nvml",
         gpu=slug,
         workload=workload_name(config),
         folder=folder,
-        table=None,
-        setup=stored(config, rows),
-        kernels=[row.id for row in rows],
-        passes=list(passes(rows, config["pass_boundary"])),
-        pairs=pairs,
-        omitted=omitted,
-        points=campaign.ordered_points(pairs, config["auto_repeats"], config["seed"]),
-        schedules=schedules,
-        variants={
-            name: Variant(stored(options, rows), study, value, [row.id for row in rows])
-            for name, (study, value, options, rows) in worked_out.items()
-        },
-        batches=batches,
-        degrees=degrees,
-        tensor_energy_pj=None,
-        tensor_energies_pj=[],
+        options=config,
+        schedules=schedule_names(granularities, config["slack_percent"], _weights(config, "nvml")),
+        title=facts["name"],
+        setup=file,
+        facts=PlannedFile(*kept_as(known, results)),
+        kernels=tuple(row.id for row in rows),
+        passes=tuple(passes(rows, config["pass_boundary"])),
+        pairs=tuple(pairs),
+        omitted=tuple(omitted),
+        points=tuple(campaign.ordered_points(pairs, config["auto_repeats"], config["seed"])),
+        variants=variants,
+        batches=tuple(batches),
+        degrees=tuple(degrees),
+        locked=tuple(target.representatives(works)) if mode == "lock" else (),
+        highest=",".join(map(str, campaign.highest_pair(facts["clocks"]))) if mode == "lock" else "",
     )
+
+
+def _setup(folder: str, gpu: dict, rows: list, options: dict, protocol: dict) -> PlannedFile:
+    digest, text = setup.content(gpu, _workload(options), _targets(rows, options), protocol)
+    return PlannedFile(f"{folder}/setup/{digest}.json", text)
 
 
 def _other_sizes(config: dict, degrees: list) -> Iterator:
@@ -364,10 +596,14 @@ def _workload(options: dict) -> dict:
     return {"name": workload_name(options)} | {key: options[key] for key in keys}
 
 
+def _work(row: Row) -> list:
+    return [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte]
+
+
 def _targets(rows: list, options: dict) -> dict:
     kernels = {
         row.id: {
-            "work": [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte],
+            "work": _work(row),
             "row": row.number,
             "section": row.section,
             "name": row.name,

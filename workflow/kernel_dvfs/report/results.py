@@ -1,27 +1,36 @@
 """A results folder, read by the names of the contract: the report's only way to the data."""
 
+from __future__ import annotations
+
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+import pandas as pd
+
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.measurement import record, setup
-from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement import setup as setups
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.profile.store import Profile, read_profile
+
+_FRONTIER = "kernel-dvfs/frontier/1"
 
 
 class Results:
     """`results/<gpu>/<workload>`. Each reader raises InputError naming the file that is missing or bad."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     @cached_property
-    def _profile(self):
+    def _profile(self) -> Profile:
         return read_profile(self.folder / "profile.parquet")
 
     @property
-    def profile(self):
-        """The profile as a pandas DataFrame: the contract's columns; clocks in MHz, NaN = auto."""
+    def profile(self) -> pd.DataFrame:
+        """The profile: the contract's columns; clocks in MHz, NaN = auto."""
         return self._profile.table.to_pandas()
 
     @property
@@ -37,7 +46,7 @@ class Results:
     @property
     def subject(self) -> str:
         """The GPU as captions name it: "simulated RTX 3080 Ti"."""
-        return f"simulated {self.gpu['name']}" if self.gpu["kind"] == "simulated" else self.gpu["name"]
+        return subject(self.gpu)
 
     def schedule(self, name: str) -> dict:
         """A schedule by its name in `schedules/`, without the ending; refused if it is of another profile."""
@@ -48,24 +57,31 @@ class Results:
             )
         return schedule
 
-    def setup(self, digest: str):
-        """A setup of this folder by its digest (measurement.setup.Setup)."""
-        return setup.read(str(self.folder / "setup" / f"{digest}.json"))
+    @property
+    def frontier(self) -> list[dict]:
+        """The least energy at each slack: slack_percent, scope, time_change_percent, energy_change_percent of each."""
+        path = "schedules/frontier.json"
+        content = self._json(path)
+        if content.get("schema") != _FRONTIER or not isinstance(content.get("points"), list):
+            raise InputError(f"{self.folder}/{path}: not a {_FRONTIER}; delete it and run snakemake choose")
+        return content["points"]
 
-    def variant(self, name: str) -> "Variant":
+    def setup(self, digest: str) -> Setup:
+        """A setup of this folder by its digest."""
+        return setups.read(str(self.folder / "setup" / f"{digest}.json"))
+
+    def variant(self, name: str) -> Variant:
         """The workload at another batch, degree or tensor-core energy."""
         return Variant(self.folder, name)
 
-    def table(self, name: str):
-        """A finished table as a pandas DataFrame."""
-        import pandas
-
+    def table(self, name: str) -> pd.DataFrame:
+        """A finished table."""
         path = self.folder / "tables" / f"{name}.csv"
         if not path.is_file():
             raise InputError(f"table {path}: missing; run snakemake report")
-        return pandas.read_csv(path)
+        return pd.read_csv(path)
 
-    def comparisons(self, *paths) -> "Comparisons":
+    def comparisons(self, *paths: str | Path) -> Comparisons:
         """Comparison records of this folder, relative paths."""
         return Comparisons(self.folder, [self.folder / path for path in paths])
 
@@ -81,35 +97,43 @@ class Results:
 
 
 class Variant(Results):
-    """`variants/<name>` of a results folder: own profile, own schedule, own fresh repeats."""
+    """`variants/<name>` of a results folder: its own profile, schedules and validation."""
 
-    def __init__(self, parent: Path, name: str):
+    def __init__(self, parent: str | Path, name: str) -> None:
         super().__init__(Path(parent) / "variants" / name)
         self.parent = Path(parent)
 
     @property
     def own_schedule(self) -> dict:
-        """The strict global schedule chosen here."""
+        """The strict global schedule of kernels chosen here."""
         return self._json("schedule.json")
 
     @property
-    def fresh(self) -> "Comparisons":
-        """Fresh repeats of it."""
+    def pass_schedule(self) -> dict:
+        """The strict global schedule of passes chosen here."""
+        return self._json("schedule-pass.json")
+
+    @property
+    def validation(self) -> Comparisons:
+        """The validation of its own schedule."""
         return Comparisons(self.parent, [self.folder / "fresh.json"])
 
 
 class Comparisons:
-    """Fresh repeats of auto against chosen clocks, all of one setup.
+    """Repeats of auto against chosen clocks, all of one setup.
 
     `launches`: {id: launches per iteration}, 1 for a pass; `points`: [(id, repeat, [auto, chosen, chosen, auto])].
     """
 
-    def __init__(self, folder: Path, paths: list):
+    launches: dict[str, int]
+    points: list[tuple[str, int, list[dict]]]
+
+    def __init__(self, folder: Path, paths: Sequence[Path]) -> None:
         read = [record.read_comparison(str(path)) for path in paths]
         digests = {digest for digest, _ in read}
         if len(digests) != 1:
             raise InputError(f"{paths[0].parent}: comparisons of {len(digests)} setups; delete them and run snakemake")
-        targets = setup.read(str(folder / "setup" / f"{digests.pop()}.json")).targets
+        targets = setups.read(str(folder / "setup" / f"{digests.pop()}.json")).targets
         kernels = {name: about["launches_per_iteration"] for name, about in targets["kernel"].items()}
         self.launches = dict.fromkeys(targets["pass"], 1) | kernels
         self.points = [
@@ -118,9 +142,9 @@ class Comparisons:
         _check_complete(paths, [comparisons for _, comparisons in read], self.launches)
 
 
-def _check_complete(paths: list, read: list, known: dict) -> None:
+def _check_complete(paths: Sequence[Path], read: list, known: dict[str, int]) -> None:
     """Raise InputError unless every repeat measured the same kernels once each: a sum over less is no iteration."""
-    found = {}
+    found: dict[tuple[str, int], Path] = {}
     for path, comparisons in zip(paths, read):
         for each in comparisons:
             target, repeat = each["target"], each["repeat"]
@@ -140,3 +164,17 @@ def _check_complete(paths: list, read: list, known: dict) -> None:
                 f"{paths[0].parent}: repeat {repeat} lacks {', '.join(missing)}; delete the records there and run "
                 "snakemake"
             )
+
+
+def subject(gpu: dict) -> str:
+    """A GPU (kind, name) as captions name it: "simulated RTX 3080 Ti"."""
+    return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]
+
+
+def is_chosen(rows: pd.DataFrame, targets: dict[str, dict]) -> pd.Series:
+    """True where a row of a profile is at the setting that `targets` (a schedule's, not empty) names for its target."""
+    found = pd.Series(True, index=rows.index)
+    for column in next(iter(targets.values())):
+        wanted = rows.target.map({target: setting[column] for target, setting in targets.items()})
+        found &= (rows[column] == wanted) | (rows[column].isna() & (wanted == "auto"))
+    return found

@@ -1,14 +1,31 @@
-"""A table on disk: CSV for programs, Markdown and LaTeX for people, each saying what GPU the numbers come from."""
+"""A table or a figure on disk, each saying what GPU its numbers come from. Files are whole or not at all.
 
+Tables: CSV for programs, Markdown and LaTeX for people. Figures: PDF and PNG, the same bytes each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pandas import isna
+from kernel_dvfs.files import whole, write_text
+from kernel_dvfs.outputs import FIGURE_FORMATS, TABLE_FORMATS
 
-from kernel_dvfs.files import write_text
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotnine import ggplot
 
 
-def write_table(frame, folder, name: str, caption: str, subject: str, formats=("csv", "md", "tex")) -> None:
-    """Write `frame` to `<folder>/tables/<name>.<format>`, each whole or not at all.
+def write_table(
+    frame: pd.DataFrame,
+    folder: str | Path,
+    name: str,
+    caption: str,
+    subject: str,
+    formats: Sequence[str] = TABLE_FORMATS,
+) -> None:
+    """Write `frame` to `<folder>/tables/<name>.<format>` in formats csv, md or tex.
 
     subject: the GPU as captions name it, e.g. "simulated RTX 3080 Ti"; a last column `gpu` in the CSV, part of the
     caption elsewhere.
@@ -25,14 +42,45 @@ def write_table(frame, folder, name: str, caption: str, subject: str, formats=("
         write_text(f"{base}.{form}", text)
 
 
-def _readable(frame):
+def _readable(frame: pd.DataFrame) -> pd.DataFrame:
     """Numbers as a reader wants them: two decimals, a dash for nothing."""
     return frame.map(_cell).rename(columns=lambda name: name.replace("_", " "))
 
 
-def _cell(value) -> str:
+def _cell(value: Any) -> str:
+    from pandas import isna
+
     if isna(value):
         return "-"
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) < 1e5 else f"{value:.0f}"
     return str(value)
+
+
+def write_figure(plot: ggplot, folder: str | Path, name: str, caption: str, subject: str) -> None:
+    """Draw `plot` to `<folder>/figures/<name>.pdf` and `.png`.
+
+    subject: the GPU as captions name it, e.g. "simulated RTX 3080 Ti"; in the metadata of both: title and subject of
+    the PDF, Title and Description of the PNG.
+    """
+    import matplotlib
+
+    matplotlib.use("agg")  # no window system, whatever the machine has
+    title = f"{name} ({subject})"
+    description = f"{caption} ({subject})"
+    metadata = {
+        # no date, no version of the drawing library: the same numbers give the same bytes
+        "pdf": {
+            "Title": title,
+            "Subject": description,
+            "Creator": "kernel-dvfs",
+            "Producer": None,
+            "CreationDate": None,
+        },
+        "png": {"Title": title, "Description": description, "Software": "kernel-dvfs"},
+    }
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        for form in FIGURE_FORMATS:
+            with whole(Path(folder) / "figures" / f"{name}.{form}") as temporary:
+                # drawn once for each: plotnine sizes a colour bar for the resolution that it is first saved at
+                plot.save(temporary, metadata=metadata[form], verbose=False)

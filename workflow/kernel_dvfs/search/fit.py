@@ -11,69 +11,72 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernel_dvfs.search import prior
-from kernel_dvfs.search.candidates import Seen, Space
-from kernel_dvfs.search.forward import At, predict, with_slopes
-from kernel_dvfs.search.gpu_model import Board, board_of
+from kernel_dvfs.search.candidates import Candidates, Seen
+from kernel_dvfs.search.gpu_model import (
+    KERNEL_MEAN,
+    KERNEL_SPREAD,
+    KERNEL_STRENGTH,
+    At,
+    GpuModel,
+    gpu_model_of,
+    predict,
+    with_slopes,
+)
 
-UNKNOWNS = 6  # per kernel, see forward.py
+UNKNOWNS = 6  # per kernel, see gpu_model.py
 _LARGEST_LOG_P = np.log(16.0)
 _ROUNDS = 5  # of prior -> fit -> prior
 _STEPS = 8  # Gauss-Newton steps in each
 _HEAVY = 6.0  # degrees of freedom of the residuals' t-distribution: a strange point does not bend the GPU's constants
 _SCATTER = (0.01, 10.0)  # expected relative misfit of the model, and how many points that is worth
 _LEAST_SCATTER = 8e-4
-_START_CANDIDATES = 1024
+_STARTS = 1024
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """theta: (K, 6). g: constants, g_covariance. weights: (F, 6) of the features of the kernels' work, the first of the
-    constant 1; mean: (K, 6), precision: (6, 6) of the kernels' prior.
+    """A fit of K kernels to N points, by F features of the kernels' work."""
 
-    scatter: misfit of log time and log power (2,). unfit: (K,) how many times larger a kernel's misfit is than that:
-    above 2 the model does not describe it. used: (N,) bool, the points that took part. points: forward.At of each.
-    """
-
-    space: Space
+    candidates: Candidates
     seen: Seen
-    board: Board
-    theta: np.ndarray
-    g: np.ndarray
-    g_covariance: np.ndarray
-    weights: np.ndarray
-    mean: np.ndarray
-    precision: np.ndarray
-    scatter: np.ndarray
-    unfit: np.ndarray
-    used: np.ndarray
+    gpu: GpuModel
+    theta: np.ndarray  # (K, 6) parameters of the kernels, see gpu_model
+    g: np.ndarray  # (G,) constants of the GPU
+    g_covariance: np.ndarray  # (G, G)
+    weights: np.ndarray  # (F, 6) of the features, the first of which is the constant 1
+    mean: np.ndarray  # (K, 6) prior mean of theta
+    precision: np.ndarray  # (6, 6) inverse of the kernels' prior covariance
+    scatter: np.ndarray  # (2,) misfit of log time and log power
+    unfit: np.ndarray  # (K,) how many times larger a kernel's misfit is; above 2 the model does not describe it
+    used: np.ndarray  # (N,) bool, the points that took part
 
     def without(self, out: np.ndarray) -> Fit:
         """The kernels fitted again without the points `out` (N,) bool; constants, priors and scatter as they are."""
         used = self.used & ~out
-        points = _Points(self.seen, self.board, used)
+        points = Points(self.seen, self.gpu, used)
         kept = (self.g, self.g_covariance)
-        args = (points, self.board, self.theta, self.g, self.mean, self.precision, self.scatter, kept)
+        args = (points, self.gpu, self.theta, self.g, self.mean, self.precision, self.scatter, kept)
         return replace(self, theta=_descend(*args)[0], used=used)
 
 
-class _Points:
-    """The used points as arrays, and how they hang on the constants."""
+class Points:
+    """The used points as arrays, and how they depend on the GPU's constants."""
 
-    def __init__(self, seen: Seen, board: Board, used: np.ndarray):
+    def __init__(self, seen: Seen, gpu: GpuModel, used: np.ndarray) -> None:
         self.target = seen.target[used]
         self.log = np.stack([np.log(seen.time_s[used]), np.log(seen.power_w[used])], -1)
         # a pooled point of n measurements scatters less, but the model's misfit does not average out
         self.precision = np.minimum(seen.n[used], 2.0)
         reached = seen.core_mhz[used] / 1000
-        self.node, self.mem = board.core_node[seen.pair[used]], board.mem_node[seen.pair[used]]
+        self.node, self.mem = gpu.core_node[seen.pair[used]], gpu.mem_node[seen.pair[used]]
         self.fixed = ~np.isnan(reached)
         self.log_reached = np.log(np.where(self.fixed, reached, 1.0))
-        ghz = np.where(self.fixed, reached, board.core_ghz[self.node])
-        self.voltage = board.voltage_weights(ghz)
-        self.place = board.places
+        ghz = np.where(self.fixed, reached, gpu.core_ghz[self.node])
+        self.voltage = gpu.voltage_weights(ghz)
+        self.place = gpu.places
 
     def at(self, g: np.ndarray) -> At:
+        """The GPU at every point, for constants (..., G)."""
         place = self.place
         return At(
             np.where(self.fixed, self.log_reached, g[..., place["log_f"]][..., self.node]),
@@ -97,68 +100,68 @@ class _Points:
         return slopes
 
 
-def fit(space: Space, seen: Seen, known: Fit | None = None) -> Fit:
+def fit(candidates: Candidates, seen: Seen, known: Fit | None = None) -> Fit:
     """Fit all that is seen; every target needs a point.
 
     known: a fit of other kernels on the same GPU and the same pairs: its constants, its prior of the kernels and its
     scatter are kept, and only the parameters of the kernels here are fitted (to score predictions of unseen kernels).
     """
-    board = board_of(space, seen) if known is None else known.board
-    used = _usable(seen, board)
-    points = _Points(seen, board, used)
-    scale = _scales(space, seen, board)
-    features, slopes = _features(space, seen)
+    gpu = gpu_model_of(candidates, seen) if known is None else known.gpu
+    used = _usable(seen, gpu)
+    points = Points(seen, gpu, used)
+    scale = _scales(candidates, seen, gpu)
+    features, slopes = _features(candidates, seen)
     if known is None:
-        weights = np.concatenate([prior.KERNEL_MEAN[None], slopes])  # (features, 6)
-        precision, g, scatter = np.diag(prior.KERNEL_SPREAD**-2.0), board.mean, np.full(2, 2.5 * _SCATTER[0])
+        weights = np.concatenate([KERNEL_MEAN[None], slopes])  # (features, 6)
+        precision, g, scatter = np.diag(KERNEL_SPREAD**-2.0), gpu.mean, np.full(2, 2.5 * _SCATTER[0])
     else:
         weights, precision, g, scatter = known.weights, known.precision, known.g, known.scatter
     kept = None if known is None else (known.g, known.g_covariance)
     mean = scale + features @ weights
-    theta = _start(points, board, g, mean, precision, scatter, len(space.targets))
+    theta = _start(points, gpu, g, mean, precision, scatter, len(candidates.targets))
     for _ in range(_ROUNDS if known is None else 2):
-        theta, g, hessian, g_covariance = _descend(points, board, theta, g, mean, precision, scatter, kept)
+        theta, g, hessian, g_covariance = _descend(points, gpu, theta, g, mean, precision, scatter, kept)
         own = np.linalg.inv(hessian)
-        told = np.diag(g_covariance) * np.diag(board.precision) if known is None else np.ones(len(g))
-        found, unfit = _scatter(points, theta, g, own, precision, 1 - told.clip(0, 1), board)
+        told = np.diag(g_covariance) * np.diag(gpu.precision) if known is None else np.ones(len(g))
+        found, unfit = _scatter(points, theta, g, own, precision, 1 - told.clip(0, 1), gpu)
         if known is None:
             scatter = found
             weights, precision = _learn(theta - scale, features, weights, own, slopes)
             mean = scale + features @ weights
     covariance = g_covariance if known is None else known.g_covariance
-    return Fit(space, seen, board, theta, g, covariance, weights, mean, precision, scatter, unfit, used)
+    return Fit(candidates, seen, gpu, theta, g, covariance, weights, mean, precision, scatter, unfit, used)
 
 
-def _usable(seen: Seen, board: Board) -> np.ndarray:
+def _usable(seen: Seen, gpu: GpuModel) -> np.ndarray:
     """Points whose clock is known: recorded, or surely the requested one because the power is clear of the cap."""
-    return ~np.isnan(seen.core_mhz) | (seen.power_w < 0.955 * board.cap_w)
+    return ~np.isnan(seen.core_mhz) | (seen.power_w < 0.955 * gpu.cap_w)
 
 
-def _scales(space: Space, seen: Seen, board: Board) -> np.ndarray:
+def _scales(candidates: Candidates, seen: Seen, gpu: GpuModel) -> np.ndarray:
     """(K, 6) what the priors of theta are relative to: the fastest point of each target."""
-    fastest = _fastest(space, seen)
+    fastest = _fastest(candidates, seen)
     log_t, log_e = np.log(seen.time_s[fastest]), np.log(seen.energy_j[fastest])
-    return np.stack([log_t + np.log(board.core_ghz.max()), log_t, log_t, 0 * log_t, log_e, log_e], -1)
+    return np.stack([log_t + np.log(gpu.core_ghz.max()), log_t, log_t, 0 * log_t, log_e, log_e], -1)
 
 
-def _fastest(space: Space, seen: Seen) -> np.ndarray:
+def _fastest(candidates: Candidates, seen: Seen) -> np.ndarray:
     """(K,) the point of least time of each target."""
     order = np.lexsort((seen.time_s, seen.target))
     targets, first = np.unique(seen.target[order], return_index=True)
-    if len(targets) < len(space.targets):
-        missing = min(set(range(len(space.targets))) - set(targets.tolist()))
-        raise ValueError(f"target {space.targets[missing]} has no point yet; measure its baseline first")
+    if len(targets) < len(candidates.targets):
+        missing = min(set(range(len(candidates.targets))) - set(targets.tolist()))
+        raise ValueError(f"target {candidates.targets[missing]} has no point yet; measure its baseline first")
     return order[first]
 
 
-def _features(space: Space, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
+def _features(candidates: Candidates, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
     """(K, F) features of the work, the first 1; (F - 1, 6) slopes expected of the others."""
-    count = len(space.targets)
+    count = len(candidates.targets)
     ones = np.ones((count, 1))
-    if space.work is None or any(work is None for work in space.work):
+    if candidates.work is None or any(work is None for work in candidates.work):
         return ones, np.zeros((0, UNKNOWNS))
-    time = seen.time_s[_fastest(space, seen)]
-    flop, byte = np.array(space.work, dtype=float).T
+    time = seen.time_s[_fastest(candidates, seen)]
+    flop, byte = np.array(candidates.work, dtype=float).T
     rate = np.log(np.maximum(byte, 1.0) / time)
     tensor = flop > 0
     flop_rate = np.zeros(count)
@@ -172,11 +175,19 @@ def _features(space: Space, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([ones, np.stack(columns, -1)], -1), slopes
 
 
-def _start(points, board, g, mean, precision, scatter, count) -> np.ndarray:
+def _start(
+    points: Points,
+    gpu: GpuModel,
+    g: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    scatter: np.ndarray,
+    count: int,
+) -> np.ndarray:
     """(K, 6) the best of many draws from the prior."""
     spread = np.linalg.cholesky(np.linalg.inv(precision))
     # the same draws each time: a fit is a function of its points
-    draws = np.random.default_rng(0).standard_normal((_START_CANDIDATES, UNKNOWNS)) @ spread.T
+    draws = np.random.default_rng(0).standard_normal((_STARTS, UNKNOWNS)) @ spread.T
     draws[0] = 0
     at = points.at(g)
     theta = mean.copy()
@@ -184,7 +195,7 @@ def _start(points, board, g, mean, precision, scatter, count) -> np.ndarray:
         own = np.flatnonzero(points.target == kernel)
         if not len(own):
             continue
-        tried = _bounded(mean[kernel] + draws)
+        tried = bounded(mean[kernel] + draws)
         here = At(*(field[own] if field.size > 1 else field for field in at))
         found = np.stack(predict(tried[:, None], here), -1)
         misfit = ((found - points.log[own]) / (4 * scatter)) ** 2
@@ -192,28 +203,49 @@ def _start(points, board, g, mean, precision, scatter, count) -> np.ndarray:
     return theta
 
 
-def _bounded(theta: np.ndarray) -> np.ndarray:
+def bounded(theta: np.ndarray) -> np.ndarray:
+    """Parameters (..., 6) with the exponent p between 1 and its highest."""
     theta = theta.copy()
     theta[..., 3] = theta[..., 3].clip(0.0, _LARGEST_LOG_P)
     return theta
 
 
-def _residuals(points, theta, g, scatter):
+def _residuals(points: Points, theta: np.ndarray, g: np.ndarray, scatter: np.ndarray) -> np.ndarray:
     found = np.stack(predict(theta[points.target], points.at(g)), -1)
     return (points.log - found) / scatter
 
 
-def _cost(points, theta, g, mean, precision, scatter, board) -> float:
+def _cost(
+    points: Points,
+    theta: np.ndarray,
+    g: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    scatter: np.ndarray,
+    gpu: GpuModel,
+) -> float:
     r2 = _residuals(points, theta, g, scatter) ** 2
     misfit = ((_HEAVY + 1) * np.log1p(r2 / _HEAVY) * points.precision[:, None]).sum()
-    off, moved = theta - mean, g - board.mean
-    return float(misfit + ((off @ precision) * off).sum() + moved @ board.precision @ moved)
+    off, moved = theta - mean, g - gpu.mean
+    return float(misfit + ((off @ precision) * off).sum() + moved @ gpu.precision @ moved)
 
 
-def _descend(points, board, theta, g, mean, precision, scatter, constants):
-    """Gauss-Newton on theta and, unless kept, g. Returns them, the kernels' Hessians, and the covariance of g."""
+def _descend(
+    points: Points,
+    gpu: GpuModel,
+    theta: np.ndarray,
+    g: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    scatter: np.ndarray,
+    constants: tuple[np.ndarray, np.ndarray] | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(theta, g, Hessians (K, 6, 6) of the kernels, covariance (G, G) of g) after Gauss-Newton steps.
+
+    constants: (g, its covariance) where g is kept.
+    """
     count, size = len(theta), len(g)
-    best = _cost(points, theta, g, mean, precision, scatter, board)
+    best = _cost(points, theta, g, mean, precision, scatter, gpu)
     damping = 1e-3
     step = 0
     while True:
@@ -229,8 +261,8 @@ def _descend(points, board, theta, g, mean, precision, scatter, constants):
         down = -(theta - mean) @ precision
         np.add.at(down, points.target, np.einsum("nqi,nq,nq->ni", j, w, r))
         flat = jg.reshape(-1, size)
-        of_g = flat.T @ (flat * w.reshape(-1, 1)) + board.precision
-        down_g = flat.T @ (w * r).ravel() - board.precision @ (g - board.mean)
+        of_g = flat.T @ (flat * w.reshape(-1, 1)) + gpu.precision
+        down_g = flat.T @ (w * r).ravel() - gpu.precision @ (g - gpu.mean)
         if step == _STEPS:
             solved = np.linalg.solve(hessian, mixed)
             schur = of_g - np.einsum("kig,kih->gh", mixed, solved)
@@ -247,8 +279,8 @@ def _descend(points, board, theta, g, mean, precision, scatter, constants):
             else:
                 move_g = np.zeros(size)
             move = np.einsum("kij,kj->ki", inverse, down - mixed @ move_g)
-            new, new_g = _bounded(theta + np.clip(move, -1.5, 1.5)), g + move_g
-            cost = _cost(points, new, new_g, mean, precision, scatter, board)
+            new, new_g = bounded(theta + np.clip(move, -1.5, 1.5)), g + move_g
+            cost = _cost(points, new, new_g, mean, precision, scatter, gpu)
             if cost < best:
                 theta, g, best, damping = new, new_g, cost, damping * 0.2
                 break
@@ -257,7 +289,15 @@ def _descend(points, board, theta, g, mean, precision, scatter, constants):
             step = _STEPS
 
 
-def _scatter(points, theta, g, own, precision, told, board):
+def _scatter(
+    points: Points,
+    theta: np.ndarray,
+    g: np.ndarray,
+    own: np.ndarray,
+    precision: np.ndarray,
+    told: np.ndarray,
+    gpu: GpuModel,
+) -> tuple[np.ndarray, np.ndarray]:
     """(scatter (2,), unfit (K,)): how far points lie from the fit, degrees of freedom counted.
 
     told: (G,) the degree of freedom that each constant takes.
@@ -267,7 +307,7 @@ def _scatter(points, theta, g, own, precision, told, board):
     of_time, of_power = taken[:, :4].sum(1), taken[:, 4:].sum(1)
     expected, worth = _SCATTER
     scatter = np.empty(2)
-    clocks = board.places["log_b"].stop  # constants up to here act on time
+    clocks = gpu.places["log_b"].stop  # constants up to here act on time
     for quantity, spent in ((0, of_time.sum() + told[:clocks].sum()), (1, of_power.sum() + told[clocks:].sum())):
         size = np.abs(r[:, quantity])
         # robust: the scatter of the many, not of the few that the model does not describe
@@ -281,16 +321,18 @@ def _scatter(points, theta, g, own, precision, told, board):
     return scatter, unfit
 
 
-def _learn(relative, features, weights, own, slopes):
+def _learn(
+    relative: np.ndarray, features: np.ndarray, weights: np.ndarray, own: np.ndarray, slopes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(weights (F, 6), precision (6, 6)) of the kernels' prior from their parameters and what these leave open."""
-    strength, spread = prior.KERNEL_STRENGTH, np.diag(prior.KERNEL_SPREAD**2)
-    expected = np.concatenate([prior.KERNEL_MEAN[None], slopes])
+    strength, spread = KERNEL_STRENGTH, np.diag(KERNEL_SPREAD**2)
+    expected = np.concatenate([KERNEL_MEAN[None], slopes])
     off = relative - features @ weights
     covariance = (strength * spread + off.T @ off + own.sum(0)) / (strength + len(off))
     new = np.empty_like(weights)
     for unknown in range(UNKNOWNS):
         noise = covariance[unknown, unknown]
-        ridge = np.diag([1 / prior.KERNEL_SPREAD[unknown] ** 2, *[4.0] * len(slopes)])
+        ridge = np.diag([1 / KERNEL_SPREAD[unknown] ** 2, *[4.0] * len(slopes)])
         left = features.T @ features / noise + ridge
         new[:, unknown] = np.linalg.solve(
             left, features.T @ relative[:, unknown] / noise + ridge @ expected[:, unknown]

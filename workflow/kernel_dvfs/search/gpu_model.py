@@ -1,48 +1,161 @@
-"""The GPU as the search knows it: nodes of core clock, memory clock and voltage, and the power cap, as far as seen.
+"""The GPU as the search knows it: how time and power follow clocks, what is public, and what measured points tell.
 
-A core clock that a driver grants is close to its label, but for the lowest (which may act as more) and the highest
-(which the board rarely reaches); a recorded clock is taken at its word. The GPU's constants are one vector `g`:
-log of core GHz at each core node, of bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage
-node, and of W/GHz of the clock tree.
+One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, that of
+gpu.model, here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta =
+log(C, M, t0, p, A, B), C in s GHz, M and t0 in s, A and B in J. Those of the GPU are one vector `g`: log of core GHz
+at each core node, of bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage node, and of
+W/GHz of the clock tree.
+
+Before anything is measured only what is public is known, and that is wide on purpose: measured points soon weigh more.
+Voltage: V/V0 against the share of the highest core clock, the mean of three GPUs that no study here searches: V100 and
+RTX 8000 (our fits on the published tables of NV-DVFS-Benchmark) and Titan Xp (published with gpmTOOL). Power: the clock
+tree of the same V100 and RTX 8000. The exponent p = 3 and its spread: gpu.model. No constant is taken from the spec of
+a simulated GPU.
+
+A core clock that a driver grants is close to its label, except for the lowest (which may act as more) and the highest
+(which the GPU rarely reaches); a recorded clock is believed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.search import prior
-from kernel_dvfs.search.candidates import Seen, Space
-from kernel_dvfs.search.forward import At
+from kernel_dvfs.search.candidates import Candidates, Seen
+
+# share of the highest core clock, V/V0, relative uncertainty (standard deviation of its logarithm)
+VOLTAGE = np.array(
+    [
+        (0.40, 1.00, 0.005),
+        (0.55, 1.01, 0.02),
+        (0.62, 1.03, 0.035),
+        (0.72, 1.08, 0.06),
+        (0.81, 1.19, 0.10),
+        (0.90, 1.29, 0.15),
+        (1.00, 1.48, 0.20),
+    ]
+)
+VOLTAGE_LENGTH = 0.12  # share of the highest clock over which a deviation from that curve is alike
+
+# of a kernel, relative to its baseline time t, energy e, and the highest core clock f: mean and spread of log
+# C/(t f), M/t, t0/t, p, A/e, B/e
+KERNEL_MEAN = np.log([0.5, 0.4, 0.05, 3.0, 0.2, 0.15])
+KERNEL_SPREAD = np.array([1.0, 1.0, 1.3, 0.35, 0.8, 1.0])
+# how many kernels that is worth, when the measured ones say otherwise
+KERNEL_STRENGTH = 8.0
+
+# of the GPU, relative to the highest mean power seen: static power at the highest memory clock, k f of the clock tree
+STATIC = (0.25, 0.5)
+CLOCK = (0.08, 0.7)
+BANDWIDTH_SPREAD = 0.12  # bandwidth is proportional to the memory clock, within this
+STATIC_SPREAD = 0.6  # static power of a memory clock: (clock / highest)^STATIC_POWER, within this
+STATIC_POWER = 0.4
+SCALE_SPREAD = 0.4  # DRAM energy per byte against that at the highest memory clock
 
 _NEAR = 0.93  # share of the highest mean power from which a run without a recorded clock may be capped
 _SAME_CLOCK = 0.015  # voltage nodes closer than this are one
 _FIXED = 1e-4  # spread of what only sets a unit
 
 
-@dataclass(frozen=True, eq=False)
-class Board:
-    """Indices and priors of the GPU's constants.
+class At(NamedTuple):
+    """What the GPU is at some clocks: arrays of one shape, or of shapes that broadcast."""
 
-    core_node, mem_node: (P,) node of each pair. core_ghz: base clock of each core node. voltage_ghz: clocks of the
-    voltage nodes. mean, precision: prior of g. cap_w: power cap seen in the points, inf if none. highest_w: highest
-    mean power seen.
-    """
+    log_f: np.ndarray  # log of core GHz
+    log_b: np.ndarray  # log of bandwidth relative to that at the highest memory clock
+    log_ps: np.ndarray  # log of static W
+    log_k: np.ndarray  # log of W/GHz of the clock tree
+    log_v: np.ndarray  # log of V/V0
+    log_s: np.ndarray  # log of DRAM energy per byte relative to that at the highest memory clock
 
-    core_node: np.ndarray
-    mem_node: np.ndarray
-    core_ghz: np.ndarray
-    mem_mhz: np.ndarray
-    voltage_ghz: np.ndarray
-    mean: np.ndarray
-    precision: np.ndarray
-    cap_w: float
-    highest_w: float
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slopes:
+    """Time and power of launches, and how they change."""
+
+    log_time: np.ndarray  # log of s
+    log_power: np.ndarray  # log of W
+    by_theta_time: np.ndarray  # (..., 6) slopes of log_time by theta
+    by_theta_power: np.ndarray  # (..., 6) slopes of log_power by theta
+    by_at_time: np.ndarray  # (..., 6) slopes of log_time by the fields of At
+    by_at_power: np.ndarray  # (..., 6) slopes of log_power by the fields of At
+
+
+def log_voltage(share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(mean, spread) of log(V/V0) at shares of the highest core clock."""
+    at = VOLTAGE[:, 0]
+    return np.interp(share, at, np.log(VOLTAGE[:, 1])), np.interp(share, at, VOLTAGE[:, 2])
+
+
+def predict(theta: np.ndarray, at: At) -> tuple[np.ndarray, np.ndarray]:
+    """(log t in s, log P in W) of kernels theta (..., 6) at clocks `at` (..., broadcast against theta's)."""
+    log_core, _, _ = _core(theta, at)
+    log_time = np.logaddexp(log_core, theta[..., 2])
+    return log_time, _power(theta, at, log_time)[0]
+
+
+def with_slopes(theta: np.ndarray, at: At) -> Slopes:
+    """As `predict`, with slopes."""
+    log_core, share_c, share_m = _core(theta, at)
+    log_time = np.logaddexp(log_core, theta[..., 2])
+    work = np.exp(log_core - log_time)  # share of the time that is not latency
+    with np.errstate(invalid="ignore", divide="ignore"):
+        of_p = share_c * np.log(share_c) + share_m * np.log(share_m)
+    by_p = work * np.nan_to_num(of_p) / np.exp(theta[..., 3])
+    zero = np.zeros_like(log_time)
+    time = np.stack([work * share_c, work * share_m, 1 - work, by_p, zero, zero], -1)
+    log_power, static, tree, core, dram = _power(theta, at, log_time)
+    power = -(core + dram)[..., None] * time
+    power[..., 4] = core
+    power[..., 5] = dram
+    at_time = np.stack([-work * share_c, -work * share_m, zero, zero, zero, zero], -1)
+    at_power = -(core + dram)[..., None] * at_time
+    at_power[..., 0] += tree
+    at_power[..., 2] = static
+    at_power[..., 3] = tree
+    at_power[..., 4] = 2 * (tree + core)
+    at_power[..., 5] = dram
+    return Slopes(log_time, log_power, time, power, at_time, at_power)
+
+
+def _core(theta: np.ndarray, at: At) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """log of ((C/f)^p + (M/b)^p)^(1/p), and the shares of both terms in the sum."""
+    p = np.exp(theta[..., 3])
+    core, memory = p * (theta[..., 0] - at.log_f), p * (theta[..., 1] - at.log_b)
+    both = np.logaddexp(core, memory)
+    return both / p, np.exp(core - both), np.exp(memory - both)
+
+
+def _power(theta: np.ndarray, at: At, log_time: np.ndarray) -> tuple[np.ndarray, ...]:
+    """log P and the shares of its parts: static, clock tree, core, DRAM."""
+    parts = [
+        at.log_ps + 0 * log_time,
+        at.log_k + 2 * at.log_v + at.log_f + 0 * log_time,
+        theta[..., 4] + 2 * at.log_v - log_time,
+        theta[..., 5] + at.log_s - log_time,
+    ]
+    log_power = np.logaddexp(np.logaddexp(parts[0], parts[1]), np.logaddexp(parts[2], parts[3]))
+    return log_power, *(np.exp(part - log_power) for part in parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuModel:
+    """Where the GPU's constants stand in the vector g, and what is known of them before the fit."""
+
+    core_node: np.ndarray  # (P,) core node of each pair
+    mem_node: np.ndarray  # (P,) memory node of each pair
+    core_ghz: np.ndarray  # base clock of each core node
+    mem_mhz: np.ndarray  # clock of each memory node
+    voltage_ghz: np.ndarray  # core clock of each voltage node
+    mean: np.ndarray  # (G,) prior mean of g
+    precision: np.ndarray  # (G, G) inverse of its prior covariance
+    cap_w: float  # power cap seen in the points, inf if none
+    highest_w: float  # highest mean power seen
 
     @property
-    def places(self) -> dict:
-        """Where each field of forward.At stands in g: name -> slice."""
+    def places(self) -> dict[str, slice]:
+        """Where each field of At stands in g: {name: slice}."""
         cores, mems, voltages = len(self.core_ghz), len(self.mem_mhz), len(self.voltage_ghz)
         sizes = {"log_f": cores, "log_b": mems, "log_ps": mems, "log_k": 1, "log_v": voltages, "log_s": mems}
         ends = np.cumsum(list(sizes.values()))
@@ -74,12 +187,12 @@ class Board:
         )
 
 
-def board_of(space: Space, seen: Seen) -> Board:
+def gpu_model_of(candidates: Candidates, seen: Seen) -> GpuModel:
     """What the points seen so far tell of a GPU's clocks."""
-    core_node, labels = _nodes(space.core_mhz)
-    mem_node, mem_labels = _memory(space, seen)
+    core_node, labels = _nodes(candidates.core_mhz)
+    mem_node, mem_labels = _memory(candidates, seen)
     power = seen.power_w
-    cap_w = _cap(space, seen, power)
+    cap_w = _cap(candidates, seen, power)
     base, spread = _core_clocks(labels, core_node, seen, power, cap_w)
     voltage = _distinct(np.sort(base))
     highest = float(power.max())
@@ -88,21 +201,21 @@ def board_of(space: Space, seen: Seen) -> Board:
     top = mem_labels.max()
     ratio = np.log(mem_labels / top)
     far = np.abs(ratio)
-    # bandwidth, static power, clock tree, voltage, DRAM energy: the order of Board.places
+    # bandwidth, static power, clock tree, voltage, DRAM energy: the order of GpuModel.places
     mean.append(ratio)
-    covariance.append(np.diag(np.where(far > 0, 0.02 + prior.BANDWIDTH_SPREAD * np.minimum(far, 1.5), _FIXED) ** 2))
-    mean.append(np.log(prior.STATIC[0] * highest) + prior.STATIC_POWER * ratio)
-    own = np.diag((0.02 + prior.STATIC_SPREAD * np.minimum(far, 1)) ** 2)
-    covariance.append(own + prior.STATIC[1] ** 2)
-    mean.append(np.log([prior.CLOCK[0] * highest / base.max()]))
-    covariance.append(np.array([[prior.CLOCK[1] ** 2]]))
+    covariance.append(np.diag(np.where(far > 0, 0.02 + BANDWIDTH_SPREAD * np.minimum(far, 1.5), _FIXED) ** 2))
+    mean.append(np.log(STATIC[0] * highest) + STATIC_POWER * ratio)
+    own = np.diag((0.02 + STATIC_SPREAD * np.minimum(far, 1)) ** 2)
+    covariance.append(own + STATIC[1] ** 2)
+    mean.append(np.log([CLOCK[0] * highest / base.max()]))
+    covariance.append(np.array([[CLOCK[1] ** 2]]))
     share = voltage / voltage.max()
-    curve, sd = prior.log_voltage(share)
-    alike = np.exp(-0.5 * ((share[:, None] - share) / prior.VOLTAGE_LENGTH) ** 2)
+    curve, sd = log_voltage(share)
+    alike = np.exp(-0.5 * ((share[:, None] - share) / VOLTAGE_LENGTH) ** 2)
     mean.append(curve)
     covariance.append(sd[:, None] * sd * alike + np.diag(0.02 * sd**2 + 1e-6))
     mean.append(0 * ratio)
-    covariance.append(np.diag(np.where(far > 0, 0.02 + prior.SCALE_SPREAD * np.minimum(far, 1), _FIXED) ** 2))
+    covariance.append(np.diag(np.where(far > 0, 0.02 + SCALE_SPREAD * np.minimum(far, 1), _FIXED) ** 2))
 
     size = sum(map(len, mean))
     precision, begin = np.zeros((size, size)), 0
@@ -110,7 +223,7 @@ def board_of(space: Space, seen: Seen) -> Board:
         end = begin + len(block)
         precision[begin:end, begin:end] = np.linalg.inv(block)
         begin = end
-    return Board(core_node, mem_node, base, mem_labels, voltage, np.concatenate(mean), precision, cap_w, highest)
+    return GpuModel(core_node, mem_node, base, mem_labels, voltage, np.concatenate(mean), precision, cap_w, highest)
 
 
 def _nodes(requested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -121,9 +234,9 @@ def _nodes(requested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return node, labels
 
 
-def _memory(space: Space, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
+def _memory(candidates: Candidates, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
     """(memory node of each pair, clock of each node): requests that fold to another clock belong to that."""
-    requested = space.mem_mhz
+    requested = candidates.mem_mhz
     labels = np.unique(np.concatenate([requested[~np.isnan(requested)], _recorded(seen.mem_mhz)]))
     if not len(labels):
         labels = np.array([1.0])
@@ -144,21 +257,23 @@ def _recorded(values: np.ndarray) -> np.ndarray:
     return values[~np.isnan(values)]
 
 
-def _cap(space: Space, seen: Seen, power: np.ndarray) -> float:
+def _cap(candidates: Candidates, seen: Seen, power: np.ndarray) -> float:
     """The power cap that holds clocks down, W; inf where no point shows one."""
     reached = seen.core_mhz
     ceiling = np.nanmax(reached) if (~np.isnan(reached)).any() else np.inf
-    asked = space.core_mhz[seen.pair]
+    asked = candidates.core_mhz[seen.pair]
     asked = np.where(np.isnan(asked), ceiling, np.minimum(asked, ceiling))
     held = (reached < 0.985 * asked) & (power > _NEAR * power.max())
     if held.any():
         return float(np.median(power[held]))
     near = np.isnan(reached) & (power > _NEAR * power.max())
-    several = len(np.unique(seen.target[near])) >= max(4, 0.1 * len(space.targets))
+    several = len(np.unique(seen.target[near])) >= max(4, 0.1 * len(candidates.targets))
     return float(np.median(power[near])) if several else np.inf
 
 
-def _core_clocks(labels, core_node, seen, power, cap_w) -> tuple[np.ndarray, np.ndarray]:
+def _core_clocks(
+    labels: np.ndarray, core_node: np.ndarray, seen: Seen, power: np.ndarray, cap_w: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Base clock (GHz) of each core node and the spread of its logarithm."""
     known = labels[~np.isnan(labels)]
     top = known.max() if len(known) else _recorded(seen.core_mhz).max(initial=1000.0)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernel_dvfs.search.fit import UNKNOWNS, Fit, _bounded, _Points
-from kernel_dvfs.search.forward import At, predict, with_slopes
+from kernel_dvfs.search.fit import UNKNOWNS, Fit, Points, bounded
+from kernel_dvfs.search.gpu_model import At, GpuModel, predict, with_slopes
 
 _STEPS = 6
 _TAILS = 4.0  # degrees of freedom of the kernels' prior when drawn from
@@ -22,14 +22,16 @@ _LARGEST_Z = 8.0
 _FINE_GHZ = 96  # clocks at which the governor looks for the power cap
 
 
-def tables(fitted: Fit, draws: int = 0, seed: int = 0, wider=None) -> tuple[np.ndarray, np.ndarray]:
+def tables(
+    fitted: Fit, draws: int = 0, seed: int = 0, wider: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(S, K, P) log time (s) and log energy (J) predicted at every pair.
 
     draws: how many; 0: one table, the best fit with the misfit expected there. Measured points are predicted too.
     wider: (K, 2) factors of the draws' spread, see calibrate.
     """
-    board, count = fitted.board, len(fitted.space.targets)
-    points = _Points(fitted.seen, board, fitted.used)
+    gpu, count = fitted.gpu, len(fitted.candidates.targets)
+    points = Points(fitted.seen, gpu, fitted.used)
     rng = np.random.default_rng(seed)
     number = max(draws, 1)
     if draws:
@@ -39,14 +41,14 @@ def tables(fitted: Fit, draws: int = 0, seed: int = 0, wider=None) -> tuple[np.n
         g, theta = fitted.g[None], fitted.theta[None]
     found = np.stack(predict(theta[:, points.target], _by_draw(points.at(g))), -1)
     off = points.log - found
-    log_time, log_power = _under_the_cap(board, theta, g)
+    log_time, log_power = _under_the_cap(gpu, theta, g)
     misfit = _misfit(fitted, points, off, rng if draws else None, number, count)
     log_time, log_power = log_time + misfit[..., 0], log_power + misfit[..., 1]
     if wider is not None:
         log_time = log_time.mean(0) + wider[:, None, 0] * (log_time - log_time.mean(0))
         log_power = log_power.mean(0) + wider[:, None, 1] * (log_power - log_power.mean(0))
-    if np.isfinite(board.cap_w):
-        log_power = np.minimum(log_power, np.log(1.03 * board.cap_w))
+    if np.isfinite(gpu.cap_w):
+        log_power = np.minimum(log_power, np.log(1.03 * gpu.cap_w))
     return log_time, log_time + log_power
 
 
@@ -56,11 +58,11 @@ def calibrate(fitted: Fit, draws: int = 32, seed: int = 0, folds: int = 4) -> np
     Each fold leaves out one point of every target, predicts it from the others, constants and prior kept, and compares
     with what was measured. A target's factor leans on those of all.
     """
-    space, seen = fitted.space, fitted.seen
-    squares, number = np.zeros((len(space.targets), 2)), np.zeros(len(space.targets))
-    base = seen.pair == space.baseline[seen.target]
+    candidates, seen = fitted.candidates, fitted.seen
+    squares, number = np.zeros((len(candidates.targets), 2)), np.zeros(len(candidates.targets))
+    base = seen.pair == candidates.baseline[seen.target]
     turn = np.zeros(len(seen.target), dtype=int)
-    for target in range(len(space.targets)):
+    for target in range(len(candidates.targets)):
         own = np.flatnonzero((seen.target == target) & ~base)
         # the latest points are near the optimum: those are to be predicted
         turn[own] = np.arange(len(own)) % folds
@@ -89,7 +91,7 @@ def _by_draw(at: At) -> At:
     return At(*(np.broadcast_to(field, (field.shape[0], *field.shape[1:])) for field in at))
 
 
-def _refit(fitted: Fit, points: _Points, g: np.ndarray, rng) -> np.ndarray:
+def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(S, K, 6) kernels fitted to perturbed points under perturbed priors, constants g (S, G) given."""
     number, count = len(g), len(fitted.theta)
     sd = fitted.scatter * fitted.unfit[points.target, None] / np.sqrt(points.precision[:, None])
@@ -104,7 +106,7 @@ def _refit(fitted: Fit, points: _Points, g: np.ndarray, rng) -> np.ndarray:
     theta = np.tile(fitted.theta, (number, 1, 1))
     owner = np.eye(count)[points.target]  # (N, K)
 
-    def cost(theta):
+    def cost(theta: np.ndarray) -> np.ndarray:
         r = log - np.stack(predict(theta[:, points.target], at), -1)
         off = theta - mean
         return (r**2 * weight).sum(-1) @ owner + tails * ((off @ fitted.precision) * off).sum(-1)
@@ -124,7 +126,7 @@ def _refit(fitted: Fit, points: _Points, g: np.ndarray, rng) -> np.ndarray:
         diagonal = np.einsum("skii->ski", hessian)
         damped = hessian + (damping[..., None] * diagonal)[..., None] * np.eye(UNKNOWNS)
         move = np.linalg.solve(damped, down[..., None])[..., 0].clip(-1.5, 1.5)
-        new = _bounded(theta + move)
+        new = bounded(theta + move)
         now = cost(new)
         better = now < best
         theta = np.where(better[..., None], new, theta)
@@ -133,23 +135,23 @@ def _refit(fitted: Fit, points: _Points, g: np.ndarray, rng) -> np.ndarray:
     return theta
 
 
-def _under_the_cap(board, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(S, K, P) log time and log power, where the governor lowers the clock until the power cap is kept."""
-    at = At(*(field[:, None] for field in board.at_pairs(g)))
+    at = At(*(field[:, None] for field in gpu.at_pairs(g)))
     log_time, log_power = predict(theta[:, :, None], at)
-    if not np.isfinite(board.cap_w):
+    if not np.isfinite(gpu.cap_w):
         return log_time, log_power
     # the highest clock that keeps the cap, per memory node; power rises with the clock
-    log_cap = np.log(board.cap_w)
-    ghz = np.linspace(board.core_ghz.min(), board.core_ghz.max(), _FINE_GHZ)
-    place = board.places
-    log_v = g[:, place["log_v"]] @ board.voltage_weights(ghz).T
-    for mem in range(len(board.mem_mhz)):
-        own = board.mem_node == mem
+    log_cap = np.log(gpu.cap_w)
+    ghz = np.linspace(gpu.core_ghz.min(), gpu.core_ghz.max(), _FINE_GHZ)
+    place = gpu.places
+    log_v = g[:, place["log_v"]] @ gpu.voltage_weights(ghz).T
+    for mem in range(len(gpu.mem_mhz)):
+        own = gpu.mem_node == mem
         if not (log_power[:, :, own] > log_cap).any():
             continue
 
-        def of(name, mem=mem):
+        def of(name: str, mem: int = mem) -> np.ndarray:
             return g[:, place[name]][:, mem][:, None, None]
 
         fine = At(np.log(ghz), of("log_b"), of("log_ps"), g[:, place["log_k"]][:, :, None], log_v[:, None], of("log_s"))
@@ -165,11 +167,13 @@ def _under_the_cap(board, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray,
     return log_time, log_power
 
 
-def _misfit(fitted: Fit, points: _Points, off: np.ndarray, rng, number: int, count: int) -> np.ndarray:
+def _misfit(
+    fitted: Fit, points: Points, off: np.ndarray, rng: np.random.Generator | None, number: int, count: int
+) -> np.ndarray:
     """(S, K, P, 2) what to add to log time and log power: misfit expected from the points, drawn if rng is given."""
-    board = fitted.board
-    log_f = np.log(board.core_ghz)[board.core_node]
-    log_m = np.log(board.mem_mhz)[board.mem_node]
+    gpu = fitted.gpu
+    log_f = np.log(gpu.core_ghz)[gpu.core_node]
+    log_m = np.log(gpu.mem_mhz)[gpu.mem_node]
     pairs = len(log_f)
     apart = np.abs(log_f[:, None] - log_f) / _LENGTH + np.abs(log_m[:, None] - log_m) / _LENGTH_MEM
     smooth = np.exp(-apart)

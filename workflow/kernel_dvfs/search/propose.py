@@ -8,17 +8,18 @@ draws its expected gain. It ends where the expected gain of all pairs left is be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kernel_dvfs.search.candidates import Seen, Space
+from kernel_dvfs.search.candidates import Candidates, Seen
 from kernel_dvfs.search.fit import Fit, fit
 from kernel_dvfs.search.posterior import calibrate, tables
-from kernel_dvfs.search.price import price_of_time
 
 UNFIT = 2.0  # misfit of a kernel, relative to the others', from which the model is not believed
 _GAIN = 0.3  # share of its energy that a target may save at the very most, for leaving out what cannot matter
+_HALVINGS = 45  # of the price
 _SAME_MEMORY = 0.05  # memory clocks closer than this are alike, for a probe
 # shares of the highest core clock at which targets are probed, in turn
 _HIGH_MEMORY = (0.72, 0.82, 0.62)
@@ -27,89 +28,86 @@ _HIGH_CORE = (0.90, 0.82, 0.96)
 _LOW_CORE = (0.50, 0.40, 0.56)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Options:
-    """threshold: expected gain, as a share of the baseline's energy, at which the search ends.
+    """When a guided search ends, and how it looks."""
 
-    budget: share of all measurements that it may ask for. probes: of a target before the model is asked; None: two
-    where only the core clock varies or the work is known, else four. draws: of the posterior. batch: share of the
-    targets' number that a round may measure. seed: of the draws. baseline_repeats: measurements of a baseline,
-    all_baseline_repeats: those of an exhaustive search.
-    """
-
-    threshold: float = 0.001
-    budget: float = 0.25
-    probes: int | None = None
-    draws: int = 64
-    batch: float = 0.5
-    seed: int = 1
-    baseline_repeats: int = 1
-    all_baseline_repeats: int = 1
+    threshold: float = 0.001  # expected gain at which it ends, as a share of the baseline's energy
+    budget: float = 0.25  # share of all measurements that it may ask for
+    probes: int | None = None  # of a target before the model is asked; None: 2 where the work is known or only the core
+    # clock varies, else 4
+    draws: int = 64  # of the posterior
+    batch: float = 0.5  # what a round may measure, as a share of the number of targets
+    seed: int = 1  # of the draws
+    baseline_repeats: int = 1  # measurements of a baseline
+    all_baseline_repeats: int = 1  # those of an exhaustive search
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Proposal:
-    """points: [(target, pair)] indices; empty when finished. stage: baseline, probes, search. reason: why it goes on
-    or ends. left: expected energy unfound, a share of the baseline's energy, and left_high, its 95th percentile (None
-    before the model is asked). unfit: targets (indices) that the model does not describe."""
+    """What to measure next, and why."""
 
-    points: tuple
-    stage: str
-    reason: str
-    left: float | None = None
-    left_high: float | None = None
-    unfit: tuple = ()
+    points: tuple[tuple[int, int], ...]  # (target, pair), indices; empty when the search is finished
+    stage: str  # baseline, probes or search
+    reason: str  # why it goes on or ends
+    left: float | None = None  # energy expected to be unfound, as a share of the baseline's; None before a fit
+    left_high: float | None = None  # 95th percentile of it
+    unfit: tuple[int, ...] = ()  # targets, indices, that the model does not describe
 
 
-def propose(space: Space, seen: Seen, slacks=(0.0,), options: Options | None = None) -> Proposal:
+def propose(
+    candidates: Candidates, seen: Seen, slacks: Sequence[float] = (0.0,), options: Options | None = None
+) -> Proposal:
     """The next points of a guided search. slacks: tolerated slowdowns (fractions) that are to be chosen for."""
     options = options or Options()
-    measured = np.zeros(space.offered.shape, dtype=bool)
+    measured = np.zeros(candidates.offered.shape, dtype=bool)
     measured[seen.target, seen.pair] = True
-    rows = np.arange(len(space.targets))
-    missing = np.flatnonzero(~measured[rows, space.baseline])
+    rows = np.arange(len(candidates.targets))
+    missing = np.flatnonzero(~measured[rows, candidates.baseline])
     if len(missing):
-        return Proposal(tuple((int(k), int(space.baseline[k])) for k in missing), "baseline", "auto comes first")
-    room = int(options.budget * space.everything(options.all_baseline_repeats))
-    room -= space.spent(measured, options.baseline_repeats)
-    probes = _probes(space, seen, measured, options)
+        return Proposal(tuple((int(k), int(candidates.baseline[k])) for k in missing), "baseline", "auto comes first")
+    room = int(options.budget * candidates.everything(options.all_baseline_repeats))
+    room -= candidates.spent(measured, options.baseline_repeats)
+    probes = _probes(candidates, seen, measured, options)
     if probes:
         return Proposal(tuple(probes[: max(room, 0)]), "probes", "what the model needs to know of each target")
-    return _search(space, fit(space, seen), measured, slacks, options, room)
+    return _search(candidates, fit(candidates, seen), measured, slacks, options, room)
 
 
-def matter(space: Space, seen: Seen, threshold: float) -> np.ndarray:
+def matter(candidates: Candidates, seen: Seen, threshold: float) -> np.ndarray:
     """Indices of the targets worth a look, most energy first: the rest together could not save half the threshold."""
-    base = seen.pair == space.baseline[seen.target]
-    energy = np.zeros(len(space.targets))
+    base = seen.pair == candidates.baseline[seen.target]
+    energy = np.zeros(len(candidates.targets))
     energy[seen.target[base]] = seen.energy_j[base]
-    energy *= space.weight
+    energy *= candidates.weight
     order = np.argsort(-energy, kind="stable")
     tail = energy.sum() - np.cumsum(energy[order])
     count = int((tail * _GAIN > 0.5 * threshold * energy.sum()).sum()) + 1
     return order[:count]
 
 
-def _probes(space: Space, seen: Seen, measured: np.ndarray, options: Options) -> list:
+def _probes(candidates: Candidates, seen: Seen, measured: np.ndarray, options: Options) -> list:
     """The probes that are still to be made, targets with most energy first."""
     wanted = []
-    for turn, target in enumerate(matter(space, seen, options.threshold)):
-        wanted += [(int(target), pair) for pair in probes_of(space, target, turn, options.probes, measured[target])]
+    for turn, target in enumerate(matter(candidates, seen, options.threshold)):
+        wanted += [
+            (int(target), pair) for pair in probes_of(candidates, target, turn, options.probes, measured[target])
+        ]
     return wanted
 
 
-def probes_of(space: Space, target: int, turn: int, count: int | None, measured: np.ndarray) -> list:
+def probes_of(candidates: Candidates, target: int, turn: int, count: int | None, measured: np.ndarray) -> list:
     """Pairs to probe a target at, those not measured yet; turn: which place in the rotation of clocks."""
-    core, mem = space.core_mhz, space.mem_mhz
-    known = space.offered[target] & ~np.isnan(core)
+    core, mem = candidates.core_mhz, candidates.mem_mhz
+    known = candidates.offered[target] & ~np.isnan(core)
     if not known.any():
         return []
     own = measured.copy()
-    own[space.baseline[target]] = False
+    own[candidates.baseline[target]] = False
     levels = np.unique(mem[known & ~np.isnan(mem)])[::-1]
     distinct = [level for n, level in enumerate(levels) if not n or level < (1 - _SAME_MEMORY) * levels[n - 1]]
     if count is None:
-        count = 2 if space.work is not None or len(distinct) < 2 else 4
+        count = 2 if candidates.work is not None or len(distinct) < 2 else 4
     if own.sum() >= min(count, known.sum()):
         return []
     share = core / core[known].max()
@@ -123,76 +121,83 @@ def probes_of(space: Space, target: int, turn: int, count: int | None, measured:
         want = shares[(turn + number // len(plan)) % len(shares)]
         here = known & ((mem == level) | (np.isnan(mem) & np.isnan(level)))
         here[found] = False
-        here[space.baseline[target]] = False
+        here[candidates.baseline[target]] = False
         if here.any():
             found.append(int(np.where(here, np.abs(share - want), np.inf).argmin()))
     return [pair for pair in found if not measured[pair]]
 
 
-def _search(space: Space, fitted: Fit, measured, slacks, options: Options, room: int) -> Proposal:
-    seen, weight = fitted.seen, space.weight
-    base = seen.pair == space.baseline[seen.target]
+def _search(
+    candidates: Candidates,
+    fitted: Fit,
+    measured: np.ndarray,
+    slacks: Sequence[float],
+    options: Options,
+    room: int,
+) -> Proposal:
+    seen, weight = fitted.seen, candidates.weight
+    base = seen.pair == candidates.baseline[seen.target]
     base_time = float((weight[seen.target] * seen.time_s)[base].sum())
     base_energy = float((weight[seen.target] * seen.energy_j)[base].sum())
     time, energy = draws_of(fitted, options.draws, options.seed)
     known = np.where(measured, 0.0, np.inf)
-    gains, left = [], []
+    gains, bounds = [], []
     for slack in slacks:
         budget = (1 + slack) * base_time
         price, all_bound = price_of_time(time, energy, budget)
         _, own_bound = price_of_time(time + known, energy + known, budget)
         gains.append((energy + price[:, None, None] * np.where(np.isfinite(time), time, 0)) / base_energy)
-        left.append((own_bound - all_bound) / base_energy)
-    left = np.max(left, 0)
+        bounds.append((own_bound - all_bound) / base_energy)
+    left = np.max(bounds, 0)
     unfit = np.flatnonzero(fitted.unfit > UNFIT)
-    about = {
-        "left": float(left.mean()),
-        "left_high": float(np.quantile(left, 0.95)),
-        "unfit": tuple(int(k) for k in unfit),
-    }
+    about = float(left.mean()), float(np.quantile(left, 0.95)), tuple(int(k) for k in unfit)
     if left.mean() <= options.threshold:
-        return Proposal((), "search", "nothing left is expected to save more than the threshold", **about)
+        return Proposal((), "search", "nothing left is expected to save more than the threshold", *about)
     if room < 1:
-        return Proposal((), "search", "the budget of measurements is spent", **about)
-    most = max(2, int(np.ceil(options.batch * len(space.targets))))
-    points = _greedy(gains, measured, space, options.threshold, min(most, room))
-    points += _doubted(space, time, energy, measured, [k for k in unfit if k not in {p[0] for p in points}], points)
-    points = tuple(points[:room])
+        return Proposal((), "search", "the budget of measurements is spent", *about)
+    most = max(2, int(np.ceil(options.batch * len(candidates.targets))))
+    points = _greedy(gains, measured, candidates, options.threshold, min(most, room))
+    chosen = {target for target, _ in points}
+    points += _doubted(candidates, time, energy, measured, [int(k) for k in unfit if k not in chosen])
+    points = points[:room]
     if not points:
-        return Proposal((), "search", "no single pair left is expected to save anything", **about)
-    return Proposal(points, "search", "pairs that could still enter the optimum", **about)
+        return Proposal((), "search", "no single pair left is expected to save anything", *about)
+    return Proposal(tuple(points), "search", "pairs that could still enter the optimum", *about)
 
 
 def draws_of(fitted: Fit, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(S, K, P) weighted times and energies: as measured where measured, else drawn; infinite where not offered."""
-    space, seen = fitted.space, fitted.seen
+    candidates, seen = fitted.candidates, fitted.seen
     log_time, log_energy = tables(fitted, draws, seed, calibrate(fitted, seed=seed))
     time, energy = np.exp(log_time), np.exp(log_energy)
     time[:, seen.target, seen.pair] = seen.time_s
     energy[:, seen.target, seen.pair] = seen.energy_j
-    off = ~space.offered
+    off = ~candidates.offered
     time[:, off] = energy[:, off] = np.inf
-    return space.weight[:, None] * time, space.weight[:, None] * energy
+    return candidates.weight[:, None] * time, candidates.weight[:, None] * energy
 
 
-def _greedy(scores: list, measured, space: Space, threshold: float, most: int) -> list:
+def _greedy(
+    scores: list[np.ndarray], measured: np.ndarray, candidates: Candidates, threshold: float, most: int
+) -> list[tuple[int, int]]:
     """Pairs of most expected gain, one after the other, each as if the ones before had been measured."""
     best = [np.where(measured, score, np.inf).min(-1) for score in scores]  # (S, K) each
-    free = space.offered & ~measured
+    free = candidates.offered & ~measured
 
-    def expected(target):
+    def expected(target: int) -> np.ndarray:
         gain = np.zeros(free.shape[1])
         for score, known in zip(scores, best, strict=True):
             gain = np.maximum(gain, np.maximum(known[:, target, None] - score[:, target], 0).mean(0))
         return np.where(free[target], gain, 0)
 
-    gain = np.array([expected(target) for target in range(len(space.targets))])
-    found, least = [], 0.1 * threshold / np.sqrt(len(space.targets))
+    gain = np.array([expected(target) for target in range(len(candidates.targets))])
+    found: list[tuple[int, int]] = []
+    least = 0.1 * threshold / np.sqrt(len(candidates.targets))
     while len(found) < most:
-        target, pair = np.unravel_index(gain.argmax(), gain.shape)
+        target, pair = map(int, np.unravel_index(gain.argmax(), gain.shape))
         if gain[target, pair] <= least * 0.2 or (gain[target, pair] <= least and found):
             break
-        found.append((int(target), int(pair)))
+        found.append((target, pair))
         free[target, pair] = False
         for score, known in zip(scores, best, strict=True):
             known[:, target] = np.minimum(known[:, target], score[:, target, pair])
@@ -200,14 +205,46 @@ def _greedy(scores: list, measured, space: Space, threshold: float, most: int) -
     return found
 
 
-def _doubted(space: Space, time, energy, measured, targets: list, chosen: list) -> list:
+def _doubted(
+    candidates: Candidates, time: np.ndarray, energy: np.ndarray, measured: np.ndarray, targets: list[int]
+) -> list[tuple[int, int]]:
     """For each target that the model does not describe: the pair it is least sure of among those near the best."""
     found = []
     for target in targets:
         mean = energy[:, target].mean(0) * time[:, target].mean(0)
-        free = space.offered[target] & ~measured[target]
-        near = free & (mean <= 1.5 * mean[space.offered[target]].min())
+        free = candidates.offered[target] & ~measured[target]
+        near = free & (mean <= 1.5 * mean[candidates.offered[target]].min())
         if near.any():
             spread = np.log(energy[:, target][:, near]).std(0)
             found.append((int(target), int(np.flatnonzero(near)[spread.argmax()])))
     return found
+
+
+def price_of_time(time: np.ndarray, energy: np.ndarray, budget: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(price (S,), bound (S,)) of tables (S, K, P), weighted; infinite where a pair is not offered.
+
+    The linear relaxation of the choice (choice.relaxation, one table, exact) by halving the price: for draws of a
+    posterior, speed matters more than the last digit.
+
+    price: least price, J/s, at which the pairs of least energy + price x time keep the budget (s, scalar or (S,)); the
+    highest tried where none does. bound: sum of those scores - price x budget, a lower bound of the energy.
+    """
+    draws = len(time)
+    budget = np.broadcast_to(budget, draws)
+    reference = energy.min(-1).sum(-1) / time.min(-1).sum(-1)
+    low, high = np.zeros(draws), 1e4 * reference
+
+    def spent(price: np.ndarray) -> np.ndarray:
+        score = energy + price[:, None, None] * np.where(np.isfinite(time), time, 0)
+        best = score.argmin(-1)[..., None]
+        return np.take_along_axis(time, best, -1)[..., 0].sum(-1)
+
+    free = spent(low) <= budget * (1 + 1e-12)
+    for step in range(_HALVINGS):
+        # a price may be far below the highest: first find its order of magnitude
+        middle = np.sqrt(np.maximum(low, 1e-6 * reference) * high) if step < 15 else (low + high) / 2
+        keeps = spent(middle) <= budget * (1 + 1e-12)
+        high, low = np.where(keeps, middle, high), np.where(keeps, low, middle)
+    price = np.where(free, 0.0, high)
+    score = energy + price[:, None, None] * np.where(np.isfinite(time), time, 0)
+    return price, score.min(-1).sum(-1) - price * budget

@@ -1,60 +1,61 @@
 """Ways to search: guided, and what else one might do with as many measurements.
 
-Each takes a Ground and returns what it measured: a mask (K, P), the baselines included. None sees a point before it has
-asked for it; none sees what is really so.
+Each takes a Testbed and returns what it measured: a mask (K, P), the baselines included. None sees a point before it
+has asked for it; none sees the truth.
 """
+
+from __future__ import annotations
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.search.price import price_of_time
-from kernel_dvfs.search.propose import Options, Proposal, propose
-from kernel_dvfs.studies.testbed import Ground
+from kernel_dvfs.search.propose import Options, Proposal, price_of_time, propose
+from kernel_dvfs.studies.testbed import Testbed
 
 
-def guided(ground: Ground, slack: float, options: Options) -> tuple[np.ndarray, Proposal, int]:
+def guided(testbed: Testbed, slack: float, options: Options) -> tuple[np.ndarray, Proposal, int]:
     """(mask, last proposal, rounds) of the guided search."""
-    measured, rounds = np.zeros(ground.space.offered.shape, dtype=bool), 0
+    measured, rounds = np.zeros(testbed.candidates.offered.shape, dtype=bool), 0
     while True:
-        proposal = propose(ground.space, ground.seen(measured, options.baseline_repeats), (slack,), options)
+        proposal = propose(testbed.candidates, testbed.seen(measured, options.baseline_repeats), (slack,), options)
         if not proposal.points:
             return measured, proposal, rounds
         rounds += 1
         measured[tuple(np.array(proposal.points).T)] = True
 
 
-def start(ground: Ground) -> np.ndarray:
+def start(testbed: Testbed) -> np.ndarray:
     """The baselines alone."""
-    measured = np.zeros(ground.space.offered.shape, dtype=bool)
-    measured[np.arange(len(measured)), ground.space.baseline] = True
+    measured = np.zeros(testbed.candidates.offered.shape, dtype=bool)
+    measured[np.arange(len(measured)), testbed.candidates.baseline] = True
     return measured
 
 
-def random(ground: Ground, budget: int, baselines: int, seed: int) -> np.ndarray:
+def random(testbed: Testbed, budget: int, baselines: int, seed: int) -> np.ndarray:
     """Pairs at random, equally many of each target (within one)."""
-    rng, measured = np.random.default_rng(seed), start(ground)
-    ways = [list(rng.permutation(np.flatnonzero(free))) for free in ground.space.offered & ~measured]
-    return _fill(ground, measured, ways, budget, baselines, rng)
+    rng, measured = np.random.default_rng(seed), start(testbed)
+    ways = [list(rng.permutation(np.flatnonzero(free))) for free in testbed.candidates.offered & ~measured]
+    return _fill(testbed, measured, ways, budget, baselines, rng)
 
 
-def coarse(ground: Ground, budget: int, baselines: int, seed: int) -> np.ndarray:
+def coarse(testbed: Testbed, budget: int, baselines: int, seed: int) -> np.ndarray:
     """The same coarse grid for every target: as many core clocks, evenly spaced, of each memory clock as can be."""
-    space = ground.space
-    rng, measured = np.random.default_rng(seed), start(ground)
-    core, mem = space.core_mhz, space.mem_mhz
+    candidates = testbed.candidates
+    rng, measured = np.random.default_rng(seed), start(testbed)
+    core, mem = candidates.core_mhz, candidates.mem_mhz
     levels = [np.flatnonzero((mem == level) & ~np.isnan(core)) for level in np.unique(mem[~np.isnan(mem)])]
     levels = [level[np.argsort(-core[level])] for level in levels][::-1] or [np.argsort(-core)]
     best = measured
     for count in range(1, 1 + max(map(len, levels))):
         for used in range(1, 1 + len(levels)):
             chosen = [pair for level in levels[:used] for pair in level[_even(len(level), count)]]
-            tried = start(ground)
+            tried = start(testbed)
             tried[:, chosen] = True
-            tried &= space.offered
-            if best.sum() < tried.sum() and ground.space.spent(tried, baselines) <= budget:
+            tried &= candidates.offered
+            if best.sum() < tried.sum() and testbed.candidates.spent(tried, baselines) <= budget:
                 best = tried
-    left = [list(rng.permutation(np.flatnonzero(free))) for free in space.offered & ~best]
-    return _fill(ground, best, left, budget, baselines, rng)
+    left = [list(rng.permutation(np.flatnonzero(free))) for free in candidates.offered & ~best]
+    return _fill(testbed, best, left, budget, baselines, rng)
 
 
 def _even(size: int, count: int) -> np.ndarray:
@@ -62,16 +63,16 @@ def _even(size: int, count: int) -> np.ndarray:
     return np.unique(np.linspace(0, size - 1, min(count, size)).round().astype(int))
 
 
-def around(ground: Ground, budget: int, baselines: int, optimum: np.ndarray, seed: int) -> np.ndarray:
+def around(testbed: Testbed, budget: int, baselines: int, optimum: np.ndarray, seed: int) -> np.ndarray:
     """The pairs nearest to the optimum of another specimen (K,), nearest first: the paper's way to carry it over."""
-    space = ground.space
-    core, mem = _steps(space.core_mhz), _steps(space.mem_mhz)
-    measured, ways = start(ground), []
+    candidates = testbed.candidates
+    core, mem = _steps(candidates.core_mhz), _steps(candidates.mem_mhz)
+    measured, ways = start(testbed), []
     for target, best in enumerate(optimum):
         far = np.hypot(core - core[best], 1.01 * (mem - mem[best]))
         order = np.argsort(far, kind="stable")
-        ways.append([pair for pair in order if space.offered[target, pair] and not measured[target, pair]])
-    return _fill(ground, measured, ways, budget, baselines, np.random.default_rng(seed))
+        ways.append([pair for pair in order if candidates.offered[target, pair] and not measured[target, pair]])
+    return _fill(testbed, measured, ways, budget, baselines, np.random.default_rng(seed))
 
 
 def _steps(clocks: np.ndarray) -> np.ndarray:
@@ -80,10 +81,17 @@ def _steps(clocks: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(clocks), max(len(known) - 1, 0), np.searchsorted(known, clocks))
 
 
-def _fill(ground: Ground, measured, ways: list, budget: int, baselines: int, rng) -> np.ndarray:
+def _fill(
+    testbed: Testbed,
+    measured: np.ndarray,
+    ways: list[list],
+    budget: int,
+    baselines: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
     """Measure from each target's list in turn until the budget is spent."""
     measured = measured.copy()
-    room = budget - ground.space.spent(measured, baselines)
+    room = budget - testbed.candidates.spent(measured, baselines)
     while any(ways):
         before = room
         for target in rng.permutation(len(ways)):
@@ -95,7 +103,7 @@ def _fill(ground: Ground, measured, ways: list, budget: int, baselines: int, rng
     return measured
 
 
-def bayesian(ground: Ground, slack: float, budget: int, baselines: int, seed: int) -> np.ndarray:
+def bayesian(testbed: Testbed, slack: float, budget: int, baselines: int, seed: int) -> np.ndarray:
     """Plain Bayesian optimisation from scikit-learn: a Gaussian process per kernel, expected improvement.
 
     Each kernel by itself minimises energy + price x time over its clocks, the price being that at which the budget of
@@ -112,22 +120,22 @@ def bayesian(ground: Ground, slack: float, budget: int, baselines: int, seed: in
 
     from scipy.stats import norm
 
-    space, rng = ground.space, np.random.default_rng(seed)
-    time, energy = ground.shown(baselines)
-    time, energy = space.weight[:, None] * time, space.weight[:, None] * energy
-    first = min(budget, ground.space.spent(start(ground), baselines) + 3 * len(space.targets))
-    measured = random(ground, first, baselines, seed)
-    core, mem = _steps(space.core_mhz), _steps(space.mem_mhz)
+    candidates, rng = testbed.candidates, np.random.default_rng(seed)
+    time, energy = testbed.shown(baselines)
+    time, energy = candidates.weight[:, None] * time, candidates.weight[:, None] * energy
+    first = min(budget, testbed.candidates.spent(start(testbed), baselines) + 3 * len(candidates.targets))
+    measured = random(testbed, first, baselines, seed)
+    core, mem = _steps(candidates.core_mhz), _steps(candidates.mem_mhz)
     x = np.stack([core / max(core.max(), 1), mem / max(mem.max(), 1)], -1)
-    room = budget - ground.space.spent(measured, baselines)
+    room = budget - testbed.candidates.spent(measured, baselines)
     kernel = Matern([0.4, 0.6], (0.05, 10), nu=2.5) + WhiteKernel(1e-4, (1e-6, 1e-1))
-    while room > 0 and (space.offered & ~measured).any():
+    while room > 0 and (candidates.offered & ~measured).any():
         known = np.where(measured, 0.0, np.inf)
-        base = time[np.arange(len(time)), space.baseline].sum()
+        base = time[np.arange(len(time)), candidates.baseline].sum()
         price = price_of_time((time + known)[None], (energy + known)[None], (1 + slack) * base)[0][0]
         spent = 0
         for target in rng.permutation(len(time)):
-            own, free = measured[target], space.offered[target] & ~measured[target]
+            own, free = measured[target], candidates.offered[target] & ~measured[target]
             if not free.any() or room < 1:
                 continue
             score = np.log(energy[target] + price * time[target])

@@ -4,22 +4,22 @@ looked at. So results can be read anywhere, and a study can be planned on the lo
 Each GPU is a specimen of its own: two boards of one type have two folders, named by their UUIDs.
 """
 
+import json
 import os
+import shlex
 import socket
 from pathlib import Path
 from typing import Any
 
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_json
+from kernel_dvfs.files import read_json, write_json, write_text
 from kernel_dvfs.gpu.nvml.board import resolve
 from kernel_dvfs.gpu.nvml.facts import facts, slug
 from kernel_dvfs.gpu.nvml.library import Library
 
 _FILE = "gpu.json"
 _NODE = "node.json"
-# the GPU that a run on a cluster began with: its jobs must not take another that was identified meanwhile
-SPECIMEN = "KERNEL_DVFS_GPU"
 
 
 def known_facts(which: str, results: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def known_facts(which: str, results: str) -> dict[str, Any]:
     the login node has is not what measures.
     """
     if slurm_gpu():
-        return _known_away(which or os.environ.get(SPECIMEN, ""), results)
+        return _known_away(which, results)
     try:
         with Library() as nvml:
             found = facts(nvml, resolve(nvml, which))
@@ -42,8 +42,8 @@ def known_facts(which: str, results: str) -> dict[str, Any]:
     return found
 
 
-def keep(found: dict[str, Any], results: str) -> None:
-    """Leave the facts in the GPU's results folder. Raises InputError where another GPU has it."""
+def kept_as(found: dict[str, Any], results: str) -> tuple[str, str]:
+    """(path, text) of the file that keeps a GPU's facts. Raises InputError where another GPU's lies in its place."""
     path = Path(results, found["slug"], _FILE)
     before = read_json(path) if path.is_file() else None
     if before and before["uuid"] != found["uuid"]:
@@ -51,8 +51,14 @@ def keep(found: dict[str, Any], results: str) -> None:
             f"two GPUs with one slug: {path.parent} holds results of {before['uuid']}, this one is {found['uuid']}; "
             "move that folder elsewhere"
         )
-    if before != found:
-        write_json(path, found)
+    return str(path), json.dumps(found, indent=1, allow_nan=False) + "\n"
+
+
+def keep(found: dict[str, Any], results: str) -> None:
+    """Leave the facts in the GPU's results folder. Raises InputError where another GPU has it."""
+    path, text = kept_as(found, results)
+    if not os.path.isfile(path) or Path(path).read_text("utf-8") != text:
+        write_text(path, text)
 
 
 def identify(which: str, results: str) -> dict[str, Any]:
@@ -83,13 +89,12 @@ def _known_away(which: str, results: str) -> dict[str, Any]:
         raise InputError(f"gpu nvml: more than one GPU of the cluster is known; name one of {listed}")
     if not matching:
         if not which:
-            raise Unknown("gpu nvml: no GPU of the cluster is known; kernel-dvfs identify --slurm=OPTIONS finds one")
+            raise InputError(
+                "gpu nvml: no GPU of the cluster is known; look at one first: kernel-dvfs identify "
+                f"--slurm={shlex.quote(slurm_gpu())}"
+            )
         raise InputError(
             f"gpu nvml:{which}: not known; known are {listed}; on a cluster an index means nothing, and kernel-dvfs "
             "identify --slurm=OPTIONS makes another GPU known"
         )
     return matching[0]
-
-
-class Unknown(InputError):
-    """No GPU of the cluster has been looked at yet."""

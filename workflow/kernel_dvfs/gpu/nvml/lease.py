@@ -1,7 +1,7 @@
 """Who holds a GPU: a file per UUID on a local disk, under a lock of the operating system that dies with its holder.
 
-The file outlives a killed run and says that clocks may still be locked; the lock does not, so pids that are in use
-again cannot mislead anyone. Knows no NVML.
+The file outlives a killed run and says that clocks may still be locked. The lock does not outlive it, so a pid that is
+in use again cannot mislead anyone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,15 @@
 """Claims on ways of choosing (section 6): local or global, waste or EDP, pass or kernel, and slack."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import numpy as np
 
 from kernel_dvfs.choice.frontier import frontier, largest_time_saving_percent
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, pair, percent
+from kernel_dvfs.report.results import Results
 
 # A difference of a point of energy is visible above what repeats scatter by; half a point is not.
 MATTERS_PP = 1.0
@@ -33,7 +38,7 @@ def _describe(schedule: dict) -> str:
 
 
 @claim(13, "Global is never worse than local; with waste the difference matters, with EDP it is negligible", "6")
-def global_against_local(results) -> Finding:
+def global_against_local(results: Results) -> Finding:
     local, all_in = (evidence.strategy(results, "kernel", scope, "waste") for scope in ("local", "global"))
     gain = local["energy_change_percent"] - all_in["energy_change_percent"]
     edp = [evidence.strategy(results, "kernel", scope, "edp")["edp_change_percent"] for scope in ("local", "global")]
@@ -49,7 +54,7 @@ def global_against_local(results) -> Finding:
 
 
 @claim(14, "Global uses almost the whole time budget", "6")
-def global_uses_budget(results) -> Finding:
+def global_uses_budget(results: Results) -> Finding:
     rows = evidence.table(results, "relaxed").dropna()
     # past the least energy more time buys nothing
     useful = evidence.strategy(results, "kernel", "global", "energy")["time_change_percent"]
@@ -71,7 +76,7 @@ def global_uses_budget(results) -> Finding:
 
 
 @claim(15, "Diminishing returns with slack; the least energy costs a large slowdown", "6")
-def diminishing_returns(results) -> Finding:
+def diminishing_returns(results: Results) -> Finding:
     rows = evidence.table(results, "relaxed").dropna()
     rows = rows[(rows.scope == "global") & (rows.slack_percent >= 0)].sort_values("slack_percent")
     if len(rows) < 3:
@@ -91,7 +96,7 @@ def diminishing_returns(results) -> Finding:
 
 
 @claim(16, "Little time can be gained by any choice", "6")
-def little_time(results) -> Finding:
+def little_time(results: Results) -> Finding:
     problem = evidence.problem(results)
     gain = largest_time_saving_percent(problem)
     auto = problem.time[problem.baseline]
@@ -112,7 +117,7 @@ def little_time(results) -> Finding:
     )
 
 
-def _ran(results, target: str, clocks: dict) -> str:
+def _ran(results: Results, target: str, clocks: dict) -> str:
     """At which pair, and by which clocks, as the end of a sentence."""
     rows = evidence.points(results, "kernel")
     rows = rows[rows.target == target]
@@ -123,7 +128,7 @@ def _ran(results, target: str, clocks: dict) -> str:
 
 
 @claim(17, "Local plateaus come from the 210 MHz grid", "6", "210 MHz")
-def plateaus_from_grid(results) -> Finding:
+def plateaus_from_grid(results: Results) -> Finding:
     problem = evidence.problem(results)
     core = problem.settings.index("core_mhz")
     clocks = sorted({key[core] for key in problem.keys} - {None})
@@ -148,14 +153,14 @@ def plateaus_from_grid(results) -> Finding:
     )
 
 
-def longest_plateau(saved) -> float:
+def longest_plateau(saved: Sequence[float]) -> float:
     """Percent of slack over which the savings at SLACKS_PERCENT (points of energy) hardly rise."""
-    saved = np.asarray(saved)
-    rise = np.diff(saved)
-    on_the_way = saved[:-1] < saved[0] + NEARLY_ALL * (saved[-1] - saved[0])
+    energy = np.asarray(saved)
+    rise = np.diff(energy)
+    on_the_way = energy[:-1] < energy[0] + NEARLY_ALL * (energy[-1] - energy[0])
     if not on_the_way.any():
         return 0.0
-    flat = rise < FLAT_SHARE * NEARLY_ALL * (saved[-1] - saved[0]) / on_the_way.sum()
+    flat = rise < FLAT_SHARE * NEARLY_ALL * (energy[-1] - energy[0]) / on_the_way.sum()
     longest = run = 0
     for each in flat[on_the_way]:
         run = run + 1 if each else 0
@@ -164,7 +169,7 @@ def longest_plateau(saved) -> float:
 
 
 @claim(18, "EDP saves more energy than waste, but loses time, at both levels", "6")
-def edp_trades_time(results) -> Finding:
+def edp_trades_time(results: Results) -> Finding:
     parts, holds = [], True
     for level in evidence.levels(results):
         waste, edp = (evidence.strategy(results, level, "global", objective) for objective in ("waste", "edp"))
@@ -182,7 +187,7 @@ def edp_trades_time(results) -> Finding:
 
 
 @claim(19, "Fine clocks save far more than coarse ones", "6")
-def fine_against_coarse(results) -> Finding:
+def fine_against_coarse(results: Results) -> Finding:
     fine = evidence.strategy(results, "kernel", "global", "waste")
     if "pass" in evidence.levels(results):
         coarse, name = evidence.strategy(results, "pass", "global", "waste"), "a pair per pass"

@@ -1,8 +1,13 @@
 """The paper's headline figures; ours also at other energies of a tensor-core FLOP, which no data fix."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 from kernel_dvfs.layout import PASS_STRICT
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, mhz, percent, points
+from kernel_dvfs.report.results import Results
 
 # The paper says "about 2 %": what rounds to it.
 ABOUT_TWO_PERCENT = (1.5, 2.5)
@@ -11,7 +16,7 @@ ABOUT_TWO_PERCENT = (1.5, 2.5)
 SAME_ENERGY_PP = 2.0
 SAME_TIME_PP = 0.5
 
-FRESH = (-14.6, 0.6)  # abstract: energy, time
+VALIDATED = (-14.6, 0.6)  # abstract: energy, time
 CLAIMED = (-15.64, 0.0)  # third-party summary; strict, so no time
 
 
@@ -21,11 +26,11 @@ CLAIMED = (-15.64, 0.0)  # third-party summary; strict, so no time
     "abstract",
     "energy about -2 %, time <= 0",
 )
-def per_pass(results) -> Finding:
+def per_pass(results: Results) -> Finding:
     passes = evidence.passes(results)
     found = evidence.schedule(results, PASS_STRICT)
     claimed = found["time_change_percent"], found["energy_change_percent"]
-    shown = evidence.fresh_changes(results, PASS_STRICT)
+    shown = evidence.validated_changes(results, PASS_STRICT)
     time, energy = shown or claimed
     rows = evidence.chosen(results, PASS_STRICT, "pass")
     scatter = bool(rows.like_auto.all())  # auto by other names: nothing was saved
@@ -62,14 +67,14 @@ def _about_two(time: float, energy: float) -> bool:
     "abstract",
     "energy -14.6 %, time +0.6 %",
 )
-def validated(results) -> Finding:
+def validated(results: Results) -> Finding:
     rows = evidence.table(results, "validation").set_index("quantity")
     time, energy = rows.fresh_change_percent.time, rows.fresh_change_percent.energy
     bounds = "; ".join(
         f"{name} {row.fresh_low_percent:+.2f} to {row.fresh_high_percent:+.2f}" for name, row in rows.iterrows()
     )
     ours = f"{change(time, energy)}, fresh (95 %: {bounds})"
-    return _finding(results, "kernel_fresh", ours, _as_fresh(time, energy), _split(results), _as_fresh)
+    return _finding(results, "kernel_fresh", ours, _as_validated(time, energy), _split(results), _as_validated)
 
 
 @claim(
@@ -78,7 +83,7 @@ def validated(results) -> Finding:
     "6",
     "energy -15.64 % (third-party summary; inferred to be strict global)",
 )
-def claimed(results) -> Finding:
+def claimed(results: Results) -> Finding:
     if evidence.is_table(results):
         raise NotTestable("the figure belongs to the kernels of GPT-3-xl, the table holds others; measure those")
     found = evidence.schedule(results, evidence.STRICT)
@@ -87,25 +92,27 @@ def claimed(results) -> Finding:
     return _finding(results, "kernel_claimed", ours, _as_claimed(time, energy), _split(results), _as_claimed)
 
 
-def _as_fresh(time: float, energy: float) -> bool:
-    return abs(energy - FRESH[0]) <= SAME_ENERGY_PP and abs(time - FRESH[1]) <= SAME_TIME_PP
+def _as_validated(time: float, energy: float) -> bool:
+    return abs(energy - VALIDATED[0]) <= SAME_ENERGY_PP and abs(time - VALIDATED[1]) <= SAME_TIME_PP
 
 
 def _as_claimed(time: float, energy: float) -> bool:
     return abs(energy - CLAIMED[0]) <= SAME_ENERGY_PP and abs(time - CLAIMED[1]) <= SAME_TIME_PP
 
 
-def _tensor_energies(results, columns: str) -> list:
+def _tensor_energies(results: Results, columns: str) -> list[tuple[float, float, float]]:
     """[(pJ per tensor-core FLOP, change of time, change of energy)], ascending; empty where that table was not made."""
     try:
         rows = evidence.table(results, "tensor_energy").sort_values("tensor_energy_pj_per_flop")
     except NotTestable:
         return []
-    names = ("tensor_energy_pj_per_flop", f"{columns}_time_change_percent", f"{columns}_energy_change_percent")
-    return list(zip(*(rows[name] for name in names)))
+    times, energies = (rows[f"{columns}_{quantity}_change_percent"] for quantity in ("time", "energy"))
+    return list(zip(rows.tensor_energy_pj_per_flop, times, energies))
 
 
-def _finding(results, columns: str, ours: str, holds: bool, why: str, judge) -> Finding:
+def _finding(
+    results: Results, columns: str, ours: str, holds: bool, why: str, judge: Callable[[float, float], bool]
+) -> Finding:
     """A finding that also shows low, default and high tensor-core energy, and where its verdict would turn.
 
     judge: (time, energy) -> bool, by the figures alone.
@@ -126,7 +133,7 @@ def _finding(results, columns: str, ours: str, holds: bool, why: str, judge) -> 
     return Finding(ours, holds, why)
 
 
-def _split(results) -> str:
+def _split(results: Results) -> str:
     """Which kernels the saving comes from: GEMMs against all others, by shares of auto's energy."""
     rows = evidence.strict(results)
     launches = rows.launches_per_iteration

@@ -1,10 +1,15 @@
 """Claims on another GPU (the paper's section 9): what it saves by itself, and at clocks found elsewhere."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, mhz, percent
+from kernel_dvfs.report.results import Results
 
 # The paper's second GPU, by the names of the specs.
 FIRST, SECOND = "RTX 3080 Ti", "RTX A4000"
@@ -24,7 +29,7 @@ LOST_SHARE = 1 / 3
     "On an RTX A4000 the same method saves less; kernels prefer the same kind of clock, lowered less",
     "9",
 )
-def second_gpu(results) -> Finding:
+def second_gpu(results: Results) -> Finding:
     by_name = {each.gpu["name"]: each for each in evidence.siblings(results)} | {results.gpu["name"]: results}
     if results.gpu["name"] not in (FIRST, SECOND) or not {FIRST, SECOND} <= set(by_name):
         raise NotTestable(f"it needs the same workload on {FIRST} and {SECOND}; run both (config: gpu)")
@@ -52,7 +57,7 @@ def second_gpu(results) -> Finding:
     )
 
 
-def _saved(*of) -> tuple:
+def _saved(*of: Results) -> tuple[list[float], str]:
     """(change of energy of each by its strict schedule, "fresh" where all were validated, else "claimed")."""
     try:
         tables = [evidence.table(each, "validation").set_index("quantity") for each in of]
@@ -62,7 +67,7 @@ def _saved(*of) -> tuple:
 
 
 @claim(27, "Clocks found on one GPU type cannot be applied to another; re-measure for another specimen", "9")
-def carried_to_another(results) -> Finding:
+def carried_to_another(results: Results) -> Finding:
     others = [each for each in evidence.siblings(results) if each.gpu["name"] != results.gpu["name"]]
     if not others:
         raise NotTestable("it needs the same kernels on another GPU; run one (config: gpu)")
@@ -86,14 +91,14 @@ def carried_to_another(results) -> Finding:
     )
 
 
-def _auto_core(results) -> float:
+def _auto_core(results: Results) -> float:
     """Core clock that auto runs at, MHz, mean over the time of an iteration."""
     rows = evidence.points(results, "kernel")
     rows = rows[rows.is_baseline]
     return float(np.average(rows.core, weights=rows.launches_per_iteration * rows.time_s))
 
 
-def transfer(targets: dict, other) -> tuple:
+def transfer(targets: dict[str, dict], other: Results) -> tuple[float, float]:
     """(time change, energy change) of an iteration on another GPU at these clocks, percent."""
     rows = evidence.points(other, "kernel")
     at = []
@@ -103,13 +108,14 @@ def transfer(targets: dict, other) -> tuple:
         at.append(distance.idxmin())
     taken = rows.loc[at]
     launches = taken.launches_per_iteration
-    return tuple(
-        100 * ((launches * taken[name]).sum() / (launches * taken[f"auto_{name}"]).sum() - 1)
+    time, energy = (
+        float(100 * ((launches * taken[name]).sum() / (launches * taken[f"auto_{name}"]).sum() - 1))
         for name in ("time_s", "energy_j")
     )
+    return time, energy
 
 
-def _distance(clocks: pd.Series, wanted) -> pd.Series:
+def _distance(clocks: pd.Series, wanted: Any) -> pd.Series:
     """How far clocks are from a wanted one, by ratio; auto is near auto only."""
     if wanted == "auto":
         return clocks.isna().map({True: 0.0, False: 10.0})

@@ -1,8 +1,13 @@
 """Claims on clocks per pass (the paper's section 5): what each pair does to forward and backward."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from kernel_dvfs.layout import PASS_STRICT
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, pair, percent, span
+from kernel_dvfs.report.results import Results
 
 # The paper counts six pairs in the forward pass's square; pairs on its edge come and go with the scatter.
 PAIRS_IN_SQUARE = 6
@@ -23,7 +28,7 @@ FOLD = {"mem_mhz": 405, "above_core_mhz": 420, "becomes_mhz": 810}
     "5",
     "6 pairs; gains not known",
 )
-def square(results) -> Finding:
+def square(results: Results) -> Finding:
     rows = evidence.one_pass(results, "forward")
     inside = rows[~rows.is_baseline & (rows.time_change <= 0) & (rows.energy_change < 0)]
     if inside.empty:
@@ -47,7 +52,7 @@ def square(results) -> Finding:
 
 
 @claim(3, "In the backward pass every lower clock loses time, so strict keeps auto", "5")
-def backward_keeps_auto(results) -> Finding:
+def backward_keeps_auto(results: Results) -> Finding:
     rows = evidence.one_pass(results, "backward")
     lower = rows[rows.lower_core | rows.lower_mem]
     if lower.empty:
@@ -78,7 +83,7 @@ def backward_keeps_auto(results) -> Finding:
 
 
 @claim(4, "Some backward pairs save energy at a small delay: relaxed is wiser there", "5")
-def relaxed_is_wiser(results) -> Finding:
+def relaxed_is_wiser(results: Results) -> Finding:
     rows = evidence.one_pass(results, "backward")
     # a pair that runs at auto's own clocks differs from it by scatter only
     lower = rows[rows.lower_core | rows.lower_mem]
@@ -104,7 +109,7 @@ def relaxed_is_wiser(results) -> Finding:
     return Finding(ours, bool(len(small)), why)
 
 
-def _describe(row) -> str:
+def _describe(row: Any) -> str:
     return f"{pair(row.core_mhz, row.mem_mhz)}, {change(row.time_change, row.energy_change)}"
 
 
@@ -114,7 +119,7 @@ def _describe(row) -> str:
     "5",
     "405 MHz only with core <= 420 MHz",
 )
-def lowest_memory_folds(results) -> Finding:
+def lowest_memory_folds(results: Results) -> Finding:
     if FOLD["mem_mhz"] not in evidence.memory_clocks(results):
         raise NotTestable(f"this GPU was not measured at memory {FOLD['mem_mhz']} MHz; use one that has it")
     if results.profile.reached_mem_mhz.isna().all():
@@ -142,29 +147,27 @@ def lowest_memory_folds(results) -> Finding:
 
 
 @claim(6, "Memory 405 and 810 MHz are never best at pass level, in time, energy, waste or EDP", "5", "never")
-def lowest_memory_never_best(results) -> Finding:
+def lowest_memory_never_best(results: Results) -> Finding:
     found = evidence.passes(results)
     have = [mhz for mhz in LOWEST_MEMORY_MHZ if mhz in evidence.memory_clocks(results)]
     if not have:
         raise NotTestable("this GPU was measured at neither memory 405 nor 810 MHz; use one that has them")
     strict = evidence.chosen(results, PASS_STRICT, "pass")
-    best, closest = {}, None
+    best, lowest = {}, []
     for name, rows in found.items():
         scores = {"time": rows.time_s, "energy": rows.energy_j, "EDP": rows.time_s * rows.energy_j}
         for score, values in scores.items():
             best[name, score] = rows.loc[values.idxmin()]
         best[name, "waste"] = strict.loc[name]
         low = rows[rows.mem_mhz.isin(have)]
-        low = low.loc[low.energy_j.idxmin()]
-        if closest is None or low.energy_change < closest[1].energy_change:
-            closest = name, low
+        lowest.append((name, low.loc[low.energy_j.idxmin()]))
     losers = [f"{score} of {name}" for (name, score), row in best.items() if row.mem_mhz in LOWEST_MEMORY_MHZ]
     ours = "; ".join(
         f"{name}: "
         + ", ".join(f"{score} {pair(row.core_mhz, row.mem_mhz)}" for (of, score), row in best.items() if of == name)
         for name in found
     )
-    name, low = closest
+    name, low = min(lowest, key=lambda each: each[1].energy_change)
     return Finding(
         f"best {ours}",
         not losers,
@@ -176,8 +179,9 @@ def lowest_memory_never_best(results) -> Finding:
 
 
 @claim(7, "At pass level lower memory clocks are dominated", "5")
-def lower_memory_dominated(results) -> Finding:
-    found, undominated = evidence.passes(results), {}
+def lower_memory_dominated(results: Results) -> Finding:
+    found = evidence.passes(results)
+    undominated: dict[str, list] = {}
     for name, rows in found.items():
         lower, full = rows[rows.lower_mem], rows[~rows.lower_mem]
         if lower.empty:
@@ -220,7 +224,7 @@ def _same_core(found: dict, undominated: dict) -> str:
     return span(changes) if changes else "an unknown amount"
 
 
-def _holding(results) -> str:
+def _holding(results: Results) -> str:
     """What the memory clocks cost while nothing is read, from the spec of a simulated GPU."""
     try:
         static = evidence.simulated_spec(results, "static power")["memory"]["static_w"]

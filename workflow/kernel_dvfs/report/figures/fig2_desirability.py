@@ -1,14 +1,27 @@
 """Figure 2: how desirable a pair of clocks is by EDP and by waste. Definitions only: no measurement."""
 
-import numpy as np
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report.figures import style
+from typing import TYPE_CHECKING
 
-CAPTION = (
-    "How desirable a change of time and energy is: by EDP a loss of time can be paid with energy, by waste it is "
-    "discarded and saved time earns nothing. Definitions, not measurements"
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="How desirable a change of time and energy is: by EDP a loss of time can be paid with energy, by waste it "
+    "is discarded and saved time earns nothing. Definitions, not measurements",
+    title="Figure 2. What EDP and waste reward",
+    text="By definition, before any measurement: EDP lets a loss of time be paid with energy, waste does not.",
+    section="choosing",
+    place=2,
+    formats=FIGURE_FORMATS,
+    when=lambda plan: plan.is_chosen,
 )
 
 RANGE_PERCENT = 30
@@ -16,18 +29,23 @@ _STEP_PERCENT = 0.5
 EDP, WASTE = "EDP", "waste"
 
 
-def edp_score(time_change, energy_change):
+def edp_score(time_change: np.ndarray, energy_change: np.ndarray) -> np.ndarray:
     """1 - (1 + dt)(1 + de), changes as fractions (paper, Eq. 1): the share of the EDP that is saved."""
     return 1 - (1 + time_change) * (1 + energy_change)
 
 
-def waste_score(time_change, energy_change):
+def waste_score(time_change: np.ndarray, energy_change: np.ndarray) -> np.ndarray:
     """Energy saved where no time is lost, else 0 = discarded (paper, section 3); changes as fractions."""
+    import numpy as np
+
     return np.where((time_change <= 0) & (energy_change < 0), -energy_change, 0.0)
 
 
 def scores() -> pd.DataFrame:
     """Both scores in percent over the plane of savings in percent; NaN where waste discards."""
+    import numpy as np
+    import pandas as pd
+
     # cells lie astride no axis, so that each is either loss or gain
     saved = np.arange(-RANGE_PERCENT + _STEP_PERCENT / 2, RANGE_PERCENT, _STEP_PERCENT)
     time, energy = (values.ravel() for values in np.meshgrid(saved, saved))
@@ -40,8 +58,14 @@ def scores() -> pd.DataFrame:
     return pd.concat(frames).assign(rule=lambda frame: _rules(frame.rule))
 
 
-def draw(results) -> p9.ggplot:
+def draw(results: Results) -> p9.ggplot:
     """Of `results` only the name of the GPU is read."""
+    import numpy as np
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     time = np.linspace(-RANGE_PERCENT, RANGE_PERCENT, 121)
     even = pd.DataFrame({"x": time, "y": 100 * (1 - 1 / (1 - time / 100))}).query("y.abs() <= @RANGE_PERCENT")
     return (
@@ -72,10 +96,16 @@ def draw(results) -> p9.ggplot:
 
 
 def _rules(names: list) -> pd.Categorical:
+    import pandas as pd
+
     return pd.Categorical(names, [EDP, WASTE])
 
 
 def _notes() -> pd.DataFrame:
+    import pandas as pd
+
+    from kernel_dvfs.report import style
+
     rows = [
         (-19, 5, "score 0", style.INK, EDP),
         (16, 18, "gain", "white", EDP),

@@ -1,14 +1,24 @@
 """Figure 5: how long each kernel runs and what it costs at auto, per launch, by kind."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report.figures import style
-from kernel_dvfs.workload.table1 import TABLE1
+from typing import TYPE_CHECKING
 
-CAPTION = (
-    "Time and energy of one launch of each kernel at auto clocks (of a table without auto: at its reference point), "
-    "by kind: orders of magnitude apart even within a kind"
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Time and energy of one launch of each kernel at auto clocks (of a table without auto: at its reference "
+    "point), by kind: orders of magnitude apart even within a kind",
+    title="Figure 5. Where time and energy go",
+    text="One launch of each kernel at auto clocks.",
+    section="kernels",
+    formats=FIGURE_FORMATS,
 )
 
 TIME, ENERGY = "time, ms", "energy, J"
@@ -16,8 +26,13 @@ _ROW_INCHES = 0.17
 _LANES = 0.5  # share of a row that its sections are spread over
 
 
-def draw(results) -> p9.ggplot:
+def draw(results: Results) -> p9.ggplot:
     """Points of a kind lie in one row, sections in lanes of it; the kind of the longest launch on top."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     frame = costs(results)
     longest = frame[frame.quantity == TIME].groupby("kind").value.max().sort_values()
     rows = {kind: number for number, kind in enumerate(longest.index)}
@@ -50,12 +65,14 @@ def draw(results) -> p9.ggplot:
     )
 
 
-def costs(results) -> pd.DataFrame:
+def costs(results: Results) -> pd.DataFrame:
     """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value.
 
     kind: the name of the kernel's row, also of a measured table that has rows of Table 1 under their ids; of another
     table, the program it names before `::`, else the kernel itself.
     """
+    import pandas as pd
+
     profile = results.profile
     points = profile[(profile.study == "kernel") & profile.is_baseline]
     about = results.workload.get("kernels") or _rows_of_table1()
@@ -73,7 +90,9 @@ def costs(results) -> pd.DataFrame:
     return ordered.melt(["kind", "section"], [TIME, ENERGY], var_name="quantity")
 
 
-def _rows_of_table1() -> dict:
+def _rows_of_table1() -> dict[str, dict]:
+    from kernel_dvfs.workload.table1 import TABLE1
+
     entries = [(section, entry) for section, entries in TABLE1.items() for entry in entries]
     return {
         entry.id: {"row": place, "name": entry.name, "section": section}
@@ -81,7 +100,7 @@ def _rows_of_table1() -> dict:
     }
 
 
-def _clocks(results) -> str:
+def _clocks(results: Results) -> str:
     """What the baseline is: `auto`, or the reference point of a table without auto."""
     profile = results.profile
     return "auto" if profile[profile.is_baseline].core_mhz.isna().all() else "reference"

@@ -1,23 +1,39 @@
 """What each kernel and pass costs at auto, what the GPU's governor made of its clocks, and how both drifted."""
 
-from datetime import datetime
-from statistics import fmean, linear_regression
+from __future__ import annotations
 
-import pandas as pd
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean, linear_regression
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.files import read_json
+from kernel_dvfs.outputs import Output
 
-CAPTION = (
-    "Kernels and passes at auto clocks, per launch: time, energy, power, the clocks that the GPU ran, the share of "
-    "time under its power cap, and the drift of the energy over the run"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Kernels and passes at auto clocks, per launch: time, energy, power, the clocks that the GPU ran, the "
+    "share of time under its power cap, and the drift of the energy over the run",
+    title="Every kernel and pass at auto clocks",
+    text="Per launch, clocks left to the GPU: time, energy, power, the clocks that it ran, the share of time under its "
+    "power cap, and the drift over the run.",
+    section="kernels",
+    place=2,
+    kinds=("nvml",),
 )
 
-# below this, a slope per hour would be noise
+# over a shorter run the slope per hour would be noise
 _LEAST_HOURS = 0.25
 
 
-def make(results) -> pd.DataFrame:
+def make(results: Results) -> pd.DataFrame:
     """Rows in the order of the iteration, passes last; times in us, energies in mJ, powers in W, clocks in MHz."""
+    import pandas as pd
+
     about = results.workload.get("kernels", {})
     points = results.profile[results.profile.is_baseline]
     repeats = [_repeats(results.folder, study, name) for study, name in zip(points.study, points.target)]
@@ -41,16 +57,16 @@ def make(results) -> pd.DataFrame:
     )
 
 
-def _repeats(folder, study: str, target: str) -> list:
+def _repeats(folder: Path, study: str, target: str) -> list[dict]:
     return [read_json(path) for path in sorted((folder / f"measurements/{study}/{target}/auto-auto").glob("r*.json"))]
 
 
-def _cap_share(records: list):
+def _cap_share(records: list[dict]) -> float | None:
     windows = [window for record in records for window in record["windows"]]
     return fmean(window["cap_ns"] / 1e9 / window["duration_s"] for window in windows) if windows else None
 
 
-def _drift(records: list):
+def _drift(records: list[dict]) -> float | None:
     """Slope of the energy over the run, percent per hour; None for a run too short to have one."""
     hours = [datetime.fromisoformat(record["run"]["started_utc"]).timestamp() / 3600 for record in records]
     if len(hours) < 3 or max(hours) - min(hours) < _LEAST_HOURS:

@@ -1,10 +1,33 @@
 """Data parallelism: smaller batches with the clocks of the batch that was swept."""
 
-from kernel_dvfs.report.tables import carry_over
+from __future__ import annotations
 
-CAPTION = "Data parallelism: the schedule carried to other batches, and chosen anew there"
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import MEASURED, Output
+from kernel_dvfs.report import carried
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Data parallelism: the schedule carried to other batches, and chosen anew there",
+    title="The schedule at other batches",
+    text="The same clocks with fewer sequences per GPU, beside a choice made anew there. Brackets: 95 % interval over "
+    "fresh repeats. Cost of carrying over: what not choosing anew costs, in points.",
+    section="carried",
+    place=1,
+    kinds=MEASURED,
+    when=lambda plan: plan.is_compared and bool(plan.batches),
+    inputs=lambda plan: carried.inputs(plan, "batch"),
+    options=lambda plan: carried.options(plan, "batch", plan.batches),
+)
 
 
-def make(results, values, repeats, reoptimised, setups):
-    """See carry_over.make."""
-    return carry_over.make(results, "batch", values, results.workload["batch"], repeats, reoptimised, setups)
+def make(
+    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str]
+) -> pd.DataFrame:
+    """See carried.table."""
+    return carried.table(results, "batch", values, results.workload["batch"], repeats, reoptimised, setups)

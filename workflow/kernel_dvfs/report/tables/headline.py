@@ -1,18 +1,41 @@
-"""The schedules of the headline, claimed beside fresh, each with a verdict on its time limit."""
+"""The schedules of the headline: claimed and validated changes, and a verdict on each time limit."""
 
-import pandas as pd
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.layout import fresh_repeats
-from kernel_dvfs.report import validation
+from kernel_dvfs.outputs import MEASURED, Output
 
-CAPTION = "Headline schedules measured again: claimed and fresh change, 95 % interval, verdict on the time limit"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Headline schedules measured again: claimed and fresh change, 95 % interval, verdict on the time limit",
+    title="The schedules of the headline, measured again",
+    text="Each schedule claimed beside fresh, with 95 % intervals over repeats. The verdict is on its time limit: "
+    "within, over, or ambiguous where the interval holds the limit.",
+    section="choosing",
+    place=1,
+    kinds=MEASURED,
+    when=lambda plan: plan.is_compared and plan.is_chosen,
+    inputs=lambda plan: [*map(plan.schedule, plan.headline), *plan.validation(plan.headline)],
+    options=lambda plan: {"schedules": plan.headline, "repeats": plan.repeats},
+)
 
 
-def make(results, schedules: list, repeats: int) -> pd.DataFrame:
+def make(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
     """One row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
 
-    margin_percent: what the choice kept clear of its time limit. repeats_to_decide: where the verdict is ambiguous.
+    margin_percent: the distance that the choice kept from its time limit. repeats_to_decide: where
+    the verdict is ambiguous.
     """
+    import pandas as pd
+
+    from kernel_dvfs.report import validation
+
     rows = []
     for name in schedules:
         schedule = results.schedule(name)

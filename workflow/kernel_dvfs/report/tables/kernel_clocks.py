@@ -1,22 +1,45 @@
 """Table 1: the clocks chosen for each kernel by the strict global schedule, and what they change for that kernel."""
 
-import pandas as pd
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
-from kernel_dvfs.report import validation
-from kernel_dvfs.report.chosen import is_chosen
+from kernel_dvfs.outputs import Output
 
-CAPTION = "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto",
+    title="Best clocks of each kernel (Table 1 of the paper)",
+    text="The strict schedule: all kernels together lose no time, so one that loses is paid for by one that gains. "
+    "Share: of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel adds to the "
+    "total, in percent of the iteration's energy, by the claimed change. Ran at: what the GPU made of the request.",
+    section="kernels",
+    place=1,
+    formats=("csv", "md", "tex"),
+    when=lambda plan: plan.is_chosen,
+    inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
+    options=lambda plan: {"repeats": plan.repeats} if plan.headline else {},
+)
 
 
-def make(results, repeats: int | None = None) -> pd.DataFrame:
+def make(results: Results, repeats: int = 0) -> pd.DataFrame:
     """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
 
-    repeats: fresh ones, whose mean change of each kernel stands beside the claimed one.
+    repeats: of the validation, whose mean change of each kernel is given too; 0: there was none.
     """
-    again = {}
+    import pandas as pd
+
+    from kernel_dvfs.report import validation
+    from kernel_dvfs.report.results import is_chosen
+
+    validated = {}
     if repeats:
-        again = validation.kernel_changes(results.comparisons(*fresh_repeats(STRICT, repeats)))
+        validated = validation.kernel_changes(results.comparisons(*fresh_repeats(STRICT, repeats)))
     chosen = results.schedule(STRICT)["targets"]
     profile = results.profile.query("study == 'kernel'")
     best_of = profile[is_chosen(profile, chosen)].set_index("target")
@@ -40,7 +63,7 @@ def make(results, repeats: int | None = None) -> pd.DataFrame:
             }
             | {
                 f"fresh_{quantity}_change_percent": change.mean
-                for quantity, change in zip(("time", "energy"), again.get(name, ()))
+                for quantity, change in zip(("time", "energy"), validated.get(name, ()))
             }
         )
     return pd.DataFrame(rows).astype({"row": "Int64"})

@@ -1,25 +1,43 @@
 """Is auto the same as locked at the highest clocks? On some GPUs any lock changes how power is controlled."""
 
-import pandas as pd
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.gpu.clocks import label
-from kernel_dvfs.report import validation
+from kernel_dvfs.outputs import Output
 
-CAPTION = (
-    "Locked at the highest clocks against auto, auto, locked, locked, auto in turn: change with its 95 % interval over "
-    "repeats, and the core clocks that were reached"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Locked at the highest clocks against auto, auto, locked, locked, auto in turn: change with its 95 % "
+    "interval over repeats, and the core clocks that were reached",
+    title="Locking",
+    text="Three kernels at auto and locked at the highest clocks, in turn. Auto, the baseline of every percentage, is "
+    "both locks reset; where the two differ, a lock by itself changes how the GPU controls its power.",
+    kinds=("nvml",),
+    when=lambda plan: bool(plan.locked),
+    inputs=lambda plan: [f"{plan.folder}/measurements/locked/{name}.json" for name in plan.locked],
+    options=lambda plan: {"targets": plan.locked},
 )
 
 
-def make(results, targets: list) -> pd.DataFrame:
+def make(results: Results, targets: list[str]) -> pd.DataFrame:
     """A row a kernel of `targets`; changes in percent, clocks in MHz."""
+    import pandas as pd
+
+    from kernel_dvfs.report import validation
+
     comparisons = results.comparisons(*(f"measurements/locked/{name}.json" for name in targets))
     changes = validation.kernel_changes(comparisons)
     rows = []
     for name in targets:
         repeats = [points for target, _, points in comparisons.points if target == name]
         request = repeats[0][1]["request"]
-        row = {"id": name, "locked": label((request["core_mhz"], request["mem_mhz"]))}
+        row: dict[str, object] = {"id": name, "locked": label((request["core_mhz"], request["mem_mhz"]))}
         for quantity, change in zip(("time", "energy"), changes[name]):
             row |= {
                 f"{quantity}_change_percent": change.mean,

@@ -1,21 +1,37 @@
-"""Whole passes as they ran beside the sums of their kernels measured alone: what adds up, and what does not.
+"""Whole passes compared with the sums of their kernels measured alone: what adds up, and what does not.
 
 A power limit acts over more than one kernel: one that is capped alone can run faster between cooler ones.
 """
 
-import pandas as pd
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, label
+from kernel_dvfs.outputs import Output
 
-CAPTION = (
-    "Passes beside the sums of their kernels, each measured alone at the same clocks: at auto, and at those that are "
-    "best for the whole pass"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Passes beside the sums of their kernels, each measured alone at the same clocks: at auto, and at those "
+    "that are best for the whole pass",
+    title="Passes",
+    text="Each pass as it ran, beside the sum of its kernels measured alone at the same clocks. Where a power limit is "
+    "at work the two need not agree.",
+    kinds=("nvml",),
+    inputs=lambda plan: [*map(plan.schedule, plan.pass_schedules)],
+    options=lambda plan: {"schedules": plan.pass_schedules},
 )
 
 
-def make(results, schedules: list) -> pd.DataFrame:
+def make(results: Results, schedules: list[str]) -> pd.DataFrame:
     """Two rows a pass, one where `schedules` names none; times in ms, energies in J, differences in percent."""
+    import pandas as pd
+
     steps = results.setup(results.workload["setup"]).targets["pass"]
     points = _points(results.profile)
     rows = []
@@ -27,20 +43,22 @@ def make(results, schedules: list) -> pd.DataFrame:
             for chosen in [results.schedule(schedule)["targets"][name]]
         }
         rows += [
-            {"pass": name, "chosen_by": how} | _beside(points, name, steps[name], at) for how, at in clocks.items()
+            {"pass": name, "chosen_by": how} | _compared(points, name, steps[name], at) for how, at in clocks.items()
         ]
     return pd.DataFrame(rows)
 
 
-def _points(profile) -> dict:
+def _points(profile: pd.DataFrame) -> dict[tuple, Any]:
     """{(study, target, core, mem): its row}."""
+    import pandas as pd
+
     return {
         (row.study, row.target, *(AUTO if pd.isna(clock) else int(clock) for clock in (row.core_mhz, row.mem_mhz))): row
         for row in profile.itertuples()
     }
 
 
-def _beside(points: dict, name: str, steps: list, clocks: tuple) -> dict:
+def _compared(points: dict[tuple, Any], name: str, steps: list, clocks: tuple) -> dict:
     ran = points["pass", name, *clocks]
     alone = [(_alone(points, name, kernel, clocks), count) for kernel, count in steps]
     sum_s = sum(count * row.time_s for row, count in alone)
@@ -58,7 +76,7 @@ def _beside(points: dict, name: str, steps: list, clocks: tuple) -> dict:
     }
 
 
-def _alone(points: dict, name: str, kernel: str, clocks: tuple):
+def _alone(points: dict[tuple, Any], name: str, kernel: str, clocks: tuple) -> Any:
     """A kernel's row at these clocks. Where `skip_capped` left it out, it runs as at the highest lower core clock."""
     found = points.get(("kernel", kernel, *clocks))
     if found is not None:

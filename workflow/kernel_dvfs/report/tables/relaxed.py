@@ -1,44 +1,34 @@
 """Figure 6 as numbers: energy against tolerated slowdown, from the largest time saving possible to 30 % slack."""
 
-import math
+from __future__ import annotations
 
-import pandas as pd
+from typing import TYPE_CHECKING
 
-from kernel_dvfs.choice.frontier import frontier, largest_time_saving_percent
-from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.outputs import Output
 
-CAPTION = "Relaxed waste: least energy at each tolerated slowdown, kernel level"
-LARGEST_SLACK_PERCENT = 30
-# finer where savings change fastest
-_FINE_BELOW_PERCENT, _FINE_STEP, _STEP = 5, 0.5, 1
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Relaxed waste: least energy at each tolerated slowdown, kernel level",
+    title="Energy against tolerated slowdown, as numbers",
+    text="The least energy at each slowdown that is allowed; the numbers of Figure 6.",
+    section="choosing",
+    place=3,
+    formats=("csv",),
+    when=lambda plan: plan.is_chosen,
+    inputs=lambda plan: [f"{plan.folder}/schedules/frontier.json"],
+)
 
 
-def make(results, ties: str, weights: str | None = None) -> pd.DataFrame:
+def make(results: Results) -> pd.DataFrame:
     """Rows by scope and slack; a slack that a scope cannot keep (local, below its largest saving) has no row.
 
     The first row of each scope is its largest time saving; changes in percent, negative = less.
     """
-    problem = problem_from(results.folder / "profile.parquet", "kernel", weights, ties)
-    rows = []
-    for scope in ("local", "global"):
-        # a hair inside, so that rounding cannot make the fastest choice infeasible
-        fastest = min(1e-7 - largest_time_saving_percent(problem, scope), 0.0)
-        for point in frontier(problem, slacks(fastest), scope):
-            if point.status == "optimal":
-                rows.append(
-                    {
-                        "slack_percent": point.slack_percent,
-                        "scope": scope,
-                        "time_change_percent": point.time_change_percent,
-                        "energy_change_percent": point.energy_change_percent,
-                    }
-                )
-    return pd.DataFrame(rows)
+    import pandas as pd
 
-
-def slacks(fastest: float) -> list:
-    """Slacks in percent, ascending, from `fastest` (<= 0) to the largest; 0 among them."""
-    first = math.ceil(fastest / _FINE_STEP)
-    fine = [step * _FINE_STEP for step in range(first, round(_FINE_BELOW_PERCENT / _FINE_STEP))]
-    coarse = [float(slack) for slack in range(_FINE_BELOW_PERCENT, LARGEST_SLACK_PERCENT + 1, _STEP)]
-    return sorted({fastest, *fine, *coarse})
+    columns = ("slack_percent", "scope", "time_change_percent", "energy_change_percent")
+    return pd.DataFrame(results.frontier, columns=columns)

@@ -1,18 +1,47 @@
 """The headline at low, default and high tensor-core energy: no measurement of this GPU fixes that figure."""
 
-import pandas as pd
+from __future__ import annotations
 
-from kernel_dvfs.choice.schedule import choose
+from typing import TYPE_CHECKING
+
 from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats
-from kernel_dvfs.report import validation
+from kernel_dvfs.outputs import Output
 
-CAPTION = (
-    "The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and fresh"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+_KIND = "tensor-energy"  # of variants
+
+OUTPUT = Output(
+    caption="The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and "
+    "fresh",
+    title="The headline at other tensor-core energies",
+    text="No measurement fixes the energy of a tensor-core operation of this GPU, so the study is repeated at the "
+    "least and the most that the data allow.",
+    section="rests-on",
+    kinds=("simulated",),
+    when=lambda plan: plan.is_chosen,
+    inputs=lambda plan: [
+        *plan.schedule_files(),
+        *plan.validation(plan.headline[:1]),
+        *plan.chosen_again(_KIND),
+    ],
+    options=lambda plan: {
+        "repeats": plan.repeats,
+        "values": plan.tensor_energies_pj,
+        "default": plan.tensor_energy_pj,
+    },
 )
 
 
-def make(results, values, default, repeats) -> pd.DataFrame:
+def make(results: Results, values: list[float], default: float, repeats: int) -> pd.DataFrame:
     """One row an energy, pJ per FLOP at V0, ascending; `default` is the spec's own. Changes in percent."""
+    import pandas as pd
+
+    from kernel_dvfs.report import validation
+
     rows = []
     for value in sorted({*values, default}):
         if value == default:
@@ -20,10 +49,10 @@ def make(results, values, default, repeats) -> pd.DataFrame:
             fine = results.schedule(STRICT)
             comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
         else:
-            variant = results.variant(f"tensor-energy-{value:g}")
-            coarse = choose(variant.folder / "profile.parquet", "pass", "global", "waste", 0)
+            variant = results.variant(f"{_KIND}-{value:g}")
+            coarse = variant.pass_schedule
             fine = variant.own_schedule
-            comparisons = variant.fresh
+            comparisons = variant.validation
         time, energy = validation.changes(comparisons)
         rows.append(
             {

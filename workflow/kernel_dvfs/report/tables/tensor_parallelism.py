@@ -1,10 +1,34 @@
 """Tensor parallelism (with sequence parallelism, communication left out): one rank with the clocks of one degree."""
 
-from kernel_dvfs.report.tables import carry_over
+from __future__ import annotations
 
-CAPTION = "Tensor parallelism, one rank, no communication: the schedule carried to other degrees, and chosen anew there"
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import MEASURED, Output
+from kernel_dvfs.report import carried
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Tensor parallelism, one rank, no communication: the schedule carried to other degrees, and chosen "
+    "anew there",
+    title="The schedule at other tensor-parallel degrees",
+    text="The same clocks on one rank of a larger tensor-parallel group, without communication, beside a choice made "
+    "anew there. Brackets: 95 % interval over fresh repeats.",
+    section="carried",
+    place=2,
+    kinds=MEASURED,
+    when=lambda plan: plan.is_compared and bool(plan.degrees),
+    inputs=lambda plan: carried.inputs(plan, "tp"),
+    options=lambda plan: carried.options(plan, "tp", plan.degrees),
+)
 
 
-def make(results, values, repeats, reoptimised, setups):
-    """See carry_over.make."""
-    return carry_over.make(results, "tp", values, results.workload["tensor_parallel"], repeats, reoptimised, setups)
+def make(
+    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str]
+) -> pd.DataFrame:
+    """See carried.table."""
+    return carried.table(results, "tp", values, results.workload["tensor_parallel"], repeats, reoptimised, setups)

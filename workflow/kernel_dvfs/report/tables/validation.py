@@ -1,15 +1,36 @@
-"""Claimed beside fresh: what the schedule promised on the data that chose it, and what fresh repeats show."""
+"""Claimed and validated: what the schedule promised on the data that chose it, and what new measurements show."""
 
-import pandas as pd
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
-from kernel_dvfs.report import validation
+from kernel_dvfs.outputs import MEASURED, Output
 
-CAPTION = "The strict global schedule measured again: claimed and fresh change, 95 % interval over repeats"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="The strict global schedule measured again: claimed and fresh change, 95 % interval over repeats",
+    title="The chosen clocks, measured again",
+    text="Claimed is what the measurements that chose the clocks promised. Fresh is what new measurements found: each "
+    "repeat runs every kernel at auto, chosen, chosen, auto. Trust fresh: a choice among noisy points picks the "
+    "lucky ones.",
+    kinds=MEASURED,
+    when=lambda plan: plan.is_compared and plan.is_chosen,
+    inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
+    options=lambda plan: {"repeats": plan.repeats},
+)
 
 
-def make(results, repeats: int) -> pd.DataFrame:
+def make(results: Results, repeats: int) -> pd.DataFrame:
     """Two rows, time and energy; `optimism_pp` = fresh - claimed; the verdict is on the time limit."""
+    import pandas as pd
+
+    from kernel_dvfs.report import validation
+
     schedule = results.schedule(STRICT)
     comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
     rows = []

@@ -1,0 +1,362 @@
+"""A search ends with nothing asked, measures nothing twice, goes on where it stopped, and never rests on old data."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_study import OPTIONS, PAIRS
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement import campaign, job, record, request
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.profile.aggregate import columns
+from kernel_dvfs.profile.records import Records, changed
+from kernel_dvfs.search import loop, search_file
+from kernel_dvfs.search.refine import settled
+
+LONGER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 6}}
+SHORTER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 1}}
+OFF = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 0}}
+
+
+@pytest.fixture
+def measured(monkeypatch) -> list:
+    """Paths of the records that are measured from now on."""
+    paths, measure = [], job.measure
+
+    def counted(*what, **more):
+        measure(*what, **more)
+        paths.append(what[6])
+
+    monkeypatch.setattr(job, "measure", counted)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def finished(folder_of, tmp_path_factory):
+    """(records, bytes of the search) of a search that nobody disturbed."""
+    folder = folder_of(tmp_path_factory.mktemp("finished"))
+    folder.sweep()
+    folder.run()
+    return folder.records(), folder.output.read_bytes()
+
+
+def restored(folder, records) -> None:
+    for name, content in records.items():
+        path = Path(folder.measurements, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def test_rounds_go_on_from_the_sweep_and_the_last_asks_for_nothing(folder):
+    sweep = folder.sweep()
+    found = folder.run()
+    asked = list(sweep)
+    for each in found.rounds[:-1]:
+        # auto of every kernel is measured again beside what might be chosen
+        auto = {one.target for one in each.requests if one[2:4] == (AUTO, AUTO)}
+        assert each.stage == "refine" and auto == set(folder.setup.targets["kernel"])
+        known = request.merged(asked)
+        for one in each.requests:
+            last = known["kernel", one.target][Pair(*one[2:4])][-1]
+            assert one.repeats == (last + 1, last + 2), "numbers go on, so nothing is measured twice"
+        asked += each.requests
+    assert 2 <= len(found.rounds) <= 5 and not found.rounds[-1].requests
+    assert found.requests == asked[len(sweep) :] == search_file.requests(str(folder.output))
+    paths = {request.path(each, repeat) for each in asked for repeat in each.repeats}
+    assert set(folder.records()) == paths == set(found.records)
+    assert changed(folder.measurements, found.records) == []
+
+
+def test_the_campaign_of_a_record_follows_from_its_number(folder):
+    assert campaign.of_repeat(BASELINE, 9, 10) == "sweep" and campaign.of_repeat(BASELINE, 10, 10) == "remeasure-1"
+    assert campaign.of_repeat(Pair(1470, AUTO), 0, 10) == "sweep"
+    assert campaign.of_repeat(Pair(1470, AUTO), 2, 10) == "remeasure-2"
+    folder.run()
+    again = json.loads(folder.records()["kernel/forward_gelu/auto-auto/r4.json"])
+    assert again["run"]["campaign"] == "remeasure-2"
+
+
+def test_a_sweep_that_is_missing_is_measured_too(folder, finished):
+    folder.run()
+    assert (folder.records(), folder.output.read_bytes()) == finished
+
+
+def test_a_second_run_measures_nothing_and_gives_the_same_bytes(folder, finished, measured):
+    restored(folder, finished[0])
+    folder.run()
+    assert not measured and (folder.records(), folder.output.read_bytes()) == finished
+
+
+@pytest.mark.parametrize("after", [0, 1, 7, 13])
+def test_a_search_that_was_stopped_goes_on_and_ends_with_the_same_bytes(folder, finished, measured, monkeypatch, after):
+    folder.sweep()
+    del measured[:]
+    counted = job.measure
+
+    def stopping(*what, **more):
+        if len(measured) == after:
+            raise KeyboardInterrupt
+        counted(*what, **more)
+
+    monkeypatch.setattr(job, "measure", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        folder.run()
+    assert not folder.output.exists()
+    monkeypatch.setattr(job, "measure", counted)
+    folder.run()
+    assert len(measured) == len(set(measured)), "none of them twice"
+    assert (folder.records(), folder.output.read_bytes()) == finished
+
+
+def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(folder, finished):
+    text = (
+        "import os, signal, sys\n"
+        "from kernel_dvfs.measurement import job\n"
+        "from kernel_dvfs.search import loop\n"
+        "measure, left = job.measure, 9\n"
+        "def killed(*what):\n"
+        "    global left\n"
+        "    left -= 1\n"
+        "    left or os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    measure(*what)\n"
+        "job.measure = killed\n"
+        f"loop.run({folder.path!r}, {folder.measurements!r}, {OPTIONS!r}, {str(folder.output)!r})\n"
+    )
+    library = str(Path(loop.__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", text], env=os.environ | {"PYTHONPATH": library}, capture_output=True)
+    assert done.returncode == -signal.SIGKILL and not folder.output.exists() and len(folder.records()) == 8
+    folder.run()
+    assert (folder.records(), folder.output.read_bytes()) == finished
+
+
+def test_a_longer_refinement_goes_on_from_the_shorter_one(folder, measured):
+    folder.sweep()
+    short = folder.run(SHORTER)
+    before = folder.records()
+    del measured[:]
+    long = folder.run(LONGER)
+    assert len(short.requests) < len(long.requests) and long.rounds[0].requests == short.rounds[0].requests
+    assert before.items() < folder.records().items() and len(measured) == len(folder.records()) - len(before)
+
+
+def test_refinement_switched_off_and_on_again_measures_nothing(folder, finished, measured):
+    restored(folder, finished[0])
+    found = folder.run(OFF)
+    assert found.requests == [] and len(found.records) == 3 * (len(PAIRS) - 1 + 3)
+    folder.run()
+    assert not measured and (folder.records(), folder.output.read_bytes()) == finished
+
+
+def test_records_that_nothing_asks_for_are_ignored_and_stay(folder, finished):
+    restored(folder, finished[0])
+    stale = Path(folder.measurements, "kernel/forward_gelu/1050-9251/r77.json")
+    stale.write_text("of another search")
+    folder.run()
+    assert stale.read_text() == "of another search" and folder.output.read_bytes() == finished[1]
+
+
+def other_numbers(folder, name: str) -> bytes:
+    """The record of the same point on another day: valid, with other numbers."""
+    _, kernel, clocks, file = name.split("/")
+    pair, repeat = Pair(*map(int, clocks.split("-"))), int(file[1:-5])
+    bench = Bench(folder.setup, Target("kernel", kernel))
+    point = bench.point(pair, "another-day", repeat)
+    record.write_point(f"{folder.measurements}/{name}", folder.setup, bench, bench.target, "another-day", repeat, point)
+    return Path(folder.measurements, name).read_bytes()
+
+
+SOME = "kernel/forward_gelu/1470-9251/r0.json"
+
+
+def test_a_changed_record_is_refused_by_the_pool_and_read_by_the_next_search(folder, finished, refused):
+    restored(folder, finished[0])
+    folder.run()
+    assert main(folder.words()) == 0
+    assert other_numbers(folder, SOME) != finished[0][SOME]
+    assert changed(folder.measurements, search_file.read(str(folder.output)).records) == [SOME]
+    assert "r0.json: was changed since the search read it; run kernel-dvfs measure search again" in refused(
+        *folder.words()
+    )
+    folder.run()
+    assert folder.output.read_bytes() != finished[1] and main(folder.words()) == 0
+
+
+def test_a_deleted_record_is_refused_by_the_pool_and_measured_by_the_next_search(folder, finished, measured, refused):
+    restored(folder, finished[0])
+    folder.run()
+    last = request.path(search_file.requests(str(folder.output))[-1], 3)
+    for name in (SOME, last):
+        Path(folder.measurements, name).unlink()
+    assert set(changed(folder.measurements, search_file.read(str(folder.output)).records)) == {SOME, last}
+    assert "missing; run snakemake again" in refused(*folder.words())
+    folder.run()
+    assert len(measured) == 2 and (folder.records(), folder.output.read_bytes()) == finished
+
+
+def test_a_damaged_record_is_named_and_stays(folder, finished):
+    restored(folder, finished[0])
+    damaged = Path(folder.measurements, SOME)
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"r0\.json: truncated.*delete it"):
+        folder.run()
+    assert len(damaged.read_bytes()) == 100 and not folder.output.exists()
+
+
+def test_records_of_another_protocol_are_refused_and_so_is_their_search(folder, finished, refused):
+    restored(folder, finished[0])
+    folder.run()
+    other = folder.another(seed=folder.setup.measurement["seed"] + 1)
+    with pytest.raises(InputError, match="foreign: its setup is"):
+        other.run()
+    assert folder.output.read_bytes() == finished[1], "a search that failed leaves no file behind it, and takes none"
+    said = refused(*other.words())
+    assert f"its setup is {folder.setup.digest}, expected {other.setup.digest}" in said
+
+
+def test_another_protocol_in_an_empty_folder_gives_another_search(folder_of, tmp_path, finished):
+    folder = folder_of(tmp_path).another(seed=77)
+    folder.run()
+    assert not set(folder.records().values()) & set(finished[0].values())
+    assert folder.output.read_bytes() != finished[1]
+
+
+@pytest.fixture
+def build(monkeypatch) -> Callable[[str], None]:
+    """build("a"): from now on kernels of this build run."""
+
+    def use(library: str) -> None:
+        device = Bench.device.fget
+        monkeypatch.setattr(Bench, "device", property(lambda own: device(own) | {"library_sha256": library}))
+
+    return use
+
+
+def test_after_another_build_of_the_kernels_all_is_measured_again(folder, build, measured):
+    build("first")
+    first = folder.run(kernels="first")
+    del measured[:]
+    folder.run(kernels="first")
+    assert not measured
+    build("second")
+    second = folder.run(kernels="second")
+    assert not set(first.records.values()) & set(second.records.values())
+    libraries = [json.loads(content)["device"]["library_sha256"] for content in folder.records().values()]
+    assert libraries.count("second") == len(second.records) == len(measured)
+
+
+def test_records_of_two_builds_are_refused_where_nobody_says_which_runs_now(folder, build):
+    build("first")
+    folder.sweep()
+    build("second")
+    with pytest.raises(InputError, match=r"ran kernels of different builds .* delete the records of one of them"):
+        folder.run()
+
+
+def test_a_pool_with_other_clocks_than_the_search_is_refused(folder, finished, refused):
+    restored(folder, finished[0])
+    folder.run()
+    fewer = [word.replace(",1050-9251", "") for word in folder.words()]
+    assert "1050-9251/r0.json: the search read it, but it is not pooled" in refused(*fewer)
+    folder.run(OFF)
+    words = [word.replace("auto-auto,", "auto-auto,1260-9251,") for word in folder.words()]
+    assert "missing" in refused(*words)
+
+
+def test_a_real_gpu_changes_clocks_as_seldom_as_can_be(folder, measured):
+    """All targets at one pair, then the next; what is measured again after what is swept, auto first."""
+    study = loop._Study(folder.path, folder.measurements, OPTIONS, "")
+    swept = study.missing(request.sweep(folder.setup, PAIRS, 3))
+    stretches = [pair for place, (_, pair, _) in enumerate(swept) if not place or swept[place - 1][1] != pair]
+    assert stretches.count(BASELINE) == 3 and len(stretches) == len(PAIRS) - 1 + 3
+    again = study.missing([request.Request(*each[:4], (5, 6)) for each in request.sweep(folder.setup, PAIRS, 3)])
+    assert list(dict.fromkeys(pair for _, pair, _ in again)) == PAIRS
+    assert [each[1] for each in again] == sorted((each[1] for each in again), key=PAIRS.index)
+
+
+def test_copies_that_a_guided_search_left_out_are_measured_when_they_might_be_chosen(setup_of, folder_of, tmp_path):
+    kernels = setup_of().targets["kernel"]
+    group = kernels["backward_datt_gemm"]["replicate_group"]
+    copies = [name for name in kernels if kernels[name]["replicate_group"] == group]
+    folder = folder_of(tmp_path, [*copies, "forward_gelu", "forward_fc_gemm"])
+    guided = {"threshold_percent": 0.1, "budget_percent": 90, "auto_repeats": 2, "probes": None, "draws": 8}
+    found = folder.run(OPTIONS | {"search": "guided", "guided": guided | {"passes": False}})
+    first = next(place for place, each in enumerate(found.rounds) if each.stage == "refine")
+    assert first > 1 and {each.stage for each in found.rounds[:first]} == {"search"}
+    assert found.rounds[first].about["estimate"]["finished"]
+    known = request.merged([one for each in found.rounds[:first] for one in each.requests])
+    asked = found.rounds[first].requests
+    assert len(copies) > 1
+    pairs = {name: {each[2:4] for each in asked if each.target == name} for name in copies}
+    assert len(set(map(frozenset, pairs.values()))) == 1, "all copies at the same pairs"
+    later = [each for each in asked if each.target == copies[1] and each[2:4] != (AUTO, AUTO)]
+    assert later and all(Pair(*each[2:4]) not in known["kernel", copies[1]] for each in later)
+    assert {each.repeats for each in later} == {(0, 1)}, "nothing was measured of it before"
+
+
+def test_a_pooled_mean_is_that_of_all_windows(folder):
+    sweep = folder.sweep()
+    found = folder.run(SHORTER)
+    rows = columns(folder.setup, sweep + found.requests, 3, Records(folder.setup, folder.measurements).points)
+    row = next(i for i, name in enumerate(rows["target"]) if name == "forward_gelu" and rows["is_baseline"][i])
+    windows = [
+        window["time_us"]
+        for k in range(5)
+        for window in record.read_point(
+            f"{folder.measurements}/kernel/forward_gelu/auto-auto/r{k}.json",
+            folder.setup,
+            Target("kernel", "forward_gelu"),
+            BASELINE,
+        )["windows"]
+    ]
+    assert rows["n"][row] == 5 and len(windows) == 15
+    assert rows["time_s"][row] == pytest.approx(1e-6 * sum(windows) / 15)
+
+
+def test_a_line_on_stderr_says_what_each_round_does(folder, capsys):
+    folder.sweep()
+    what = folder.path, folder.measurements, OPTIONS, str(folder.output)
+    loop.run(*what)
+    first, second, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("refine: round 1: ") and first.endswith(" points to measure")
+    assert second.startswith("refine: round 2: ") and ", the choice " in second
+    assert ": nothing is left to measure, the choice " in last
+    loop.run(*what)
+    assert capsys.readouterr().err.splitlines()[0].endswith(" points, all measured before")
+
+
+def test_the_command_searches_and_refuses_options_that_say_too_little(folder, refused, capsys):
+    words = ["measure", "search", "--gpu", folder.path, "--records", folder.measurements, "-o", str(folder.output)]
+    assert main([*words, "--options", json.dumps(OPTIONS)]) == 0 and folder.output.exists()
+    capsys.readouterr()
+    few = {name: value for name, value in OPTIONS.items() if name != "refine"}
+    assert "option refine is missing" in refused(*words, "--options", json.dumps(few))
+    assert "not JSON" in refused(*words, "--options", "{")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"schema": "kernel-dvfs/search/1", "rounds": [["ker', "or no search"),
+        ('{"schema": "kernel-dvfs/round/1"}', "not a kernel-dvfs/search/1 file"),
+    ],
+)
+def test_a_file_that_is_no_search_is_named(tmp_path, text, said):
+    path = tmp_path / "search.json"
+    with pytest.raises(InputError, match=r"search\.json: missing; run kernel-dvfs measure search again"):
+        search_file.read(str(path))
+    path.write_text(text)
+    with pytest.raises(InputError, match=rf"search\.json: truncated.*{said}.*; run kernel-dvfs measure search again"):
+        search_file.read(str(path))
+
+
+def test_a_choice_has_settled_when_it_stayed_for_two_rounds():
+    assert not settled([1, 1]) and settled([2, 1, 1, 1]) and not settled([1, 1, 2, 1])

@@ -1,0 +1,72 @@
+"""The line that a run ends with says what was found, where it is, and how sure it is."""
+
+import json
+
+import pytest
+
+from kernel_dvfs.answer import summary
+
+HEADER = "schedule,slack_percent,fresh_time_change_percent,fresh_energy_change_percent,verdict\n"
+
+
+@pytest.fixture
+def study(tmp_path):
+    """`study(row)` is a folder with a headline of one row; `study(schedule={...})` one with a strict schedule."""
+
+    def make(row=None, schedule=None):
+        if row is not None:
+            (tmp_path / "tables").mkdir()
+            (tmp_path / "tables/headline.csv").write_text(HEADER + row)
+        if schedule is not None:
+            (tmp_path / "schedules").mkdir()
+            (tmp_path / "schedules/kernel-global-waste-slack0.json").write_text(json.dumps(schedule))
+        return str(tmp_path)
+
+    return make
+
+
+def claimed(kind):
+    return {"energy_change_percent": -6.754, "time_change_percent": -0.119, "gpu": {"kind": kind}}
+
+
+def test_a_validated_study_names_its_device_its_savings_and_its_page(study, tmp_path):
+    folder = study("kernel-global-waste-slack0,0,-0.126,-6.741,within\npass-global-waste-slack0,0,9,9,within\n")
+    (tmp_path / "report.html").touch()
+    assert summary(folder, "simulated RTX 3080 Ti") == (
+        f"simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (validated). Open {folder}/report.html"
+    )
+
+
+def test_without_a_page_the_folder_is_named(study):
+    folder = study("a,0,-0.1,-6.7,within\n")
+    assert summary(folder, "H200").endswith(f"(validated). See {folder}")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"), [("over", "slower than its limit"), ("ambiguous", "too few repeats to say")]
+)
+def test_a_limit_that_is_not_kept_for_certain_is_part_of_the_answer(study, verdict, said):
+    assert said in summary(study(f"a,0,0.5,-6.7,{verdict}\n"), "H200")
+
+
+def test_what_rounds_to_zero_has_no_sign_and_a_cost_has_a_plus(study):
+    assert "H200: +1.2 % energy, 0.0 % time" in summary(study("a,0,-0.04,1.23,within\n"), "H200")
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [("table", "(claimed, from the table's own rows)"), ("nvml", "(claimed, not validated)")]
+)
+def test_without_a_validation_the_schedule_claims(study, kind, how):
+    text = summary(study(schedule=claimed(kind)), "mine")
+    assert text.startswith(f"mine: -6.8 % energy, -0.1 % time {how}.")
+
+
+def test_a_headline_that_is_empty_or_damaged_is_passed_over(study):
+    assert "claimed" in summary(study("", schedule=claimed("simulated")), "mine")
+
+
+def test_a_study_without_a_choice_has_no_answer(tmp_path):
+    assert summary(str(tmp_path), "mine") is None
+    (tmp_path / "schedules").mkdir()
+    (tmp_path / "schedules/kernel-global-waste-slack0.json").write_text("{")
+    assert summary(str(tmp_path), "mine") is None

@@ -1,0 +1,58 @@
+"""Looking changes nothing: `snakemake -n`, `--lint`, `--list-rules` and `--summary` write no file and start no process."""
+
+import hashlib
+import subprocess
+import sys
+
+import pytest
+from reduced_study import REDUCED, clone
+
+pytestmark = pytest.mark.workflow
+
+# runs Snakemake's own entry point in this Python, which tells of every process that is started
+WATCHED = """
+import sys
+started = []
+def watch(event, arguments):
+    if arguments and arguments[0] == "uname":
+        return  # Python's own module platform, which Snakemake imports
+    if event in ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "pty.spawn"):
+        started.append(f"{event} {arguments}")
+sys.addaudithook(watch)
+from snakemake.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+print("started:", started, file=sys.stderr)
+sys.exit(code)
+"""
+MODES = (["--dry-run"], ["--lint"], ["--list-rules"], ["--summary"])
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    return clone(tmp_path_factory.mktemp("pure") / "clone")
+
+
+def contents(directory) -> dict:
+    """{path: checksum} of everything that is not Snakemake's or Python's own note."""
+    return {
+        path.relative_to(directory): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in directory.rglob("*")
+        if path.is_file() and not {".snakemake", "__pycache__"} & set(path.relative_to(directory).parts)
+    }
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode[0].strip("-"))
+def test_looking_at_a_study_that_is_not_there_yet_changes_nothing(untouched, mode):
+    before = contents(untouched)
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, *mode, "--cores", "1", "--config", *REDUCED, "--", "all"],
+        cwd=untouched,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stderr.splitlines()[-1] == "started: []", done.stderr[-3000:]
+    assert contents(untouched) == before

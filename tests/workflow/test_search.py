@@ -1,0 +1,113 @@
+"""What is measured beyond the sweep, in a clone: it ends, nothing is measured twice, and it cannot outlive its records."""
+
+import json
+import shutil
+
+import pytest
+from reduced_study import FOLDER, RECORDS, clone, planned, snakemake
+
+pytestmark = pytest.mark.workflow
+
+ON = "refine={rounds: 2, repeats: 1, margin_z: 1.645}"
+QUICK = ("data_parallel_batches=[]", "tensor_parallel_degrees=[1]", "tensor_energy_pj=[2.2]")
+REMEASURED = FOLDER / "measurements/kernel/forward_gelu/auto-auto/r1.json"
+
+
+def times(directory, pattern="measurements/*/*/*/r*.json") -> dict:
+    return {path.relative_to(directory): path.stat().st_mtime_ns for path in (directory / FOLDER).glob(pattern)}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A study without refinement."""
+    directory = clone(tmp_path_factory.mktemp("search") / "clone")
+    snakemake(directory, "choose", config=QUICK)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def finished_search(swept):
+    """The same with refinement: the sweep's records must have stayed. Not to be changed: use `refined`."""
+    before = times(swept)
+    snakemake(swept, "all", config=(*QUICK, ON))
+    after = times(swept)
+    assert len(before) == RECORDS and before.items() <= after.items()
+    return swept
+
+
+@pytest.fixture
+def refined(finished_search, tmp_path):
+    directory = tmp_path / "clone"
+    shutil.copytree(finished_search, directory, symlinks=True)
+    return directory
+
+
+def search_of(directory) -> dict:
+    return json.loads((directory / FOLDER / "search.json").read_text())
+
+
+def test_a_search_ends_when_nothing_is_asked_for_and_its_records_are_there(finished_search):
+    found = search_of(finished_search)
+    asked = [sum(len(request[-1]) for request in each["requests"]) for each in found["rounds"]]
+    assert asked[0] > 48 and asked[1] > 48 and asked[2:] == [0]
+    assert len(times(finished_search)) == RECORDS + sum(asked) == len(found["records"])
+    schedule = json.loads((finished_search / FOLDER / "schedules/kernel-global-waste-slack0.json").read_text())
+    assert schedule["margin"]["z"] == 1.645
+    headline = (finished_search / FOLDER / "tables/headline.csv").read_text().splitlines()
+    assert len(headline) == 3 and "fresh_time_change_percent" in headline[0]
+
+
+def test_a_second_run_does_nothing(finished_search):
+    assert planned(finished_search, config=(*QUICK, ON)) == {}
+
+
+def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_and_nothing_rests_on_less(refined):
+    whole, before = (refined / REMEASURED).read_bytes(), times(refined, "**/*")
+    (refined / REMEASURED).unlink()
+    assert planned(refined, config=(*QUICK, ON))["search"] == 1
+    snakemake(refined, "all", config=(*QUICK, ON))
+    assert (refined / REMEASURED).read_bytes() == whole
+    after = times(refined, "**/*")
+    again = {str(path.relative_to(FOLDER)) for path in after if path.suffix and after[path] != before[path]}
+    assert again == {str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet"}, "the same bytes run nothing"
+    assert planned(refined, config=(*QUICK, ON)) == {}
+
+
+def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_again(refined):
+    before = search_of(refined)
+    record = json.loads((refined / REMEASURED).read_text())
+    for window in record["windows"]:
+        window["energy_mj"] *= 1.1
+    record["summary"]["energy_mj"] *= 1.1
+    record["summary"]["power_mw"] *= 1.1
+    (refined / REMEASURED).write_text(json.dumps(record) + "\n")
+    snakemake(refined, "all", config=(*QUICK, ON))
+    after = search_of(refined)
+    name = str(REMEASURED.relative_to(FOLDER / "measurements"))
+    assert before["records"][name] != after["records"][name]
+    assert planned(refined, config=(*QUICK, ON)) == {}
+
+
+def test_another_protocol_leaves_no_search_that_rests_on_the_old_one(refined):
+    before = search_of(refined)
+    jobs = planned(refined, "choose", config=(*QUICK, ON, "window_s=4"))
+    assert jobs["measure"] == RECORDS and jobs["search"] == 1
+    snakemake(refined, "choose", config=(*QUICK, ON, "window_s=4"))
+    after = search_of(refined)
+    assert after["setup"] != before["setup"] and not set(after["records"].values()) & set(before["records"].values())
+
+
+def test_off_and_on_again_measures_nothing(refined):
+    off = planned(refined, "choose", config=QUICK)
+    assert off["pool_records"] == 1 and not {"measure", "search"} & set(off)
+    before = times(refined)
+    snakemake(refined, "choose", config=QUICK)
+    snakemake(refined, "choose", config=(*QUICK, ON))
+    assert times(refined) == before
+
+
+def test_a_longer_refinement_goes_on_from_the_shorter_one(refined):
+    before = times(refined)
+    snakemake(refined, "profile", config=(*QUICK, ON.replace("rounds: 2", "rounds: 3")))
+    after = times(refined)
+    assert before.items() <= after.items() and len(after) > len(before)

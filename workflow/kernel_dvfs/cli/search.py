@@ -1,0 +1,46 @@
+"""`kernel-dvfs measure search`: measures, beyond the sweep, what might be chosen, until nothing is left to measure."""
+
+import json
+from argparse import ArgumentParser, Namespace
+
+from kernel_dvfs.errors import InputError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command's options."""
+    parser.epilog = (
+        "example: kernel-dvfs measure search --gpu SETUP.json --records measurements --options JSON -o search.json"
+    )
+    parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that is measured under")
+    parser.add_argument("--records", required=True, metavar="DIR", help="folder with kernel/ and pass/")
+    parser.add_argument(
+        "--options",
+        required=True,
+        metavar="JSON",
+        help="search, pairs (CORE-MEM of the grid, separated by commas), auto_repeats, slacks_percent, ties, refine "
+        "{rounds, repeats, margin_z}, and what the search is configured by under its name",
+    )
+    parser.add_argument(
+        "--kernels",
+        metavar="FILE",
+        help="what `kernel-dvfs kernels` wrote: records of another build are measured again (real GPU)",
+    )
+    parser.add_argument("--token", default="", metavar="TEXT", help="kept in the file, for the workflow")
+    parser.add_argument("-o", "--output", required=True, metavar="S.json", help="what was asked for, and what was read")
+
+
+def run(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
+    from kernel_dvfs.search import loop
+
+    try:
+        given = json.loads(options.options)
+    except ValueError as error:
+        raise InputError(f"--options {options.options}: not JSON ({error})") from None
+    if not isinstance(given, dict):
+        raise InputError(f"--options {options.options}: not an object of options")
+    kernels = ""
+    if options.kernels:
+        with open(options.kernels, encoding="utf-8") as file:
+            kernels = file.read().strip()
+    loop.run(options.gpu, options.records, given, options.output, kernels, options.token)

@@ -1,0 +1,127 @@
+"""The records of points under one folder, each read, checked and hashed once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.request import Request, path
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
+
+Point = dict[str, Any]  # summary, reached and verdict, as in a record
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    point: Point | None  # None: the point was skipped
+    instance: str | None  # the kernel that ran, as the record names it
+    library: str | None  # SHA-256 of the library that it came from; of a real GPU only
+
+
+class Records:
+    """Points of a setup, read from `folder` (kernel/ and pass/) when they are first asked for.
+
+    expected: {path below the folder: SHA-256} of the only records that may be read, byte for byte; None: any.
+    checksums: the same of all that was read so far.
+    """
+
+    def __init__(self, setup: Setup, folder: str, expected: Mapping[str, str] | None = None):
+        self.checksums: dict[str, str] = {}
+        self._setup, self._folder, self._expected = setup, folder, expected
+        self._read: dict[str, _Read] = {}
+        self._libraries: dict[str, str] = {}  # {checksum: a record that ran it}
+
+    def points(self, target: Target) -> Callable[[Pair, int], Point | None]:
+        """point(pair, repeat) of a target: what profile.aggregate.columns asks for.
+
+        Raises InputError naming a record that is missing, damaged, foreign or not as expected, or that ran another
+        kernel than the target's other records or came from another build than all other records.
+        """
+        ran: dict[str | None, str] = {}  # {what a record says that it ran: a file that says so}
+
+        def point(pair: Pair, repeat: int) -> Point | None:
+            name = path(Request(*target, *pair, ()), repeat)
+            found, file = self._get(target, pair, repeat), f"{self._folder}/{name}"
+            if found.point is None:
+                return None
+            ran.setdefault(found.instance, file)
+            if len(ran) > 1:
+                (one, its), (other, others) = list(ran.items())[:2]
+                raise InputError(
+                    f"{target.study}/{target.name}: {its} ran {one}, but {others} ran {other}, and a profile compares "
+                    "clocks, not kernels; delete the records of one of them and run snakemake again"
+                )
+            if found.library:
+                self._libraries.setdefault(found.library, file)
+            if len(self._libraries) > 1:
+                one, other = list(self._libraries.values())[:2]
+                raise InputError(
+                    f"{one} and {other} ran kernels of different builds (device.library_sha256), and a profile "
+                    "compares clocks, not builds; delete the records of one of them and run snakemake again"
+                )
+            return found.point
+
+        return point
+
+    def has(self, target: Target, pair: Pair, repeat: int, library: str = "") -> bool:
+        """Whether the record is there and ran kernels of `library` (a SHA-256; "": of any).
+
+        Raises InputError naming a record that is there but damaged or foreign.
+        """
+        name = path(Request(*target, *pair, ()), repeat)
+        try:
+            with open(f"{self._folder}/{name}", "rb"):
+                pass
+        except FileNotFoundError:
+            return False
+        found = self._get(target, pair, repeat)
+        if library and found.library and found.library != library:
+            # it will be measured again
+            del self._read[name], self.checksums[name]
+            return False
+        return True
+
+    def _get(self, target: Target, pair: Pair, repeat: int) -> _Read:
+        name = path(Request(*target, *pair, ()), repeat)
+        if name not in self._read:
+            self._read[name] = self._load(name, target, pair)
+        return self._read[name]
+
+    def _load(self, name: str, target: Target, pair: Pair) -> _Read:
+        file = f"{self._folder}/{name}"
+        checksum = _checksum(file)
+        if self._expected is not None and checksum is not None and self._expected.get(name) != checksum:
+            what = "was changed since the search read it" if name in self._expected else "the search did not read it"
+            raise InputError(
+                f"record {file}: {what}; run kernel-dvfs measure search again, as snakemake does by itself"
+            )
+        skipped = self._setup.measurement.get("skip_capped") and record.read_skipped(file, self._setup, target, pair)
+        if skipped:
+            found = _Read(None, None, None)
+        else:
+            content = record.read_point(file, self._setup, target, pair)
+            point = {field: content[field] for field in ("summary", "reached", "verdict")}
+            found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
+        if checksum is not None:
+            self.checksums[name] = checksum
+        return found
+
+
+def _checksum(file: str) -> str | None:
+    """SHA-256 of a file; None where it cannot be read, which reading it as a record will tell."""
+    try:
+        with open(file, "rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def changed(folder: str, checksums: Mapping[str, str]) -> list[str]:
+    """The paths below a folder whose files are gone or have other bytes than their checksums say."""
+    return [name for name, checksum in checksums.items() if _checksum(f"{folder}/{name}") != checksum]

@@ -1,0 +1,161 @@
+"""A schedule carried to other batches and degrees, and a choice made there: what tables and Figures 7 and 8 share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.layout import STRICT, fresh_repeats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report.results import Results
+
+# kind of variants -> column that holds the value
+_COLUMNS = {"batch": "batch", "tp": "tensor_parallel"}
+CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen anew", "claimed when chosen"
+QUANTITIES = ("time", "energy")
+_LANES = 0.4  # share of a step that the series of a value are spread over
+# of the columns of a table: prefix of each series
+_PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def inputs(plan: Any, kind: str) -> list[str]:
+    """What the table of a kind of variants ("batch" or "tp") is made from, apart from the profile."""
+    validation = plan.validation(plan.headline[:1])
+    return [plan.schedule(STRICT), *validation, *plan.carried(kind), *plan.chosen_again(kind)]
+
+
+def options(plan: Any, kind: str, values: list) -> dict:
+    """The options of the table of a kind of variants."""
+    return {
+        "repeats": plan.repeats,
+        "reoptimised": plan.reoptimised,
+        "values": values,
+        "setups": plan.setup_digests(kind),
+    }
+
+
+def table(
+    results: Results, kind: str, values: list[float], own: int, repeats: int, reoptimised: bool, setups: dict[str, str]
+) -> pd.DataFrame:
+    """One row a value of `kind` (`batch` or `tp`), from validation repeats; changes in percent, 95 % intervals.
+
+    setups: {value: digest of its setup}.
+    own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
+    reoptimised_*: the schedule chosen at that value, claimed and validated. carry_over_*_cost_pp: what carrying over
+    costs in time and in energy against choosing there, both validated (one may be paid with the other).
+    """
+    import pandas as pd
+
+    from kernel_dvfs.report import validation
+
+    rows = []
+    for value in values:
+        name = f"{kind}-{value}"
+        if value == own:
+            comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
+            chosen_there = results.schedule(STRICT)
+        else:
+            kernels = results.setup(setups[str(value)]).targets["kernel"]
+            comparisons = results.comparisons(*(f"measurements/{name}/{kernel}.json" for kernel in kernels))
+            chosen_there = results.variant(name).own_schedule if reoptimised else {}
+        time, energy = validation.changes(comparisons)
+        totals = validation.totals(comparisons).values()
+        row = {
+            _COLUMNS[kind]: value,
+            "claimed_time_change_percent": chosen_there["time_change_percent"] if value == own else None,
+            "claimed_energy_change_percent": chosen_there["energy_change_percent"] if value == own else None,
+            "time_change_percent": time.mean,
+            "time_low_percent": time.low,
+            "time_high_percent": time.high,
+            "energy_change_percent": energy.mean,
+            "energy_low_percent": energy.low,
+            "energy_high_percent": energy.high,
+            "repeats": time.repeats,
+            "auto_time_s": sum(each["auto"][0] for each in totals) / len(totals),
+            "auto_energy_j": sum(each["auto"][1] for each in totals) / len(totals),
+        }
+        if reoptimised:
+            there = (time, energy) if value == own else validation.changes(results.variant(name).validation)
+            row |= {
+                "reoptimised_claimed_time_change_percent": chosen_there["time_change_percent"],
+                "reoptimised_claimed_energy_change_percent": chosen_there["energy_change_percent"],
+                "reoptimised_time_change_percent": there[0].mean,
+                "reoptimised_time_low_percent": there[0].low,
+                "reoptimised_time_high_percent": there[0].high,
+                "reoptimised_energy_change_percent": there[1].mean,
+                "reoptimised_energy_low_percent": there[1].low,
+                "reoptimised_energy_high_percent": there[1].high,
+                "carry_over_time_cost_pp": time.mean - there[0].mean,
+                "carry_over_energy_cost_pp": energy.mean - there[1].mean,
+            }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def draw(results: Results, name: str, column: str, axis: str, title: str) -> p9.ggplot:
+    """Table `name`, whose `column` holds the batch or degree, in the table's order; `axis` is its label."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = changes(results.table(name), column)
+    series, values = list(frame.series.cat.categories), list(frame.value.cat.categories)
+    lane = style.lanes(series, _LANES)
+    frame["place"] = [values.index(value) + lane[one] for value, one in zip(frame.value, frame.series)]
+    return (
+        p9.ggplot(frame, p9.aes("place", "change", color="series", shape="series"))
+        + p9.geom_hline(yintercept=0, size=0.4, color="#777777")
+        + p9.geom_errorbar(
+            p9.aes(ymin="low", ymax="high"), frame.dropna(subset="low"), width=0.17, size=0.5, show_legend=False
+        )
+        + p9.geom_point(size=1.7, stroke=0.6, fill="white")
+        + p9.facet_wrap("quantity", ncol=1, scales="free_y")
+        + p9.scale_x_continuous(breaks=list(range(len(values))), labels=[str(value) for value in values])
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(series)))
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(series)))
+        + p9.labs(
+            title=title,
+            subtitle=style.subtitle(results, "down"),
+            x=axis,
+            y="change against auto, % (negative: saved)",
+            caption=_caption(frame),
+        )
+        + style.keys(color="", shape="")
+        + style.theme(3.9)
+    )
+
+
+def changes(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Long form: value (category), series, quantity, change, low, high in percent; low and high NaN if not known.
+
+    Series whose columns the table lacks, and empty cells, are absent.
+    """
+    import pandas as pd
+
+    frames = []
+    for series, prefix in _PREFIXES.items():
+        for quantity in QUANTITIES:
+            cells = {"change": f"{quantity}_change", "low": f"{quantity}_low", "high": f"{quantity}_high"}
+            own = {cell: table.get(f"{prefix}{name}_percent", float("nan")) for cell, name in cells.items()}
+            frames.append(pd.DataFrame({"value": table[column], "series": series, "quantity": quantity} | own))
+    frame = pd.concat(frames).dropna(subset="change").reset_index(drop=True)
+    return frame.assign(
+        value=pd.Categorical(frame.value, table[column]),
+        series=pd.Categorical(frame.series, [name for name in _PREFIXES if name in set(frame.series)]),
+        quantity=pd.Categorical(frame.quantity, QUANTITIES),
+    )
+
+
+def _caption(frame: pd.DataFrame) -> str:
+    known = frame.dropna(subset="low").series.unique()
+    bars = f"\nBars ({', '.join(known)}): 95 % interval." if len(known) else ""
+    return f"Fresh repeats, but for the claim.{bars}"

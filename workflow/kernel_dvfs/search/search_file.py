@@ -1,0 +1,75 @@
+"""What a search asked for and which records it read, as a file. Light: the workflow reads it while it is parsed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import read_json, write_text
+from kernel_dvfs.measurement.request import Request, from_json, to_json
+
+SCHEMA = "kernel-dvfs/search/1"
+_REMEDY = "run kernel-dvfs measure search again, as snakemake does once the file is deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a search: what it asked for, and from what that followed."""
+
+    stage: str  # `search` or `refine`
+    requests: list[Request]  # what was measured after this round; none: nothing was left to ask for
+    about: dict[str, Any]  # choice: {name: {target: [core, mem] MHz or auto}} so far; estimate: what a search left
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search that has ended."""
+
+    setup: str  # digest of the setup that the records were measured under
+    options: dict[str, Any]  # what it followed from besides records
+    rounds: list[Round]  # in order; the last one asks for nothing
+    records: dict[str, str]  # {path below the records folder: SHA-256} of every record that was read, the sweep's too
+    token: str = ""  # what the workflow asked for it with: another one where a record that it had read had changed
+
+    @property
+    def requests(self) -> list[Request]:
+        """What all rounds asked for beyond the sweep, in order."""
+        return [each for found in self.rounds for each in found.requests]
+
+
+def write(path: str, search: Search) -> None:
+    """Write a search, whole or not at all; the same search gives the same bytes."""
+    content = {
+        "schema": SCHEMA,
+        "setup": search.setup,
+        "options": search.options,
+        "rounds": [
+            {"stage": each.stage, "requests": to_json(each.requests), "about": each.about} for each in search.rounds
+        ],
+        "records": dict(sorted(search.records.items())),
+        "token": search.token,
+    }
+    write_text(path, json.dumps(content, allow_nan=False) + "\n")
+
+
+def read(path: str) -> Search:
+    """The search in a file. Raises InputError naming it."""
+    try:
+        content = read_json(path)
+        if content["schema"] != SCHEMA:
+            raise ValueError(f"not a {SCHEMA} file")
+        rounds = [Round(each["stage"], from_json(each["requests"]), dict(each["about"])) for each in content["rounds"]]
+        if not rounds or rounds[-1].requests:
+            raise ValueError("its last round asks for more")
+        return Search(content["setup"], dict(content["options"]), rounds, dict(content["records"]), content["token"])
+    except FileNotFoundError:
+        raise InputError(f"search {path}: missing; {_REMEDY}") from None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InputError(f"search {path}: truncated or no search ({error}); {_REMEDY}") from None
+
+
+def requests(path: str) -> list[Request]:
+    """What the search in a file asked for beyond the sweep. Raises InputError as `read`."""
+    return read(path).requests

@@ -1,0 +1,180 @@
+# Every target at every clock pair: one job, one record. Then what a search asks for, and the profile of all of it.
+
+
+rule setup:
+    input:
+        list(PLANNED),
+
+
+# What a measurement job needs and nothing else, named by its content: the same content is the same file and job.
+rule write_setup:
+    output:
+        "{folder}/setup/{digest}.json",
+    log:
+        "logs/{folder}/setup-{digest}.log",
+    wildcard_constraints:
+        folder="results/.+",
+        digest="[0-9a-f]+",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        text=lambda wildcards: PLANNED[f"{wildcards.folder}/setup/{wildcards.digest}.json"],
+    shell:
+        "printf %s {params.text:q} > {output} 2> {log}"
+
+
+if STUDY.is_real:
+
+    # what a study must know of a GPU where there is no driver
+    rule keep_facts:
+        output:
+            STUDY.facts.path,
+        log:
+            f"logs/{STUDY.gpu}/facts.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            text=STUDY.facts.text,
+        shell:
+            "printf %s {params.text:q} > {output} 2> {log}"
+
+    # a rule a clock pair, in descending priority: all targets at one pair, then the next
+    for rank, (pair, repeat) in enumerate(STUDY.points):
+
+        rule:
+            name:
+                f"measure_{pair[0]}_{pair[1]}_r{repeat}"
+            input:
+                kernels,
+                gpu=SETUP,
+            output:
+                f"{FOLDER}/measurements/{{study}}/{{target}}/{studies.label(pair)}/r{repeat}.json",
+            log:
+                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{studies.label(pair)}-r{repeat}.log",
+            wildcard_constraints:
+                study="kernel|pass",
+                target=r"\w+",
+            priority: len(STUDY.points) - rank
+            localrule: True
+            conda:
+                "../../envs/pipeline.yaml"
+            resources:
+                gpu=GPUS,
+                slurm_extra=slurm.gpu_freq(pair) if STUDY.clocks == "external" else "",
+            params:
+                clocks=",".join(map(str, pair)),
+                campaign=campaign.of_repeat(pair, repeat, config["auto_repeats"]),
+                repeat=repeat,
+            shell:
+                f"{RUN_LIGHT} measure --gpu {{input.gpu}} --target {{wildcards.study}}/{{wildcards.target}} "
+                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} --log {log} -o {output}"
+
+else:
+
+    rule measure:
+        input:
+            gpu=SETUP,
+        output:
+            f"{FOLDER}/measurements/{{study}}/{{target}}/{{core}}-{{mem}}/r{{repeat}}.json",
+        log:
+            f"logs/{FOLDER}/measure/{{study}}-{{target}}-{{core}}-{{mem}}-r{{repeat}}.log",
+        wildcard_constraints:
+            study="kernel|pass",
+            target=r"\w+",
+            core=r"auto|\d+",
+            mem=r"auto|\d+",
+            repeat=r"\d+",
+        group:
+            "sweep"
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            campaign=campaign_of,
+        shell:
+            f"{RUN_LIGHT} measure --gpu {{input.gpu}} --target {{wildcards.study}}/{{wildcards.target}} "
+            "--clocks {wildcards.core},{wildcards.mem} --campaign {params.campaign} --repeat {wildcards.repeat} "
+            "--log {log} -o {output}"
+
+
+if STUDY.is_searched:
+
+    # Asks what is measured next, measures it, asks again, until nothing is asked for. Its file lists the checksum of
+    # every record that it read, so that it cannot outlive them.
+    rule search:
+        input:
+            kernels,
+            STUDY.sweep(),
+            gpu=SETUP,
+        output:
+            STUDY.search_file,
+        log:
+            f"logs/{FOLDER}/search.log",
+        localrule: STUDY.is_real
+        conda:
+            "../../envs/pipeline.yaml"
+        resources:
+            gpu=GPUS,
+        params:
+            folder=subpath(output[0], parent=True),
+            options=json.dumps(STUDY.search_options()),
+            # another one where a record that it measured is gone or has changed
+            token=STUDY.search_token(),
+            kernels="--kernels results/native/kernels.sha256" if STUDY.is_real else "",
+        shell:
+            f"{RUN} measure search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
+            f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output}} {LOGGED}"
+
+
+if STUDY.is_measured:
+
+    # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
+    checkpoint pool_records:
+        input:
+            STUDY.sweep(),
+            gpu=SETUP,
+            search=rules.search.output if STUDY.is_searched else [],
+        output:
+            STUDY.profile,
+        log:
+            f"logs/{FOLDER}/profile.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            folder=subpath(output[0], parent=True),
+            pairs=studies.clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
+            auto_repeats=config["auto_repeats"],
+            search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
+        shell:
+            f"{RUN} measure pool --gpu {{input.gpu}} --records {{params.folder}}/measurements --pairs={{params.pairs}} "
+            f"--auto-repeats {{params.auto_repeats}} {{params.search}} -o {{output}} {LOGGED}"
+
+else:
+
+    rule import_table:
+        input:
+            STUDY.table,
+        output:
+            STUDY.profile,
+        log:
+            f"logs/{FOLDER}/profile.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            options=studies.import_options(config["gpu"]),
+        shell:
+            # notices belong in front of the user as well as in the log
+            f"{RUN} import {{input:q}} {{params.options}} -o {{output}} 2>&1 | tee {{log}} >&2"
+
+
+# every record, so that a deleted one is noticed although there is a profile
+rule measurements:
+    input:
+        STUDY.sweep(),
+        STUDY.facts.path if STUDY.is_real else [],
+        STUDY.search_file if STUDY.is_searched else [],
+
+
+rule profile:
+    input:
+        rules.measurements.input,
+        STUDY.profile,

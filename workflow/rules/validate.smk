@@ -1,0 +1,137 @@
+# The schedules of the headline measured again; the strict one also at other batches and degrees. A variant is the same
+# workload at another batch, degree or tensor-core energy, swept and chosen again.
+
+
+rule validate:
+    input:
+        kernels,
+        gpu=SETUP,
+        # a folder that names no schedule is the strict one's
+        schedule=lambda wildcards: STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT),
+    output:
+        f"{FOLDER}/measurements/validation{{schedule}}/repeat-{{k}}.json",
+    log:
+        f"logs/{FOLDER}/validate{{schedule}}-{{k}}.log",
+    wildcard_constraints:
+        schedule="|-(kernel|pass)-global-.+",
+        k=r"\d+",
+    group:
+        "validate"
+    localrule: STUDY.is_real
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        gpu=GPUS,
+    shell:
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} "
+        "--first {wildcards.k} --last {wildcards.k} --log {log} -o {output}"
+
+
+rule carry_over:
+    input:
+        kernels,
+        gpu=setup_of,
+        schedule=STUDY.schedule(layout.STRICT),
+    output:
+        f"{FOLDER}/measurements/{{variant}}/{{target}}.json",
+    log:
+        f"logs/{FOLDER}/carry-over-{{variant}}-{{target}}.log",
+    wildcard_constraints:
+        variant=r"(batch|tp)-\d+",
+        target=r"\w+",
+    group:
+        "carry"
+    localrule: STUDY.is_real
+    conda:
+        "../../envs/pipeline.yaml"
+    resources:
+        gpu=GPUS,
+    params:
+        last=STUDY.repeats - 1,
+    shell:
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --target {{wildcards.target}} "
+        "--last {params.last} --log {log} -o {output}"
+
+
+if STUDY.is_real:
+
+    # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be
+    rule compare_locked:
+        input:
+            kernels,
+            gpu=SETUP,
+        output:
+            f"{FOLDER}/measurements/locked/{{target}}.json",
+        log:
+            f"logs/{FOLDER}/locked-{{target}}.log",
+        wildcard_constraints:
+            target=r"\w+",
+        localrule: True
+        conda:
+            "../../envs/pipeline.yaml"
+        resources:
+            gpu=GPUS,
+        params:
+            clocks=STUDY.highest,
+            last=layout.LOCKING_REPEATS - 1,
+        shell:
+            f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --clocks {{params.clocks}} --target {{wildcards.target}} "
+            "--last {params.last} --log {log} -o {output}"
+
+
+rule sweep_variant:
+    input:
+        gpu=setup_of,
+    output:
+        f"{FOLDER}/variants/{{variant}}/profile.parquet",
+    log:
+        f"logs/{FOLDER}/sweep-{{variant}}.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        pairs=studies.clocks_argument(STUDY.pairs),
+        auto_repeats=config["auto_repeats"],
+        # passes are chosen again only where the headline is repeated
+        studies=lambda wildcards: (
+            "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"
+        ),
+    shell:
+        f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies {{params.studies}} "
+        f"--auto-repeats {{params.auto_repeats}} -o {{output}} {LOGGED}"
+
+
+rule choose_variant:
+    input:
+        rules.sweep_variant.output,
+    output:
+        f"{FOLDER}/variants/{{variant}}/schedule{{granularity}}.json",
+    log:
+        f"logs/{FOLDER}/choose-{{variant}}{{granularity}}.log",
+    wildcard_constraints:
+        granularity="|-pass",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        granularity=lambda wildcards: wildcards.granularity.removeprefix("-") or "kernel",
+        # passes have no identical launches
+        ties=config["ties"],
+    shell:
+        f"{RUN} choose {{input}} --granularity {{params.granularity}} --scope global --objective waste --slack 0 "
+        f"--ties {{params.ties}} -o {{output}} {LOGGED}"
+
+
+rule validate_variant:
+    input:
+        gpu=setup_of,
+        schedule=f"{FOLDER}/variants/{{variant}}/schedule.json",
+    output:
+        f"{FOLDER}/variants/{{variant}}/fresh.json",
+    log:
+        f"logs/{FOLDER}/validate-{{variant}}.log",
+    conda:
+        "../../envs/pipeline.yaml"
+    params:
+        last=STUDY.repeats - 1,
+    shell:
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --last {{params.last}} "
+        "--log {log} -o {output}"
