@@ -32,17 +32,18 @@ def parse(setup: Setup, text: str) -> Target:
 
 def hottest(setup: Setup) -> Target:
     """The kernel that heats the board: the one with the most tensor FLOP, among equals the one with the most bytes."""
-    kernels = setup.targets["kernel"]
-    name = max(kernels, key=lambda name: (kernels[name]["work"][_TENSOR], kernels[name]["work"][_BYTE]))
-    return Target("kernel", name)
+    return Target("kernel", _hottest({name: kernel["work"] for name, kernel in setup.targets["kernel"].items()}))
 
 
-def representatives(setup: Setup) -> list[str]:
-    """Names of three kernels that show what a setting does to a workload.
+def _hottest(works: dict[str, list]) -> str:
+    return max(works, key=lambda name: (works[name][_TENSOR], works[name][_BYTE]))
+
+
+def representatives(works: dict[str, list]) -> list[str]:
+    """Names of three kernels that show what a setting does to a workload. works: {kernel: work, as in a setup}.
 
     The heaviest matrix product, and of the kernels without one those that move the most and the median bytes.
     """
-    kernels = setup.targets["kernel"]
-    others = [name for name in kernels if not kernels[name]["work"][_TENSOR]]
-    others.sort(key=lambda name: kernels[name]["work"][_BYTE])
-    return list(dict.fromkeys([hottest(setup).name, others[-1], others[len(others) // 2]]))
+    others = [name for name, work in works.items() if not work[_TENSOR]]
+    others.sort(key=lambda name: works[name][_BYTE])
+    return list(dict.fromkeys([_hottest(works), others[-1], others[len(others) // 2]]))
