@@ -14,9 +14,9 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair, parse
-from kernel_dvfs.measurement import job, order, request
+from kernel_dvfs.measurement import job, request
 from kernel_dvfs.measurement import setup as setups
-from kernel_dvfs.measurement.campaign import of_repeat, open_bench
+from kernel_dvfs.measurement.campaign import of_repeat, open_bench, ordered_points
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns
@@ -78,7 +78,7 @@ class _Study:
         self._path, self._folder, self._kernels = setup_path, folder, kernels
         # opening a simulated GPU takes as long as some twenty points
         self._benches: dict[Target, Any] = {}
-        swept = order.points(self.pairs, options["auto_repeats"], self.setup.measurement["seed"])
+        swept = ordered_points(self.pairs, options["auto_repeats"], self.setup.measurement["seed"])
         self._place = {point: place for place, point in enumerate(swept)}
 
     def missing(self, requests: list[Request]) -> list[tuple[Target, Pair, int]]:
