@@ -8,8 +8,8 @@ import pytest
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.profile.store import COLUMNS, write_profile
+from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.schedule import read_iteration
-from kernel_dvfs.sequence.timing import Timing
 
 STRICT = ("--scope", "global", "--objective", "waste")
 

@@ -19,7 +19,7 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.profile.uncertainty import standard_errors
+from kernel_dvfs.profile.aggregate import standard_errors
 from kernel_dvfs.search.refine import contest, settled
 from kernel_dvfs.studies.sampling import Campaign, Noise, Truth, high_noise, measure, noise_of, offsets, truth
 

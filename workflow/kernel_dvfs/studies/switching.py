@@ -11,11 +11,10 @@ from typing import Any
 
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
-from kernel_dvfs.sequence.changes import Changes
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence
 from kernel_dvfs.sequence.programme import choose_changes
 from kernel_dvfs.sequence.replay import expected
-from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
 
 # jitters drawn of each replay of the latency-free choice
 _DRAWS = 5
