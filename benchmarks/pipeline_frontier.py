@@ -22,8 +22,7 @@ import numpy as np
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.published import published_frontier
-from kernel_dvfs.pipeline.published_curve import unit_curve
+from kernel_dvfs.pipeline.published import published_frontier, unit_curve
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
 # ratios that the project set itself: lowtime's CPU time over ours

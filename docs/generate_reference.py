@@ -202,6 +202,7 @@ def _fields(fields: dict, prefix: str = "") -> list:
 def results() -> str:
     """What lies in a results folder."""
     from kernel_dvfs import layout, outputs
+    from kernel_dvfs.pipeline.report import tables as pipeline_tables
     from kernel_dvfs.profile import store
     from kernel_dvfs.report import figures, tables
 
@@ -226,7 +227,7 @@ def results() -> str:
     rows = [(f"`{name}`", ", ".join(each.formats), each.caption) for name, each in outputs.outputs(tables).items()]
     parts.append(_table(("name", "formats", "content"), rows))
     parts.append("\nTargets `pipeline` and `serving` have folders of their own; of `pipeline`: ")
-    parts.append(", ".join(f"`{name}`" for name in layout.PIPELINE_TABLES) + ".\n")
+    parts.append(", ".join(f"`{name}`" for name in outputs.outputs(pipeline_tables)) + ".\n")
     parts.append(f"\n## Figures: `figures/<name>.<format>` ({', '.join(outputs.FIGURE_FORMATS)})\n\n")
     rows = [(f"`{name}`", each.caption) for name, each in outputs.outputs(figures).items()]
     parts.append(_table(("name", "content"), rows))

@@ -6,8 +6,10 @@ import pytest
 from made_up import profile
 
 from kernel_dvfs.gpu.clocks import sweep_pairs
+from kernel_dvfs.pipeline.solver import Solver
 from kernel_dvfs.pipeline.stage_profile import write_stage_profile
-from kernel_dvfs.pipeline.study import make_study
+from kernel_dvfs.pipeline.steps import PARTS, make_study
+from kernel_dvfs.pipeline.study import PipelineStudy
 from kernel_dvfs.profile import aggregate
 
 OPTIONS = {
@@ -50,6 +52,18 @@ def kernel_study(kernels_path, study_options, tmp_path_factory):
     """The folder of a study whose kernels are known. Not to be changed."""
     folder = tmp_path_factory.mktemp("kernel-study")
     make_study(kernels_path, folder, study_options | {"name": "toy", "unit_time_s": 0.0001})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def solved_study(kernels_path, study_options, tmp_path_factory):
+    """The folder of the same study, solved; tables and figures may be written into it."""
+    folder = tmp_path_factory.mktemp("solved-study")
+    make_study(kernels_path, folder, study_options | {"name": "toy", "unit_time_s": 0.0001})
+    solver = Solver(PipelineStudy(folder))
+    for microbatches in study_options["microbatches"]:
+        for solve in PARTS.values():
+            solve(solver, microbatches)
     return folder
 
 

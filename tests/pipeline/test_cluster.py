@@ -1,19 +1,27 @@
 """A cluster with a straggler: what waits, what is saved, and the figures of the published emulation."""
 
 import pytest
-from made_up import BLOCKING_W, profile, settings
+from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
-from kernel_dvfs.pipeline.cluster import emulate
+from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.stage_profile import StageProfile, read_stage_profile
+from kernel_dvfs.pipeline.report.savings import bloat
+from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+from kernel_dvfs.pipeline.study import ALL_MAX, Method
 
 
 @pytest.fixture(scope="module")
 def planner():
     return Planner(profile(4), pipeline_graph("1f1b", 4, 8), BLOCKING_W)
+
+
+def emulate(base, at_base_j, waiting_j, ratio, pipelines):
+    """The bloat of pipelines whose all-max plan is `base`."""
+    energy_j = base.energy_j()
+    method = Method(1.0, ALL_MAX, base.time_s, base.cost_j, energy_j, base.time_s, energy_j)
+    return bloat(method, at_base_j, waiting_j, base.blocking_w, ratio, pipelines)
 
 
 def test_intrinsic_and_extrinsic_savings_add_up_to_the_pipelines(planner):
@@ -52,30 +60,3 @@ def test_the_bound_at_1024_gpus_is_the_known_one(shared, model, cluster, pipelin
     found = emulate(base, at_base, waiting, 1.2, 16)
     assert found.cluster_percent == pytest.approx(cluster, abs=0.01)
     assert found.pipeline_percent == pytest.approx(pipeline, abs=0.01)
-
-
-def test_one_clock_for_all_and_one_per_stage_keep_the_limit_and_lose_to_the_plan(planner):
-    base = all_max(planner)
-    assert {part.core_mhz for parts in base.parts for part in parts} == {1400.0}
-    for limit in (base.time_ticks, int(1.1 * base.time_ticks)):
-        one, stages = uniform(planner, limit), per_stage(planner, limit)
-        assert max(one.time_ticks, stages.time_ticks) <= limit
-        assert len({part.core_mhz for parts in one.parts for part in parts}) == 1
-        for stage in range(4):
-            own = [
-                parts[0].core_mhz
-                for parts, operation in zip(stages.parts, planner.graph.operations)
-                if operation.stage == stage
-            ]
-            assert len(set(own)) == 1
-        plan = planner.plan_ticks(limit)
-        assert plan.cost_j <= stages.cost_j <= one.cost_j <= base.cost_j
-
-
-def test_one_clock_per_stage_finds_slower_clocks_behind_a_dear_one():
-    # 900 MHz costs more than 1000 MHz, 800 MHz much less; and iterations are long, so sums must not drown in them
-    own = settings([1000, 900, 800], [100.0, 101.0, 102.0], [1e4, 1.2e4, 0.9e4])
-    stages = StageProfile({(0, "forward"): own, (0, "backward"): own}, "dear")
-    planner = Planner(stages, pipeline_graph("1f1b", 1, 4), BLOCKING_W)
-    found = per_stage(planner, 2 * all_max(planner).time_ticks)
-    assert {part.core_mhz for parts in found.parts for part in parts} == {800.0}

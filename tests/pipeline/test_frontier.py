@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up import BLOCKING_W, profile, random_case
 
+from kernel_dvfs.pipeline.certificate import least_cost_j
+from kernel_dvfs.pipeline.curve import TICKS_PER_S
 from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.linear_programme import least_cost_j
 from kernel_dvfs.pipeline.parametric import parametric_frontier
 from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S
 
 GRAPHS = {
     "1f1b": pipeline_graph("1f1b", 4, 6, transfer_s=0.002),

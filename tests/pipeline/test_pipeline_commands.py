@@ -7,9 +7,10 @@ import pytest
 from PIL import Image
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.layout import PIPELINE_TABLES
-from kernel_dvfs.pipeline.report.figures import NAMES
-from kernel_dvfs.pipeline.study import KEYS
+from kernel_dvfs.cli.pipeline import COMMANDS
+from kernel_dvfs.outputs import outputs
+from kernel_dvfs.pipeline.report import figures, tables
+from kernel_dvfs.pipeline.study import FILES, KEYS
 
 SHAPE = ("--microbatches", "4", "--blocking-w", "80")
 
@@ -32,19 +33,20 @@ def refused(capsys):
 
 
 def test_a_frontier_and_plans_come_from_a_csv_alone(stage_csv, tmp_path, capsys):
-    assert run("pipeline-frontier", stage_csv, *SHAPE, "-o", tmp_path / "f.csv") == 0
+    assert run("pipeline", "frontier", stage_csv, *SHAPE, "-o", tmp_path / "f.csv") == 0
     with open(tmp_path / "f.csv", newline="") as file:
         times = [float(row["time_s"]) for row in csv.DictReader(file)]
     middle = (times[0] + times[-1]) / 2
     for asked, value in (("time", middle), ("straggler", middle), ("price", 100), ("energy", 1e9)):
-        assert run("pipeline-plan", stage_csv, *SHAPE, f"--{asked}", value, "--split", "-o", tmp_path / "p.json") == 0
+        words = f"--{asked}", value, "--split", "-o", tmp_path / "p.json"
+        assert run("pipeline", "plan", stage_csv, *SHAPE, *words) == 0
         plan = json.loads((tmp_path / "p.json").read_text())
         assert plan["asked"] == {asked: value} and plan["time_s"] <= plan["promised_time_s"] <= times[0]
     assert capsys.readouterr().err == ""
 
 
 def test_a_time_out_of_reach_is_answered_with_the_end_and_a_note(stage_csv, tmp_path, capsys):
-    assert run("pipeline-plan", stage_csv, *SHAPE, "--time", "0.001", "-o", tmp_path / "p.json") == 0
+    assert run("pipeline", "plan", stage_csv, *SHAPE, "--time", "0.001", "-o", tmp_path / "p.json") == 0
     assert "this is the fastest" in capsys.readouterr().err
     assert "this is the fastest" in json.loads((tmp_path / "p.json").read_text())["note"]
 
@@ -68,53 +70,87 @@ def test_a_time_out_of_reach_is_answered_with_the_end_and_a_note(stage_csv, tmp_
     ],
 )
 def test_a_bad_option_is_one_line_and_leaves_no_file(refused, stage_csv, tmp_path, words, named):
-    assert named in refused("pipeline-plan", stage_csv, *SHAPE, *words, "-o", tmp_path / "p.json")
+    assert named in refused("pipeline", "plan", stage_csv, *SHAPE, *words, "-o", tmp_path / "p.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_bad_csv_is_one_line(refused, tmp_path):
     (tmp_path / "bad.csv").write_text("stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n0,forward,1,,nan,1\n")
-    said = refused("pipeline-frontier", tmp_path / "bad.csv", *SHAPE, "-o", tmp_path / "f.csv")
+    said = refused("pipeline", "frontier", tmp_path / "bad.csv", *SHAPE, "-o", tmp_path / "f.csv")
     assert "bad.csv: line 2, column time_s" in said
 
 
 def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
     options = json.dumps(study_options | {"name": "made-up"})
-    assert run("pipeline-profile", stage_csv, tmp_path, "--options", options) == 0
-    assert run("pipeline-solve", tmp_path, 6) == 0
+    assert run("pipeline", "profile", stage_csv, tmp_path, "--options", options) == 0
+    assert run("pipeline", "solve", tmp_path, 6) == 0
     assert (tmp_path / "mb6/plans/split.json").is_file()
+    # kernels are not known, so neither are levels
+    files = {path.name for path in (tmp_path / "mb6").iterdir()}
+    assert files == {*FILES.values(), "plans"} - {"levels.csv"}
+    assert run("pipeline", "table", "certificate", tmp_path) == 2  # of 4 microbatches, too
 
 
 @pytest.mark.parametrize(("options", "named"), [("{", "not JSON"), ("{}", KEYS[0]), ("[]", "missing")])
 def test_options_that_say_too_little_are_one_line(refused, stage_csv, tmp_path, options, named):
-    assert named in refused("pipeline-profile", stage_csv, tmp_path, "--options", options)
+    assert named in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
 
 
-@pytest.mark.parametrize("name", PIPELINE_TABLES)
-def test_every_table_is_written_and_says_whose_numbers_it_holds(kernel_study, name):
-    assert run("pipeline-table", name, kernel_study) == 0
-    text = (kernel_study / f"tables/{name}.csv").read_text()
+@pytest.mark.parametrize("name", outputs(tables))
+def test_every_table_is_written_and_says_whose_numbers_it_holds(solved_study, name):
+    assert run("pipeline", "table", name, solved_study) == 0
+    text = (solved_study / f"tables/{name}.csv").read_text()
     assert "simulated A100 SXM, emulated pipeline" in text and "nan" not in text
-    assert "simulated A100 SXM" in (kernel_study / f"tables/{name}.md").read_text()
+    assert "simulated A100 SXM" in (solved_study / f"tables/{name}.md").read_text()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_figure_is_drawn(kernel_study, name):
-    assert run("pipeline-figure", name, kernel_study) == 0
-    assert (kernel_study / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
-    with Image.open(kernel_study / f"figures/{name}.png") as image:
+@pytest.mark.parametrize("name", outputs(figures))
+def test_every_figure_is_drawn(solved_study, name):
+    assert run("pipeline", "figure", name, solved_study) == 0
+    assert (solved_study / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
+    with Image.open(solved_study / f"figures/{name}.png") as image:
         assert image.text["Title"] == f"{name} (simulated A100 SXM, emulated pipeline)"
         darkest, lightest = image.convert("L").getextrema()
         assert darkest < 64 and lightest == 255, "an empty page"
 
 
-def test_a_figure_is_the_same_each_time(kernel_study):
+def test_a_figure_is_the_same_each_time(solved_study):
     made = []
     for _ in range(2):
-        assert run("pipeline-figure", "timeline", kernel_study) == 0
-        made.append([(kernel_study / f"figures/timeline.{form}").read_bytes() for form in ("pdf", "png")])
+        assert run("pipeline", "figure", "timeline", solved_study) == 0
+        made.append([(solved_study / f"figures/timeline.{form}").read_bytes() for form in ("pdf", "png")])
     assert made[0] == made[1]
 
 
 def test_levels_without_kernels_are_refused(refused, stage_study):
-    assert "knows no kernels" in refused("pipeline-table", "levels", stage_study)
+    assert "knows no kernels" in refused("pipeline", "solve", stage_study, 4, "levels")
+
+
+def test_a_table_of_what_is_not_solved_names_the_file_and_the_command(refused, stage_study):
+    said = refused("pipeline", "table", "switching", stage_study)
+    assert "mb4/switching.csv: No such file" in said and "kernel-dvfs pipeline solve" in said
+
+
+@pytest.mark.parametrize(("words", "named"), [((4, "plan"), "unknown part plan; allowed: plans"), ((0,), "M 0")])
+def test_what_cannot_be_solved_is_one_line(refused, stage_study, words, named):
+    assert named in refused("pipeline", "solve", stage_study, *words)
+
+
+def test_the_group_lists_its_commands_and_each_shows_an_example(capsys):
+    for words in ((), *((name,) for name in COMMANDS)):
+        with pytest.raises(SystemExit) as stopped:
+            run("pipeline", *words, "--help")
+        shown = " ".join(capsys.readouterr().out.split())
+        assert stopped.value.code == 0
+        if words:
+            assert f"example: kernel-dvfs pipeline {words[0]}" in shown
+        else:
+            assert all(name in shown and about.help in shown for name, about in COMMANDS.items())
+
+
+def test_an_error_names_the_full_command(capsys):
+    for words in (("solv",), ("plan", "--tim", "3"), ()):
+        with pytest.raises(SystemExit) as stopped:
+            run("pipeline", *words)
+        assert stopped.value.code == 2
+        assert f"kernel-dvfs pipeline{' plan' if words[:1] == ('plan',) else ''}: error:" in capsys.readouterr().err

@@ -15,14 +15,19 @@ from kernel_dvfs.pipeline.report.tables import (
     straggler,
     switching,
 )
+from kernel_dvfs.pipeline.solver import Solver
+from kernel_dvfs.pipeline.steps import LEVEL_RATIOS
 from kernel_dvfs.pipeline.study import PipelineStudy
-
-SOME = ["energy_saved_percent"]
 
 
 @pytest.fixture(scope="module")
-def study(kernel_study):
-    return PipelineStudy(kernel_study)
+def study(solved_study):
+    return PipelineStudy(solved_study)
+
+
+@pytest.fixture(scope="module")
+def solver(study):
+    return Solver(study)
 
 
 def ours(frame, **chosen) -> pd.DataFrame:
@@ -41,7 +46,7 @@ def test_without_a_straggler_the_bound_saves_most_and_nothing_of_ours_is_late(st
         assert (own.slowdown_percent[["one clock", "split", "uniform clock"]] <= 1e-9).all()
 
 
-def test_the_papers_rows_stand_beside_ours_and_are_marked(study):
+def test_the_papers_rows_follow_ours_and_are_marked(study):
     frame = no_straggler.make(study)
     theirs = frame[frame.source == paper.SOURCE]
     assert len(theirs) == 2 * len(paper.NO_STRAGGLER) == 20
@@ -78,7 +83,7 @@ def test_a_pipeline_that_waits_saves_more_by_waiting_slower(study):
 
 def test_each_level_of_choice_adds(study):
     frame = levels.make(study).set_index(["straggler_ratio", "level"]).energy_saved_percent
-    for ratio in levels.RATIOS:
+    for ratio in LEVEL_RATIOS:
         own = frame[ratio]
         assert own["kernels in the pipeline, bound"] > own["operations, bound"] >= own["operations, one clock"]
         assert own["kernels in the pipeline, bound"] > own["kernels alone"] > 0
@@ -97,18 +102,21 @@ def test_slower_changes_leave_less_and_no_plan_is_late(study):
         assert own.sort_values("latency_ms").energy_saved_percent.is_monotonic_decreasing
 
 
-def test_the_frontier_figure_draws_no_plan_below_the_bound(study):
+def test_the_frontier_figure_draws_no_plan_below_the_bound(study, solver):
     lines, marks, baselines = frontier.data(study, 4)
-    planner, base = study.planner(4), study.base(4)
+    planner, base = solver.planner(4), solver.base(4)
     for mark in pd.concat([marks, baselines]).itertuples():
         bound = float(planner.frontier.energy_at(mark.time * base.time_ticks)) / base.energy_j()
         assert mark.energy >= bound * (1 - 1e-9)
     assert lines.energy.min() < 1
+    for point in lines.itertuples():
+        bound = float(planner.frontier.energy_at(point.time * base.time_ticks)) / base.energy_j()
+        assert point.energy == pytest.approx(bound, rel=1e-12)
 
 
-def test_the_timeline_shows_every_operation_twice_and_less_power_afterwards(study):
+def test_the_timeline_shows_every_operation_twice_and_less_power_afterwards(study, solver):
     bars = timeline.data(study, 4)
-    assert len(bars) == 2 * len(study.graph(4))
+    assert len(bars) == 2 * len(solver.graph(4))
     before, after = (own for _, own in bars.groupby("plan", observed=True))
     assert after.watt.mean() < before.watt.mean()
     assert after.end_s.max() <= before.end_s.max()

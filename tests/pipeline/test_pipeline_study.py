@@ -1,4 +1,4 @@
-"""A study on disk: what is written, what is refused, and the figures of the published emulation again."""
+"""A study on disk: what is written, what is refused, and the figures of the published emulation."""
 
 import csv
 import json
@@ -7,20 +7,27 @@ from itertools import pairwise
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.plan import read_plan
 from kernel_dvfs.pipeline.report import paper
-from kernel_dvfs.pipeline.report.tables.savings import PUBLISHED, REALISED, by_method
-from kernel_dvfs.pipeline.study import PipelineStudy, make_study
-from kernel_dvfs.pipeline.write import write_solution
+from kernel_dvfs.pipeline.solver import Solver
+from kernel_dvfs.pipeline.steps import make_study, solve_plans
+from kernel_dvfs.pipeline.study import (
+    PUBLISHED,
+    REALISED,
+    Method,
+    PipelineStudy,
+    read_plan,
+    read_records,
+    write_records,
+)
 
 
 def test_a_solved_study_holds_frontiers_and_plans_that_others_can_read(stage_csv, study_options, tmp_path):
     make_study(stage_csv, tmp_path, study_options | {"name": "made-up"})
-    study = PipelineStudy(tmp_path)
-    write_solution(study, 4)
+    solver = Solver(PipelineStudy(tmp_path))
+    solve_plans(solver, 4)
     with open(tmp_path / "mb4/frontier.csv", newline="") as file:
         rows = [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
-    assert len(rows) == len(study.planner(4).frontier.cost_j) and rows[0]["price_w"] == 0
+    assert len(rows) == len(solver.planner(4).frontier.cost_j) and rows[0]["price_w"] == 0
     for slow, fast in pairwise(rows):
         fall = (fast["effective_energy_j"] - slow["effective_energy_j"]) / (slow["time_s"] - fast["time_s"])
         assert fast["price_w"] == pytest.approx(fall, rel=1e-3)
@@ -60,21 +67,21 @@ def test_kernels_of_another_degree_are_refused(kernels_path, study_options, tmp_
 
 def test_a_study_of_stages_knows_no_kernels(stage_study):
     with pytest.raises(InputError, match="knows no kernels"):
-        PipelineStudy(stage_study).kernel_planner(4)
+        Solver(PipelineStudy(stage_study)).kernel_planner(4)
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"schema": "kernel-dvfs/pipeline-study/1"}'])
 def test_a_damaged_study_is_one_line(tmp_path, content):
     if content is not None:
         (tmp_path / "study.json").write_text(content)
-    with pytest.raises(InputError, match=r"study\.json.*pipeline-profile"):
+    with pytest.raises(InputError, match=r"study\.json.*pipeline profile"):
         PipelineStudy(tmp_path)
 
 
 def test_the_published_plans_are_late_at_measured_times_and_ours_are_not(stage_study):
-    study = PipelineStudy(stage_study)
-    _, frontier = study.published(4)
-    runs = [study.realised(4, point) for point in range(0, len(frontier.time_s), 5)]
+    solver = Solver(PipelineStudy(stage_study))
+    _, frontier = solver.published(4)
+    runs = [solver.realised(4, point) for point in range(0, len(frontier.time_s), 5)]
     assert all(run.promised_s == time_s for run, time_s in zip(runs, frontier.time_s[::5]))
     # durations are rounded down to whole units
     assert max(run.time_s / run.promised_s for run in runs) > 1
@@ -83,14 +90,15 @@ def test_the_published_plans_are_late_at_measured_times_and_ours_are_not(stage_s
 def test_realised_plans_count_transfers(stage_csv, study_options, tmp_path):
     for name, transfer_s in (("near", 0.0), ("far", 0.05)):
         make_study(stage_csv, tmp_path / name, study_options | {"name": name, "transfer_s": transfer_s})
-    near, far = (PipelineStudy(tmp_path / name) for name in ("near", "far"))
-    for study in (near, far):
-        _, frontier = study.published(4)
-        run = study.realised(4, len(frontier.time_s) - 1)
-        assert run.time_s == pytest.approx(study.planner(4).frontier.time_s[-1], rel=0.02)
+    near, far = (Solver(PipelineStudy(tmp_path / name)) for name in ("near", "far"))
+    for solver in (near, far):
+        _, frontier = solver.published(4)
+        run = solver.realised(4, len(frontier.time_s) - 1)
+        assert run.time_s == pytest.approx(solver.planner(4).frontier.time_s[-1], rel=0.02)
     assert far.base(4).time_s > near.base(4).time_s + 0.2
-    found = by_method(far, 4)
-    assert found["bound"][0] >= found[REALISED][0] - 1 and abs(found[REALISED][1]) < 2
+    found = {own.method: own for own in far.methods(4)}
+    assert found["bound"].saved_percent >= found[REALISED].saved_percent - 1
+    assert abs(found[REALISED].slowdown_percent) < 2
 
 
 # percent saved, as the artifact counts: Table 6 of the paper
@@ -99,16 +107,36 @@ def test_table_6_of_the_paper_is_met_by_our_rewriting_of_its_algorithm(shared, s
     options = study_options | {"name": model, "stages": 8, "tensor_parallel": 8, "blocking_w": 83.64}
     options |= {"unit_time_s": 0.01, "microbatches": [12, 24]}
     make_study(shared(f"perseus/stage_profile/{model}+a100_sxm_bf16.csv"), tmp_path, options, 10, 80)
-    study = PipelineStudy(tmp_path)
+    solver = Solver(PipelineStudy(tmp_path))
     _, perseus, envpipe, _ = paper.EMULATION[row]
-    for place, microbatches in enumerate(study["microbatches"]):
-        found = by_method(study, microbatches, simple=False)
-        assert found[PUBLISHED][0] == pytest.approx(perseus[place], abs=0.006)
-        assert found["one clock"][0] > max(perseus[place], envpipe[place], found[REALISED][0] - 0.5)
-        assert found["bound"][0] >= found["split"][0] >= found["one clock"][0]
+    for place, microbatches in enumerate(options["microbatches"]):
+        found = {own.method: own.saved_percent for own in solver.methods(microbatches, simple=False)}
+        assert found[PUBLISHED] == pytest.approx(perseus[place], abs=0.006)
+        assert found["one clock"] > max(perseus[place], envpipe[place], found[REALISED] - 0.5)
+        assert found["bound"] >= found["split"] >= found["one clock"]
 
 
 def test_what_the_study_says_is_json_that_is_written_whole(stage_study, study_options):
     written = json.loads((stage_study / "study.json").read_text())
     assert {key: written[key] for key in study_options} == study_options
     assert [path.name for path in sorted(stage_study.iterdir())] == ["stages.csv", "study.json"]
+
+
+def test_records_are_read_back_as_they_were_written(tmp_path):
+    rows = [Method(1.05, "one clock", 0.1 + 0.2, 1 / 3, 1e-17, 2.0, 1e300)]
+    write_records(tmp_path / "methods.csv", Method, rows)
+    assert read_records(tmp_path / "methods.csv", Method) == rows
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "method,time_s\nx,1\n", "straggler_ratio,method\n1,x\n"], ids=["none", "empty", "few", "two"]
+)
+def test_a_damaged_record_file_is_one_line_or_holds_nothing(tmp_path, content):
+    path = tmp_path / "methods.csv"
+    if content is not None:
+        path.write_text(content)
+    if content == "":
+        assert read_records(path, Method) == []
+    else:
+        with pytest.raises(InputError, match=r"methods\.csv: .*pipeline solve"):
+            read_records(path, Method)

@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from made_up import BLOCKING_W, profile
+from made_up import BLOCKING_W, profile, settings
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.baselines import all_max
+from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
 from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.plan import read_plan, write_plan
-from kernel_dvfs.pipeline.planner import KINDS, Planner
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+from kernel_dvfs.pipeline.planner import KINDS, Planner, write_plan
+from kernel_dvfs.pipeline.stage_profile import StageProfile, read_stage_profile
+from kernel_dvfs.pipeline.study import read_plan
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +140,30 @@ def test_the_savings_on_measured_stages_reach_what_is_known_to_be_possible(share
     assert saved(split.energy_j()) >= bound - 0.01
     for each in (plan, split):
         assert replayed(planner, each)[0] <= base.time_s
+
+
+def test_one_clock_for_all_and_one_per_stage_keep_the_limit_and_lose_to_the_plan(planner):
+    base = all_max(planner)
+    assert {part.core_mhz for parts in base.parts for part in parts} == {1400.0}
+    for limit in (base.time_ticks, int(1.1 * base.time_ticks)):
+        one, stages = uniform(planner, limit), per_stage(planner, limit)
+        assert max(one.time_ticks, stages.time_ticks) <= limit
+        assert len({part.core_mhz for parts in one.parts for part in parts}) == 1
+        for stage in range(4):
+            own = [
+                parts[0].core_mhz
+                for parts, operation in zip(stages.parts, planner.graph.operations)
+                if operation.stage == stage
+            ]
+            assert len(set(own)) == 1
+        plan = planner.plan_ticks(limit)
+        assert plan.cost_j <= stages.cost_j <= one.cost_j <= base.cost_j
+
+
+def test_one_clock_per_stage_finds_slower_clocks_behind_a_dear_one():
+    # 900 MHz costs more than 1000 MHz, 800 MHz much less; and iterations are long, so sums must not drown in them
+    own = settings([1000, 900, 800], [100.0, 101.0, 102.0], [1e4, 1.2e4, 0.9e4])
+    stages = StageProfile({(0, "forward"): own, (0, "backward"): own}, "dear")
+    planner = Planner(stages, pipeline_graph("1f1b", 1, 4), BLOCKING_W)
+    found = per_stage(planner, 2 * all_max(planner).time_ticks)
+    assert {part.core_mhz for parts in found.parts for part in parts} == {800.0}

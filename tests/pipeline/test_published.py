@@ -9,8 +9,7 @@ from made_up import BLOCKING_W, profile, settings
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.published import published_frontier, published_length
-from kernel_dvfs.pipeline.published_curve import unit_curve
+from kernel_dvfs.pipeline.published import published_frontier, published_length, unit_curve
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
 P_BLOCKING_W = 83.64

@@ -36,11 +36,11 @@ def test_nothing_is_scaled_unasked_and_both_scales_are_explicit(tmp_path):
 def test_a_profile_is_read_back_as_it_was_written(tmp_path):
     made = profile(3)
     write_stage_profile(tmp_path / "made.csv", made)
-    again = read_stage_profile(tmp_path / "made.csv")
-    assert set(again.settings) == set(made.settings) and again.stages == 3
+    copy = read_stage_profile(tmp_path / "made.csv")
+    assert set(copy.settings) == set(made.settings) and copy.stages == 3
     for key, own in made.settings.items():
-        assert again.settings[key].time_s.tolist() == own.time_s.tolist()
-        assert again.settings[key].energy_j.tolist() == own.energy_j.tolist()
+        assert copy.settings[key].time_s.tolist() == own.time_s.tolist()
+        assert copy.settings[key].energy_j.tolist() == own.energy_j.tolist()
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_a_profile_is_read_back_as_it_was_written(tmp_path):
         (OURS + ROWS.replace("0.8", "soon"), "line 3, column time_s: 'soon' is not a number"),
         (OURS + ROWS.replace("0,backward", "last,backward"), "line 4, column stage: 'last'"),
         (OURS + ROWS.replace("backward", ""), "line 4, column instruction: empty"),
-        (OURS + ROWS + "0,forward,700,,0.8,70\n", "line 5: stage 0 forward at these clocks stands there twice"),
+        (OURS + ROWS + "0,forward,700,,0.8,70\n", "line 5: stage 0 forward at these clocks occurs twice"),
         (OURS + ROWS.replace(",100\n", "\n"), "line 2: 5 cells under 6 columns"),
         (OURS + ROWS.replace("0,backward", "999999999,backward"), "stage 1 is missing, there is a stage 999999999"),
         (OURS + ROWS.replace("0,", "1,"), "stage 0 is missing"),
         (OURS, "no rows under the header"),
         ("", "column stage, instruction, core_mhz, time_s, energy_j missing"),
         (OURS.replace("energy_j", "joule") + ROWS, "column energy_j missing"),
-        (OURS.replace("mem_mhz", "core_mhz") + ROWS, "a column stands there twice"),
+        (OURS.replace("mem_mhz", "core_mhz") + ROWS, "a column occurs twice"),
     ],
 )
 def test_a_bad_row_is_named_with_line_and_column(tmp_path, text, named):

@@ -1,9 +1,14 @@
 """The pipeline part of a configuration: what it plans, and one line for what it cannot be."""
 
+import subprocess
+import sys
+
 import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.outputs import outputs
+from kernel_dvfs.pipeline.report import figures, tables
 from kernel_dvfs.pipeline.study_plan import plan_pipeline, waiting_w
 from kernel_dvfs.plan import config as configuration
 
@@ -24,7 +29,9 @@ def planned(config, root, tmp_path):
 def test_the_shipped_configuration_simulates_its_stages(planned, tmp_path):
     plan = planned()
     assert plan.folder == f"{tmp_path}/pipeline/sim-a100-sxm/gpt3-175b-b1-tp8/pp8"
-    assert plan.source.endswith("kernels.parquet") and plan.levels and plan.setup
+    assert plan.source.endswith("kernels.parquet") and plan.knows_kernels
+    assert plan.setup.path.endswith(".json") and "sim-a100-sxm" in plan.setup.text
+    assert not list(tmp_path.iterdir()), "planning writes nothing"
     # near what the artifact measured on an A100
     assert plan.options["blocking_w"] == waiting_w(resolve("a100_sxm")) == pytest.approx(83.64, rel=0.1)
 
@@ -38,7 +45,7 @@ def test_a_csv_is_taken_as_it_is_and_scales_set_it_apart(planned, tmp_path):
     (tmp_path / "mine.csv").write_text("")
     given = {"profile": str(tmp_path / "mine.csv"), "blocking_w": 80}
     one, other = planned(**given), planned(**given, scale_time=10)
-    assert one.setup is None and not one.levels and one.options["blocking_w"] == 80
+    assert one.setup is None and not one.knows_kernels and one.options["blocking_w"] == 80
     assert "table-mine/pp8-" in one.folder and one.folder != other.folder and other.scale_time == 10
 
 
@@ -74,6 +81,29 @@ def test_a_given_profile_must_come_with_its_blocking_power(planned, tmp_path):
 def test_a_kernel_profile_is_not_scaled(planned, tmp_path):
     (tmp_path / "profile.parquet").write_text("")
     given = {"profile": str(tmp_path / "profile.parquet"), "blocking_w": 80}
-    assert planned(**given).levels
+    assert planned(**given).knows_kernels
     with pytest.raises(InputError, match="in full scale; allowed: 1"):
         planned(**given, scale_energy=8)
+
+
+def test_every_output_reads_solved_files_and_levels_need_kernels(planned, tmp_path):
+    (tmp_path / "mine.csv").write_text("")
+    simulated, given = planned(), planned(profile=str(tmp_path / "mine.csv"), blocking_w=80)
+    for package in (tables, figures):
+        for name, output in outputs(package).items():
+            read = output.inputs(simulated)
+            assert read and all(path.startswith(f"{simulated.folder}/mb") for path in read), name
+            assert output.when(simulated) and output.when(given) == (name != "levels")
+
+
+def test_declarations_are_read_without_heavy_libraries(root):
+    code = (
+        "import sys\n"
+        "from kernel_dvfs.outputs import outputs\n"
+        "from kernel_dvfs.pipeline.report import figures, tables\n"
+        "assert len(outputs(tables)) == 7 and len(outputs(figures)) == 5\n"
+        "print(*sorted({'numpy', 'pandas', 'plotnine', 'matplotlib', 'scipy', 'ortools'} & set(sys.modules)))"
+    )
+    environment = {"PYTHONPATH": str(root / "workflow")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == ""

@@ -1,4 +1,4 @@
-"""The target `pipeline` in a clone: complete, nothing to do again, and only what a change touches is made anew."""
+"""The target `pipeline` in a clone: complete, nothing left to do, and only what a change touches is made once more."""
 
 import pytest
 from reduced_study import clone, planned, snakemake
@@ -41,6 +41,8 @@ def test_the_study_is_complete_and_has_nothing_to_do_again(finished):
 def test_another_number_of_microbatches_sweeps_no_kernel_again(finished):
     jobs = planned(finished, "pipeline", config=[SMALL.replace("[4]", "[4, 6]")])
     assert "pipeline_kernels" not in jobs and jobs["pipeline_stages"] == 1 and jobs["pipeline_table"] == 7
+    # frontier and plans of each number, the certificate of each, and the levels of the first
+    assert jobs["pipeline_solve"] == 2 and jobs["pipeline_solve_part"] == 3
 
 
 def test_the_pipeline_is_no_part_of_the_whole_study(finished):
@@ -59,4 +61,10 @@ def test_a_csv_of_stages_is_taken_and_a_bad_one_refused_in_front_of_the_user(tmp
     (folder,) = (directory / "results/pipeline/table-mine").iterdir()
     assert (folder / "mb4/plans/one-clock.json").is_file() and (folder / "stages.csv").read_text().count("\n") == 9
     # kernels are not known, so neither are levels
-    assert planned(directory, "pipeline", config=[given]) == {"pipeline_table": 6, "pipeline_figure": 5, "pipeline": 1}
+    expected = {"pipeline_solve_part": 1, "pipeline_table": 6, "pipeline_figure": 5, "pipeline": 1}
+    assert planned(directory, "pipeline", config=[given]) == expected
+
+
+def test_a_lost_table_is_written_again_from_what_was_solved(finished):
+    (finished / FOLDER / "tables/certificate.csv").unlink()
+    assert planned(finished, "pipeline", config=[SMALL]) == {"pipeline_table": 1, "pipeline": 1}

@@ -1,7 +1,5 @@
 """Names in a results folder that both the workflow and the report rely on."""
 
-# of the pipeline study: tables/<name>.csv and .md
-PIPELINE_TABLES = ("no_straggler", "straggler", "emulation", "breakdown", "levels", "switching", "certificate")
 
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3

@@ -1,4 +1,6 @@
-# The time-energy frontier of a training pipeline: stages, frontiers and plans, tables and figures beside the paper's.
+# The time-energy frontier of a training pipeline: its stages, what is solved of them, tables and figures of that.
+from kernel_dvfs.pipeline.report import figures as pipeline_figures
+from kernel_dvfs.pipeline.report import tables as pipeline_tables
 from kernel_dvfs.pipeline.study_plan import plan_pipeline
 
 try:
@@ -7,23 +9,39 @@ except InputError as error:
     sys.exit(f"error: {error}")
 
 PIPELINE_FOLDER = PIPELINE.folder
-# the table of levels needs the kernels behind the stages
-PIPELINE_TABLES = [name for name in layout.PIPELINE_TABLES if PIPELINE.levels or name != "levels"]
-PIPELINE_FIGURES = ["frontier", "timeline", "breakdown", "straggler", "switching"]
+PIPELINE_OUTPUTS = {"table": outputs.outputs(pipeline_tables), "figure": outputs.outputs(pipeline_figures)}
+
+
+def pipeline_inputs(kind, wildcards):
+    """What a table or figure reads."""
+    return PIPELINE_OUTPUTS[kind][wildcards.name].inputs(PIPELINE)
+
+
+def pipeline_caption(kind, wildcards):
+    """What Snakemake's report says of it."""
+    declared = PIPELINE_OUTPUTS[kind][wildcards.name]
+    return declared.text or declared.caption
 
 
 rule pipeline:
     input:
         expand(f"{PIPELINE_FOLDER}/mb{{microbatches}}/frontier.csv", microbatches=PIPELINE.options["microbatches"]),
-        expand(f"{PIPELINE_FOLDER}/tables/{{name}}.{{form}}", name=PIPELINE_TABLES, form=["csv", "md"]),
-        expand(f"{PIPELINE_FOLDER}/figures/{{name}}.{{form}}", name=PIPELINE_FIGURES, form=layout.FIGURE_FORMATS),
+        [
+            f"{PIPELINE_FOLDER}/{kind}s/{name}.{form}"
+            for kind, declared in PIPELINE_OUTPUTS.items()
+            for name, output in declared.items()
+            if output.made_by(PIPELINE)
+            for form in output.formats
+        ],
 
 
 if PIPELINE.setup:
+    # rule write_setup writes it
+    PLANNED[PIPELINE.setup.path] = PIPELINE.setup.text
 
     rule pipeline_kernels:
         input:
-            gpu=PIPELINE.setup,
+            gpu=PIPELINE.setup.path,
         output:
             PIPELINE.source,
         log:
@@ -32,10 +50,10 @@ if PIPELINE.setup:
             "../../envs/pipeline.yaml"
         params:
             pairs=studies.clocks_argument(PIPELINE.pairs),
-            auto_repeats=AUTO_REPEATS,
+            auto_repeats=config["auto_repeats"],
         shell:
-            "python -m kernel_dvfs sweep --gpu {input.gpu} --pairs {params.pairs} --studies kernel "
-            "--auto-repeats {params.auto_repeats} -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies kernel "
+            f"--auto-repeats {{params.auto_repeats}} -o {{output}} {LOGGED}"
 
 
 rule pipeline_stages:
@@ -53,16 +71,21 @@ rule pipeline_stages:
         scales=f"--scale-time {PIPELINE.scale_time} --scale-energy {PIPELINE.scale_energy}",
         folder=subpath(output.study, parent=True),
     shell:
-        "python -m kernel_dvfs pipeline-profile {input:q} {params.folder:q} --options {params.options:q} {params.scales} "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} pipeline profile {{input:q}} {{params.folder:q}} --options {{params.options:q}} {{params.scales}} {LOGGED}"
 
 
 rule pipeline_solve:
     input:
         rules.pipeline_stages.output,
     output:
-        f"{PIPELINE_FOLDER}/mb{{microbatches}}/frontier.csv",
-        f"{PIPELINE_FOLDER}/mb{{microbatches}}/published.csv",
+        multiext(
+            f"{PIPELINE_FOLDER}/mb{{microbatches}}/",
+            "frontier.csv",
+            "published.csv",
+            "methods.csv",
+            "runs.csv",
+            "switching.csv",
+        ),
         directory(f"{PIPELINE_FOLDER}/mb{{microbatches}}/plans"),
     log:
         f"logs/{PIPELINE_FOLDER}/solve-{{microbatches}}.log",
@@ -71,49 +94,54 @@ rule pipeline_solve:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=lambda wildcards, output: Path(output[0]).parents[1],
+        folder=subpath(output[0], ancestor=2),
     shell:
-        "python -m kernel_dvfs pipeline-solve {params.folder:q} {wildcards.microbatches} "
-        "2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} pipeline solve {{params.folder:q}} {{wildcards.microbatches}} plans switching {LOGGED}"
 
 
-rule pipeline_table:
+# what takes longer than frontier and plans together: the linear-programme solver, and clocks for every kernel
+rule pipeline_solve_part:
     input:
         rules.pipeline_stages.output,
+        PIPELINE.source,
     output:
-        report(
-            multiext(f"{PIPELINE_FOLDER}/tables/{{name}}", ".csv", ".md"),
-            caption="../report/pipeline.rst",
-            category="Pipeline",
-        ),
+        f"{PIPELINE_FOLDER}/mb{{microbatches}}/{{part}}.csv",
     log:
-        f"logs/{PIPELINE_FOLDER}/table-{{name}}.log",
+        f"logs/{PIPELINE_FOLDER}/solve-{{microbatches}}-{{part}}.log",
     wildcard_constraints:
-        name="|".join(PIPELINE_TABLES),
+        microbatches=r"\d+",
+        part="certificate|levels",
     conda:
         "../../envs/pipeline.yaml"
     params:
-        folder=lambda wildcards, output: Path(output[0]).parents[1],
+        folder=subpath(output[0], ancestor=2),
     shell:
-        "python -m kernel_dvfs pipeline-table {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+        f"{RUN} pipeline solve {{params.folder:q}} {{wildcards.microbatches}} {{wildcards.part}} {LOGGED}"
 
 
-rule pipeline_figure:
-    input:
-        rules.pipeline_stages.output,
-    output:
-        report(
-            multiext(f"{PIPELINE_FOLDER}/figures/{{name}}", ".pdf", ".png"),
-            caption="../report/pipeline.rst",
-            category="Pipeline",
-        ),
-    log:
-        f"logs/{PIPELINE_FOLDER}/figure-{{name}}.log",
-    wildcard_constraints:
-        name="|".join(PIPELINE_FIGURES),
-    conda:
-        "../../envs/pipeline.yaml"
-    params:
-        folder=lambda wildcards, output: Path(output[0]).parents[1],
-    shell:
-        "python -m kernel_dvfs pipeline-figure {wildcards.name} {params.folder:q} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+for kind, formats in (("table", outputs.TABLE_FORMATS), ("figure", outputs.FIGURE_FORMATS)):
+
+    rule:
+        name:
+            f"pipeline_{kind}"
+        input:
+            rules.pipeline_stages.output,
+            partial(pipeline_inputs, kind),
+        output:
+            report(
+                multiext(f"{PIPELINE_FOLDER}/{kind}s/{{name}}.", *formats),
+                caption="../report/output.rst",
+                category="Pipeline",
+            ),
+        log:
+            f"logs/{PIPELINE_FOLDER}/{kind}-{{name}}.log",
+        wildcard_constraints:
+            name="|".join(PIPELINE_OUTPUTS[kind]),
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            kind=kind,
+            folder=subpath(output[0], ancestor=2),
+            caption=partial(pipeline_caption, kind),
+        shell:
+            f"{RUN} pipeline {{params.kind}} {{wildcards.name}} {{params.folder:q}} {LOGGED}"

@@ -1,4 +1,4 @@
-"""What one would do without a frontier: all clocks at their highest, one clock for all, one clock per stage."""
+"""Plans that need no frontier: all clocks at their highest, one clock for all, one clock per stage."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.plan import Part, Plan
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.ticks import duration_ticks
+from kernel_dvfs.pipeline.curve import duration_ticks
+from kernel_dvfs.pipeline.planner import Part, Plan, Planner
+from kernel_dvfs.pipeline.stage_profile import Key
+from kernel_dvfs.pipeline.study import ALL_MAX, PER_STAGE, UNIFORM
 
 
-def fixed(planner: Planner, rows: dict, kind: str) -> Plan:
+def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
     """The plan in which (virtual stage, instruction) always runs at row rows[key] of its settings."""
     ticks, cost, parts = {}, {}, {}
     for key in planner.options:
@@ -45,7 +46,7 @@ def all_max(planner: Planner) -> Plan:
         # auto is what a GPU does that nobody tells anything
         rank = [tuple(np.inf if mhz != mhz else mhz for mhz in pair) for pair in zip(own.core_mhz, own.mem_mhz)]
         rows[key] = max(range(len(rank)), key=rank.__getitem__)
-    return fixed(planner, rows, "all-max")
+    return fixed(planner, rows, ALL_MAX)
 
 
 def uniform(planner: Planner, limit_ticks: int) -> Plan:
@@ -53,7 +54,7 @@ def uniform(planner: Planner, limit_ticks: int) -> Plan:
     keys = list(planner.options)
     tables = {key: _rows_by_clock(planner, key) for key in keys}
     shared = set.intersection(*(set(table) for table in tables.values()))
-    plans = [fixed(planner, {key: tables[key][pair] for key in keys}, "uniform clock") for pair in sorted(shared)]
+    plans = [fixed(planner, {key: tables[key][pair] for key in keys}, UNIFORM) for pair in sorted(shared)]
     within = [plan for plan in plans if plan.time_ticks <= limit_ticks]
     return min(within, key=Plan.energy_j) if within else all_max(planner)
 
@@ -64,12 +65,14 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
 
     Raises InputError where a stage's instructions share no clock.
     """
-    best = replace(all_max(planner), kind="per-stage clock")
-    by_stage, chosen = {}, {}
+    best = replace(all_max(planner), kind=PER_STAGE)
+    by_stage: dict[int, set[Key]] = {}
+    chosen: dict[int, int] = {}  # position among the stage's clocks
     for operation in planner.graph.operations:
         by_stage.setdefault(operation.stage, set()).add((operation.virtual_stage, operation.instruction))
     tables = {key: _rows_by_clock(planner, key) for key in planner.options}
-    clocks, counts = {}, Counter(planner.keys)
+    clocks: dict[int, list] = {}
+    counts = Counter(planner.keys)
     for stage, keys in by_stage.items():
         shared = set.intersection(*(set(tables[key]) for key in keys))
         if not shared:
@@ -85,9 +88,9 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
                 least = cost
         chosen[stage] = 0
 
-    def plan_of(positions):
+    def plan_of(positions: dict[int, int]) -> Plan:
         rows = {key: tables[key][clocks[stage][positions[stage]]] for stage, keys in by_stage.items() for key in keys}
-        return fixed(planner, rows, "per-stage clock")
+        return fixed(planner, rows, PER_STAGE)
 
     while True:
         steps = [chosen | {stage: at + 1} for stage, at in chosen.items() if at + 1 < len(clocks[stage])]
@@ -100,13 +103,13 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
     return same if same.time_ticks <= limit_ticks and same.cost_j < best.cost_j else best
 
 
-def _cost_j(planner: Planner, key: tuple, row: int) -> float:
+def _cost_j(planner: Planner, key: Key, row: int) -> float:
     """Effective energy of an instruction at a row of its settings."""
     own = planner.profile.of(*key)
     return float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
 
 
-def _rows_by_clock(planner: Planner, key: tuple) -> dict:
+def _rows_by_clock(planner: Planner, key: Key) -> dict[tuple[float, ...], int]:
     """{(core, memory): row}, MHz; auto counts as the highest."""
     own = planner.profile.of(*key)
     pairs = zip(own.core_mhz, own.mem_mhz)

@@ -1,6 +1,7 @@
-"""One operation's options as a convex curve of effective energy over time, on the grid of the flow network.
+"""What one operation may take: its options in time and effective energy, their convex curve, and splits between two.
 
-Must not know which operation it is, nor the graph.
+Time is on a grid of picoseconds: sums are exact in any order, so a plan that keeps its promise keeps it exactly.
+Durations are rounded up: what is measured is never longer than what is planned with. float64 holds up to 9,000 s.
 """
 
 from __future__ import annotations
@@ -8,44 +9,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from kernel_dvfs.choice.dominance import lower_hull, pareto
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S, duration_ticks
 
+TICKS_PER_S = 10**12
 UW_PER_W = 10**6
+# a measured duration may be longer than its ticks by this share: one rounding of float64
+_ROUNDING = 4e-16
 
 
-@dataclass(frozen=True, eq=False)
+def duration_ticks(seconds: ArrayLike) -> np.ndarray:
+    """Durations (s, any shape) as int64 ticks, rounded up."""
+    ticks = np.asarray(seconds, float) * TICKS_PER_S
+    return np.ceil(ticks * (1 - _ROUNDING)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """The options of an operation worth a look, fastest first: time rises, effective energy falls, both strictly.
+    """The undominated options of an operation, fastest first: time rises, effective energy falls, both strictly.
 
-    ticks: (n,) int64. cost_j: (n,) effective energy. setting, slower: (n,) int, rows of the profile's options: an
-    operation runs `share` of its kernels at `slower`, the others at `setting`; share 0 where one clock is enough.
+    An operation runs `share` of its kernels at `slower`, the others at `setting`.
     """
 
-    ticks: np.ndarray
-    cost_j: np.ndarray
-    setting: np.ndarray
-    slower: np.ndarray
-    share: np.ndarray
+    ticks: np.ndarray  # (n,) int64
+    cost_j: np.ndarray  # (n,) effective energy
+    setting: np.ndarray  # (n,) int, rows of the profile's settings
+    slower: np.ndarray  # (n,) int, likewise
+    share: np.ndarray  # (n,) 0 where one clock is enough
 
     def pick(self, rows: np.ndarray) -> Options:
         """The options at positions `rows`."""
         return Options(*(column[rows] for column in (self.ticks, self.cost_j, self.setting, self.slower, self.share)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Vertices of the lower convex hull, from the fastest option to the one of least effective energy.
+    """Vertices of the lower convex hull, from the fastest option to the one of least effective energy."""
 
-    ticks: (K+1,) int64, ascending. price_uw: (K,) int64, what each segment saves per time, falling, >= 1.
-    cost_j: (K+1,). vertex: (K+1,) positions in the Options it was made of.
-    """
-
-    ticks: np.ndarray
-    price_uw: np.ndarray
-    cost_j: np.ndarray
-    vertex: np.ndarray
+    ticks: np.ndarray  # (K+1,) int64, rising
+    price_uw: np.ndarray  # (K,) int64, what each segment saves per time, falling, >= 1
+    cost_j: np.ndarray  # (K+1,)
+    vertex: np.ndarray  # (K+1,) positions in the Options that it was made of
 
 
 def options_of(time_s: np.ndarray, energy_j: np.ndarray, blocking_w: float) -> Options:
@@ -63,3 +68,30 @@ def curve_of(options: Options) -> Curve:
     price = np.rint((cost[:-1] - cost[1:]) / np.diff(ticks) * (TICKS_PER_S * UW_PER_W)).astype(np.int64)
     kept = 1 + int(np.count_nonzero(price >= 1))
     return Curve(ticks[:kept], price[: kept - 1], cost[:kept], hull[:kept])
+
+
+def split_options(options: Options, curve: Curve, kernels: int) -> Options:
+    """`options`, and those that change clocks once, at one of the `kernels` - 1 boundaries; undominated, fastest first.
+
+    An operation of n equal kernels runs the first of them at one clock and the rest at the next on the hull. The time
+    is rounded to the slow side, so what is planned is never shorter than what is run. curve: the hull of `options`.
+    What a change costs is counted where plans are run (slow_changes.py).
+    """
+    if len(curve.ticks) < 2 or kernels < 2:
+        return options
+    share = np.arange(1, kernels) / kernels
+    fast, slow = curve.vertex[:-1], curve.vertex[1:]
+
+    def between(values: np.ndarray) -> np.ndarray:
+        return (values[fast][:, None] + np.diff(values[curve.vertex])[:, None] * share).ravel()
+
+    ticks = np.ceil(between(options.ticks)).astype(np.int64)
+    cost = between(options.cost_j)
+    made = Options(
+        np.concatenate([options.ticks, ticks]),
+        np.concatenate([options.cost_j, cost]),
+        np.concatenate([options.setting, np.repeat(options.setting[fast], len(share))]),
+        np.concatenate([options.slower, np.repeat(options.setting[slow], len(share))]),
+        np.concatenate([options.share, np.tile(share, len(fast))]),
+    )
+    return made.pick(pareto(made.ticks, made.cost_j, made.share))

@@ -1,6 +1,6 @@
 """The exact frontier as it is asked: by time, by energy, by price; and the planned times of every operation.
 
-No query solves anything again: each is a binary search among the records.
+A query solves nothing: it is a binary search among the records that parametric.py found.
 """
 
 from __future__ import annotations
@@ -8,20 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from kernel_dvfs.pipeline.curve import UW_PER_W
+from kernel_dvfs.pipeline.curve import TICKS_PER_S, UW_PER_W
 from kernel_dvfs.pipeline.parametric import Records
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Frontier:
-    """records: of parametric_frontier. cost_j: (R,) least effective energy at each record, rising.
-    blocking_w: S P_blk, what the whole pipeline draws while every stage waits."""
+    """Least energy of an iteration by its time."""
 
-    records: Records
-    cost_j: np.ndarray
-    blocking_w: float
+    records: Records  # the corners, from parametric_frontier
+    cost_j: np.ndarray  # (R,) least effective energy at each record, rising
+    blocking_w: float  # S P_blk, what the whole pipeline draws while every stage waits
 
     @classmethod
     def of(cls, records: Records, slowest_cost_j: float, blocking_w: float) -> Frontier:
@@ -47,11 +46,11 @@ class Frontier:
     def slowest_ticks(self) -> int:
         return int(self.records.ticks[0])
 
-    def cost_at(self, ticks) -> np.ndarray:
+    def cost_at(self, ticks: ArrayLike) -> np.ndarray:
         """Least effective energy (J) of iterations of `ticks` (scalar or array), exact between records too."""
-        return np.interp(ticks, self.records.ticks[::-1], self.cost_j[::-1])
+        return np.interp(np.asarray(ticks), self.records.ticks[::-1], self.cost_j[::-1])
 
-    def energy_at(self, ticks) -> np.ndarray:
+    def energy_at(self, ticks: ArrayLike) -> np.ndarray:
         """Least energy (J) of iterations of `ticks`: a lower bound of every plan that takes as long."""
         return self.cost_at(ticks) + self.blocking_w * np.asarray(ticks) / TICKS_PER_S
 
@@ -78,8 +77,8 @@ class Frontier:
         # rounded to the slow side: within the budget
         return int(np.ceil(ticks[last] + share * float(ticks[last + 1] - ticks[last])))
 
-    def planned(self, ticks: int) -> tuple:
-        """(begins, ends), int64 ticks (N,), of a least-energy plan of `ticks`; between kept records, interpolated.
+    def planned(self, ticks: int) -> list[np.ndarray]:
+        """[begins, ends], int64 ticks (N,), of a least-energy plan of `ticks`; between kept records, interpolated.
 
         Whole ticks below the exact ones: durations and edges are whole, so every arc keeps its length.
         """

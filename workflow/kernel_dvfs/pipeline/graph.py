@@ -1,34 +1,126 @@
-"""The graph of one iteration: operations and what each waits for. Built in time linear in its size.
+"""The graph of one iteration: in which order each stage runs its work, and what every operation waits for.
 
-Knows no durations of operations and no energies; an edge may take time (a transfer between stages).
+Schedules: 1F1B, GPipe, interleaved 1F1B, each with or without early recomputation. The graph is built in time linear
+in its size; an edge may take time (a transfer between stages). Operations have neither durations nor energies here.
+Sources: 1F1B as in lowtime and Megatron-LM; interleaved after Megatron-LM's `schedules.py` (Narayanan et al., SC
+2021); GPipe, Huang et al., NeurIPS 2019.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.schedules import BACKWARD, FORWARD, Item, orders
-from kernel_dvfs.pipeline.ticks import duration_ticks
+from kernel_dvfs.pipeline.curve import duration_ticks
+
+FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
+NAMES = ("1f1b", "gpipe", "interleaved")
+
+Waits = list[list[tuple[int, int]]]  # per operation: (other operation, time between them)
 
 
-class Operation(namedtuple("Operation", "stage virtual_stage instruction microbatch")):
-    """stage: the device, 0-based; virtual_stage: chunk x stages + stage, by which profiles name the work."""
+class Item(NamedTuple):
+    """One piece of a stage's work."""
 
-    __slots__ = ()
+    instruction: str  # forward, backward or recompute, or the name of constant work
+    chunk: int  # which of the stage's chunks of the model
+    microbatch: int  # -1: constant work
+
+
+class Operation(NamedTuple):
+    """One node of the graph."""
+
+    stage: int  # the device, from 0
+    virtual_stage: int  # chunk x stages + stage: profiles name the work by it
+    instruction: str
+    microbatch: int
+
+
+def orders(
+    name: str, stages: int, microbatches: int, chunks: int = 1, early_recompute: bool = False
+) -> list[list[Item]]:
+    """Per stage (0 = first) the Items in the order in which they run.
+
+    chunks: model chunks per stage, V of the interleaved schedule, 1 for the others. early_recompute: activations are
+    computed again before the gradient arrives, on every virtual stage but the last, whose activations still exist.
+    Raises InputError.
+    """
+    for what, count in (("stages", stages), ("microbatches", microbatches), ("chunks", chunks)):
+        if type(count) is not int or count < 1:
+            raise InputError(f"pipeline: {what} = {count!r}: expected a whole number >= 1")
+    if name not in NAMES:
+        raise InputError(f"pipeline: schedule '{name}' is unknown; allowed: {', '.join(NAMES)}")
+    if name != "interleaved" and chunks != 1:
+        raise InputError(f"pipeline: schedule {name} has one chunk a stage, not {chunks}; use interleaved")
+    if name == "interleaved" and microbatches % stages:
+        raise InputError(f"pipeline: interleaved: {microbatches} microbatches are no multiple of {stages} stages")
+    make = {"1f1b": _one_f_one_b, "gpipe": _gpipe, "interleaved": _interleaved}[name]
+    made = [make(stage, stages, microbatches, chunks) for stage in range(stages)]
+    if early_recompute:
+        made = [_recomputed(order, stage, stages, chunks) for stage, order in enumerate(made)]
+    return made
+
+
+def _alternate(forwards: list[Item], backwards: list[Item], warm_up: int) -> list[Item]:
+    """`warm_up` forwards, then a backward and a forward in turn, then the remaining backwards."""
+    order = forwards[:warm_up]
+    for number, backward in enumerate(backwards):
+        order.append(backward)
+        order += forwards[warm_up + number : warm_up + number + 1]
+    return order
+
+
+def _one_f_one_b(stage: int, stages: int, microbatches: int, chunks: int) -> list[Item]:
+    forwards, backwards = _numbered(microbatches)
+    return _alternate(forwards, backwards, min(stages - stage, microbatches))
+
+
+def _gpipe(stage: int, stages: int, microbatches: int, chunks: int) -> list[Item]:
+    forwards, backwards = _numbered(microbatches)
+    return forwards + backwards[::-1]
+
+
+def _numbered(microbatches: int) -> tuple[list[Item], list[Item]]:
+    """(forwards, backwards) of a stage with one chunk."""
+    return [Item(FORWARD, 0, m) for m in range(microbatches)], [Item(BACKWARD, 0, m) for m in range(microbatches)]
+
+
+def _interleaved(stage: int, stages: int, microbatches: int, chunks: int) -> list[Item]:
+    round_ = stages * chunks
+    forwards, backwards = [], []
+    for k in range(microbatches * chunks):
+        chunk, microbatch = k % round_ // stages, k // round_ * stages + k % stages
+        forwards.append(Item(FORWARD, chunk, microbatch))
+        backwards.append(Item(BACKWARD, chunks - 1 - chunk, microbatch))
+    warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, len(forwards))
+    # after the warm-up a forward comes first
+    return _alternate(forwards, backwards, min(warm_up + 1, len(forwards)))
+
+
+def _recomputed(order: list[Item], stage: int, stages: int, chunks: int) -> list[Item]:
+    made = []
+    for item in order:
+        is_last = stage == stages - 1 and item.chunk == chunks - 1
+        if item.instruction == BACKWARD and not is_last:
+            made.append(item._replace(instruction=RECOMPUTE))
+        made.append(item)
+    return made
 
 
 class Graph:
     """Operations in topological order, and edges.
 
-    operations: list of Operation (N). stages: S. tail, head: (E,) int, positions in `operations`, tail < head.
-    lag_ticks: (E,) int64, the time from the end of the tail to the earliest start of the head.
-    before, after: per operation [(other, lag)], for Python loops.
+    operations: N of them. stages: S. tail, head: (E,) int, positions in `operations`, tail < head. lag_ticks: (E,)
+    int64, the time from the end of the tail to the earliest start of the head. before, after: per operation
+    [(other, lag)], for Python loops.
     """
 
-    def __init__(self, operations: list, edges: list, stages: int):
+    def __init__(self, operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]], stages: int) -> None:
         """edges: [(tail, head, lag_s)], positions in `operations`. Raises InputError where they close a circle."""
         order = _sorted(operations, edges)
         place = np.empty(len(operations), np.int64)
@@ -38,8 +130,8 @@ class Graph:
         self.tail = place[[edge[0] for edge in edges]] if edges else np.zeros(0, np.int64)
         self.head = place[[edge[1] for edge in edges]] if edges else np.zeros(0, np.int64)
         self.lag_ticks = duration_ticks([edge[2] for edge in edges])
-        self.before = [[] for _ in operations]
-        self.after = [[] for _ in operations]
+        self.before: Waits = [[] for _ in operations]
+        self.after: Waits = [[] for _ in operations]
         for tail, head, lag in zip(self.tail.tolist(), self.head.tolist(), self.lag_ticks.tolist()):
             self.before[head].append((tail, lag))
             self.after[tail].append((head, lag))
@@ -47,21 +139,21 @@ class Graph:
     def __len__(self) -> int:
         return len(self.operations)
 
-    def finish_ticks(self, ticks: list) -> list:
+    def finish_ticks(self, ticks: Sequence[float]) -> list:
         """Earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
         return finishes(self.before, ticks)
 
 
-def finishes(before: list, durations: list) -> list:
+def finishes(before: Waits, durations: Sequence[float]) -> list:
     """Earliest ends of operations in topological order, in any unit of time; before: per operation [(other, lag)]."""
-    finish = []
+    finish: list = []
     for own, waits in zip(durations, before):
         finish.append(max((finish[other] + lag for other, lag in waits), default=0) + own)
     return finish
 
 
-def _sorted(operations: list, edges: list) -> list:
-    waits = {number: [] for number in range(len(operations))}
+def _sorted(operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]]) -> list[int]:
+    waits: dict[int, list[int]] = {number: [] for number in range(len(operations))}
     for tail, head, _ in edges:
         for end in (tail, head):
             if end not in waits:
@@ -81,7 +173,7 @@ def pipeline_graph(
     chunks: int = 1,
     early_recompute: bool = False,
     transfer_s: float = 0.0,
-    constant: tuple = (),
+    constant: Sequence[str] = (),
 ) -> Graph:
     """The graph of a pipeline schedule.
 
@@ -90,9 +182,11 @@ def pipeline_graph(
     constant: names of instructions that every stage runs first ("load_data") or, with a leading "+", last
     ("+optimizer"): work whose time no plan changes, profiled like any other.
     """
-    operations, edges, place = [], [], {}
+    operations: list[Operation] = []
+    edges: list[tuple[int, int, float]] = []
+    place: dict[tuple[int, Item], int] = {}
 
-    def put(stage, item):
+    def put(stage: int, item: Item) -> int:
         place[stage, item] = len(operations)
         operations.append(Operation(stage, item.chunk * stages + stage, item.instruction, item.microbatch))
         return place[stage, item]
@@ -113,7 +207,7 @@ def pipeline_graph(
         elif virtual == chunks * stages:
             edges.append((number, place[stage, item._replace(instruction=BACKWARD)], 0.0))
     # two reasons to wait for the same operation are one edge, the longer
-    longest = {}
+    longest: dict[tuple[int, int], float] = {}
     for tail, head, lag in edges:
         longest[tail, head] = max(lag, longest.get((tail, head), 0.0))
     return Graph(operations, [(*ends, lag) for ends, lag in longest.items()], stages)

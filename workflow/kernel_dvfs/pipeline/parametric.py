@@ -27,29 +27,25 @@ from kernel_dvfs.pipeline.graph import Graph
 UNBOUNDED = 2**50  # uW: a billion watts; the sum over many arcs still fits 64 bits
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """The frontier's corners, slowest first.
+    """The frontier's corners, slowest first."""
 
-    ticks: (R,) int64 iteration times, falling. price_uw: (R,) int64, the flow: what one more second saves just left
-    of this record (between it and the next slower), rising; 0 at the first. kept: (P,) numbers of the records whose
-    potentials are kept: all, or evenly spaced ones where all would not fit the memory that was allowed. potential:
-    (P, 2N) begins [:, :N] and ends [:, N:] of all operations at those, int64 ticks.
-    """
-
-    ticks: np.ndarray
+    ticks: np.ndarray  # (R,) int64 iteration times, falling
+    # (R,) int64, the flow: what one more second saves between this record and the next slower one; rising from 0
     price_uw: np.ndarray
+    # (P,) numbers of the records whose potentials are kept: all, or evenly spaced ones where the memory allows no more
     kept: np.ndarray
-    potential: np.ndarray
+    potential: np.ndarray  # (P, 2N) begins [:, :N] and ends [:, N:] of all operations at those, int64 ticks
 
 
 class _Kept:
     """Rows of a sequence: all of them, or every 2nd, 4th, 8th ... and the last, so that they never exceed `most`."""
 
-    def __init__(self, most: int):
+    def __init__(self, most: int) -> None:
         self.most, self.step, self.count = max(most, 2), 1, 0
-        self.rows: dict = {}
-        self.last = None
+        self.rows: dict[int, np.ndarray] = {}
+        self.last: tuple[int, np.ndarray]
 
     def add(self, row: np.ndarray) -> None:
         if self.count % self.step == 0:
@@ -61,7 +57,7 @@ class _Kept:
         self.last = (self.count, row)
         self.count += 1
 
-    def arrays(self) -> tuple:
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """(numbers of the rows, rows one below the other)."""
         rows = self.rows | dict([self.last])
         numbers = np.array(list(rows))
@@ -75,7 +71,7 @@ class _Kept:
 class _Network:
     """Operations as arcs begin -> end (node i -> N + i), edges as arcs end -> begin, source and sink around them."""
 
-    def __init__(self, graph: Graph, curves: list[Curve]):
+    def __init__(self, graph: Graph, curves: list[Curve]) -> None:
         n = len(graph)
         self.operations = n
         self.source, self.sink, self.nodes = 2 * n, 2 * n + 1, 2 * n + 2
@@ -164,7 +160,7 @@ def parametric_frontier(graph: Graph, curves: list[Curve], memory_byte: int = 2*
     return Records(np.array(ticks), np.array(prices), *kept.arrays())
 
 
-def _maximum_flow(arcs: list, source: int, sink: int) -> tuple:
+def _maximum_flow(arcs: list[tuple], source: int, sink: int) -> tuple[int, list[np.ndarray]]:
     """(value, flow on each group of arcs) for groups of (tails, heads, capacities)."""
     solver = max_flow.SimpleMaxFlow()
     numbers = solver.add_arcs_with_capacity(*(np.concatenate(column) for column in zip(*arcs)))

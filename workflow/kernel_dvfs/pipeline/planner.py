@@ -1,32 +1,112 @@
-"""From a profile and a graph to plans: the one object that users of the library talk to.
+"""From a profile and a graph to plans: `Planner`, the one object that users of the library talk to, and its `Plan`.
 
 profile = read_stage_profile("stages.csv")
 planner = Planner(profile, pipeline_graph("1f1b", 8, 12), blocking_w=83.64)
 plan = planner.plan(28.4)                          # never later than 28.4 s, least energy
 plan = planner.plan_for_straggler(34.0)            # the others wait until 34.0 s: use the time
+
+A plan says what every stage runs when and at which clocks; its promise, its realised time, its energy.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.curve import Options, curve_of, options_of
+from kernel_dvfs.files import write_json
+from kernel_dvfs.pipeline.curve import TICKS_PER_S, Options, curve_of, options_of, split_options
 from kernel_dvfs.pipeline.frontier import Frontier
 from kernel_dvfs.pipeline.graph import Graph
 from kernel_dvfs.pipeline.parametric import parametric_frontier
-from kernel_dvfs.pipeline.plan import Part, Plan
-from kernel_dvfs.pipeline.rounding import Lists, round_to_options
-from kernel_dvfs.pipeline.split import split_options
-from kernel_dvfs.pipeline.stage_profile import StageProfile
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S, seconds
+from kernel_dvfs.pipeline.rounding import Lists, Rounded, round_to_options
+from kernel_dvfs.pipeline.stage_profile import Key, StageProfile
+from kernel_dvfs.pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT
 
-ONE_CLOCK, SPLIT = "one clock", "split"
-KINDS = (ONE_CLOCK, SPLIT)
+
+class Part(NamedTuple):
+    """Clocks of an operation, or of a share of its kernels."""
+
+    core_mhz: float | None  # None: auto, or a setting
+    mem_mhz: float | None
+    share: float  # of the operation's kernels
+    setting: str | None  # name of a setting that gives each kernel clocks of its own; None: the pair above
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """One plan of one pipeline."""
+
+    kind: str  # "one clock", "split" or a baseline's name
+    graph: Graph
+    promised_ticks: int  # the time that was asked for
+    time_ticks: int  # its own, at measured durations
+    cost_j: float  # sum of effective energies
+    bound_j: float | None  # the least possible at the promised time; None for a baseline
+    blocking_w: float  # S P_blk, what the whole pipeline draws while every stage waits
+    begin_ticks: np.ndarray  # (N,)
+    end_ticks: np.ndarray  # (N,)
+    parts: list[tuple[Part, ...]]  # (N,), each in the order in which they run
+    note: str = ""  # what the asker should know
+    kernel_settings: dict[str, dict] = field(default_factory=dict)  # {setting: {kernel id: (core, memory) MHz}}
+
+    @property
+    def time_s(self) -> float:
+        return self.time_ticks / TICKS_PER_S
+
+    def energy_j(self, until_s: float | None = None) -> float:
+        """Energy of the pipeline in an iteration that lasts until `until_s` (default: as long as the plan)."""
+        return self.cost_j + self.blocking_w * (self.time_s if until_s is None else until_s)
+
+    def document(self) -> dict:
+        """The plan as JSON: totals, then per stage the instructions in the order in which they run."""
+        stages: list[list[dict]] = [[] for _ in range(self.graph.stages)]
+        for number in np.argsort(self.begin_ticks, kind="stable").tolist():
+            operation = self.graph.operations[number]
+            stages[operation.stage].append(
+                {
+                    "instruction": operation.instruction,
+                    "virtual_stage": operation.virtual_stage,
+                    "microbatch": operation.microbatch,
+                    "begin_s": float(self.begin_ticks[number] / TICKS_PER_S),
+                    "end_s": float(self.end_ticks[number] / TICKS_PER_S),
+                    "clocks": [_clocks(part) for part in self.parts[number]],
+                }
+            )
+        return {
+            "schema": PLAN_SCHEMA,
+            "kind": self.kind,
+            "promised_time_s": self.promised_ticks / TICKS_PER_S,
+            "time_s": self.time_s,
+            "energy_j": self.energy_j(),
+            "effective_energy_j": self.cost_j,
+            "least_effective_energy_j": self.bound_j,
+            "blocking_w": self.blocking_w,
+            "note": self.note,
+            "ranks": [{"stage": stage, "instructions": own} for stage, own in enumerate(stages)],
+            "kernel_settings": {
+                name: {kernel: {"core_mhz": core, "mem_mhz": mem} for kernel, (core, mem) in clocks.items()}
+                for name, clocks in self.kernel_settings.items()
+            },
+        }
+
+
+def _clocks(part: Part) -> dict:
+    """What a part of an operation runs at: a pair, or the name of a setting in `kernel_settings`."""
+    if part.setting is not None:
+        return {"kernel_setting": part.setting, "share_of_kernels": part.share}
+    return {"core_mhz": part.core_mhz, "mem_mhz": part.mem_mhz, "share_of_kernels": part.share}
+
+
+def write_plan(path: Path | str, plan: Plan, about: dict) -> None:
+    """Write a plan as JSON, whole or not at all. about: further fields, such as the profile's name."""
+    write_json(path, plan.document() | about)
 
 
 class Planner:
@@ -37,7 +117,7 @@ class Planner:
     Raises InputError for a stage or instruction that the profile lacks.
     """
 
-    def __init__(self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50):
+    def __init__(self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50) -> None:
         if not (math.isfinite(blocking_w) and blocking_w >= 0):
             raise InputError(f"pipeline: blocking power {blocking_w} W: expected a number >= 0")
         self.profile, self.graph, self.stage_blocking_w, self.kernels = profile, graph, blocking_w, kernels
@@ -51,9 +131,9 @@ class Planner:
         self.curves = {key: curve_of(own) for key, own in self.options.items()}
 
     @property
-    def notes(self) -> list:
+    def notes(self) -> list[str]:
         """A line for each instruction that offers no trade-off: it is planned with constant time."""
-        lines = []
+        lines: list[str] = []
         for (stage, instruction), own in sorted(self.curves.items()):
             if len(own.ticks) == 1:
                 why = "energy only rises with time" if self.profile.has_choice(stage, instruction) else "one clock only"
@@ -68,11 +148,11 @@ class Planner:
         return Frontier.of(records, slowest_cost, self.blocking_w)
 
     @cached_property
-    def _split(self) -> dict:
+    def _split(self) -> dict[Key, Options]:
         return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
 
     @cached_property
-    def _lists(self) -> dict:
+    def _lists(self) -> dict[str, Lists]:
         return {
             kind: Lists([own[key] for key in self.keys])
             for kind, own in ((ONE_CLOCK, self.options), (SPLIT, self._split))
@@ -95,14 +175,14 @@ class Planner:
         note, kept = "", min(max(ticks, fastest), slowest)
         # seconds that stand for the fastest time may have been rounded down by float64
         if ticks < fastest * (1 - 1e-12):
-            note = f"no plan takes {seconds(ticks):.6g} s: this is the fastest, {seconds(fastest):.6g} s"
+            note = f"no plan takes {_seconds(ticks)} s: this is the fastest, {_seconds(fastest)} s"
         elif ticks > slowest:
-            note = f"no plan gains from {seconds(ticks):.6g} s: this is the slowest, {seconds(slowest):.6g} s"
+            note = f"no plan gains from {_seconds(ticks)} s: this is the slowest, {_seconds(slowest)} s"
         cheapest, rounded = self.rounded(kept, kind)
         choice = [int(at) for at in rounded.choice]
         return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
 
-    def rounded(self, ticks: int, kind: str) -> tuple:
+    def rounded(self, ticks: int, kind: str) -> tuple[str, Rounded]:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
         begin, end = self.frontier.planned(ticks)
         # one clock is a way to split, too, and rounding is no more than a heuristic
@@ -113,7 +193,7 @@ class Planner:
         cheapest = min(found, key=lambda own: found[own].cost_j)
         return cheapest, found[cheapest]
 
-    def offered(self, kind: str) -> dict:
+    def offered(self, kind: str) -> dict[Key, Options]:
         """{key: Options} that plans of a kind choose from."""
         return self.options if kind == ONE_CLOCK else self._split
 
@@ -144,31 +224,32 @@ class Planner:
             raise InputError(f"pipeline: price {price_w} W: expected a number >= 0")
         return self.plan_ticks(self.frontier.ticks_at_price(price_w), kind)
 
-    def plan_of(self, choice: list, finish, promised: int, kind: str) -> Plan:
+    def plan_of(self, choice: Sequence[int], finish: Sequence[int] | np.ndarray, promised: int, kind: str) -> Plan:
         """The plan in which operation i runs at position choice[i] of its options and ends at finish[i] ticks."""
         offered = self.offered(kind)
-        parts, ticks, cost, settings = [], [], 0.0, {}
+        parts, ticks, cost = [], [], 0.0
+        settings: dict[str, dict] = {}
         for key, at in zip(self.keys, choice):
             own = offered[key]
             parts.append(self._parts(key, own, at, settings))
             ticks.append(int(own.ticks[at]))
             cost += float(own.cost_j[at])
-        finish = np.asarray(finish)
+        end = np.asarray(finish)
         return Plan(
             kind=kind,
             graph=self.graph,
             promised_ticks=promised,
-            time_ticks=int(finish.max()),
+            time_ticks=int(end.max()),
             cost_j=cost,
             bound_j=float(self.frontier.cost_at(promised)),
             blocking_w=self.blocking_w,
-            begin_ticks=finish - np.array(ticks),
-            end_ticks=finish,
+            begin_ticks=end - np.array(ticks),
+            end_ticks=end,
             parts=parts,
             kernel_settings=settings,
         )
 
-    def _parts(self, key: tuple, own: Options, at: int, settings: dict) -> tuple:
+    def _parts(self, key: Key, own: Options, at: int, settings: dict[str, dict]) -> tuple[Part, ...]:
         """The Parts of an option; settings of single kernels are added to `settings`."""
         share = float(own.share[at])
         made = [(own.setting[at], 1 - share), (own.slower[at], share)] if share else [(own.setting[at], 1.0)]
@@ -181,3 +262,7 @@ class Planner:
             if name not in settings:
                 settings[name] = kernels.at(int(row))
         return tuple(Part(None, None, part, name) for name, (_, part) in zip(names, made))
+
+
+def _seconds(ticks: int) -> str:
+    return f"{ticks / TICKS_PER_S:.6g}"

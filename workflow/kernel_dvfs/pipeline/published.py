@@ -1,20 +1,29 @@
 """Perseus's published algorithm, the baseline: one unit of time off the iteration at a time, by a minimum cut.
 
-Source: Chung et al., "Reducing Energy Bloat in Large Model Training", SOSP 2024, and its code lowtime 0.3.0
-(Apache-2.0), rewritten from the description. What the cut costs is in whole microjoules, as there; so the flows are
-integers, and the source-most minimum cut is the same whichever solver finds the flow.
+Source: Chung et al., "Reducing Energy Bloat in Large Model Training", SOSP 2024, its artifact, and its code lowtime
+0.3.0 (Apache-2.0), rewritten from the description. Each operation's options lie on a grid of unit times, with an
+exponential through them; the exact frontier (curve.py, parametric.py) needs neither grid nor fit. What the cut costs
+is in whole microjoules, as there; so the flows are integers, and the source-most minimum cut is the same whichever
+solver finds the flow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from ortools.graph.python import max_flow
+from scipy.optimize import minimize_scalar
 
-from kernel_dvfs.pipeline.graph import Graph, finishes
-from kernel_dvfs.pipeline.published_curve import UnitCurve
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.curve import TICKS_PER_S
+from kernel_dvfs.pipeline.graph import Graph, Waits, finishes
+
+FILTERS = ("raw", "effective")
+# options that survive must number more than this, or the filter is repeated with a tolerance
+_FEW, _TOLERANCE = 3, 0.95
 
 _UNIT_J = 1e-6
 _INFINITE = round(10000 / _UNIT_J)
@@ -22,13 +31,106 @@ _INFINITE = round(10000 / _UNIT_J)
 _STILL_J = 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class PublishedFrontier:
-    """time_s, energy_j: (R,), slowest first, energies by the fit; units: (R, N) planned durations in unit times."""
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitCurve:
+    """The published algorithm's view of one operation."""
 
-    time_s: np.ndarray
-    energy_j: np.ndarray
-    units: np.ndarray
+    units: np.ndarray  # (n,) int, unit times of the options kept, falling
+    cost_j: np.ndarray  # (n,) effective energy
+    setting: np.ndarray  # (n,) rows of the profile
+    at_unit: dict[int, float]  # {unit time: J} of the fitted exponential, every unit time from fastest to slowest
+
+    @property
+    def fastest(self) -> int:
+        return int(self.units[-1])
+
+    @property
+    def slowest(self) -> int:
+        return int(self.units[0])
+
+    def setting_at(self, units: int) -> int:
+        """The slowest option that takes at most `units` by its floored time, else the fastest."""
+        fits = np.flatnonzero(self.units <= units)
+        return int(self.setting[fits[0] if len(fits) else -1])
+
+
+def unit_curve(
+    time_s: ArrayLike, energy_j: ArrayLike, blocking_w: float, unit_s: float = 0.001, filter_on: str = "raw"
+) -> UnitCurve:
+    """Filter, floor to units of `unit_s`, subtract the blocking energy, fit.
+
+    filter_on: "raw" drops by energy, then subtracts (the artifact); "effective" subtracts first (Zeus's later code).
+    Raises InputError where a floored time is zero.
+    """
+    time_s, energy_j = np.asarray(time_s, float), np.asarray(energy_j, float)
+    units = np.floor_divide(time_s, unit_s).astype(np.int64)
+    if units.min() < 1:
+        raise InputError(
+            f"published algorithm: an option takes less than the unit time {unit_s:g} s; lower unit_time_s"
+        )
+    waiting = blocking_w * units * unit_s
+    compared = energy_j if filter_on == "raw" else energy_j - waiting
+    kept = _undominated(time_s, compared, 1.0)
+    if len(kept) <= _FEW:
+        kept = _undominated(time_s, compared, _TOLERANCE)
+    dearest: dict[int, int] = {}
+    for option in kept.tolist():
+        other = dearest.get(units[option])
+        if other is None or compared[option] > compared[other]:
+            dearest[units[option]] = option
+    rows = np.array([dearest[unit] for unit in sorted(dearest, reverse=True)])
+    own, cost = units[rows], (energy_j - waiting)[rows]
+    grid = np.arange(own[-1], own[0] + 1)
+    fitted = _exponential(own, cost)(grid) if len(own) > 1 else cost
+    return UnitCurve(own, cost, rows, dict(zip(grid.tolist(), np.asarray(fitted).tolist())))
+
+
+def _undominated(time: np.ndarray, cost: np.ndarray, factor: float) -> np.ndarray:
+    """Options for which no other is faster and cheaper, both by `factor`."""
+    worse = (time[None, :] < factor * time[:, None]) & (cost[None, :] < factor * cost[:, None])
+    return np.flatnonzero(~worse.any(axis=1))
+
+
+def _exponential(units: np.ndarray, cost: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """c(q) = a exp(b q) + k of least squares with a >= 0. For a fixed b it is linear in a and k."""
+    q = (units - units.min()) / (units.max() - units.min())
+
+    def linear(b: float) -> tuple[float, float, float]:
+        shape = np.exp(b * q - max(b, 0.0))
+        centred = shape - shape.mean()
+        a = max(float(centred @ cost / (centred @ centred)), 0.0)
+        k = float((cost - a * shape).mean())
+        return a, k, float(((a * shape + k - cost) ** 2).sum())
+
+    def residual(log_b: float, sign: int) -> float:
+        return linear(sign * np.exp(log_b))[2]
+
+    coarse = np.linspace(np.log(1e-3), np.log(60), 120)
+    found = []
+    for sign in (-1, 1):
+        best = coarse[int(np.argmin([residual(log_b, sign) for log_b in coarse]))]
+        step = coarse[1] - coarse[0]
+        bounds = (best - step, best + step)
+        fine = minimize_scalar(residual, bounds=bounds, args=(sign,), method="bounded", options={"xatol": 1e-11})
+        found.append((fine.fun, sign * float(np.exp(fine.x))))
+    b = min(found)[1]
+    a, k, _ = linear(b)
+    low, span = units.min(), units.max() - units.min()
+    return lambda at: a * np.exp(b * (at - low) / span - max(b, 0.0)) + k
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedFrontier:
+    """The published algorithm's answer, slowest iteration first."""
+
+    time_s: np.ndarray  # (R,) as promised
+    energy_j: np.ndarray  # (R,) by the fit
+    units: np.ndarray  # (R, N) planned durations in unit times
+
+    def cheapest_within(self, time_s: float) -> int:
+        """The artifact's lookup: the point of least energy that promises at most `time_s`; the last if none does."""
+        within = [point for point, own in enumerate(self.time_s.tolist()) if own <= time_s * (1 + 1e-12)]
+        return min(within, key=lambda point: self.energy_j[point]) if within else len(self.time_s) - 1
 
 
 def published_frontier(
@@ -45,12 +147,12 @@ def published_frontier(
     return PublishedFrontier(np.array(time_s), np.array(energy_j), np.array(units).reshape(-1, len(graph)))
 
 
-def published_length(graph: Graph, units: list, unit_s: float) -> int:
+def published_length(graph: Graph, units: Sequence[int], unit_s: float) -> int:
     """Unit times of an iteration whose operations take `units`."""
     return max(finishes(_in_units(graph.before, unit_s), units))
 
 
-def _in_units(neighbours: list, unit_s: float) -> list:
+def _in_units(neighbours: Waits, unit_s: float) -> Waits:
     unit_ticks = round(unit_s * TICKS_PER_S)
     return [[(other, lag // unit_ticks) for other, lag in own] for own in neighbours]
 
@@ -58,7 +160,7 @@ def _in_units(neighbours: list, unit_s: float) -> list:
 class _State:
     """Durations in unit times, and what one unit more or less costs each operation."""
 
-    def __init__(self, graph: Graph, curves: list[UnitCurve], unit_s: float):
+    def __init__(self, graph: Graph, curves: list[UnitCurve], unit_s: float) -> None:
         n = len(graph)
         self.curves = curves
         self.before, self.after = _in_units(graph.before, unit_s), _in_units(graph.after, unit_s)
@@ -85,12 +187,12 @@ class _State:
             latest[number] = min(
                 (latest[other] - units[other] - lag for other, lag in self.after[number]), default=self.length
             )
-        finish, latest = np.array(finish), np.array(latest)
         # by node: begins, ends, source, sink
-        self.earliest = np.concatenate([finish - self.units, finish, [0, self.length]])
-        self.latest = np.concatenate([latest - self.units, latest, [0, self.length]])
+        self.earliest, self.latest = (
+            np.concatenate([ends - self.units, ends, [0, self.length]]) for ends in (np.array(finish), np.array(latest))
+        )
 
-    def _bounds(self, number: int) -> tuple:
+    def _bounds(self, number: int) -> tuple[int, int]:
         """(least, most) flow of an operation's arc, uJ: what a unit more saves, what a unit less costs."""
         at, own = self.curves[number].at_unit, int(self.units[number])
         fastest, slowest = self.curves[number].fastest, self.curves[number].slowest
@@ -139,7 +241,9 @@ class _State:
         self.bounds[number] = self._bounds(number)
         return abs(at[own] - at[own + by])
 
-    def _source_side(self, tail, head, least, most):
+    def _source_side(
+        self, tail: np.ndarray, head: np.ndarray, least: np.ndarray, most: np.ndarray
+    ) -> np.ndarray | None:
         """(nodes,) bool: the source-most side of a minimum cut with lower bounds; None where no flow keeps them."""
         nodes = self.super_sink + 1
         into = np.bincount(head, weights=least, minlength=nodes).astype(np.int64)

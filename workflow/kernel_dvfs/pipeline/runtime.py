@@ -1,4 +1,4 @@
-"""What a training job asks while it runs: somebody straggles, which plan now? Answered from the solved frontier.
+"""What a training job asks while it runs: a pipeline straggles, which plan now? Answered from the solved frontier.
 
 runtime = Runtime(planner)
 plan = runtime.set_straggler(pipeline=3, t_iter_s=34.0)     # None: the plan in force stays
@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.plan import Plan
-from kernel_dvfs.pipeline.planner import ONE_CLOCK, Planner
+from kernel_dvfs.pipeline.planner import ONE_CLOCK, Plan, Planner
 
 
 class Runtime:
@@ -22,12 +21,14 @@ class Runtime:
     noise does not change clocks; a shorter one is never ignored where the plan in force would break it.
     """
 
-    def __init__(self, planner: Planner, base_s: float | None = None, hysteresis: float = 0.02, kind: str = ONE_CLOCK):
+    def __init__(
+        self, planner: Planner, base_s: float | None = None, hysteresis: float = 0.02, kind: str = ONE_CLOCK
+    ) -> None:
         if not (math.isfinite(hysteresis) and 0 <= hysteresis < 1):
             raise InputError(f"runtime: hysteresis = {hysteresis}: expected a share from 0 to below 1")
         self.planner, self.hysteresis, self.kind = planner, hysteresis, kind
         self.base_s = float(planner.frontier.time_s[-1]) if base_s is None else base_s
-        self._straggling: dict = {}
+        self._straggling: dict[int, float] = {}
         self._asked_s = self.base_s
         self.plan: Plan = planner.plan(self.base_s, kind)
 
@@ -42,7 +43,7 @@ class Runtime:
         return self._answer()
 
     def clear(self, pipeline: int) -> Plan | None:
-        """Pipeline `pipeline` runs as planned again. Raises InputError where it was not straggling."""
+        """Pipeline `pipeline` no longer straggles. Raises InputError where it was not straggling."""
         if pipeline not in self._straggling:
             known = ", ".join(map(str, sorted(self._straggling))) or "none"
             raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")

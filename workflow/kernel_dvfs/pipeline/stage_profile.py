@@ -7,9 +7,13 @@ Traps of units: both hold ONE GPU's energy, and the artifact's emulation profile
 energy. So the scales are explicit: times x scale_time, energies x scale_energy, and nothing is scaled unasked.
 """
 
+from __future__ import annotations
+
 import csv
 import math
-from collections import namedtuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,25 +36,47 @@ _NEEDED = COLUMNS[:6]
 _ARTIFACT = {"frequency": "core_mhz", "time": "time_s", "energy": "energy_j"}
 
 
-class Settings(namedtuple("Settings", "core_mhz mem_mhz time_s energy_j source")):
-    """The options of one instruction of one stage, arrays of one length: clocks (MHz, nan = auto or not recorded),
-    s and J; source: where the numbers come from, `measured` or `simulated ...`."""
+Key = tuple[int, str]  # (virtual stage, instruction)
+Clocks = tuple[float | None, float | None]  # (core, memory) MHz; None = auto or not recorded
 
-    __slots__ = ()
 
-    def clocks(self, row: int) -> tuple:
-        """(core, memory) of an option, MHz; None = auto or not recorded."""
-        return tuple(None if math.isnan(mhz) else float(mhz) for mhz in (self.core_mhz[row], self.mem_mhz[row]))
+def known_clocks(core_mhz: float, mem_mhz: float) -> Clocks:
+    """The clocks of a pair in which nan stands for auto or not recorded."""
+    core, mem = (None if math.isnan(mhz) else float(mhz) for mhz in (core_mhz, mem_mhz))
+    return core, mem
+
+
+class Settings(NamedTuple):
+    """The options of one instruction of one stage, columns of one length (n,)."""
+
+    core_mhz: np.ndarray  # nan = auto or not recorded
+    mem_mhz: np.ndarray  # likewise
+    time_s: np.ndarray
+    energy_j: np.ndarray
+    source: list[str]  # where the numbers come from: `measured` or `simulated ...`
+
+    def clocks(self, row: int) -> Clocks:
+        """The clocks of an option."""
+        return known_clocks(self.core_mhz[row], self.mem_mhz[row])
+
+
+class KernelClocks(Protocol):
+    """Clocks of single kernels at the options of one instruction."""
+
+    def at(self, option: int) -> dict[str, Clocks]:
+        """{kernel id: its clocks} at an option."""
 
 
 class StageProfile:
-    """settings: {(virtual stage, instruction): Settings}. name: for messages.
+    """What each stage's instructions take at each of their settings.
 
-    kernel_clocks: {key: an object whose at(row) gives {kernel id: (core, memory) MHz}}, for options that set the clocks
-    of each kernel; {} where an option is one pair of clocks.
+    settings: by (virtual stage, instruction). name: for messages. kernel_clocks: for options that set the clocks of
+    each kernel; {} where an option is one pair of clocks.
     """
 
-    def __init__(self, settings: dict, name: str, kernel_clocks: dict | None = None):
+    def __init__(
+        self, settings: dict[Key, Settings], name: str, kernel_clocks: Mapping[Key, KernelClocks] | None = None
+    ) -> None:
         self.settings = settings
         self.name = name
         self.kernel_clocks = kernel_clocks or {}
@@ -73,7 +99,9 @@ class StageProfile:
         return len(self.of(stage, instruction).time_s) > 1
 
 
-def read_stage_profile(path, scale_time: float = 1.0, scale_energy: float = 1.0, name: str | None = None):
+def read_stage_profile(
+    path: Path | str, scale_time: float = 1.0, scale_energy: float = 1.0, name: str | None = None
+) -> StageProfile:
     """A StageProfile from a CSV. Raises InputError, one line with file, line and column, for the first bad value."""
     for flag, scale in (("scale_time", scale_time), ("scale_energy", scale_energy)):
         if not (math.isfinite(scale) and scale > 0):
@@ -92,8 +120,8 @@ def read_stage_profile(path, scale_time: float = 1.0, scale_energy: float = 1.0,
             f"or stage,instruction,{','.join(_ARTIFACT)}"
         )
     if len(set(header)) != len(header):
-        raise InputError(f"{path}: line 1: a column stands there twice")
-    found: dict = {}
+        raise InputError(f"{path}: line 1: a column occurs twice")
+    found: dict[Key, dict] = {}
     for line, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
             continue
@@ -102,7 +130,7 @@ def read_stage_profile(path, scale_time: float = 1.0, scale_energy: float = 1.0,
         key, clocks, time_s, energy_j, source = _row(f"{path}: line {line}", dict(zip(header, row)))
         own = found.setdefault(key, {})
         if clocks in own:
-            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks stands there twice")
+            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks occurs twice")
         own[clocks] = (time_s * scale_time, energy_j * scale_energy, source)
     if not found:
         raise InputError(f"{path}: no rows under the header; profile at least one stage")
@@ -113,7 +141,7 @@ def read_stage_profile(path, scale_time: float = 1.0, scale_energy: float = 1.0,
     return StageProfile({key: _settings(own) for key, own in sorted(found.items())}, name or str(path))
 
 
-def write_stage_profile(path, profile: StageProfile) -> None:
+def write_stage_profile(path: Path | str, profile: StageProfile) -> None:
     """Write the CSV, whole or not at all: a row per option, unscaled."""
     with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -130,7 +158,8 @@ def _settings(own: dict) -> Settings:
     return Settings(clocks[:, 0], clocks[:, 1], np.array(time_s), np.array(energy_j), list(source))
 
 
-def _row(where: str, cells: dict) -> tuple:
+def _row(where: str, cells: dict[str, str]) -> tuple[Key, tuple, float, float, str]:
+    """((stage, instruction), clocks, time s, energy J, source) of a line."""
     stage = cells["stage"].strip()
     if not stage.isdecimal():
         raise InputError(f"{where}, column stage: '{stage}' is not a whole number >= 0")
@@ -142,7 +171,7 @@ def _row(where: str, cells: dict) -> tuple:
     return (int(stage), instruction), clocks, time_s, energy_j, cells.get("source", "").strip() or "measured"
 
 
-def _clock(where: str, column: str, text: str):
+def _clock(where: str, column: str, text: str) -> float | None:
     text = text.strip()
     # None, not nan: two rows without a clock are the same setting
     return None if text in ("", "auto") else _positive(where, column, text)

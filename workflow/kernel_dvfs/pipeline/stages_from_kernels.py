@@ -8,15 +8,17 @@ Minkowski sum of the kernels' hulls: all their segments in order of price. It li
 from __future__ import annotations
 
 import math
-from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from kernel_dvfs.choice.dominance import Edges, pareto
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.partition import layers_per_stage
-from kernel_dvfs.pipeline.schedules import BACKWARD, FORWARD, RECOMPUTE
-from kernel_dvfs.pipeline.stage_profile import Settings, StageProfile
+from kernel_dvfs.pipeline.graph import BACKWARD, FORWARD, RECOMPUTE
+from kernel_dvfs.pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.workload.models import model
 from kernel_dvfs.workload.passes import passes
@@ -28,18 +30,32 @@ _EMBEDDING = ("Embedding", "Embedding backward")
 _SAME_PRICE = 0.04
 
 
-class Kernels(namedtuple("Kernels", "pairs time_s energy_j section pass_of layers source ranks")):
-    """A kernel profile by kernel id, in order of execution.
-
-    pairs: list of (core, memory) MHz, nan = auto. time_s, energy_j: {id: (pairs,)} per launch, energy of all ranks.
-    section, pass_of: {id: its section of the workload; forward or backward}. layers: of the model. source: for the
-    stage profile; ranks: the tensor-parallel degree.
-    """
-
-    __slots__ = ()
+Launches = list[tuple[str, int]]  # (kernel id, how often), in order
 
 
-def read_kernels(path) -> Kernels:
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """A kernel profile by kernel id, in order of execution."""
+
+    pairs: list[tuple[float, ...]]  # (core, memory) MHz, nan = auto
+    time_s: dict[str, np.ndarray]  # {id: (pairs,)} of a launch
+    energy_j: dict[str, np.ndarray]  # likewise, of all ranks together
+    section: dict[str, str]  # {id: its section of the workload}
+    pass_of: dict[str, str]  # {id: forward or backward}
+    layers: int  # of the model
+    source: str  # whose numbers: `simulated ...`, or the GPU's name
+    ranks: int  # the tensor-parallel degree
+
+
+class _Row(NamedTuple):
+    """What passes() asks of a kernel."""
+
+    id: str
+    section: str
+    multiplicity: int
+
+
+def read_kernels(path: Path | str) -> Kernels:
     """The kernels of a profile (profile.parquet) that this project made for a model. Raises InputError.
 
     Energies are multiplied by the tensor-parallel degree: the ranks of a stage all do the same.
@@ -74,28 +90,46 @@ def read_kernels(path) -> Kernels:
     )
 
 
-def _passes(workload: dict) -> dict:
+def _passes(workload: dict) -> dict[str, str]:
     """{kernel id: forward or backward}: a stage runs its part of the loss within these two."""
-    Row = namedtuple("Row", "id section multiplicity")
-    rows = [Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
+    rows = [_Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
     return {name: kind for kind, own in passes(rows, "llmc").items() for name, _ in own}
 
 
-def launches(kernels: Kernels, stages: int) -> dict:
+def layers_per_stage(layers: int, stages: int, layer_s: float, first_s: float = 0.0, last_s: float = 0.0) -> list[int]:
+    """Layers of each stage, >= 1. layer_s: one layer; first_s, last_s: embedding, and logits with the loss.
+
+    Layers are equal, so giving each to the stage that is least loaded with it makes the greatest load least.
+    Raises InputError where there are fewer layers than stages.
+    """
+    if stages > layers:
+        raise InputError(f"pipeline: {stages} stages for {layers} layers; allowed: 1 to {layers} stages")
+    own_s = [0.0] * stages
+    own_s[0] += first_s
+    own_s[-1] += last_s
+    counts = [1] * stages
+    for _ in range(layers - stages):
+        # of equal loads the later stage: it holds fewer activations
+        stage = min(range(stages), key=lambda at: (own_s[at] + (counts[at] + 1) * layer_s, -at))
+        counts[stage] += 1
+    return counts
+
+
+def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
     """{(virtual stage, instruction): [(kernel id, launches), ...]} in order; embedding first, logits and loss last."""
     auto = next((at for at, pair in enumerate(kernels.pairs) if math.isnan(pair[0])), len(kernels.pairs) - 1)
 
-    def duration_s(names) -> float:
+    def duration_s(names: Iterable[str]) -> float:
         return sum(float(kernels.time_s[name][auto]) for name in names)
 
-    by_place: dict = {}
+    by_place: dict[str, list[str]] = {}
     for name, section in kernels.section.items():
         place = "first" if section in _EMBEDDING else "layer" if section in _LAYER.values() else "last"
         by_place.setdefault(place, []).append(name)
     counts = layers_per_stage(
         kernels.layers, stages, *(duration_s(by_place.get(place, [])) for place in ("layer", "first", "last"))
     )
-    made = {}
+    made: dict[Key, Launches] = {}
     for stage, layers in enumerate(counts):
         for instruction, order in ((FORWARD, 1), (BACKWARD, -1)):
             made[stage, instruction] = [
@@ -115,8 +149,8 @@ def pass_level(kernels: Kernels, stages: int) -> StageProfile:
     core, mem = np.array(kernels.pairs).T
     made = {}
     for key, own in launches(kernels, stages).items():
-        time_s = sum(count * kernels.time_s[name] for name, count in own)
-        energy_j = sum(count * kernels.energy_j[name] for name, count in own)
+        time_s = sum((count * kernels.time_s[name] for name, count in own), start=np.zeros(len(core)))
+        energy_j = sum((count * kernels.energy_j[name] for name, count in own), start=np.zeros(len(core)))
         made[key] = Settings(core, mem, time_s, energy_j, [kernels.source] * len(core))
     return StageProfile(made, f"{kernels.source}, {stages} stages, pass level")
 
@@ -126,8 +160,8 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
 
     blocking_w: of a stage with all its ranks; the hulls are those of effective energy.
     """
-    made, clocks = {}, {}
-    for key, own in launches(kernels, stages).items():
+
+    def operation(own: Launches) -> tuple[Settings, KernelClocks]:
         sets, picked = [], []
         for name, count in own:
             time_s = count * kernels.time_s[name]
@@ -141,9 +175,23 @@ def kernel_level(kernels: Kernels, stages: int, blocking_w: float) -> StageProfi
         time_s = sum(t[0] for t, _ in sets) + time_change
         cost = sum(c[0] for _, c in sets) + cost_change
         nothing = np.full(len(time_s), np.nan)
-        made[key] = Settings(nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s))
-        clocks[key] = _KernelClocks(kernels.pairs, [name for name, _ in own], edges, picked, kept)
-    return StageProfile(made, f"{kernels.source}, {stages} stages, kernel level", clocks)
+        settings = Settings(nothing, nothing, time_s, cost + blocking_w * time_s, [kernels.source] * len(time_s))
+        return settings, _KernelClocks(kernels.pairs, [name for name, _ in own], edges, picked, kept)
+
+    return stage_profile(launches(kernels, stages), operation, f"{kernels.source}, {stages} stages, kernel level")
+
+
+def stage_profile(
+    work: dict[Key, Launches], operation: Callable[[Launches], tuple[Settings, KernelClocks]], name: str
+) -> StageProfile:
+    """The profile of operations that launch `work`: settings and clocks are worked out once where stages are alike."""
+    distinct = {tuple(own): own for own in work.values()}
+    made = {launched: operation(own) for launched, own in distinct.items()}
+    return StageProfile(
+        {key: made[tuple(own)][0] for key, own in work.items()},
+        name,
+        {key: made[tuple(own)][1] for key, own in work.items()},
+    )
 
 
 def _corners(edges: Edges) -> np.ndarray:
@@ -161,13 +209,14 @@ def _corners(edges: Edges) -> np.ndarray:
 class _KernelClocks:
     """Clocks of each kernel at an option of the Minkowski sum: worked out when asked for."""
 
-    def __init__(self, pairs: list, names: list, edges: Edges, picked: list, kept: np.ndarray):
+    def __init__(
+        self, pairs: Sequence[tuple], names: Sequence[str], edges: Edges, picked: Sequence, kept: np.ndarray
+    ) -> None:
         self.pairs, self.names, self.edges, self.picked, self.kept = pairs, names, edges, picked, kept
 
-    def at(self, option: int) -> dict:
+    def at(self, option: int) -> dict[str, Clocks]:
         """{kernel id: (core, memory)}, MHz, None = auto."""
         taken = self.edges.options_after(int(self.kept[option]), len(self.names))
         return {
-            name: tuple(None if math.isnan(mhz) else mhz for mhz in self.pairs[own[at]])
-            for name, own, at in zip(self.names, self.picked, taken.tolist())
+            name: known_clocks(*self.pairs[own[at]]) for name, own, at in zip(self.names, self.picked, taken.tolist())
         }

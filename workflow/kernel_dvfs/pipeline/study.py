@@ -1,60 +1,221 @@
-"""One pipeline study on disk: what is asked (study.json), the stages (stages.csv), the kernels behind them if known.
+"""One pipeline study on disk: what is asked (study.json), its stages (stages.csv), and what was solved, as records.
 
-Hands out planners, one per number of microbatches, and the published algorithm's answer beside them.
+steps.py writes the records, `mb<M>/<name>.csv` for M microbatches, in full precision; tables and figures read them here
+and solve nothing. Importing this module costs nothing heavy, since planning a workflow does it, too.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+import csv
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_text
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import Graph, pipeline_graph
-from kernel_dvfs.pipeline.kernel_switching import switched_kernel_level
-from kernel_dvfs.pipeline.options import KEYS
-from kernel_dvfs.pipeline.plan import Plan
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.published import PublishedFrontier, published_frontier, published_length
-from kernel_dvfs.pipeline.published_curve import unit_curve
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile, write_stage_profile
-from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, pass_level, read_kernels
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S, duration_ticks
+from kernel_dvfs.files import read_json, whole
+
+if TYPE_CHECKING:
+    from kernel_dvfs.pipeline.stage_profile import StageProfile
 
 SCHEMA = "kernel-dvfs/pipeline-study/1"
+PLAN_SCHEMA = "kernel-dvfs/pipeline-plan/1"
+# what a study is told, by the keys of its study.json; schema, name, subject and source come on top
+KEYS = (
+    "stages",
+    "schedule",
+    "chunks",
+    "early_recompute",
+    "transfer_s",
+    "constant",
+    "microbatches",
+    "total_microbatches",
+    "tensor_parallel",
+    "blocking_w",
+    "straggler",
+    "unit_time_s",
+    "kernels",
+    "switch_latency_s",
+)
+
+# methods of a study, as its records name them
+ALL_MAX, UNIFORM, PER_STAGE = "all-max", "uniform clock", "per-stage clock"
+PUBLISHED, REALISED = "published, as promised", "published, as run"
+ONE_CLOCK, SPLIT, BOUND = "one clock", "split", "bound"
+KINDS = (ONE_CLOCK, SPLIT)  # of plans that are rounded from the frontier
+# T'/T of the cluster whose bloat is broken down (Figure 7)
+BLOAT_RATIO = 1.2
+# plans are marked on the frontier up to this time, relative to all-max
+MARKED_RATIO = 1.35
 
 
-@dataclass(frozen=True, eq=False)
-class Realised:
-    """A point of the published frontier at measured figures: what it promised, what it takes, effective J."""
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What one method makes of an iteration that lasts T' (methods.csv)."""
 
-    promised_s: float
+    straggler_ratio: float  # T' over the time of all-max
+    method: str
+    time_s: float  # until its work is done, at measured durations
+    effective_energy_j: float
+    energy_j: float  # until T', waiting included
+    base_time_s: float  # of all-max; for "as promised" by floored durations, as the artifact counts
+    base_energy_j: float  # of all-max until T'
+
+    @property
+    def saved_percent(self) -> float:
+        """Of the energy of all-max in the same time."""
+        return 100 * (1 - self.energy_j / self.base_energy_j)
+
+    @property
+    def slowdown_percent(self) -> float:
+        """Of the time of all-max."""
+        return 100 * (self.time_s / self.base_time_s - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A plan that can be run: a point of the plane of time and energy (runs.csv)."""
+
+    method: str
     time_s: float
-    cost_j: float
+    energy_j: float  # as long as the plan takes
+
+
+@dataclass(frozen=True, slots=True)
+class SlowChange:
+    """The best plan for the time of all-max where each change of clocks takes time (switching.csv)."""
+
+    asked: str  # kind of plan
+    latency_s: float  # of a change
+    best_plan: str  # kind that was found cheapest
+    energy_j: float  # until the time of all-max
+    base_energy_j: float  # of all-max
+    switches: int  # changes in one iteration
+    late_s: float  # beyond the time of all-max; 0: kept
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What holds of the frontier and the plans (certificate.csv)."""
+
+    operations: int
+    records: int  # corners of the frontier
+    points: int  # times that were checked
+    lp_difference: float  # largest relative difference of effective energy from HiGHS
+    latest_s: float  # largest realised minus promised time of all plans; <= 0: kept
+    ordered: bool  # bound <= split <= one clock, everywhere
+    gap_one_clock_percent: float  # largest distance from the bound, percent of energy
+    gap_split_percent: float
+    published_latest_percent: float | None  # the published plans as run, percent of the promise; None: no plans
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a level of choice takes in an iteration that lasts T' (levels.csv)."""
+
+    straggler_ratio: float  # T' over the time of all-max
+    level: str
+    energy_j: float  # until T'
+    base_energy_j: float  # of all-max until T'
+
+
+@dataclass(frozen=True, slots=True)
+class Corner:
+    """A corner of the exact frontier, slowest first; between two it is straight (frontier.csv)."""
+
+    time_s: float
+    energy_j: float
+    effective_energy_j: float
+    price_w: float  # effective energy that a second less costs, between this corner and the one before; 0 in the first
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPoint:
+    """A point of the published algorithm's frontier, as promised (published.csv)."""
+
+    filter_on: str  # raw or effective: what options are filtered by
+    time_s: float
+    energy_j: float
+
+
+Record = TypeVar("Record", Method, Run, SlowChange, Check, Level, Corner, PublishedPoint)
+# the file of each kind of record
+FILES: dict[type, str] = {
+    Method: "methods.csv",
+    Run: "runs.csv",
+    SlowChange: "switching.csv",
+    Check: "certificate.csv",
+    Level: "levels.csv",
+    Corner: "frontier.csv",
+    PublishedPoint: "published.csv",
+}
+_READ: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": lambda text: text == "True",
+    "float | None": lambda text: float(text) if text else None,
+}
+
+
+def write_records(path: Path | str, kind: type[Record], records: Iterable[Record]) -> None:
+    """A CSV with a column a field, whole or not at all; floats in full precision."""
+    columns = [field.name for field in fields(kind)]
+    with whole(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(columns)
+        rows.writerows([_cell(getattr(record, column)) for column in columns] for record in records)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else repr(value)
+
+
+def read_records(path: Path | str, kind: type[Record]) -> list[Record]:
+    """The records of a CSV that write_records wrote. Raises InputError naming the file."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [kind(**{own.name: _READ[str(own.type)](row[own.name]) for own in fields(kind)}) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: {_reason(error)}; write it with kernel-dvfs pipeline solve") from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"no column {error}" if isinstance(error, KeyError) else str(error)
+
+
+def read_plan(path: Path | str) -> dict:
+    """The document of a plan. Raises InputError."""
+    try:
+        document = read_json(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"plan {path}: {error}; write it again with kernel-dvfs pipeline plan") from None
+    if not isinstance(document, dict) or document.get("schema") != PLAN_SCHEMA:
+        raise InputError(f"plan {path}: not a {PLAN_SCHEMA} file; write it with kernel-dvfs pipeline plan")
+    return document
 
 
 class PipelineStudy:
     """A study's folder. Raises InputError naming the file that is missing or bad."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         path = self.folder / "study.json"
         try:
             self.options = read_json(path)
         except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}; make it with kernel-dvfs pipeline-profile") from None
+            raise InputError(f"{path}: {error}; make it with kernel-dvfs pipeline profile") from None
         if not isinstance(self.options, dict) or self.options.get("schema") != SCHEMA:
-            raise InputError(f"{path}: not a {SCHEMA} file; make it with kernel-dvfs pipeline-profile")
+            raise InputError(f"{path}: not a {SCHEMA} file; make it with kernel-dvfs pipeline profile")
         missing = [key for key in (*KEYS, "name", "subject", "source") if key not in self.options]
         if missing:
-            raise InputError(f"{path}: {', '.join(missing)} missing; make it again with kernel-dvfs pipeline-profile")
-        self._planners: dict = {}
-        self._published: dict = {}
+            raise InputError(f"{path}: {', '.join(missing)} missing; make it again with kernel-dvfs pipeline profile")
 
-    def __getitem__(self, key: str):
+    def __getitem__(self, key: str) -> Any:
         return self.options[key]
 
     @property
@@ -67,121 +228,46 @@ class PipelineStudy:
         """What a stage with all its ranks draws while it waits, W."""
         return self["blocking_w"] * self["tensor_parallel"]
 
+    @property
+    def blocking_w(self) -> float:
+        """What the whole pipeline draws while every stage waits, W."""
+        return self["stages"] * self.stage_blocking_w
+
     def pipelines(self, microbatches: int) -> int:
         """Data-parallel pipelines that share a global batch of `total_microbatches`."""
         return max(1, self["total_microbatches"] // microbatches)
 
     def gpus(self, microbatches: int) -> int:
+        """GPUs of all those pipelines."""
         return self.pipelines(microbatches) * self["stages"] * self["tensor_parallel"]
 
     @cached_property
-    def profile(self):
+    def profile(self) -> StageProfile:
         """The stages, one pair of clocks per operation."""
+        from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+
         return read_stage_profile(self.folder / "stages.csv", name=self["name"])
 
-    @cached_property
-    def kernels(self):
-        """The kernels that the stages were made from, or None where they came from a CSV of stages."""
-        return read_kernels(self["source"]) if str(self["source"]).endswith(".parquet") else None
+    def solved(self, microbatches: int) -> Path:
+        """The folder of what was solved for a number of microbatches."""
+        return self.folder / f"mb{microbatches}"
 
-    def graph(self, microbatches: int) -> Graph:
-        return pipeline_graph(
-            self["schedule"],
-            self["stages"],
-            microbatches,
-            self["chunks"],
-            self["early_recompute"],
-            self["transfer_s"],
-            tuple(self["constant"]),
-        )
+    def read(self, microbatches: int, kind: type[Record]) -> list[Record]:
+        """The records of a kind. Raises InputError where they are not solved yet."""
+        return read_records(self.solved(microbatches) / FILES[kind], kind)
 
-    def planner(self, microbatches: int) -> Planner:
-        """One pair of clocks per operation, or two with a split."""
-        if microbatches not in self._planners:
-            graph = self.graph(microbatches)
-            self._planners[microbatches] = Planner(self.profile, graph, self.stage_blocking_w, self["kernels"])
-        return self._planners[microbatches]
+    def methods(self, microbatches: int, ratio: float = 1.0) -> dict[str, Method]:
+        """{method: what it makes of an iteration that lasts `ratio` x the time of all-max}."""
+        found = {own.method: own for own in self.read(microbatches, Method) if own.straggler_ratio == ratio}
+        if not found:
+            path = self.solved(microbatches) / FILES[Method]
+            raise InputError(f"{path}: no rows at T'/T = {ratio:g}; write it again with kernel-dvfs pipeline solve")
+        return found
 
-    def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:
-        """A pair of clocks per kernel, changes within an operation taking latency_s.
+    def plan(self, microbatches: int, name: str) -> dict:
+        """The document of one of the study's plans, such as "one-clock"."""
+        return read_plan(self.solved(microbatches) / "plans" / f"{name}.json")
 
-        Raises InputError where only stages are known.
-        """
-        if self.kernels is None:
-            raise InputError(
-                f"{self['name']}: a profile of stages knows no kernels; make the stages from a kernel profile"
-            )
-        shape = self.kernels, self["stages"] * self["chunks"], self.stage_blocking_w
-        profile = switched_kernel_level(*shape, latency_s) if latency_s else kernel_level(*shape)
-        return Planner(profile, self.graph(microbatches), self.stage_blocking_w, self["kernels"])
-
-    def base(self, microbatches: int) -> Plan:
-        """All clocks at their highest."""
-        return all_max(self.planner(microbatches))
-
-    def published(self, microbatches: int, filter_on: str = "raw") -> tuple:
-        """(curves per operation, PublishedFrontier) of the published algorithm."""
-        key = microbatches, filter_on
-        if key not in self._published:
-            planner = self.planner(microbatches)
-            of_key = {
-                each: unit_curve(own.time_s, own.energy_j, self.stage_blocking_w, self["unit_time_s"], filter_on)
-                for each in planner.options
-                for own in [self.profile.of(*each)]
-            }
-            curves = [of_key[each] for each in planner.keys]
-            frontier = published_frontier(planner.graph, curves, self.stage_blocking_w, self["unit_time_s"])
-            self._published[key] = curves, frontier
-        return self._published[key]
-
-    def realised(self, microbatches: int, point: int, filter_on: str = "raw") -> Realised:
-        """What point number `point` of the published frontier really takes: its options at their measured figures."""
-        planner, (curves, frontier) = self.planner(microbatches), self.published(microbatches, filter_on)
-        time_s, cost = [], 0.0
-        for key, curve, units in zip(planner.keys, curves, frontier.units[point].tolist()):
-            own, row = self.profile.of(*key), curve.setting_at(units)
-            time_s.append(float(own.time_s[row]))
-            cost += float(own.energy_j[row] - self.stage_blocking_w * own.time_s[row])
-        ticks = duration_ticks(time_s).tolist()
-        return Realised(float(frontier.time_s[point]), max(planner.graph.finish_ticks(ticks)) / TICKS_PER_S, cost)
-
-
-def published_base(study: PipelineStudy, microbatches: int) -> tuple:
-    """(time s, energy J) of all-max as the artifact counts it: time from floored durations of the fastest options."""
-    planner, (curves, _) = study.planner(microbatches), study.published(microbatches)
-    base = study.base(microbatches)
-    fastest = [curve.fastest for curve in curves]
-    time_s = published_length(planner.graph, fastest, study["unit_time_s"]) * study["unit_time_s"]
-    return time_s, base.energy_j(time_s)
-
-
-def cheapest_within(frontier: PublishedFrontier, time_s: float) -> int:
-    """The artifact's lookup: the point of least energy among those that promise at most `time_s`; the last if none."""
-    within = [point for point, own in enumerate(frontier.time_s.tolist()) if own <= time_s * (1 + 1e-12)]
-    return min(within, key=lambda point: frontier.energy_j[point]) if within else len(frontier.time_s) - 1
-
-
-def make_study(source, folder, options: dict, scale_time: float = 1.0, scale_energy: float = 1.0) -> None:
-    """Write stages.csv and study.json into `folder`.
-
-    source: a CSV of stages (scaled by the two factors) or a kernel profile, `.parquet`, from which stages are made.
-    options: the keys of KEYS and `name`; blocking_w may not be None. Raises InputError.
-    """
-    if str(source).endswith(".parquet"):
-        kernels = read_kernels(source)
-        if kernels.ranks != options["tensor_parallel"]:
-            raise InputError(
-                f"{source}: kernels of tensor-parallel degree {kernels.ranks}, asked for {options['tensor_parallel']}"
-            )
-        profile, subject = pass_level(kernels, options["stages"] * options["chunks"]), kernels.source
-    else:
-        profile = read_stage_profile(source, scale_time, scale_energy)
-        subject = "stages from a table"
-    if profile.stages < options["stages"] * options["chunks"]:
-        raise InputError(
-            f"{source}: {profile.stages} stages, the schedule needs {options['stages'] * options['chunks']}; "
-            "add rows, or ask for fewer stages"
-        )
-    study = {"schema": SCHEMA, "subject": subject, "source": str(source)} | options
-    write_stage_profile(Path(folder) / "stages.csv", profile)
-    write_text(Path(folder) / "study.json", json.dumps(study, indent=1, allow_nan=False) + "\n")
+    def write(self, microbatches: int, kind: type[Record], records: Iterable[Record]) -> None:
+        """Write the file of a kind of records."""
+        write_records(self.solved(microbatches) / FILES[kind], kind, records)

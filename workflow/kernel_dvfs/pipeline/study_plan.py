@@ -1,33 +1,52 @@
 """From a checked configuration to what the pipeline study is made of: its folder, the stages' source, its options.
 
-Names only: like `study`, it knows no Snakemake, and of the pipeline package only what a study is told.
+Planning is pure: it works out names and contents of files and writes none.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
-from collections import namedtuple
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.model import clock_w, static_w
-from kernel_dvfs.pipeline.options import KEYS
-from kernel_dvfs.plan.study import plan
+from kernel_dvfs.pipeline.study import FILES, KEYS
+from kernel_dvfs.plan.study import PlannedFile, plan
 
-PipelinePlan = namedtuple("PipelinePlan", "folder source setup pairs options scale_time scale_energy levels")
-PipelinePlan.__doc__ = """folder: of the study. source: a CSV of stages or a kernel profile. setup: path of the setup
-file that the kernel profile is swept from, None where the source is given; pairs: its clock pairs. options: what
-study.json says. scale_time, scale_energy: of a CSV. levels: whether the kernels behind the stages are known."""
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """What the pipeline study of a configuration is made of."""
+
+    folder: str  # of the study
+    source: str  # a CSV of stages or a kernel profile
+    setup: PlannedFile | None  # that the kernel profile is swept from; None: the source is given
+    pairs: tuple[Pair, ...]  # of that sweep
+    options: dict[str, Any]  # what study.json says
+    scale_time: float  # of a CSV
+    scale_energy: float
+    knows_kernels: bool  # whether the kernels behind the stages are known
+
+    def solved(self, kind: type) -> list[str]:
+        """The files that hold a kind of records (study.FILES), one a number of microbatches."""
+        return [f"{self.folder}/mb{own}/{FILES[kind]}" for own in self.options["microbatches"]]
+
+    def plans(self) -> list[str]:
+        """The folders of plans, one a number of microbatches."""
+        return [f"{self.folder}/mb{own}/plans" for own in self.options["microbatches"]]
+
 
 # the kernels of a stage are swept alone: no other batch, degree or tensor-core energy
-_ALONE = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+_ALONE: dict[str, list] = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
-    """The pipeline study of `config` (checked by config.check); writes a setup file for stages of simulated kernels.
-
-    Raises InputError for what the schema cannot say.
-    """
+    """The pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
     asked = config["pipeline"]
     try:
         return _given(asked, results) if asked["profile"] else _simulated(config, asked, results)
@@ -41,15 +60,24 @@ def _given(asked: dict, results: str) -> PipelinePlan:
         raise InputError(f"profile = '{path}': no such file; allowed: a CSV of stages or a kernel profile (.parquet)")
     if asked["blocking_w"] is None:
         raise InputError("blocking_w = null: a given profile does not say it; allowed: W that one waiting GPU draws")
-    levels = path.suffix == ".parquet"
-    if levels:
+    knows_kernels = path.suffix == ".parquet"
+    if knows_kernels:
         _unscaled(asked, "stages of a kernel profile")
     # the same name with other scales is another study
     scales = [asked["scale_time"], asked["scale_energy"], asked["blocking_w"]]
     name = f"{path.stem}-{_shape(asked)}"
     folder = f"{results}/pipeline/table-{path.stem}/{_shape(asked)}-{_digest(scales)}"
     options = _options(asked, name, asked["blocking_w"])
-    return PipelinePlan(folder, str(path), None, [], options, asked["scale_time"], asked["scale_energy"], levels)
+    return PipelinePlan(
+        folder=folder,
+        source=str(path),
+        setup=None,
+        pairs=(),
+        options=options,
+        scale_time=asked["scale_time"],
+        scale_energy=asked["scale_energy"],
+        knows_kernels=knows_kernels,
+    )
 
 
 def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
@@ -61,8 +89,16 @@ def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
     if blocking_w is None:
         blocking_w = waiting_w(gpu_spec.resolve(asked["gpu"]))
     options = _options(asked, f"{study.workload}-{_shape(asked)}", blocking_w)
-    folder = f"{study.folder}/{_shape(asked)}"
-    return PipelinePlan(folder, f"{study.folder}/kernels.parquet", study.setup, study.pairs, options, 1, 1, True)
+    return PipelinePlan(
+        folder=f"{study.folder}/{_shape(asked)}",
+        source=f"{study.folder}/kernels.parquet",
+        setup=study.setup,
+        pairs=study.pairs,
+        options=options,
+        scale_time=1,
+        scale_energy=1,
+        knows_kernels=True,
+    )
 
 
 def _unscaled(asked: dict, what: str) -> None:
@@ -85,7 +121,7 @@ def _shape(asked: dict) -> str:
     return "-".join(words + (["recompute"] if asked["early_recompute"] else []))
 
 
-def _digest(content) -> str:
+def _digest(content: list) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:6]
 
 

@@ -1,1 +1,4 @@
-"""Tables and figures of the pipeline study: ours beside the figures that the Perseus paper and its artifact print."""
+"""Tables and figures of the pipeline study: ours, and what the Perseus paper and its artifact print.
+
+They read a study's folder (pipeline/study.py) and solve nothing.
+"""

@@ -1,6 +1,6 @@
 """Figures of the Perseus paper (Chung et al., SOSP 2024) and its artifact, as data. No measurement here is ours.
 
-Tables 3 and 4 are measured on testbeds that nobody can emulate from clocks alone, so they stand beside ours as "paper".
+Tables 3 and 4 were measured on testbeds that cannot be emulated from clocks alone: our tables show them as "paper".
 Table 6 and Figure 7 are emulations from measured stage profiles.
 """
 

@@ -1,4 +1,14 @@
-"""One module a figure, each with `draw(study: PipelineStudy) -> plotnine.ggplot` and its CAPTION."""
+"""One module a figure: its OUTPUT and `draw(study: PipelineStudy) -> plotnine.ggplot`."""
 
-# importable without plotnine: the command line lists these
-NAMES = ("frontier", "timeline", "breakdown", "straggler", "switching")
+import textwrap
+
+from kernel_dvfs.pipeline.study import PipelineStudy
+
+_CHARACTERS = 72
+
+
+def subtitle(study: PipelineStudy, better: str = "", microbatches: int | None = None) -> str:
+    """Whose numbers a figure shows: subject and shape; better: the direction in which numbers are better, or ""."""
+    shape = f"{study['stages']} stages" + (f" x {microbatches} microbatches" if microbatches else "")
+    text = f"{study.subject}, {study['name']}, {shape}" + (f"; better: {better}" if better else "")
+    return textwrap.fill(text, _CHARACTERS)

@@ -1,19 +1,32 @@
-"""Figure 7: what can be saved with one straggler, intrinsic and extrinsic, ours beside the paper's totals."""
+"""Figure 7: what can be saved with one straggler, intrinsic and extrinsic, ours and the paper's totals."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.pipeline.report.figures import subtitle
 from kernel_dvfs.pipeline.report.tables import breakdown
-from kernel_dvfs.report import style
+from kernel_dvfs.pipeline.study import PipelineStudy
 
-CAPTION = (
-    "Energy bloat of a pipeline that waits for a straggler (T'/T = 1.2), intrinsic and extrinsic; ours and the paper's"
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+OUTPUT = Output(
+    caption="Energy bloat of a pipeline that waits for a straggler (T'/T = 1.2), intrinsic and extrinsic; ours and the "
+    "paper's",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: breakdown.OUTPUT.inputs(plan),
 )
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: PipelineStudy) -> p9.ggplot:
     """Stacked bars of ours; the paper's emulated totals are whole bars."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     bars = data(study)
     return (
         p9.ggplot(bars, p9.aes("label", "percent", fill="part"))
@@ -32,10 +45,12 @@ def draw(study) -> p9.ggplot:
     )
 
 
-def data(study) -> pd.DataFrame:
+def data(study: PipelineStudy) -> pd.DataFrame:
     """A row per bar and part: label, part, percent."""
+    import pandas as pd
+
     frame = breakdown.make(study)
-    rows = []
+    rows: list[tuple[str, str, float]] = []
     for own in frame.itertuples(index=False):
         if own.source == "ours":
             label = f"{own.microbatches} microbatches, {own.method}"

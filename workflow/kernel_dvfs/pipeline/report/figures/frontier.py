@@ -1,30 +1,50 @@
 """The frontier: energy against iteration time, exact, published and rounded, with the simple baselines."""
 
-import numpy as np
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.pipeline.baselines import per_stage, uniform
-from kernel_dvfs.pipeline.planner import ONE_CLOCK
-from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S
-from kernel_dvfs.report import style
+from typing import TYPE_CHECKING
 
-CAPTION = (
-    "Energy of an iteration against its time, relative to all clocks at their highest: bound, plans as run, baselines"
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.pipeline.report.figures import subtitle
+from kernel_dvfs.pipeline.study import (
+    ALL_MAX,
+    MARKED_RATIO,
+    ONE_CLOCK,
+    PER_STAGE,
+    REALISED,
+    UNIFORM,
+    Corner,
+    PipelineStudy,
+    Run,
 )
-# times shown, relative to all-max
-_LAST = 1.35
-_POINTS = 14
-BOUND, OURS, PUBLISHED = "bound (exact)", "one clock, as run", "published, as run"
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+OUTPUT = Output(
+    caption="Energy of an iteration against its time, relative to all clocks at their highest: bound, plans as run, "
+    "baselines",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(Run)[:1],
+)
+# what the key calls the plans that are marked, and the names next to single points
+SERIES = {ONE_CLOCK: "one clock, as run", REALISED: REALISED}
+_NAMES = {ALL_MAX: "all-max", UNIFORM: "uniform", PER_STAGE: "per stage"}
+_POINTS = 200  # of the bound's line
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: PipelineStudy) -> p9.ggplot:
     """For the first number of microbatches."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     microbatches = study["microbatches"][0]
     lines, marks, baselines = data(study, microbatches)
-    series = [OURS, PUBLISHED]
-    marks = marks.assign(series=pd.Categorical(marks.series, [name for name in series if name in set(marks.series)]))
+    series = [name for name in SERIES.values() if name in set(marks.series)]
+    marks = marks.assign(series=pd.Categorical(marks.series, series))
     return (
         p9.ggplot(lines, p9.aes("time", "energy"))
         + p9.geom_hline(yintercept=1, linetype="dotted", size=0.4)
@@ -56,34 +76,24 @@ def draw(study) -> p9.ggplot:
     )
 
 
-def data(study, microbatches: int) -> tuple:
+def data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """(bound; plans as run; baselines), each with columns time and energy relative to all-max."""
-    planner, base = study.planner(microbatches), study.base(microbatches)
-    frontier = planner.frontier
-    last = min(int(base.time_ticks * _LAST), frontier.slowest_ticks)
+    import numpy as np
+    import pandas as pd
 
-    def relative(ticks, energy_j):
-        return {"time": ticks / base.time_ticks, "energy": energy_j / base.energy_j()}
+    runs = study.read(microbatches, Run)
+    base = next(run for run in runs if run.method == ALL_MAX)
+    corners = study.read(microbatches, Corner)[::-1]
+    corner_s = np.array([corner.time_s for corner in corners])
+    cost_j = np.array([corner.effective_energy_j for corner in corners])
+    time_s = np.linspace(corner_s[0], min(base.time_s * MARKED_RATIO, corner_s[-1]), _POINTS)
+    # straight between corners, waiting included
+    energy_j = np.interp(time_s, corner_s, cost_j) + study.blocking_w * time_s
+    lines = pd.DataFrame({"time": time_s / base.time_s, "energy": energy_j / base.energy_j})
 
-    lines = pd.DataFrame(
-        [relative(t, float(frontier.energy_at(t))) for t in np.linspace(frontier.fastest_ticks, last, 200)]
-    )
-    marks = []
-    for ticks in np.linspace(base.time_ticks, last, _POINTS).astype(np.int64).tolist():
-        plan = planner.plan_ticks(ticks, ONE_CLOCK)
-        marks.append(relative(plan.time_ticks, plan.energy_j()) | {"series": OURS})
-    _, published = study.published(microbatches)
-    reach = np.flatnonzero(published.time_s <= last / TICKS_PER_S)
-    for point in reach[np.linspace(0, len(reach) - 1, _POINTS).astype(int)].tolist() if len(reach) else []:
-        run = study.realised(microbatches, point)
-        energy_j = run.cost_j + planner.blocking_w * run.time_s
-        marks.append(relative(run.time_s * TICKS_PER_S, energy_j) | {"series": PUBLISHED})
-    named = {
-        "all-max": base,
-        "uniform": uniform(planner, int(base.time_ticks * 1.1)),
-        "per stage": per_stage(planner, base.time_ticks),
-    }
-    baselines = pd.DataFrame(
-        [relative(plan.time_ticks, plan.energy_j()) | {"name": name} for name, plan in named.items()]
-    ).drop_duplicates(["time", "energy"])
-    return lines, pd.DataFrame(marks), baselines
+    def relative(run: Run) -> dict:
+        return {"time": run.time_s / base.time_s, "energy": run.energy_j / base.energy_j}
+
+    marks = [relative(run) | {"series": SERIES[run.method]} for run in runs if run.method in SERIES]
+    named = [relative(run) | {"name": _NAMES[run.method]} for run in runs if run.method in _NAMES]
+    return lines, pd.DataFrame(marks), pd.DataFrame(named).drop_duplicates(["time", "energy"])

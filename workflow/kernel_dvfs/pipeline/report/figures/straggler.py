@@ -1,17 +1,31 @@
 """Energy saved by a pipeline that waits, over the straggler's time."""
 
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.pipeline.report.figures import subtitle
 from kernel_dvfs.pipeline.report.tables import straggler
-from kernel_dvfs.pipeline.report.tables.savings import BOUND, REALISED
-from kernel_dvfs.report import style
+from kernel_dvfs.pipeline.study import BOUND, ONE_CLOCK, REALISED, PipelineStudy
 
-CAPTION = "Energy saved by a pipeline that waits for a straggler, against T'/T"
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+OUTPUT = Output(
+    caption="Energy saved by a pipeline that waits for a straggler, against T'/T",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: straggler.OUTPUT.inputs(plan),
+)
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: PipelineStudy) -> p9.ggplot:
     """For the first number of microbatches: bound, our plans, the published algorithm's."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     microbatches = study["microbatches"][0]
     frame = data(study, microbatches)
     methods = list(dict.fromkeys(frame.method))
@@ -33,11 +47,11 @@ def draw(study) -> p9.ggplot:
     )
 
 
-def data(study, microbatches: int):
+def data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     """Ours of the table `straggler`, the three series that are drawn."""
     frame = straggler.make(study)
     return frame[
         (frame.source == "ours")
         & (frame.microbatches == microbatches)
-        & frame.method.isin([BOUND, "one clock", REALISED])
+        & frame.method.isin([BOUND, ONE_CLOCK, REALISED])
     ].astype({"microbatches": int})

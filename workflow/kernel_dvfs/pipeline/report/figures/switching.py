@@ -1,16 +1,30 @@
 """What slow changes of clocks leave of the saving."""
 
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.pipeline.report.figures import subtitle
 from kernel_dvfs.pipeline.report.tables import switching
-from kernel_dvfs.report import style
+from kernel_dvfs.pipeline.study import PipelineStudy
 
-CAPTION = "Energy saved at the time of all-max when each change of clocks stops a stage for a while"
+if TYPE_CHECKING:
+    import plotnine as p9
+
+OUTPUT = Output(
+    caption="Energy saved at the time of all-max when each change of clocks stops a stage for a while",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: switching.OUTPUT.inputs(plan),
+)
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: PipelineStudy) -> p9.ggplot:
     """For the first number of microbatches, by what was asked for; latencies are evenly spaced, zero among them."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     microbatches = study["microbatches"][0]
     frame = switching.make(study)
     frame = frame[frame.microbatches == microbatches]

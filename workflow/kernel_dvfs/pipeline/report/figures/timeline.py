@@ -1,22 +1,36 @@
 """The timeline of an iteration before and after, each operation coloured by its power."""
 
-import pandas as pd
-import plotnine as p9
-from mizani.breaks import breaks_extended
+from __future__ import annotations
 
-from kernel_dvfs.pipeline.planner import ONE_CLOCK
-from kernel_dvfs.pipeline.report.figures.subtitle import subtitle
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S
-from kernel_dvfs.report import style
+from typing import TYPE_CHECKING
 
-CAPTION = (
-    "Timeline of one iteration at the highest clocks and as planned for the same time; colour: power of a stage, W"
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.pipeline.report.figures import subtitle
+from kernel_dvfs.pipeline.study import PipelineStudy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.pipeline.stage_profile import Settings
+
+OUTPUT = Output(
+    caption="Timeline of one iteration at the highest clocks and as planned for the same time; colour: power of a "
+    "stage, W",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.plans()[:1],
 )
-_BEFORE, _AFTER = "highest clocks", "planned, same time"
+# what the figure calls a plan, and its file
+_PLANS = {"highest clocks": "all-max", "planned, same time": "one-clock"}
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: PipelineStudy) -> p9.ggplot:
     """For the first number of microbatches; gaps are stages that wait."""
+    import plotnine as p9
+    from mizani.breaks import breaks_extended
+
+    from kernel_dvfs.report import style
+
     microbatches = study["microbatches"][0]
     bars = data(study, microbatches)
     return (
@@ -25,7 +39,7 @@ def draw(study) -> p9.ggplot:
             p9.aes(xmin="begin_s", xmax="end_s", ymin="low", ymax="high", fill="watt"), color="white", size=0.1
         )
         + p9.facet_wrap("plan", ncol=1)
-        + p9.scale_fill_gradientn(colors=list(style.GAIN), name="W per GPU", breaks=breaks_extended(n=4))
+        + p9.scale_fill_gradientn(colors=list(style.GAIN), name="W per GPU", breaks=breaks_extended(n=4))  # type: ignore[arg-type]
         + p9.scale_y_reverse(breaks=list(range(study["stages"])))
         + p9.labs(
             title="One iteration, stage by stage",
@@ -39,34 +53,33 @@ def draw(study) -> p9.ggplot:
     )
 
 
-def data(study, microbatches: int) -> pd.DataFrame:
+def data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     """A row per operation and plan: begin_s, end_s, low and high (of its bar), watt (mean, of one GPU)."""
-    planner, base = study.planner(microbatches), study.base(microbatches)
-    plans = {_BEFORE: base, _AFTER: planner.plan_ticks(base.time_ticks, ONE_CLOCK)}
+    import pandas as pd
+
     rows = []
-    for name, plan in plans.items():
-        spans = zip(
-            planner.graph.operations, planner.keys, plan.parts, plan.begin_ticks.tolist(), plan.end_ticks.tolist()
-        )
-        for operation, key, parts, begin, end in spans:
-            half = 0.42 if operation.instruction == "backward" else 0.26
-            rows.append(
-                {
-                    "plan": name,
-                    "begin_s": begin / TICKS_PER_S,
-                    "end_s": end / TICKS_PER_S,
-                    "low": operation.stage - half,
-                    "high": operation.stage + half,
-                    "watt": _watt(planner.profile.of(*key), parts) / study["tensor_parallel"],
-                }
-            )
+    for name, file in _PLANS.items():
+        for rank in study.plan(microbatches, file)["ranks"]:
+            for own in rank["instructions"]:
+                half = 0.42 if own["instruction"] == "backward" else 0.26
+                settings = study.profile.of(own["virtual_stage"], own["instruction"])
+                rows.append(
+                    {
+                        "plan": name,
+                        "begin_s": own["begin_s"],
+                        "end_s": own["end_s"],
+                        "low": rank["stage"] - half,
+                        "high": rank["stage"] + half,
+                        "watt": _watt(settings, own["clocks"]) / study["tensor_parallel"],
+                    }
+                )
     frame = pd.DataFrame(rows)
-    return frame.assign(plan=pd.Categorical(frame.plan, [_BEFORE, _AFTER]))
+    return frame.assign(plan=pd.Categorical(frame.plan, list(_PLANS)))
 
 
-def _watt(settings, parts) -> float:
+def _watt(settings: Settings, parts: list[dict]) -> float:
     """Mean power (W) over the parts of an operation."""
     rows = {settings.clocks(row): row for row in range(len(settings.time_s))}
-    chosen = [(rows[part.core_mhz, part.mem_mhz], part.share) for part in parts]
+    chosen = [(rows[part["core_mhz"], part["mem_mhz"]], part["share_of_kernels"]) for part in parts]
     energy_j = sum(share * settings.energy_j[row] for row, share in chosen)
     return float(energy_j / sum(share * settings.time_s[row] for row, share in chosen))

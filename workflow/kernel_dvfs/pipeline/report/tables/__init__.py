@@ -1,1 +1,1 @@
-"""One module a table, each with `make(study: PipelineStudy) -> pandas.DataFrame` and its CAPTION."""
+"""One module a table: its OUTPUT and `make(study: PipelineStudy) -> pandas.DataFrame`."""

@@ -1,22 +1,31 @@
 """Table 6: large clusters emulated from stage profiles, one global batch on ever fewer pipelines."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.pipeline.report import paper
-from kernel_dvfs.pipeline.report.tables.savings import ORDER, by_method
-from kernel_dvfs.pipeline.study import published_base
+from kernel_dvfs.pipeline.report.savings import FRONTIERS, in_order
+from kernel_dvfs.pipeline.study import Method, PipelineStudy
 
-CAPTION = "Emulated clusters without a straggler: energy saved by each pipeline (Table 6)"
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTPUT = Output(
+    caption="Emulated clusters without a straggler: energy saved by each pipeline (Table 6)",
+    inputs=lambda plan: plan.solved(Method),
+)
 _PAPER_GPUS = 8 * 8
 _PAPER_BATCH = 1536
 
 
-def make(study) -> pd.DataFrame:
+def make(study: PipelineStudy) -> pd.DataFrame:
     """One row a workload, number of microbatches and method."""
-    rows = []
+    import pandas as pd
+
+    rows: list[dict] = []
     for microbatches in study["microbatches"]:
-        found = by_method(study, microbatches, simple=False)
-        floored_s, _ = published_base(study, microbatches)
         shared = {
             "source": "ours",
             "workload": study["name"],
@@ -25,18 +34,12 @@ def make(study) -> pd.DataFrame:
             "gpus": study.gpus(microbatches),
         }
         rows += [
-            shared
-            | {
-                "method": method,
-                "energy_saved_percent": found[method][0],
-                "base_time_s": floored_s if method == "published, as promised" else study.base(microbatches).time_s,
-            }
-            for method in ORDER
-            if method in found
+            shared | {"method": own.method, "energy_saved_percent": own.saved_percent, "base_time_s": own.base_time_s}
+            for own in in_order(study.methods(microbatches), FRONTIERS)
         ]
     for workload, perseus, envpipe, floored in paper.EMULATION:
         for method, saved in (("Perseus", perseus), ("EnvPipe", envpipe)):
-            for microbatches, own, time_s in zip(paper.MICROBATCHES, saved, floored):
+            for microbatches, percent, time_s in zip(paper.MICROBATCHES, saved, floored):
                 pipelines = _PAPER_BATCH // microbatches
                 rows.append(
                     {
@@ -46,7 +49,7 @@ def make(study) -> pd.DataFrame:
                         "pipelines": pipelines,
                         "gpus": pipelines * _PAPER_GPUS,
                         "method": method,
-                        "energy_saved_percent": own,
+                        "energy_saved_percent": percent,
                         "base_time_s": time_s,
                     }
                 )

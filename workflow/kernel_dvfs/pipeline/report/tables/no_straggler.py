@@ -1,21 +1,34 @@
 """Table 3: energy saved and slowdown without a straggler; ours emulated, the paper's measured on its testbeds."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.pipeline.report import paper
-from kernel_dvfs.pipeline.report.tables.savings import ORDER, by_method
+from kernel_dvfs.pipeline.report.savings import FRONTIERS, SIMPLE, in_order
+from kernel_dvfs.pipeline.study import ALL_MAX, Method, PipelineStudy
 
-CAPTION = "No straggler: energy saved and slowdown against all clocks at their highest (Table 3)"
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTPUT = Output(
+    caption="No straggler: energy saved and slowdown against all clocks at their highest (Table 3)",
+    inputs=lambda plan: plan.solved(Method),
+)
 
 
-def make(study) -> pd.DataFrame:
+def make(study: PipelineStudy) -> pd.DataFrame:
     """One row a workload and method."""
+    import pandas as pd
+
     rows = []
     for microbatches in study["microbatches"]:
-        base = study.base(microbatches)
-        found = by_method(study, microbatches)
-        for method in [each for each in ORDER if each in found]:
-            rows.append(_row("ours", study["name"], microbatches, method, found[method], base.time_s, base.energy_j()))
+        found = study.methods(microbatches)
+        base = found[ALL_MAX]
+        for own in in_order(found, (*SIMPLE, *FRONTIERS)):
+            figures = own.saved_percent, own.slowdown_percent
+            rows.append(_row("ours", study["name"], microbatches, own.method, figures, base.time_s, base.energy_j))
     for zeus, (gpus, model, perseus, envpipe, time_s, energy_j) in zip(paper.ZEUS_PER_STAGE, paper.NO_STRAGGLER):
         theirs = (
             (paper.SOURCE, "Perseus", perseus),
@@ -28,7 +41,15 @@ def make(study) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _row(source, workload, microbatches, method, figures, base_time_s, base_energy_j) -> dict:
+def _row(
+    source: str,
+    workload: str,
+    microbatches: int,
+    method: str,
+    figures: tuple[float, float],
+    base_time_s: float,
+    base_energy_j: float,
+) -> dict:
     return {
         "source": source,
         "workload": workload,

@@ -1,35 +1,43 @@
 """Table 4: energy saved by a pipeline that waits for a straggler, over T'/T."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.pipeline.report import paper
-from kernel_dvfs.pipeline.report.tables.savings import ORDER, by_method
+from kernel_dvfs.pipeline.report.savings import FRONTIERS, in_order
+from kernel_dvfs.pipeline.study import Method, PipelineStudy
 
-CAPTION = "Straggler: percent of a waiting pipeline's energy saved, by T'/T (Table 4)"
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTPUT = Output(
+    caption="Straggler: percent of a waiting pipeline's energy saved, by T'/T (Table 4)",
+    inputs=lambda plan: plan.solved(Method),
+)
 
 
-def make(study) -> pd.DataFrame:
+def make(study: PipelineStudy) -> pd.DataFrame:
     """One row a workload, method and T'/T."""
-    rows = []
-    for microbatches in study["microbatches"]:
-        for ratio in study["straggler"]:
-            found = by_method(study, microbatches, ratio, simple=False)
-            rows += [
-                _row("ours", study["name"], microbatches, method, ratio, found[method][0])
-                for method in ORDER
-                if method in found
-            ]
+    import pandas as pd
+
+    rows = [
+        _row("ours", study["name"], microbatches, own.method, ratio, own.saved_percent)
+        for microbatches in study["microbatches"]
+        for ratio in study["straggler"]
+        for own in in_order(study.methods(microbatches, ratio), FRONTIERS)
+    ]
     for workload, perseus, envpipe in paper.STRAGGLER:
         for method, saved in (("Perseus", perseus), ("EnvPipe", envpipe)):
             rows += [
                 _row(paper.SOURCE, workload, None, method, ratio, own)
                 for ratio, own in zip(paper.STRAGGLER_RATIOS, saved)
             ]
-    frame = pd.DataFrame(rows)
-    return frame.astype({"microbatches": "Int64"})
+    return pd.DataFrame(rows).astype({"microbatches": "Int64"})
 
 
-def _row(source, workload, microbatches, method, ratio, saved) -> dict:
+def _row(source: str, workload: str, microbatches: int | None, method: str, ratio: float, saved: float) -> dict:
     return {
         "source": source,
         "workload": workload,

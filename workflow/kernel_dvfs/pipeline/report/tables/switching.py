@@ -1,33 +1,36 @@
 """What slow changes of clocks leave of the saving."""
 
-import pandas as pd
+from __future__ import annotations
 
-from kernel_dvfs.pipeline.planner import KINDS
-from kernel_dvfs.pipeline.switching import with_switches
-from kernel_dvfs.pipeline.ticks import TICKS_PER_S
+from typing import TYPE_CHECKING
 
-CAPTION = (
-    "Changes of clocks that take time: percent saved at the time of all-max, each change a stop at the blocking power"
+from kernel_dvfs.outputs import Output
+from kernel_dvfs.pipeline.study import PipelineStudy, SlowChange
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTPUT = Output(
+    caption="Changes of clocks that take time: percent saved at the time of all-max, each change a stop at the "
+    "blocking power",
+    inputs=lambda plan: plan.solved(SlowChange),
 )
 
 
-def make(study) -> pd.DataFrame:
+def make(study: PipelineStudy) -> pd.DataFrame:
     """One row a number of microbatches, kind of plan and latency; each plan keeps the time of all-max."""
-    rows = []
-    for microbatches in study["microbatches"]:
-        planner, base = study.planner(microbatches), study.base(microbatches)
-        for kind in KINDS:
-            for latency_s in study["switch_latency_s"]:
-                found = with_switches(planner, base.time_ticks, latency_s, kind)
-                rows.append(
-                    {
-                        "microbatches": microbatches,
-                        "asked": kind,
-                        "latency_ms": 1e3 * latency_s,
-                        "best_plan": found.plan.kind,
-                        "energy_saved_percent": 100 * (1 - found.plan.energy_j(base.time_s) / base.energy_j()),
-                        "switches": found.switches,
-                        "late_s": max(0.0, (found.time_ticks - base.time_ticks) / TICKS_PER_S),
-                    }
-                )
-    return pd.DataFrame(rows)
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "microbatches": microbatches,
+            "asked": own.asked,
+            "latency_ms": 1e3 * own.latency_s,
+            "best_plan": own.best_plan,
+            "energy_saved_percent": 100 * (1 - own.energy_j / own.base_energy_j),
+            "switches": own.switches,
+            "late_s": own.late_s,
+        }
+        for microbatches in study["microbatches"]
+        for own in study.read(microbatches, SlowChange)
+    )

@@ -1,0 +1,236 @@
+"""`kernel-dvfs pipeline ...`: plans for a training pipeline from a CSV of stages, and the steps of a pipeline study."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.cli import Command
+from kernel_dvfs.cli.numbers import whole_number
+from kernel_dvfs.errors import InputError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from kernel_dvfs.pipeline.planner import Planner
+
+_STUDY = "results/pipeline/sim-a100-sxm/gpt3-175b-b1-tp8/pp8"
+_STAGES = "stages.csv --scale-energy 8 --blocking-w 669 --microbatches 12"
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline profile`."""
+    parser.epilog = "example: kernel-dvfs pipeline profile profile.parquet FOLDER --options '{\"stages\": 8, ...}'"
+    parser.add_argument("source", metavar="STAGES.csv|KERNELS.parquet")
+    parser.add_argument("folder", metavar="FOLDER", help="gets stages.csv and study.json")
+    parser.add_argument("--options", required=True, metavar="JSON", help="what study.json says")
+    _add_scales(parser)
+
+
+def run_profile(options: argparse.Namespace) -> None:
+    """Write stages.csv and study.json."""
+    from kernel_dvfs.pipeline.steps import make_study
+    from kernel_dvfs.pipeline.study import KEYS
+
+    try:
+        asked = json.loads(options.options)
+    except ValueError as error:
+        raise InputError(f"--options {options.options}: not JSON ({error})") from None
+    missing = [key for key in (*KEYS, "name") if not isinstance(asked, dict) or key not in asked]
+    if missing:
+        raise InputError(f"--options: {', '.join(missing)} missing")
+    make_study(options.source, options.folder, asked, options.scale_time, options.scale_energy)
+
+
+def add_frontier(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline frontier`."""
+    parser.epilog = f"example: kernel-dvfs pipeline frontier {_STAGES} -o frontier.csv"
+    _add_shape(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="F.csv")
+
+
+def run_frontier(options: argparse.Namespace) -> None:
+    """Write the frontier's corners."""
+    from kernel_dvfs.pipeline.steps import corners
+    from kernel_dvfs.pipeline.study import Corner, write_records
+
+    planner = _planner(options)
+    _say(*planner.notes)
+    write_records(options.output, Corner, corners(planner.frontier))
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline plan`."""
+    parser.epilog = f"example: kernel-dvfs pipeline plan {_STAGES} --time 28.4 -o plan.json"
+    _add_shape(parser)
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--time", type=float, metavar="S", help="never later than this")
+    asked.add_argument("--straggler", type=float, metavar="S", help="all wait until then anyway")
+    asked.add_argument("--energy", type=float, metavar="J", help="the fastest within this budget")
+    asked.add_argument("--price", type=float, metavar="W", help="where one second less costs this much")
+    parser.add_argument("--split", action="store_true", help="may change clocks within an operation")
+    parser.add_argument("-o", "--output", required=True, metavar="PLAN.json")
+
+
+def run_plan(options: argparse.Namespace) -> None:
+    """Write one plan."""
+    from kernel_dvfs.pipeline.planner import write_plan
+    from kernel_dvfs.pipeline.study import ONE_CLOCK, SPLIT
+
+    planner = _planner(options)
+    answers = {
+        "time": planner.plan,
+        "straggler": planner.plan_for_straggler,
+        "energy": planner.plan_for_energy,
+        "price": planner.plan_for_price,
+    }
+    asked = next(name for name in answers if getattr(options, name) is not None)
+    plan = answers[asked](getattr(options, asked), SPLIT if options.split else ONE_CLOCK)
+    _say(*planner.notes, plan.note)
+    about = {"profile": options.stages_csv, "schedule": options.schedule, "microbatches": options.microbatches}
+    write_plan(options.output, plan, about | {"asked": {asked: getattr(options, asked)}})
+
+
+def add_solve(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline solve`."""
+    parser.epilog = f"example: kernel-dvfs pipeline solve {_STUDY} 12"
+    parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its mb<M>/")
+    parser.add_argument("microbatches", metavar="M", type=lambda text: whole_number("M", text, 1))
+    # the names are checked where the solver is imported
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help="plans, switching, certificate or levels (default: all that it can)"
+    )
+
+
+def run_solve(options: argparse.Namespace) -> None:
+    """Solve a study for one number of microbatches."""
+    from kernel_dvfs.pipeline.solver import Solver
+    from kernel_dvfs.pipeline.steps import PARTS
+    from kernel_dvfs.pipeline.study import PipelineStudy
+
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        raise InputError(f"pipeline solve: unknown part {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
+    solver = Solver(PipelineStudy(options.folder))
+    _say(*solver.planner(options.microbatches).notes)
+    possible = [part for part in PARTS if part != "levels" or solver.kernels is not None]
+    for part in options.parts or possible:
+        PARTS[part](solver, options.microbatches)
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline table`."""
+    from kernel_dvfs.pipeline.report import tables
+
+    parser.epilog = f"example: kernel-dvfs pipeline table emulation {_STUDY}"
+    _add_output(parser, tables)
+
+
+def run_table(options: argparse.Namespace) -> None:
+    """Write one table."""
+    from kernel_dvfs.outputs import modules
+    from kernel_dvfs.pipeline.report import tables
+    from kernel_dvfs.pipeline.study import PipelineStudy
+    from kernel_dvfs.report.write import write_table
+
+    table, study = modules(tables)[options.name], PipelineStudy(options.folder)
+    about = table.OUTPUT
+    write_table(table.make(study), options.folder, options.name, about.caption, study.subject, about.formats)
+
+
+def add_figure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline figure`."""
+    from kernel_dvfs.pipeline.report import figures
+
+    parser.epilog = f"example: kernel-dvfs pipeline figure timeline {_STUDY}"
+    _add_output(parser, figures)
+
+
+def run_figure(options: argparse.Namespace) -> None:
+    """Draw one figure."""
+    from kernel_dvfs.outputs import modules
+    from kernel_dvfs.pipeline.report import figures
+    from kernel_dvfs.pipeline.study import PipelineStudy
+    from kernel_dvfs.report.write import write_figure
+
+    figure, study = modules(figures)[options.name], PipelineStudy(options.folder)
+    write_figure(figure.draw(study), options.folder, options.name, figure.OUTPUT.caption, study.subject)
+
+
+def _add_output(parser: argparse.ArgumentParser, package: ModuleType) -> None:
+    from kernel_dvfs.outputs import outputs
+
+    names = list(outputs(package))
+    parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
+    kind = package.__name__.rpartition(".")[2]
+    parser.add_argument("folder", metavar="FOLDER", help=f"of the solved study; written to its {kind}/")
+
+
+def _add_shape(parser: argparse.ArgumentParser) -> None:
+    """The shape of a pipeline whose stages are a CSV."""
+    parser.add_argument("stages_csv", metavar="STAGES.csv", help="a profile of pipeline stages")
+    parser.add_argument("--microbatches", type=int, required=True, metavar="M")
+    parser.add_argument(
+        "--blocking-w", type=float, required=True, metavar="W", help="power of a waiting stage, all its GPUs"
+    )
+    parser.add_argument("--schedule", default="1f1b", help="1f1b, gpipe or interleaved (default: 1f1b)")
+    parser.add_argument("--stages", type=int, metavar="S", help="devices (default: as many as the profile has)")
+    parser.add_argument("--chunks", type=int, default=1, metavar="V", help="model chunks per stage (default: 1)")
+    parser.add_argument(
+        "--early-recompute", action="store_true", help="recompute activations before the gradient arrives"
+    )
+    parser.add_argument("--transfer-s", type=float, default=0.0, metavar="S", help="between stages (default: 0)")
+    parser.add_argument("--constant", nargs="*", default=[], metavar="NAME", help="work that runs first, with + last")
+    _add_scales(parser)
+    parser.add_argument(
+        "--kernels", type=int, default=50, metavar="N", help="equal kernels per operation (default: 50)"
+    )
+
+
+def _add_scales(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scale-time", type=float, default=1.0, metavar="X", help="times in the CSV times X (default: 1)"
+    )
+    parser.add_argument("--scale-energy", type=float, default=1.0, metavar="X", help="energies times X (default: 1)")
+
+
+def _planner(options: argparse.Namespace) -> Planner:
+    """The Planner of the options of _add_shape. Raises InputError."""
+    from kernel_dvfs.pipeline.graph import pipeline_graph
+    from kernel_dvfs.pipeline.planner import Planner
+    from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+
+    if not 0 <= options.transfer_s < float("inf"):
+        raise InputError(f"--transfer-s {options.transfer_s}: expected seconds >= 0")
+    if options.kernels < 1:
+        raise InputError(f"--kernels {options.kernels}: expected a whole number >= 1")
+    profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy)
+    stages = profile.stages // max(options.chunks, 1) if options.stages is None else options.stages
+    graph = pipeline_graph(
+        options.schedule,
+        stages,
+        options.microbatches,
+        options.chunks,
+        options.early_recompute,
+        options.transfer_s,
+        tuple(options.constant),
+    )
+    return Planner(profile, graph, options.blocking_w, options.kernels)
+
+
+def _say(*notes: str) -> None:
+    for note in notes:
+        if note:
+            print(note, file=sys.stderr)
+
+
+COMMANDS = {
+    "frontier": Command("a pipeline's whole frontier of time against energy, as CSV", add_frontier, run_frontier),
+    "plan": Command("clocks for every instruction: by time, straggler, energy or price", add_plan, run_plan),
+    "profile": Command("stages of a study, from a CSV or a profile of kernels", add_profile, run_profile),
+    "solve": Command("solve a study for one number of microbatches", add_solve, run_solve),
+    "table": Command("write one table of a solved study", add_table, run_table),
+    "figure": Command("draw one figure of a solved study, as PDF and PNG", add_figure, run_figure),
+}

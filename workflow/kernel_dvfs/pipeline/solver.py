@@ -1,0 +1,216 @@
+"""Planners, plans and methods of a pipeline study: every number that its tables and figures show is worked out here.
+
+steps.py writes them; tables and figures read what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
+from kernel_dvfs.pipeline.curve import TICKS_PER_S, duration_ticks
+from kernel_dvfs.pipeline.graph import Graph, pipeline_graph
+from kernel_dvfs.pipeline.planner import Plan, Planner
+from kernel_dvfs.pipeline.published import (
+    PublishedFrontier,
+    UnitCurve,
+    published_frontier,
+    published_length,
+    unit_curve,
+)
+from kernel_dvfs.pipeline.slow_changes import switched_kernel_level
+from kernel_dvfs.pipeline.stages_from_kernels import Kernels, kernel_level, read_kernels
+from kernel_dvfs.pipeline.study import (
+    ALL_MAX,
+    BOUND,
+    KINDS,
+    MARKED_RATIO,
+    ONE_CLOCK,
+    PER_STAGE,
+    PUBLISHED,
+    REALISED,
+    UNIFORM,
+    Method,
+    PipelineStudy,
+    Run,
+)
+
+# so many plans are marked on the frontier; one clock for all is marked at so much more time than all-max
+MARKS, UNIFORM_RATIO = 14, 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """A point of the published frontier at measured figures."""
+
+    promised_s: float
+    time_s: float
+    cost_j: float  # effective energy
+
+
+class Solver:
+    """Planners and plans of a study, each solved once. Raises InputError for what its stages or kernels lack."""
+
+    def __init__(self, study: PipelineStudy) -> None:
+        self.study = study
+        self._planners: dict[int, Planner] = {}
+        self._published: dict[tuple[int, str], tuple[list[UnitCurve], PublishedFrontier]] = {}
+        self._plans: dict[tuple[int, int, str], Plan] = {}
+
+    @cached_property
+    def kernels(self) -> Kernels | None:
+        """The kernels that the stages were made from, or None where they came from a CSV of stages."""
+        source = str(self.study["source"])
+        return read_kernels(source) if source.endswith(".parquet") else None
+
+    def graph(self, microbatches: int) -> Graph:
+        """One iteration."""
+        study = self.study
+        return pipeline_graph(
+            study["schedule"],
+            study["stages"],
+            microbatches,
+            study["chunks"],
+            study["early_recompute"],
+            study["transfer_s"],
+            tuple(study["constant"]),
+        )
+
+    def planner(self, microbatches: int) -> Planner:
+        """One pair of clocks per operation, or two with a split."""
+        if microbatches not in self._planners:
+            self._planners[microbatches] = Planner(
+                self.study.profile, self.graph(microbatches), self.study.stage_blocking_w, self.study["kernels"]
+            )
+        return self._planners[microbatches]
+
+    def kernel_planner(self, microbatches: int, latency_s: float = 0.0) -> Planner:
+        """A pair of clocks per kernel, changes within an operation taking latency_s.
+
+        Raises InputError where only stages are known.
+        """
+        study = self.study
+        if self.kernels is None:
+            raise InputError(
+                f"{study['name']}: a profile of stages knows no kernels; make the stages from a kernel profile"
+            )
+        shape = self.kernels, study["stages"] * study["chunks"], study.stage_blocking_w
+        profile = switched_kernel_level(*shape, latency_s) if latency_s else kernel_level(*shape)
+        return Planner(profile, self.graph(microbatches), study.stage_blocking_w, study["kernels"])
+
+    def base(self, microbatches: int) -> Plan:
+        """All clocks at their highest."""
+        return all_max(self.planner(microbatches))
+
+    def plan(self, microbatches: int, ticks: int, kind: str) -> Plan:
+        """The plan of a kind that ends by `ticks`."""
+        key = microbatches, ticks, kind
+        if key not in self._plans:
+            self._plans[key] = self.planner(microbatches).plan_ticks(ticks, kind)
+        return self._plans[key]
+
+    def published(self, microbatches: int, filter_on: str = "raw") -> tuple[list[UnitCurve], PublishedFrontier]:
+        """(curves per operation, frontier) of the published algorithm."""
+        key = microbatches, filter_on
+        if key not in self._published:
+            study, planner = self.study, self.planner(microbatches)
+            of_key = {
+                each: unit_curve(own.time_s, own.energy_j, study.stage_blocking_w, study["unit_time_s"], filter_on)
+                for each in planner.options
+                for own in [study.profile.of(*each)]
+            }
+            curves = [of_key[each] for each in planner.keys]
+            frontier = published_frontier(planner.graph, curves, study.stage_blocking_w, study["unit_time_s"])
+            self._published[key] = curves, frontier
+        return self._published[key]
+
+    def realised(self, microbatches: int, point: int, filter_on: str = "raw") -> Realised:
+        """What point number `point` of the published frontier really takes: its options at their measured figures."""
+        planner, (curves, frontier) = self.planner(microbatches), self.published(microbatches, filter_on)
+        time_s, cost = [], 0.0
+        for key, curve, units in zip(planner.keys, curves, frontier.units[point].tolist()):
+            own, row = self.study.profile.of(*key), curve.setting_at(units)
+            time_s.append(float(own.time_s[row]))
+            cost += float(own.energy_j[row] - self.study.stage_blocking_w * own.time_s[row])
+        ticks = duration_ticks(time_s).tolist()
+        return Realised(float(frontier.time_s[point]), max(planner.graph.finish_ticks(ticks)) / TICKS_PER_S, cost)
+
+    def published_base(self, microbatches: int) -> tuple[float, float]:
+        """(time s, energy J) of all-max as the artifact counts it: the time from floored durations."""
+        curves, _ = self.published(microbatches)
+        unit_s = self.study["unit_time_s"]
+        fastest = [curve.fastest for curve in curves]
+        time_s = published_length(self.planner(microbatches).graph, fastest, unit_s) * unit_s
+        return time_s, self.base(microbatches).energy_j(time_s)
+
+    def methods(self, microbatches: int, ratio: float = 1.0, simple: bool = True) -> Iterator[Method]:
+        """Every method in an iteration that lasts `ratio` x the time of all-max.
+
+        simple: also one clock for all and one clock per stage. The published algorithm comes twice: as it promises
+        (against its own floored base), and as its plan runs at measured times; it may then be late.
+        """
+        planner, base = self.planner(microbatches), self.base(microbatches)
+        ticks, until_s = int(base.time_ticks * ratio), base.time_s * ratio
+        wait_j = base.energy_j(until_s)
+
+        def entry(method: str, cost_j: float, time_s: float, lasts_s: float = until_s) -> Method:
+            energy_j = cost_j + planner.blocking_w * lasts_s
+            return Method(ratio, method, time_s, cost_j, energy_j, base.time_s, wait_j)
+
+        yield entry(ALL_MAX, base.cost_j, base.time_s)
+        if simple:
+            for name, plan in ((UNIFORM, uniform(planner, ticks)), (PER_STAGE, per_stage(planner, ticks))):
+                yield entry(name, plan.cost_j, plan.time_s)
+        _, frontier = self.published(microbatches)
+        if len(frontier.time_s):
+            yield (promised := self._promised(microbatches, ratio))
+            run = self.realised(microbatches, frontier.cheapest_within(promised.base_time_s * ratio))
+            yield entry(REALISED, run.cost_j, run.time_s, max(until_s, run.time_s))
+        used = min(ticks, planner.frontier.slowest_ticks)
+        for kind in KINDS:
+            plan = self.plan(microbatches, used, kind)
+            yield entry(kind, plan.cost_j, plan.time_s)
+        yield entry(BOUND, float(planner.frontier.cost_at(used)), used / TICKS_PER_S)
+
+    def _promised(self, microbatches: int, ratio: float) -> Method:
+        """What the published algorithm promises, by the artifact's lookup."""
+        _, frontier = self.published(microbatches)
+        blocking_w = self.planner(microbatches).blocking_w
+        time_s, energy_j = self.published_base(microbatches)
+        until_s = time_s * ratio
+        point = frontier.cheapest_within(until_s)
+        own_s, own_j = float(frontier.time_s[point]), float(frontier.energy_j[point])
+        return Method(
+            straggler_ratio=ratio,
+            method=PUBLISHED,
+            time_s=own_s,
+            effective_energy_j=own_j - blocking_w * own_s,
+            energy_j=own_j + blocking_w * (until_s - own_s),
+            base_time_s=time_s,
+            base_energy_j=energy_j + blocking_w * (until_s - time_s),
+        )
+
+    def runs(self, microbatches: int) -> Iterator[Run]:
+        """Plans that can be run, over time: ours, the published ones, and those that need no frontier."""
+        planner, base = self.planner(microbatches), self.base(microbatches)
+        last = min(int(base.time_ticks * MARKED_RATIO), planner.frontier.slowest_ticks)
+        for ticks in np.linspace(base.time_ticks, last, MARKS).astype(np.int64).tolist():
+            plan = self.plan(microbatches, ticks, ONE_CLOCK)
+            yield Run(ONE_CLOCK, plan.time_s, plan.energy_j())
+        _, published = self.published(microbatches)
+        reach = np.flatnonzero(published.time_s <= last / TICKS_PER_S)
+        for point in reach[np.linspace(0, len(reach) - 1, MARKS).astype(int)].tolist() if len(reach) else []:
+            run = self.realised(microbatches, point)
+            yield Run(REALISED, run.time_s, run.cost_j + planner.blocking_w * run.time_s)
+        simple = {
+            ALL_MAX: base,
+            UNIFORM: uniform(planner, int(base.time_ticks * UNIFORM_RATIO)),
+            PER_STAGE: per_stage(planner, base.time_ticks),
+        }
+        for name, plan in simple.items():
+            yield Run(name, plan.time_s, plan.energy_j())
