@@ -26,7 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
-from kernel_dvfs.native import cases, check
+from kernel_dvfs.native import check
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.plans import row_plan
 from kernel_dvfs.workload.models import model as model_named
@@ -66,7 +66,7 @@ def check_all(say, cuda, cpu, device, about):
     """Points 1 and 2; returns the number of failures."""
     start = time.monotonic()
     worst, count, failed = {}, 0, 0
-    for model, batch, degree, split, row in cases.cases(about["sm_count"], about["threads_per_sm"]):
+    for model, batch, degree, split, row in check.cases(about["sm_count"], about["threads_per_sm"]):
         for variant in ("vector", *check.VARIANTS.get(row.op, ())):
             where = f"{row.id} ({model.name}, batch {batch}, tp {degree}, {split}, {variant})"
             try:

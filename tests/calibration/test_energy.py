@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -168,7 +169,7 @@ def test_with_the_figures_of_a_probe_the_model_takes_as_long_as_the_probe(spec, 
 def test_a_probe_whose_clock_is_held_by_something_else_tells_no_voltage(spec, truth):
     points = points_of(truth)
     odd = rates.probe(points, "gemm_d50")
-    held = [point._replace(sm_mhz=0.9 * point.sm_mhz) if point == odd else point for point in points]
+    held = [replace(point, sm_mhz=0.9 * point.sm_mhz) if point == odd else point for point in points]
     assert odd in energy.steady(points)
     assert energy.steady(held) == [point for point in points if point != odd]
     assert "gemm_d50" not in energy.calibrate(held, spec).power_error

@@ -4,10 +4,11 @@ import csv
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from kernel_dvfs.calibration.constants import label, replace, values, voltages
+from kernel_dvfs.calibration.constants import label, values, voltages, with_values
 from kernel_dvfs.calibration.fit import ROOFLINE, all_constants, clock_from_time, fit
 from kernel_dvfs.calibration.points import Point, clear_of_cap_w, read_points
 from kernel_dvfs.calibration.score import score, score_table
@@ -78,7 +79,7 @@ def test_constants_moved_by_a_known_factor_are_found_again(shipped, tmp_path):
     # the voltage moves as one: were it steeper, a capped run could step over the whole band near the cap
     factors = [1.03 if c in voltages(shipped) else 1 + 0.08 * (-1) ** n for n, c in enumerate(constants)]
     moved = [value * factor for value, factor in zip(values(shipped, constants), factors, strict=True)]
-    truth = replace(shipped, constants, moved)
+    truth = with_values(shipped, constants, moved)
     points = read(write_table(path, truth), shipped)
     assert score_table(fit(points, shipped, constants=False), points)["below", "power"].mape > 1
     fitted = fit(points, shipped)
@@ -104,9 +105,9 @@ def test_a_run_time_tells_the_clock_of_a_core_bound_kernel_only(shipped):
     memory_bound = Kernel(0.1e-3, 4e-3, 1e-6, 3, 0.1, 0.01)
     point = Point(0, Pair(1890, 9251), 1950, 4e-3 / 1.7, 1.0)
     assert clock_from_time(shipped, core_bound, point) == pytest.approx(1700, abs=5)
-    assert clock_from_time(shipped, memory_bound, point._replace(time_s=4.0001e-3)) is None
+    assert clock_from_time(shipped, memory_bound, replace(point, time_s=4.0001e-3)) is None
     # faster than the clock allows
-    assert clock_from_time(shipped, core_bound, point._replace(time_s=1e-3)) is None
+    assert clock_from_time(shipped, core_bound, replace(point, time_s=1e-3)) is None
 
 
 def test_a_score_counts_errors_relative_to_what_was_measured():
@@ -146,7 +147,7 @@ def test_the_benchmark_prints_a_ratio_and_no_kernel(root, shipped, tmp_path):
 
 def test_the_benchmark_fails_where_the_shipped_constants_do_not_fit(root, shipped, tmp_path):
     flat = voltages(shipped)
-    other = replace(shipped, flat, [1.0] * len(flat))
+    other = with_values(shipped, flat, [1.0] * len(flat))
     ran = run_benchmark(root, write_table(tmp_path / "flat.csv", other), "--gpu", "rtx_3080_ti")
     assert ran.returncode == 1 and "MISSED" in ran.stdout
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernel_dvfs.native import cuda_toolkit
-from kernel_dvfs.native.missing import MissingTool
+from kernel_dvfs.native.compilers import MissingTool
 
 VERSION_HEADER = "".join(
     f"#define CUBLAS_VER_{part} {number}\n" for part, number in zip(("MAJOR", "MINOR", "PATCH", "BUILD"), (1, 2, 3, 4))
@@ -69,7 +69,9 @@ def test_a_toolkits_own_cublaslt_is_found_beside_a_wrapped_nvcc(machine, tmp_pat
     expected = cublaslt(home, library=library, header="targets/x86_64-linux/include")
     toolkit = cuda_toolkit.find()
     assert (toolkit.version, toolkit.root) == ("13.0.88", str(home))
-    assert toolkit.cublaslt == (str(expected), str(home / "targets/x86_64-linux/include"), "1.2.3.4")
+    assert toolkit.cublaslt == cuda_toolkit.CublasLt(
+        str(expected), str(home / "targets/x86_64-linux/include"), "1.2.3.4"
+    )
 
 
 def test_the_locked_wheel_goes_before_the_toolkits_own_cublaslt(machine):

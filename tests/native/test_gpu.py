@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from kernel_dvfs.native import cases, check
+from kernel_dvfs.native import check
 from kernel_dvfs.native.plans import pass_of, row_plan
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import kernel_rows
@@ -50,7 +50,7 @@ def arena(device, cuda):
 @pytest.fixture(scope="module")
 def tiny(device):
     about = device.info()
-    model = cases.TINY
+    model = check.TINY
     return model, kernel_rows(
         model, 2, bias_split="llmc", sm_count=about["sm_count"], threads_per_sm=about["threads_per_sm"]
     )
@@ -59,7 +59,7 @@ def tiny(device):
 def test_every_case_agrees_with_the_reference(device, cuda, cpu):
     about = device.info()
     wrong = []
-    for model, _, degree, _, row in cases.cases(about["sm_count"], about["threads_per_sm"]):
+    for model, _, degree, _, row in check.cases(about["sm_count"], about["threads_per_sm"]):
         for variant in ("vector", *check.VARIANTS.get(row.op, ())):
             for deviation in check.check_row(cuda, cpu, cuda.Arena(device), row, model, variant):
                 if not deviation.excess <= 1:

@@ -1,6 +1,8 @@
 """The rows, run one after the other through the C reference, are one training iteration of a transformer: its loss and
 its gradients, on one rank or divided over many."""
 
+from dataclasses import replace
+
 import iteration
 import numpy as np
 import pytest
@@ -160,7 +162,7 @@ def test_a_bias_gradient_over_gathered_tokens_is_whole_on_every_rank(cpu, given,
 
 
 def test_several_layers_are_divided_as_one_is(cpu):
-    model = TINY._replace(layers=2, channels=64)
+    model = replace(TINY, layers=2, channels=64)
     layers = iteration.given(cpu, model, BATCH)
     one, many = (iteration.run(cpu, model, BATCH, layers, degree) for degree in (1, 4))
     for layer, ranks in zip(one, many):

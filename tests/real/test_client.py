@@ -1,4 +1,4 @@
-"""The side of a job that asks the measuring process for a point: what it imports, and where it looks for the process."""
+"""The side of a job that asks the measuring process for a point: its imports, and where it looks for it."""
 
 import socket
 import sys

@@ -46,7 +46,7 @@ def test_devices_tells_of_a_lease_that_is_held_or_left_behind(lab):
 def test_reset_gives_clocks_back_and_says_what_it_found(lab):
     made = lab("h200,h200", time="real", mem_lag_ms=0)
     lock = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
-    lock += "nvml = Library().__enter__()\nfrom kernel_dvfs.gpu.nvml.find import uuids\n"
+    lock += "nvml = Library().__enter__()\nfrom kernel_dvfs.gpu.nvml.board import uuids\n"
     lock += "for uuid in uuids(nvml): Board(nvml, uuid).lock_mem(2201, 2201)"
     assert made.python(lock).returncode == 0
     done = made.command("reset", "--uuid", made.boards.uuid)

@@ -8,8 +8,7 @@ import traceback
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease, left_behind
-from kernel_dvfs.gpu.nvml.lock_folder import VARIABLE
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, VARIABLE, Lease, left_behind
 
 NOBODY = 65534
 

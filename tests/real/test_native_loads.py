@@ -239,7 +239,7 @@ def test_a_damaged_file_of_algorithms_is_refused_with_the_remedy(loads, setup, d
     path = Path("results/sim-h200-sxm/gemm_algorithms.json")
     path.parent.mkdir(parents=True)
     path.write_text(damage)
-    with pytest.raises(InputError, match=r"gemm_algorithms.json: .*; delete it: algorithms are then chosen anew"):
+    with pytest.raises(InputError, match=r"gemm_algorithms.json: .*; delete it: algorithms are then chosen again"):
         made.prepare(setup, GEMM)
 
 

@@ -1,5 +1,7 @@
 """What one row writes the next ones read: an iteration with no tensor missing, none changed while it is repeated."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernel_dvfs.errors import InputError
@@ -148,7 +150,7 @@ def test_tensors_hold_values_as_in_training(options):
 
 
 def test_the_padding_of_the_vocabulary_is_zero_and_never_looked_up():
-    small = MODELS["gpt3-xl"]._replace(name="small", vocab=1003, padded_vocab=1024)
+    small = replace(MODELS["gpt3-xl"], name="small", vocab=1003, padded_vocab=1024)
     padded = {
         name: (fill["rows"], fill["columns"])
         for name, fill in fills(small).items()

@@ -12,7 +12,9 @@ that is lower while tensor cores work (see calibration.rates).
 
 import copy
 import csv
-from collections import namedtuple
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -20,18 +22,39 @@ from scipy.optimize import least_squares
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.model import clock_w, relative_voltage, static_w
 
-Point = namedtuple(
-    "Point",
-    "probe load operands duty warps power_w core_mhz sm_mhz temp_c capped_share time_s operations read_byte write_byte",
-)
-Point.__doc__ = """One probe: what ran, warps per SM (0: a GEMM or nothing), mean board power (W), core clock as the
-driver reports it and SM clock as counted on the GPU (MHz), temperature (C), share of the time under the power cap,
-seconds of one run and what one run does."""
 
-Calibration = namedtuple("Calibration", "static_w clock_w_per_ghz v_over_v0 energy_pj sd_pj power_error voltage_shown")
-Calibration.__doc__ = """static_w: at the reference temperature, auto memory clock (W); clock_w_per_ghz; v_over_v0: as
-in a spec; energy_pj: {load or "load/zero" ...: pJ per operation or byte, at V0 in the core}; sd_pj: of each, from the
-residuals; power_error: {probe: predicted / measured - 1}; voltage_shown: lowest and highest clock seen, MHz."""
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One probe as it was measured."""
+
+    probe: str  # its name (calibration.probes)
+    load: str
+    operands: str
+    duty: float  # share of the cycles of the load itself
+    warps: float  # per SM; 0: a GEMM or nothing
+    power_w: float  # mean power of the board
+    core_mhz: float  # core clock as the driver reports it
+    sm_mhz: float  # SM clock as counted on the GPU
+    temp_c: float
+    capped_share: float  # share of the time under the power cap
+    time_s: float  # of one run
+    operations: float  # in one run
+    read_byte: float  # in one run
+    write_byte: float  # in one run
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What the probes say about a spec."""
+
+    static_w: float  # at the reference temperature and the auto memory clock
+    clock_w_per_ghz: float
+    v_over_v0: list[list[float]]  # [[MHz, V/V0]], as in a spec
+    energy_pj: dict[str, float]  # {load or "load/zero" ...: pJ per operation or byte, at V0 in the core}
+    sd_pj: dict[str, float]  # standard deviation of each, from the residuals
+    power_error: dict[str, float]  # {probe: predicted / measured - 1}
+    voltage_shown: tuple[float, float]  # lowest and highest clock seen, MHz
+
 
 # loads whose energy is per operation; the others' is per byte
 _OPERATIONS = ("fp32", "sfu", "int32", "tensor", "gemm")
@@ -46,7 +69,7 @@ _POWER_SD = 0.01  # of a probe, relative: noise of a window and what the form ca
 _HELD = 0.02
 
 
-def read_points(path) -> list:
+def read_points(path: str | PathLike[str]) -> list[Point]:
     """The probes that benchmarks/gpu_energy.py measured; failed ones are left out. Raises InputError."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -61,8 +84,8 @@ def read_points(path) -> list:
     return points
 
 
-def _point(line) -> Point:
-    number = {
+def _point(line: dict[str, str]) -> Point:
+    text = {
         "duty": line["duty"],
         "warps": line["warps"] or 0,
         "power_w": line["power_w"],
@@ -73,13 +96,13 @@ def _point(line) -> Point:
         "time_s": float(line["time_us"]) * 1e-6,
         **{name: line[name] for name in ("operations", "read_byte", "write_byte")},
     }
-    number = {name: float(value) for name, value in number.items()}
+    number = {name: float(value) for name, value in text.items()}
     if not all(np.isfinite(value) and value >= 0 for value in number.values()) or not number["time_s"]:
         raise ValueError(f"probe {line['probe']}: a figure is not a number of at least 0")
     return Point(line["probe"], line["load"], line["operands"], **number)
 
 
-def energy_name(point) -> str:
+def energy_name(point: Point) -> str:
     """What the energy of a probe's load is called: `fp32`, `fp32/zero`; a GEMM of few operations a byte, which runs
     another of cuBLASLt's kernels, goes by the probe's own name."""
     own = point.probe.removesuffix(f"_{point.operands}") if point.load == "gemm" else point.load
@@ -87,18 +110,18 @@ def energy_name(point) -> str:
     return load if point.operands in ("random", "") else f"{load}/{point.operands}"
 
 
-def clock_share(points: list) -> float:
+def clock_share(points: list[Point]) -> float:
     """SM clock counted over core clock reported while tensor cores work without a pause: the mean of all such probes;
     1 where there is none."""
     shares = [point.sm_mhz / point.core_mhz for point in points if point.load in _TENSOR and point.duty == 1]
     return float(np.mean(shares)) if shares else 1.0
 
 
-def steady(points: list) -> list:
+def steady(points: list[Point]) -> list[Point]:
     """The points whose voltage is known: all but those whose counted clock is lower than tensor work explains."""
     share = clock_share(points)
 
-    def explained(point):
+    def explained(point: Point) -> float:
         if point.load not in _TENSOR:
             return 1.0
         return 1 / (point.duty / share + 1 - point.duty)
@@ -106,12 +129,12 @@ def steady(points: list) -> list:
     return [point for point in points if point.sm_mhz >= (1 - _HELD) * explained(point) * point.core_mhz]
 
 
-def _is_standing(point) -> bool:
+def _is_standing(point: Point) -> bool:
     """A board that is awake and does nothing: one warp an SM that looks at the clock (more of them cost energy)."""
     return point.load == "spin" and point.warps == 1
 
 
-def calibrate(points: list, spec: dict) -> Calibration:
+def calibrate(points: list[Point], spec: dict[str, Any]) -> Calibration:
     """Fit the points (see read_points) from the spec of their GPU (gpu.spec.resolve). Raises InputError: too little
     was measured."""
     used = [point for point in steady(points) if point.load not in ("idle", "spin") or _is_standing(point)]
@@ -124,18 +147,18 @@ def calibrate(points: list, spec: dict) -> Calibration:
     shape = np.array([voltage for _, voltage in spec["core"]["v_over_v0"]])
     prior = np.array([spec["memory"]["static_w"][mem], spec["core"]["clock_w_per_ghz"], *shape[1:]])
 
-    def moved(x):
+    def moved(x: np.ndarray) -> dict[str, Any]:
         new = spec | {"core": copy.deepcopy(spec["core"]), "memory": copy.deepcopy(spec["memory"])}
         new["memory"]["static_w"][mem] = x[0]
         new["core"]["clock_w_per_ghz"] = x[1]
         new["core"]["v_over_v0"] = [[mhz, v] for (mhz, _), v in zip(spec["core"]["v_over_v0"], [1.0, *x[2:]])]
         return new
 
-    def predicted(x):
+    def predicted(x: np.ndarray) -> np.ndarray:
         new, energy = moved(x[: 1 + nodes]), dict(zip(names, x[1 + nodes :] * 1e-12))
         return np.array([_power_w(new, energy, point) for point in used])
 
-    def residual(x):
+    def residual(x: np.ndarray) -> np.ndarray:
         steps = np.diff(np.array([1.0, *x[2 : 1 + nodes]])) - np.diff(shape / shape[0])
         held = np.array([(x[1] / prior[1] - 1) / _PRIOR_CLOCK, *(steps / _PRIOR_STEP)])
         return np.concatenate([(predicted(x) / measured - 1) / _POWER_SD, held])
@@ -157,7 +180,7 @@ def calibrate(points: list, spec: dict) -> Calibration:
     )
 
 
-def _power_w(spec, energy, point) -> float:
+def _power_w(spec: dict[str, Any], energy: dict[str, float], point: Point) -> float:
     """The model's power of a probe. energy: {name: J per operation or byte}."""
     mhz = point.core_mhz
     voltage2 = relative_voltage(spec["core"], mhz) ** 2
@@ -166,7 +189,7 @@ def _power_w(spec, energy, point) -> float:
         return standing
     own, byte = energy[energy_name(point)], point.read_byte + point.write_byte
 
-    def of_operands(load):  # a byte of zeros costs less
+    def of_operands(load: str) -> float:  # a byte of zeros costs less
         return energy.get(f"{load}/zero" if point.operands == "zero" else load, energy.get(load, 0.0))
 
     if point.load in _OPERATIONS:
@@ -178,7 +201,7 @@ def _power_w(spec, energy, point) -> float:
     return standing + (own + of_operands("l2_read") * voltage2) * byte / point.time_s
 
 
-def _start_pj(spec, points, name) -> float:
+def _start_pj(spec: dict[str, Any], points: list[Point], name: str) -> float:
     """Where an energy starts: all that a probe draws above a standing board, spread over its work."""
     point = max((point for point in points if energy_name(point) == name), key=lambda point: point.power_w)
     standing = static_w(spec, spec["clocks"]["auto_mem_mhz"], point.temp_c) + clock_w(spec["core"], point.core_mhz)
@@ -186,7 +209,7 @@ def _start_pj(spec, points, name) -> float:
     return max(1e-3, 1e12 * 0.5 * (point.power_w - standing) * point.time_s / count)
 
 
-def _sd(found, count) -> np.ndarray:
+def _sd(found: Any, count: int) -> np.ndarray:
     """Standard deviation of each unknown, by the curvature at the solution; residuals have sd 1 by construction or,
     where they are larger, their own."""
     free = max(1, count - len(found.x))

@@ -6,29 +6,43 @@ A, DRAM energy B). The kernels' parameters serve a score and are thrown away; no
 """
 
 import math
-from collections import namedtuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
-from kernel_dvfs.calibration.constants import power_constants, replace, time_constants, voltages
-from kernel_dvfs.calibration.points import power_w
+from kernel_dvfs.calibration.constants import Constant, power_constants, time_constants, voltages, with_values
+from kernel_dvfs.calibration.points import Point, Points, power_w
 from kernel_dvfs.calibration.solve import solve
 from kernel_dvfs.gpu.clocks import applied_mem_mhz, ceiling_core_mhz
-from kernel_dvfs.gpu.governor import settle
+from kernel_dvfs.gpu.governor import State, settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import launch_time_s, relative_bandwidth
 
-Form = namedtuple("Form", "overlap latency voltage")
-Form.__doc__ = """What a model can express: overlap exponent p, whether a launch has a latency, whether
-voltage rises with the clock."""
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a model can express."""
+
+    overlap: float  # the exponent p
+    latency: bool  # whether a launch has a latency
+    voltage: bool  # whether voltage rises with the clock
+
 
 MODEL = Form(overlap=3, latency=True, voltage=True)
 # the classic roofline, constant voltage: p = infinity turns the model's sum of C/f and M/b into their maximum
 ROOFLINE = Form(overlap=math.inf, latency=False, voltage=False)
 
-Fitted = namedtuple("Fitted", "spec kernels")
-Fitted.__doc__ = "A spec, its constants as shipped or fitted, and a gpu.kernel.Kernel per kernel of a table."
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What a fit found."""
+
+    spec: dict[str, Any]  # its constants as shipped or fitted
+    kernels: list[Kernel]  # one per kernel of the table
+
 
 # where fits start. C, M, t0: shares of the longest each can be without exceeding a measured time;
 # A, B: shares of the least measured energy (one start: power is linear in them)
@@ -37,14 +51,17 @@ _POWER_STARTS = ((0.3, 0.3),)
 _CORE_BOUND = 0.9  # least d log(time) / d log(1 / clock) at which a run time tells the clock
 
 
-def fit(points, spec: dict, form=MODEL, constants: bool = True) -> Fitted:
-    """Fit the points below the cap (a calibration.points.Points).
+def fit(points: Points, spec: dict[str, Any], form: Form = MODEL, constants: bool = True) -> Fitted:
+    """Fit the points below the cap.
 
     constants: fit those of the GPU too, starting from the spec's; else the kernels' parameters only.
     """
     if not form.voltage:
-        spec = replace(spec, voltages(spec), np.ones(len(voltages(spec))))
-    of_time, of_power = all_constants(points, spec, form) if constants else ([], [])
+        spec = with_values(spec, voltages(spec), np.ones(len(voltages(spec))))
+    of_time: list[Constant] = []
+    of_power: list[Constant] = []
+    if constants:
+        of_time, of_power = all_constants(points, spec, form)
     spec, kernels = _fit_time(points, spec, form, of_time)
     used = list(points.below)
     if form.voltage:
@@ -52,19 +69,19 @@ def fit(points, spec: dict, form=MODEL, constants: bool = True) -> Fitted:
     return _fit_power(used, spec, kernels, of_power)
 
 
-def all_constants(points, spec: dict, form=MODEL) -> tuple:
+def all_constants(points: Points, spec: dict[str, Any], form: Form = MODEL) -> tuple[list[Constant], list[Constant]]:
     """(constants of time, constants of power) that the points can tell (see calibration.constants)."""
     mem_mhz = {applied_mem_mhz(spec["clocks"], point.pair) for point in points.below}
     of_power = power_constants(spec, mem_mhz) + (voltages(spec)[1:] if form.voltage else [])
     return time_constants(spec, mem_mhz), of_power
 
 
-def state(spec: dict, kernel, point):
-    """The gpu.governor.State of a kernel at a point's clocks, the board as warm as for its static power."""
+def state(spec: dict[str, Any], kernel: Kernel, point: Point) -> State:
+    """The state of a kernel at a point's clocks, the board as warm as for its static power."""
     return settle(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"], point.top_mhz)
 
 
-def clock_from_time(spec: dict, kernel, point):
+def clock_from_time(spec: dict[str, Any], kernel: Kernel, point: Point) -> float | None:
     """The core clock (MHz) at which a kernel takes as long as at a point; None where time does not tell.
 
     Lets a power-capped run of a core-bound kernel say what clock the cap left it, without the power model.
@@ -72,7 +89,7 @@ def clock_from_time(spec: dict, kernel, point):
     lowest, ceiling = spec["clocks"]["core_mhz"]["lowest"], _ceiling_mhz(spec, point)
     bandwidth = _bandwidth(spec, point)
 
-    def log_ratio(core_mhz):
+    def log_ratio(core_mhz: float) -> float:
         return math.log(launch_time_s(kernel, core_mhz / 1000, bandwidth) / point.time_s)
 
     if log_ratio(ceiling) >= 0 or log_ratio(lowest) <= 0:
@@ -82,7 +99,9 @@ def clock_from_time(spec: dict, kernel, point):
     return core_mhz if slope >= _CORE_BOUND else None
 
 
-def _fit_time(points, spec, form, constants):
+def _fit_time(
+    points: Points, spec: dict[str, Any], form: Form, constants: list[Constant]
+) -> tuple[dict[str, Any], list[Kernel]]:
     """(spec, kernels): the constants of time, and C, M, t0 of each kernel; A and B still nought."""
     # no part of a launch can be longer than the whole
     longest = np.full((len(points.kernels), 3), np.inf)
@@ -90,11 +109,11 @@ def _fit_time(points, spec, form, constants):
         per_s = np.array([_ceiling_mhz(spec, point) / 1000, _bandwidth(spec, point), 1.0])
         longest[point.kernel] = np.minimum(longest[point.kernel], point.time_s * per_s)
 
-    def kernel(number, shares):
+    def kernel(number: int, shares: np.ndarray) -> Kernel:
         core_s_ghz, memory_s, latency_s = (*(shares * longest[number, : len(shares)]).tolist(), 0.0)[:3]
         return Kernel(core_s_ghz, memory_s, latency_s, form.overlap, 0.0, 0.0)
 
-    def time_s(spec, kernel, point):
+    def time_s(spec: dict[str, Any], kernel: Kernel, point: Point) -> float:
         return launch_time_s(kernel, _ceiling_mhz(spec, point) / 1000, _bandwidth(spec, point))
 
     starts = [start[: 3 if form.latency else 2] for start in _TIME_STARTS]
@@ -102,25 +121,27 @@ def _fit_time(points, spec, form, constants):
     return solve(points.below, measured, time_s, kernel, spec, constants, starts)
 
 
-def _with_clocks_from_time(capped, spec, kernels):
+def _with_clocks_from_time(capped: Sequence[Point], spec: dict[str, Any], kernels: Sequence[Kernel]) -> list[Point]:
     """Power-capped points whose time tells their clock, with that clock: they show the voltage up there."""
     clocks = [clock_from_time(spec, kernels[point.kernel], point) for point in capped]
-    return [point._replace(top_mhz=mhz) for point, mhz in zip(capped, clocks, strict=True) if mhz is not None]
+    return [replace(point, top_mhz=mhz) for point, mhz in zip(capped, clocks, strict=True) if mhz is not None]
 
 
-def _fit_power(points, spec, timed, constants):
-    """Fitted: the constants of power, and A, B of each kernel, its time being known."""
+def _fit_power(
+    points: Sequence[Point], spec: dict[str, Any], timed: Sequence[Kernel], constants: list[Constant]
+) -> Fitted:
+    """The constants of power, and A, B of each kernel, its time being known."""
     least_j = np.full(len(timed), np.inf)
     for point in points:
         least_j[point.kernel] = min(least_j[point.kernel], point.energy_j)
 
-    def kernel(number, shares):
+    def kernel(number: int, shares: np.ndarray) -> Kernel:
         core_j, dram_j = (shares * least_j[number]).tolist()
         of_time = timed[number]
         core_s_ghz, memory_s, latency_s = of_time.core_s_ghz, of_time.memory_s, of_time.latency_s
         return Kernel(core_s_ghz, memory_s, latency_s, of_time.overlap, core_j, dram_j)
 
-    def mean_w(spec, kernel, point):
+    def mean_w(spec: dict[str, Any], kernel: Kernel, point: Point) -> float:
         return state(spec, kernel, point).power_w
 
     free = spec | {"governor": spec["governor"] | {"cap_w": math.inf}}  # the points' clocks are known
@@ -129,9 +150,9 @@ def _fit_power(points, spec, timed, constants):
     return Fitted(moved | {"governor": spec["governor"]}, kernels)
 
 
-def _ceiling_mhz(spec, point):
+def _ceiling_mhz(spec: dict[str, Any], point: Point) -> float:
     return ceiling_core_mhz(spec["clocks"], point.pair, point.top_mhz)
 
 
-def _bandwidth(spec, point):
+def _bandwidth(spec: dict[str, Any], point: Point) -> float:
     return relative_bandwidth(spec["memory"], applied_mem_mhz(spec["clocks"], point.pair))

@@ -1,38 +1,54 @@
 """Measured points as the model sees them: clocks asked for and reached, time, energy, capped or not.
 
 Reads through profile.table, so units, pooling of repeats and malformed tables are dealt with there.
-Knows nothing of fitting.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Pair, check, mean_top_core_mhz
+from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair, check, mean_top_core_mhz
 from kernel_dvfs.profile.table import import_table
 
-Point = namedtuple("Point", "kernel pair top_mhz time_s energy_j")
-Point.__doc__ = """One kernel at one requested pair of clocks: index of the kernel, gpu.clocks.Pair, the
-highest core clock the board would grant then (MHz), seconds and joules per launch (repeats pooled)."""
 
-Points = namedtuple("Points", "kernels below capped auto")
-Points.__doc__ = """The points of a table. kernels: names; lists of Point: below (clocks locked, mean power
-clear of the cap), capped (locked, but so close to the cap that the clock may be below the label), auto (not
-locked)."""
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One kernel at one requested pair of clocks, repeats pooled."""
+
+    kernel: int  # its index in Points.kernels
+    pair: Pair  # requested
+    top_mhz: float  # the highest core clock that the board would grant then
+    time_s: float  # per launch
+    energy_j: float  # per launch
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """The points of a table."""
+
+    kernels: list[str]  # names
+    below: list[Point]  # clocks locked, mean power clear of the cap
+    capped: list[Point]  # locked, but so close to the cap that the clock may be below the label
+    auto: list[Point]  # not locked
+
 
 _CAP_SPREAD_W = 20  # power-capped runs of a board spread by about 6 W (sd) around its cap
 
 
-def clear_of_cap_w(spec: dict) -> float:
+def clear_of_cap_w(spec: dict[str, Any]) -> float:
     """Mean power below which a run with locked clocks surely ran at them, W."""
     return spec["governor"]["cap_w"] - _CAP_SPREAD_W
 
 
-def power_w(point) -> float:
+def power_w(point: Point) -> float:
     """Mean board power of a point, W."""
     return point.energy_j / point.time_s
 
 
-def read_points(path, spec: dict, below_w: float) -> Points:
+def read_points(path: str | PathLike[str], spec: dict[str, Any], below_w: float) -> Points:
     """The points of a measured table (see profile.table.import_table) for the GPU of `spec`.
 
     below_w: mean power from which a locked point counts as capped, W (see clear_of_cap_w).
@@ -61,5 +77,5 @@ def read_points(path, spec: dict, below_w: float) -> Points:
     return points
 
 
-def _clock(mhz):
+def _clock(mhz: float | None) -> Clock:
     return AUTO if mhz is None else round(mhz)

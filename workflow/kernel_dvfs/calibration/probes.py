@@ -1,31 +1,51 @@
 """The energy probes of a GPU: which loads are measured to calibrate its spec, at which intensities.
 
-Pure data; knows neither how a load is run nor what is concluded from it. No probe is a kernel of the workload.
+Pure data: benchmarks/gpu_energy.py runs the loads, calibration.energy concludes from them. No probe is a kernel of the
+workload.
 Nothing sets a clock, so the power cap does: the more intense a load, the lower the clock that the cap leaves it. A
 ladder of intensities of one load therefore shows the voltage at each of these clocks.
 """
 
-from collections import namedtuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
-Probe = namedtuple("Probe", "name load settings duty", defaults=(1.0,))
-Probe.__doc__ = """name: unique; load: "idle", a kind of cuda.EnergyProbe, or "gemm"; settings: of cuda.EnergyProbe
-(without iterations), or of the GEMM: count, m, n, k, layout, operands ("random", "zero", "half": one factor zero above
-its diagonal); duty: share of the cycles of the load itself, the rest of them spent spinning."""
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One load at one intensity."""
+
+    name: str  # unique
+    load: str  # "idle", a kind of cuda.EnergyProbe, or "gemm"
+    # of cuda.EnergyProbe (without iterations); or of the GEMM: count, m, n, k, layout, operands ("random", "zero",
+    # "half": one factor zero above its diagonal)
+    settings: dict[str, Any]
+    duty: float = 1.0  # share of the cycles of the load itself, the rest of them spent spinning
+
 
 _GIB = 1 << 30
 _DRAM = 8 * _GIB
 _L2 = 16 << 20  # a part of any data-centre GPU's cache, so that replication between its halves still fits
 
 
-def _ladder(load, sizes, **settings):
+def _ladder(load: str, sizes: Iterable[int], **settings: Any) -> list[Probe]:
     return [Probe(f"{load}_w{warps}", load, {"warps": warps, **settings}) for warps in sizes]
 
 
-def _zero(load, **settings):
+def _zero(load: str, **settings: Any) -> Probe:
     return Probe(f"{load}_zero", load, {"operands": "zero", **settings})
 
 
-def _gemm(name, m, n, k, operands="random", count=1, duty=1.0, layout="TN"):
+def _gemm(
+    name: str,
+    m: int,
+    n: int,
+    k: int,
+    operands: str = "random",
+    count: int = 1,
+    duty: float = 1.0,
+    layout: str = "TN",
+) -> Probe:
     settings = {"count": count, "m": m, "n": n, "k": k, "layout": layout, "operands": operands}
     return Probe(name, "gemm", settings, duty)
 

@@ -5,8 +5,9 @@ these figures takes as long as the probe did. Nothing here is of one kernel of t
 """
 
 from statistics import fmean
+from typing import Any
 
-from kernel_dvfs.calibration.energy import calibrate, clock_share, steady
+from kernel_dvfs.calibration.energy import Point, calibrate, clock_share, steady
 from kernel_dvfs.errors import InputError
 
 # a board that is said to be capped far below its limit is held by something else
@@ -14,7 +15,7 @@ _NEAR_LIMIT = 0.95
 _DIGITS = 3  # of a figure in a spec
 
 
-def probe(points: list, name: str):
+def probe(points: list[Point], name: str) -> Point:
     """The point of a probe. Raises InputError where it was not measured."""
     for point in points:
         if point.probe == name:
@@ -22,26 +23,26 @@ def probe(points: list, name: str):
     raise InputError(f"energy probes: {name} was not measured")
 
 
-def latency_us(points: list, spec: dict) -> float:
-    """What a launch takes beside its work: a spin of known cycles, less those cycles."""
+def latency_us(points: list[Point], spec: dict[str, Any]) -> float:
+    """What a launch takes besides its work: a spin of known cycles, less those cycles."""
     point = probe(points, "spin_w1")
     return 1e6 * point.time_s - point.operations / spec["sm_count"] / point.sm_mhz
 
 
-def sm_byte_per_clock(points: list, spec: dict) -> float:
+def sm_byte_per_clock(points: list[Point], spec: dict[str, Any]) -> float:
     """What one SM takes from L2 in a cycle."""
     point = probe(points, "l2_read_w32")
     return point.read_byte / point.time_s / (spec["sm_count"] * point.sm_mhz * 1e6)
 
 
-def tensor_efficiency(points: list, spec: dict, name="gemm") -> float:
+def tensor_efficiency(points: list[Point], spec: dict[str, Any], name: str = "gemm") -> float:
     """Share of the tensor cores' peak that a GEMM reaches, at the SM clock counted."""
     point = probe(points, name)
     peak = spec["rates"]["tensor_bf16_tflop_per_s_per_ghz"] * 1e9 * point.sm_mhz
     return point.operations / point.time_s / peak
 
 
-def dram_efficiency(points: list, spec: dict, name: str) -> float:
+def dram_efficiency(points: list[Point], spec: dict[str, Any], name: str) -> float:
     """Share of the DRAM's nominal bandwidth that a probe would reach if its core work took no time."""
     point = probe(points, name)
     if point.load == "gemm":
@@ -54,8 +55,8 @@ def dram_efficiency(points: list, spec: dict, name: str) -> float:
     return (point.read_byte + point.write_byte) / memory_s / (spec["memory"]["gb_per_s"] * 1e9)
 
 
-def cap_w(points: list, limit_w: float) -> float:
-    """Mean power of the probes that the power limit held."""
+def cap_w(points: list[Point], limit_w: float) -> float:
+    """Mean power of the probes that the power limit held, W. Raises InputError where it held none."""
     capped = [point.power_w for point in steady(points) if point.capped_share > 0.5]
     capped = [watt for watt in capped if watt > _NEAR_LIMIT * limit_w]
     if not capped:
@@ -63,7 +64,7 @@ def cap_w(points: list, limit_w: float) -> float:
     return fmean(capped)
 
 
-def figures(points: list, spec: dict, limit_w: float) -> dict:
+def figures(points: list[Point], spec: dict[str, Any], limit_w: float) -> dict[str, Any]:
     """All that the probes say about the spec of their GPU, as a tree of overrides (see gpu.spec.resolve).
 
     points: calibration.energy.read_points; spec: where the fit starts and what it keeps to where no probe ran; limit_w:
@@ -106,7 +107,7 @@ def figures(points: list, spec: dict, limit_w: float) -> dict:
     return _rounded(tree)
 
 
-def _rounded(node):
+def _rounded(node: Any) -> Any:
     if isinstance(node, dict):
         return {key: _rounded(value) for key, value in node.items()}
     if isinstance(node, list):

@@ -1,29 +1,38 @@
 """How far a fitted model is from measured points: percentage errors by kind of point and quantity.
 
-Predicts with the governor at the spec's cap, as the simulated GPU does. Knows nothing of how a fit is done.
+Predicts with the governor at the spec's cap, as the simulated GPU does.
 """
 
-from collections import namedtuple
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from kernel_dvfs.calibration.fit import state
-from kernel_dvfs.calibration.points import power_w
+from kernel_dvfs.calibration.fit import Fitted, state
+from kernel_dvfs.calibration.points import Point, Points, power_w
 
-Score = namedtuple("Score", "n mape p95 bias")
-Score.__doc__ = "Points; in percent: mean absolute error, 95th percentile of the absolute error, mean error."
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How far predictions are from measurements, in percent."""
+
+    n: int  # points
+    mape: float  # mean absolute error
+    p95: float  # 95th percentile of the absolute error
+    bias: float  # mean error
+
 
 QUANTITIES = ("time", "power", "energy")
 
 
-def score(predicted, measured) -> Score:
+def score(predicted: ArrayLike, measured: ArrayLike) -> Score:
     """Score of predictions against measurements (both arrays of positive numbers in one unit)."""
     error = 100 * (np.asarray(predicted) / np.asarray(measured) - 1)
     size = np.abs(error)
     return Score(len(error), float(size.mean()), float(np.percentile(size, 95)), float(error.mean()))
 
 
-def score_points(fitted, points: list) -> dict:
+def score_points(fitted: Fitted, points: list[Point]) -> dict[str, Score]:
     """{"time" | "power" | "energy": Score} of a calibration.fit.Fitted on a list of Point; {} for none."""
     if not points:
         return {}
@@ -33,7 +42,7 @@ def score_points(fitted, points: list) -> dict:
     return {name: score(predicted[:, i], measured[:, i]) for i, name in enumerate(QUANTITIES)}
 
 
-def score_table(fitted, points) -> dict:
+def score_table(fitted: Fitted, points: Points) -> dict[tuple[str, str], Score]:
     """{("below" | "capped" | "auto", quantity): Score} of a table (calibration.points.Points)."""
     return {
         (kind, quantity): one

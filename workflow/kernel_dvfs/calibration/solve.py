@@ -1,19 +1,36 @@
-"""Least squares where some unknowns act on all points and the others on the points of one kernel only.
+"""Least squares where some unknowns act on all points and the others on the points of one kernel only."""
 
-Knows nothing of what is predicted.
-"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.optimize import least_squares
 from scipy.sparse import csr_array
 
-from kernel_dvfs.calibration.constants import replace, values
+from kernel_dvfs.calibration.constants import Constant, values, with_values
+
+if TYPE_CHECKING:
+    from kernel_dvfs.calibration.points import Point
+    from kernel_dvfs.gpu.kernel import Kernel
+
+Spec = dict[str, Any]
+Unknowns = dict[int, np.ndarray]  # {index of a kernel: its unknowns, about 1}
 
 _STEP = 1e-6  # of finite differences: all unknowns are scaled to about 1
 _TOLERANCE = 1e-8  # relative change of cost or unknowns at which a fit ends
 
 
-def solve(points, measured, predict, kernel, spec, constants, starts):
+def solve(
+    points: Sequence[Point],
+    measured: Sequence[float],
+    predict: Callable[[Spec, Kernel, Point], float],
+    kernel: Callable[[int, np.ndarray], Kernel],
+    spec: Spec,
+    constants: Sequence[Constant],
+    starts: Iterable[Sequence[float]],
+) -> tuple[Spec, list[Kernel]]:
     """Minimise the squares of predict / measured - 1; all unknowns stay >= 0.
 
     points, measured: list of Point and what was measured there. predict(spec, kernel, point): the model's.
@@ -21,16 +38,16 @@ def solve(points, measured, predict, kernel, spec, constants, starts):
     calibration.constants). starts: where x may start; each kernel takes the best.
     Returns (spec with the constants fitted, list of Kernel).
     """
-    rows = {number: [] for number in sorted({point.kernel for point in points})}
+    rows: dict[int, list[int]] = {number: [] for number in sorted({point.kernel for point in points})}
     for row, point in enumerate(points):
         rows[point.kernel].append(row)
-    measured = np.array(measured)
+    seen = np.array(measured)
 
-    def fit(used, constants, start):
+    def fit(used: Sequence[int], constants: Sequence[Constant], start: Unknowns) -> tuple[Spec, Unknowns, float]:
         chosen = [points[row] for row in used]
-        return _least_squares(chosen, measured[used], predict, kernel, spec, constants, start)
+        return _least_squares(chosen, seen[used], predict, kernel, spec, constants, start)
 
-    own = {}
+    own: Unknowns = {}
     for number, used in rows.items():
         tries = [fit(used, [], {number: np.array(start)}) for start in starts]
         own |= min(tries, key=lambda one: one[2])[1]
@@ -39,26 +56,34 @@ def solve(points, measured, predict, kernel, spec, constants, starts):
     return spec, [kernel(number, x) for number, x in own.items()]
 
 
-def _least_squares(points, measured, predict, kernel, spec, constants, own):
+def _least_squares(
+    points: Sequence[Point],
+    measured: np.ndarray,
+    predict: Callable[[Spec, Kernel, Point], float],
+    kernel: Callable[[int, np.ndarray], Kernel],
+    spec: Spec,
+    constants: Sequence[Constant],
+    own: Unknowns,
+) -> tuple[Spec, Unknowns, float]:
     """(spec, own, cost): the best constants, and unknowns {kernel: array} by kernel, from the given start."""
     numbers, first = list(own), np.array(values(spec, constants))
     count, width = len(first), len(own[numbers[0]])
     place = {number: index for index, number in enumerate(numbers)}
     owner = np.array([place[point.kernel] for point in points])
 
-    def unpack(x):
-        moved = replace(spec, constants, x[:count] * first) if constants else spec
+    def unpack(x: np.ndarray) -> tuple[Spec, Unknowns]:
+        moved = with_values(spec, constants, x[:count] * first) if constants else spec
         return moved, dict(zip(numbers, x[count:].reshape(-1, width), strict=True))
 
-    def residual(x):
+    def residual(x: np.ndarray) -> np.ndarray:
         moved, own = unpack(x)
         kernels = {number: kernel(number, own[number]) for number in numbers}
         return np.array([predict(moved, kernels[point.kernel], point) for point in points]) / measured - 1
 
-    def jacobian(x):
+    def jacobian(x: np.ndarray) -> Any:
         base = residual(x)
 
-        def slope(unknowns):
+        def slope(unknowns: int | slice) -> np.ndarray:
             moved = x.copy()
             moved[unknowns] += _STEP
             return (residual(moved) - base) / _STEP

@@ -3,22 +3,30 @@
 Changes nothing on any GPU. Without a driver it says so, and names the simulated GPUs.
 """
 
+from __future__ import annotations
+
+import argparse
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.library import Library
 
-def add_arguments(parser) -> None:
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs devices"
     parser.add_argument("--config", default="config.yaml", metavar="FILE", help="the study to estimate (config.yaml)")
 
 
-def run(options) -> None:
-    from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.find import uuids
+def run(options: argparse.Namespace) -> None:
+    from kernel_dvfs.gpu.nvml.board import Board, uuids
     from kernel_dvfs.gpu.nvml.library import Library
 
     try:
@@ -34,10 +42,10 @@ def run(options) -> None:
     print(f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in gpu_spec.names())}")
 
 
-def _describe(nvml, index: int, board, config: str):
+def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[str]:
     from kernel_dvfs.gpu.nvml.facts import facts
     from kernel_dvfs.gpu.nvml.lease import Lease
-    from kernel_dvfs.gpu.nvml.rights import may_set_clocks
+    from kernel_dvfs.gpu.nvml.locks import may_set_clocks
 
     yield f"{index}: {board.name()}  gpu: nvml:{board.uuid}"
     try:
@@ -45,7 +53,7 @@ def _describe(nvml, index: int, board, config: str):
     except InputError as error:
         yield f"   cannot be measured: {error}"
         return
-    cores = next(reversed(known["clocks"]["core_mhz"]["listed"].values()), [])
+    cores: list[int] = next(reversed(known["clocks"]["core_mhz"]["listed"].values()), [])
     mems = known["clocks"]["mem_mhz"]
     ecc = {True: "on", False: "off", None: "none"}[known["ecc"]]
     limit_w = "unknown" if known["power_limit_mw"] is None else f"{known['power_limit_mw'] / 1000:g} W"
@@ -71,7 +79,7 @@ def _describe(nvml, index: int, board, config: str):
     yield from _study(board.uuid, config, allowed and bool(cores))
 
 
-def _counter(board) -> str:
+def _counter(board: Board) -> str:
     from kernel_dvfs.errors import CounterFault
     from kernel_dvfs.gpu.nvml.errors import NvmlError
     from kernel_dvfs.measurement.counter import EnergyCounter
@@ -84,10 +92,10 @@ def _counter(board) -> str:
     return f"moves every {1000 * counter.period_s:.0f} ms, {1000 * counter.read_s:.1f} ms a read"
 
 
-def _obstacles(board):
+def _obstacles(board: Board) -> Iterator[str]:
     from kernel_dvfs.measurement.real.preflight import check_board
 
-    said = []
+    said: list[str] = []
     try:
         check_board(board, False, said.append)
     except InputError as error:
@@ -96,7 +104,7 @@ def _obstacles(board):
         yield f"   {line}"
 
 
-def _study(uuid: str, config: str, allowed: bool):
+def _study(uuid: str, config: str, allowed: bool) -> Iterator[str]:
     """What would be measured, for how long, and what is missing for it."""
     from kernel_dvfs.measurement.real import loads
     from kernel_dvfs.measurement.real.estimate import study_s

@@ -1,7 +1,11 @@
-"""`kernel-dvfs identify`: look at a GPU and keep what a study must know of it, here or on a node of a cluster."""
+"""`kernel-dvfs identify`: looks at a GPU, here or on a node of a cluster, and keeps what a study must know of it."""
+
+from __future__ import annotations
+
+import argparse
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs identify --slurm='--partition=gpu --gpus=1 --exclusive'"
     parser.add_argument("--gpu", default="", metavar="UUID|INDEX", help="which (default: the only one, or Slurm's)")
     parser.add_argument("--results", default="results", metavar="FOLDER", help="where it is kept (results)")
@@ -9,7 +13,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--tell", metavar="FILE", help="also write what is printed, or the error, here")
 
 
-def run(options) -> None:
+def run(options: argparse.Namespace) -> None:
     from kernel_dvfs.measurement.real import specimen
 
     if options.slurm is not None:

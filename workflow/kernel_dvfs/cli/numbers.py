@@ -11,5 +11,5 @@ def whole_number(flag: str, text: str, least: int = 0) -> int:
 
 
 def auto_repeats(text: str) -> int:
-    """The value of --auto-repeats, >= 1. Raises InputError, which passes through argparse."""
+    """The value of --auto-repeats, at least 1. Raises InputError, which argparse lets through."""
     return whole_number("--auto-repeats", text, 1)

@@ -1,4 +1,8 @@
-"""`kernel-dvfs profile`: the records of a sweep and of a search, read, checked and pooled."""
+"""`kernel-dvfs measure pool`: reads, checks and pools the records of a sweep and of a search."""
+
+from __future__ import annotations
+
+import argparse
 
 from kernel_dvfs.cli.numbers import auto_repeats
 from kernel_dvfs.errors import InputError
@@ -9,7 +13,7 @@ from kernel_dvfs.profile import aggregate
 from kernel_dvfs.search import search_file
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "example: kernel-dvfs profile --gpu SETUP.json --records measurements "
         "--pairs auto-auto,1470-auto -o profile.parquet"
@@ -28,7 +32,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
 
-def run(options) -> None:
+def run(options: argparse.Namespace) -> None:
     setup = read(options.gpu)
     pairs = [parse(text, "-") for text in options.pairs.split(",") if text]
     requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None

@@ -1,16 +1,19 @@
-"""`kernel-dvfs records`: which records of a study cannot be used, and why; delete them to have them measured again."""
+"""`kernel-dvfs records`: which records of a study cannot be used, and why; deletes them to have them remeasured."""
 
+from __future__ import annotations
+
+import argparse
 import sys
 from pathlib import Path
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "example: kernel-dvfs records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements "
         "--gpu SETUP.json --delete-bad"
@@ -22,9 +25,9 @@ def add_arguments(parser) -> None:
     parser.add_argument("--delete-bad", action="store_true", help="delete them, so that snakemake measures them again")
 
 
-def run(options) -> int:
+def run(options: argparse.Namespace) -> int:
     setup = read(options.gpu)
-    # resolved: `.` has no parent to find the setups and variants in
+    # resolved, since the setups and variants are found from its parent, and `.` has none
     folder = Path(options.folder).resolve()
     points = sorted(path for study in ("kernel", "pass") for path in folder.glob(f"{study}/*/*/r*.json"))
     comparisons = sorted(
@@ -52,24 +55,24 @@ def run(options) -> int:
     return 2 if bad and not options.delete_bad else 0
 
 
-def _check_point(path: Path, setup, folder: Path) -> None:
+def _check_point(path: Path, setup: Setup, folder: Path) -> None:
     study, name, pair = path.parts[-4:-1]
     what = str(path), setup, Target(study, name), parse(pair, "-")
     if not record.read_skipped(*what):
         record.read_point(*what)
 
 
-def _check_comparison(path: Path, setup, folder: Path) -> None:
+def _check_comparison(path: Path, setup: Setup, folder: Path) -> None:
     digest, comparisons = record.read_comparison(str(path))
     own = folder.parent / "setup" / f"{digest}.json"
     if not own.is_file():
         raise InputError(f"record {path}: foreign: its setup {digest} is not in {own.parent}")
     kind, name = path.parent.name, path.stem
-    fresh = kind.startswith("validation")
-    if fresh and digest != setup.digest:
+    is_validation = kind.startswith("validation")
+    if is_validation and digest != setup.digest:
         raise InputError(f"record {path}: foreign: its setup is {digest}, expected {setup.digest}")
     for each in comparisons:
         # validation/repeat-<k>.json holds a repeat, batch-<b>/<kernel>.json a kernel
-        found = f"repeat-{each['repeat']}" if fresh else each["target"]
+        found = f"repeat-{each['repeat']}" if is_validation else each["target"]
         if name not in (found, "fresh"):
             raise InputError(f"record {path}: foreign: it holds {found}")

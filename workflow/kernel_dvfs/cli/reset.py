@@ -1,14 +1,17 @@
 """`kernel-dvfs reset`: give clocks back by hand, or after each job of a batch system; says what it found and did."""
 
+from __future__ import annotations
+
+import argparse
+
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml import find
-from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.lease import Lease, left_behind
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.restore import reset
+from kernel_dvfs.gpu.nvml.locks import reset
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs reset --all; in the epilog of a batch system: kernel-dvfs reset --all --stale"
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--uuid", metavar="UUID", help="one GPU")
@@ -17,7 +20,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--force", action="store_true", help="also where another run holds the GPU")
 
 
-def run(options) -> None:
+def run(options: argparse.Namespace) -> None:
     if not (options.uuid or options.all or options.stale):
         raise InputError("reset: which GPU? --uuid UUID, --all, or --stale for those that a killed run has left locked")
     if options.stale:
@@ -27,7 +30,7 @@ def run(options) -> None:
             return
     with Library() as nvml:
         if not options.stale:
-            wanted = find.uuids(nvml) if options.all else [options.uuid]
+            wanted = uuids(nvml) if options.all else [options.uuid]
         errors = []
         for uuid in wanted:
             try:
@@ -39,7 +42,7 @@ def run(options) -> None:
         raise ExceptionGroup("not all clocks were reset", errors)
 
 
-def _reset(nvml, uuid: str, options) -> str:
+def _reset(nvml: Library, uuid: str, options: argparse.Namespace) -> str:
     board = Board(nvml, uuid)
     lease = Lease(uuid)
     try:
@@ -63,7 +66,7 @@ def _reset(nvml, uuid: str, options) -> str:
     return said + left
 
 
-def _given_back(board) -> str:
+def _given_back(board: Board) -> str:
     before = board.sm_mhz(), board.mem_mhz()
     reset(board)
     after = board.sm_mhz(), board.mem_mhz()

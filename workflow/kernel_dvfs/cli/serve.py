@@ -1,18 +1,21 @@
 """`kernel-dvfs serve`: the measuring process of a real GPU. Started by `measure` where it is needed."""
 
+from __future__ import annotations
+
+import argparse
 import os
 import signal
 import sys
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.measurement.setup import Setup, read
 
-# without a request for so long, other stages are at work, and others may have the node meanwhile
+# without a request for so long, other stages of the study are at work, and other users may have the node meanwhile
 END_AFTER_S = 15.0
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serve --gpu SETUP.json --stop"
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a real GPU")
     parser.add_argument("--stop", action="store_true", help="end the one that runs; back when its clocks are restored")
@@ -21,7 +24,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("--ask", action="store_true", help="pass a request on to it: JSON from stdin, its answer out")
 
 
-def run(options) -> None:
+def run(options: argparse.Namespace) -> None:
     setup = read(options.gpu)
     if setup.gpu["kind"] != "nvml":
         raise InputError(
@@ -47,12 +50,12 @@ def run(options) -> None:
     Server(setup, options.ready).serve()
 
 
-def _serve_in_job(setup, options) -> None:
+def _serve_in_job(setup: Setup, options: argparse.Namespace) -> None:
     from kernel_dvfs.files import write_text
     from kernel_dvfs.measurement.real.server import Server
     from kernel_dvfs.measurement.real.specimen import check_is_here
 
-    # as a process that ends: when a job is cancelled, Slurm kills what is left as soon as this one is gone
+    # end as any process does: when a job is cancelled, Slurm kills its other processes as soon as this one is gone
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         check_is_here(options.gpu)

@@ -1,4 +1,8 @@
-"""`kernel-dvfs sweep`: a whole sweep of a simulated GPU in one process, straight into a profile."""
+"""`kernel-dvfs sweep`: measures a whole sweep of a simulated GPU in one process, straight into a profile."""
+
+from __future__ import annotations
+
+import argparse
 
 from kernel_dvfs.cli.numbers import auto_repeats
 from kernel_dvfs.gpu.clocks import parse
@@ -6,7 +10,7 @@ from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile import aggregate
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs sweep --gpu SETUP.json --pairs auto-auto,1470-auto -o profile.parquet"
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM, separated by commas")
@@ -19,6 +23,6 @@ def add_arguments(parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
 
-def run(options) -> None:
+def run(options: argparse.Namespace) -> None:
     pairs = [parse(text, "-") for text in options.pairs.split(",")]
     aggregate.from_bench(read(options.gpu), pairs, options.auto_repeats, options.output, options.studies)

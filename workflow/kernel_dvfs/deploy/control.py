@@ -7,7 +7,7 @@ import os
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check, label
-from kernel_dvfs.gpu.nvml.pair import lock_pair
+from kernel_dvfs.gpu.nvml.locks import lock_pair
 
 
 class Control:
@@ -46,7 +46,7 @@ class Control:
         self.asked += 1
 
     def to_auto(self) -> None:
-        """Nothing locked. Raises restore.NotRestored."""
+        """Nothing locked. Raises locks.NotRestored."""
         if not self.reads_only:
             self._guard.reset()
         self.pair = BASELINE
@@ -86,8 +86,8 @@ def facts_of(which: str) -> dict:
 def _facts_text(which: str) -> str:
     import json
 
+    from kernel_dvfs.gpu.nvml.board import resolve
     from kernel_dvfs.gpu.nvml.facts import facts, slug
-    from kernel_dvfs.gpu.nvml.find import resolve
     from kernel_dvfs.gpu.nvml.library import Library
 
     try:

@@ -77,7 +77,7 @@ def clock_w(core: dict[str, Any], core_mhz: float) -> float:
 
 
 def launch_j(spec: dict[str, Any], kernel: Kernel, core_mhz: float, mem_mhz: float) -> float:
-    """Switching energy of one launch in core and DRAM, J: what it adds to the board's power between launches."""
+    """Switching energy of one launch in core and DRAM, J; static power and clock tree come on top."""
     voltage = relative_voltage(spec["core"], core_mhz)
     scale = spec["memory"]["dram_energy_scale"][str(mem_mhz)]
     return kernel.core_j * voltage * voltage + scale * kernel.dram_j

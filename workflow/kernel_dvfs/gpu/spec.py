@@ -47,7 +47,7 @@ _FAMILY = _group(
         "overlap": {"type": "number", "minimum": 1, "maximum": 16},
         "latency_us": _NOT_NEGATIVE,
     },
-    # energy of a tensor FLOP and of a DRAM byte relative to the GPU's own; instructions beside FP32 and SFU ones
+    # energy of a tensor FLOP and of a DRAM byte relative to the GPU's own; instructions other than FP32 and SFU ones
     {"tensor_energy": _POSITIVE, "dram_energy": _POSITIVE, "instruction_per_byte": _NOT_NEGATIVE},
 )
 _LATENCY = _group({"median_s": _POSITIVE, "p99_s": _POSITIVE})
@@ -145,7 +145,7 @@ SCHEMA = _group(
         "switching": _group({"core": _LATENCY, "mem": _LATENCY}),
         "families": {"type": "object", "additionalProperties": _FAMILY, "minProperties": 1},
     },
-    # what several GPUs that serve one model need beside
+    # what several GPUs that serve one model need besides
     {
         "interconnect": _group(
             {"gb_per_s": _POSITIVE, "latency_us": _by_number(_NOT_NEGATIVE), "byte_pj": _NOT_NEGATIVE}

@@ -56,4 +56,6 @@ def to_json(requests: Iterable[Request]) -> list[list[Any]]:
 
 def from_json(content: Iterable[Sequence[Any]]) -> list[Request]:
     """The requests that a file holds in the form of `to_json`."""
-    return [Request(*each[:4], tuple(each[4])) for each in content]
+    return [
+        Request(kind, target, core_mhz, mem_mhz, tuple(repeats)) for kind, target, core_mhz, mem_mhz, repeats in content
+    ]

@@ -35,12 +35,12 @@ def reason(output: str, setup: Setup, target: Target, pair: Pair) -> str:
 
 def _lower(folder: str, pair: Pair) -> list[Pair]:
     """Pairs with a folder in `folder`, the memory clock of `pair` and a lower core clock; the highest first."""
-    found = []
+    highest, found = pair.core_mhz, {}
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         try:
-            other = parse(name, "-")
+            core_mhz, mem_mhz = parse(name, "-")
         except InputError:
             continue
-        if other[0] != AUTO and other[0] < pair[0] and other[1] == pair[1]:
-            found.append(other)
-    return sorted(found, key=lambda other: -other[0])
+        if isinstance(core_mhz, int) and isinstance(highest, int) and core_mhz < highest and mem_mhz == pair.mem_mhz:
+            found[core_mhz] = Pair(core_mhz, mem_mhz)
+    return [found[core_mhz] for core_mhz in sorted(found, reverse=True)]

@@ -1,4 +1,5 @@
-"""The native layer: kernels in C, built by `toolchain` and `build`, loaded by `load`.
+"""The native layer: kernels in C and CUDA, built by `toolchain` and `build`, loaded by `load`, launched by `plans` and
+`steady`.
 
-Importing this package compiles and loads nothing: everything but the native layer works without it.
+Importing this package compiles and loads nothing: everything else works where the native layer cannot be built.
 """

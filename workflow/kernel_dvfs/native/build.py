@@ -1,8 +1,8 @@
 """Build one backend of the native layer into results/native/<backend>/, or keep the one that is there.
 
-The one function behind `rule native` and `kernel-dvfs build`. Knows nothing of the kernels. What it made, of what
-and by which tools stands in build.json beside the library. Neither holds a time nor a folder (but that of cublasLt,
-which `_cuda` must know, and what $CFLAGS or its like name), so that the same sources and tools give the same bytes.
+The one function behind `rule native` and `kernel-dvfs build`. What it made, of what and by which tools, is written to
+build.json in the library's folder. Neither file holds a time, nor a folder except that of cublasLt, which `_cuda` must
+know, and those that $CFLAGS and the like name: so the same sources and tools give the same bytes.
 """
 
 import fcntl
@@ -11,20 +11,32 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.native import cmake, sources, toolchain
+from kernel_dvfs.native.compilers import MissingTool
 from kernel_dvfs.native.load import BACKENDS
-from kernel_dvfs.native.missing import MissingTool
+from kernel_dvfs.native.toolchain import Toolchain
 
 SCHEMA = "kernel-dvfs/build/1"
 MODES = ("auto", "on", "off")
 
+Record = dict[str, Any]  # the content of a build.json
 
-def build(source_dir, out_dir, backend, mode="auto", say=None) -> dict:
+
+def build(
+    source_dir: str | PathLike[str],
+    out_dir: str | PathLike[str],
+    backend: str,
+    mode: str = "auto",
+    say: Callable[[str], object] | None = None,
+) -> Record:
     """Build `backend` ("cpu", "cuda") of the CMake project `source_dir` into `out_dir`/<backend>; return its
     build.json.
 
@@ -66,7 +78,7 @@ def build(source_dir, out_dir, backend, mode="auto", say=None) -> dict:
         return record
 
 
-def _reusable(folder, made_of) -> dict | None:
+def _reusable(folder: Path, made_of: Record) -> Record | None:
     """The record of the library in `folder`, if the same things made it and it is whole."""
     try:
         record = json.loads((folder / "build.json").read_text(encoding="utf-8"))
@@ -77,7 +89,15 @@ def _reusable(folder, made_of) -> dict | None:
     return record if whole else None
 
 
-def _compile(backend, source_dir, work, target, tools, made_of, say) -> dict:
+def _compile(
+    backend: str,
+    source_dir: Path,
+    work: Path,
+    target: Path,
+    tools: Toolchain,
+    made_of: Record,
+    say: Callable[[str], object],
+) -> Record:
     build_dir, install_dir = work / "build", work / "install"
     try:
         cmake.run(source_dir, build_dir, install_dir, tools, f"{target}.log", say)
@@ -99,13 +119,13 @@ def _compile(backend, source_dir, work, target, tools, made_of, say) -> dict:
     return record
 
 
-def _unavailable(backend, work, target, reason) -> dict:
+def _unavailable(backend: str, work: Path, target: Path, reason: str) -> Record:
     record = {"schema": SCHEMA, "backend": backend, "status": "unavailable", "reason": reason}
     _install(work / "install", record, target)
     return record
 
 
-def _install(new, record, target) -> None:
+def _install(new: Path, record: Record, target: Path) -> None:
     """Complete folder `new` by its record and put it where `target` is. Killed between the two renames,
     nothing is there, and the next run builds again."""
     write_json(new / "build.json", record)
@@ -115,9 +135,9 @@ def _install(new, record, target) -> None:
 
 
 @contextmanager
-def _work_folder(target):
-    """A free path beside `target` (so that renames stay in one file system), held against a second build of it.
-    What a killed build left there is cleared."""
+def _work_folder(target: Path) -> Iterator[Path]:
+    """A free path next to `target` (so that renames stay in one file system), locked against a second build of it.
+    What a killed build left there is deleted first."""
     target.parent.mkdir(parents=True, exist_ok=True)
     work = target.with_name(f".{target.name}")
     with open(target.with_name(f".{target.name}.lock"), "w") as lock:
@@ -129,9 +149,9 @@ def _work_folder(target):
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _sha256(path) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _to_stderr(line) -> None:
+def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

@@ -1,14 +1,20 @@
 """CUDA kernels against the C reference: the same operation, the same values, compared element by element.
 
-Works on a machine with a GPU; `cuda` and `cpu` are the loaded extensions.
+`cases` are the rows of small models that show that the kernels are right, `check_row` compares one of them. Works on a
+machine with a GPU; `cuda` and `cpu` are the loaded extensions.
 """
 
-from collections import namedtuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload.dataflow import bindings
+from kernel_dvfs.workload.models import Model
+from kernel_dvfs.workload.operations import Settings
+from kernel_dvfs.workload.rows import Row, kernel_rows
 
 # A bf16 result may fall to either side of a rounding boundary, and once more where the reference rounded in between:
 # one unit in the last place. What cancels to almost nothing has the rounding errors of its neighbours.
@@ -28,24 +34,73 @@ EXACT = ("permute_qkv_forward", "permute_qkv_backward", "permute_heads_forward",
 WHOLE_PRODUCT_FLOP = 2e8
 SAMPLED_ROWS = 8
 
+Arrays = dict[str, np.ndarray]  # {tensor of the row's operation: its values}
 
-class Deviation(namedtuple("Deviation", "row op settings tensor excess error")):
-    """A tensor of a row's operation against the reference.
 
-    excess: largest deviation as a share of the allowed one, at most 1 in a kernel that is right;
-    error: the largest absolute deviation.
+def _small(
+    name: str, channels: int, heads: int, sequence: int = 64, vocab: int = 1003, padded_vocab: int = 1024
+) -> Model:
+    return Model(name, 1, channels, heads, vocab, padded_vocab, sequence)
+
+
+TINY = _small("tiny", channels=256, heads=2)
+# (model, batch, degrees, operations to leave out)
+_CASES: tuple[tuple[Model, int, tuple[int, ...], tuple[str, ...]], ...] = (
+    (TINY, 2, (1, 2), ()),
+    # a vocabulary that ends in the middle of a pack, a sequence that is no power of two, 3 sequences
+    (_small("odd", channels=264, heads=3, sequence=72, vocab=509, padded_vocab=512), 3, (1,), ()),
+    (_small("xl-wide", channels=2048, heads=16, sequence=128), 2, (1, 2, 4, 8, 16), ()),
+    # head sizes 64, 96, 80 and the widest rows; their products differ from the above in size only
+    (_small("125m-wide", channels=768, heads=12), 1, (1,), ("gemm",)),
+    (_small("760m-wide", channels=1536, heads=16), 1, (1,), ("gemm",)),
+    (_small("2.7b-wide", channels=2560, heads=32), 1, (1,), ("gemm",)),
+    (_small("13b-wide", channels=5120, heads=40), 1, (1,), ("gemm",)),
+    (_small("175b-wide", channels=12288, heads=96), 1, (1,), ("gemm",)),
+    # the whole vocabulary and a full row of attention
+    (_small("long", channels=256, heads=2, sequence=1024, vocab=50257, padded_vocab=50304), 1, (1,), ("gemm",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """A tensor of a row's operation against the reference."""
+
+    row: str  # its id
+    op: str
+    settings: Settings
+    tensor: str
+    excess: float  # largest deviation as a share of the allowed one: at most 1 in a kernel that is right
+    error: float  # the largest absolute deviation
+
+
+def cases(sm_count: int, threads_per_sm: int) -> Iterator[tuple[Model, int, int, str, Row]]:
+    """(model, batch, degree, split, row) of every check, split "table1" and "llmc" for a GPU of that size.
+
+    Every row, tails, tensor parallelism, both splits of the bias gradients, heads and widths of all models; small
+    enough for the C reference.
     """
+    for model, batch, degrees, left_out in _CASES:
+        for degree in degrees:
+            # llm.c's split asks for more partial sums than a rank of a small model has tokens
+            for split in ("table1", "llmc") if degree == 1 else ("table1",):
+                rows = kernel_rows(
+                    model, batch, degree, bias_split=split, sm_count=sm_count, threads_per_sm=threads_per_sm
+                )
+                for row in rows:
+                    of_split = row.family in ("bias", "bias_reduce")
+                    if row.op not in left_out and (split == "table1" or of_split):
+                        yield model, batch, degree, split, row
 
-    __slots__ = ()
 
-
-def widen(bits):
+def widen(bits: np.ndarray) -> np.ndarray:
     """bf16 bits (uint16) as float32, exact; other types as they are."""
     bits = np.asarray(bits)
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32) if bits.dtype == np.uint16 else bits
 
 
-def check_row(cuda, cpu, arena, row, model, variant="vector") -> list[Deviation]:
+def check_row(
+    cuda: Any, cpu: Any, arena: Any, row: Row, model: str | Model, variant: str = "vector"
+) -> list[Deviation]:
     """Run one launch of `row` on the GPU and on the C reference; a Deviation per output.
 
     Outputs are poisoned before, so an element that is not written shows. Also raises InputError if a second launch
@@ -74,26 +129,27 @@ def check_row(cuda, cpu, arena, row, model, variant="vector") -> list[Deviation]
     ]
 
 
-def _reference(cpu, row, inputs, untouched) -> dict:
+def _reference(cpu: Any, row: Row, inputs: Arrays, untouched: Arrays) -> Arrays:
     if row.op == "gemm" and row.flop > WHOLE_PRODUCT_FLOP:
         return _sampled_product(cpu, row, inputs)
     return cpu.run(row.op, row.settings, inputs | untouched, dtype="bf16")
 
 
-def _rows_sampled(row):
+def _rows_sampled(row: Row) -> np.ndarray | None:
     """Which of the M rows of a large product are compared; None: all."""
     if row.op != "gemm" or row.flop <= WHOLE_PRODUCT_FLOP:
         return None
-    return np.linspace(0, row.settings["M"] - 1, SAMPLED_ROWS).astype(int)
+    return np.linspace(0, int(row.settings["M"]) - 1, SAMPLED_ROWS).astype(int)
 
 
-def _sampled(row, result):
+def _sampled(row: Row, result: np.ndarray) -> np.ndarray:
     rows = _rows_sampled(row)
     return result if rows is None else result[..., rows, :]
 
 
-def _sampled_product(cpu, row, inputs) -> dict:
+def _sampled_product(cpu: Any, row: Row, inputs: Arrays) -> Arrays:
     rows = _rows_sampled(row)
+    assert rows is not None  # it is a large product
     few = dict(inputs)
     few["a"] = np.ascontiguousarray(few["a"][..., rows] if row.settings["layout"] == "NT" else few["a"][..., rows, :])
     if "c" in few:
@@ -101,7 +157,7 @@ def _sampled_product(cpu, row, inputs) -> dict:
     return cpu.run("gemm", row.settings | {"M": len(rows)}, few, dtype="bf16")
 
 
-def _deviation(op, result, wanted) -> tuple:
+def _deviation(op: str, result: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
     """(excess, error) of arrays of one type; what neither side wrote is equal bit for bit."""
     same = result == wanted
     if result.dtype != np.uint16:

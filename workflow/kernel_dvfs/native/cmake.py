@@ -1,6 +1,6 @@
 """Configure, compile and install the CMake project; tell what failed in the failing tool's own words.
 
-All output goes to one log. Knows nothing of backends, records or where a library finally lies.
+All output goes to one log.
 """
 
 import json
@@ -8,8 +8,13 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TextIO
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.toolchain import Toolchain
 
 SHOWN_LINES = 20
 LANGUAGES = {".c": "c", ".cpp": "cxx", ".cu": "cuda"}
@@ -19,15 +24,25 @@ class StepFailed(InputError):
     """A step of the build failed; what the tool said about it was passed on."""
 
 
-def run(source_dir, build_dir, install_dir, tools, log_path, say) -> None:
-    """Build with the Toolchain `tools`. Raises StepFailed after the telling part of its output was given to `say`."""
+def run(
+    source_dir: Path,
+    build_dir: Path,
+    install_dir: Path,
+    tools: Toolchain,
+    log_path: str | PathLike[str],
+    say: Callable[[str], object],
+) -> None:
+    """Build `source_dir` in `build_dir` and install it into `install_dir`; all output is written to `log_path`.
+
+    Raises StepFailed, after the telling part of the output was given to `say`.
+    """
     definitions = {
         **tools.definitions,
         "CMAKE_MAKE_PROGRAM": tools.ninja,
-        "CMAKE_INSTALL_PREFIX": install_dir.resolve(),
+        "CMAKE_INSTALL_PREFIX": str(install_dir.resolve()),
         "CMAKE_BUILD_TYPE": "Release",
     }
-    steps = {
+    steps: dict[str, list[str | PathLike[str]]] = {
         "configure": [
             *(tools.cmake, "-S", source_dir, "-B", build_dir, "-G", "Ninja"),
             *(f"-D{name}={value}" for name, value in definitions.items()),
@@ -41,8 +56,8 @@ def run(source_dir, build_dir, install_dir, tools, log_path, say) -> None:
             _step(name, [os.fspath(word) for word in command], environment, log, say)
 
 
-def flags(build_dir) -> dict:
-    """The flags that each language was compiled with, in order, without the ones that name folders."""
+def flags(build_dir: Path) -> dict[str, list[str]]:
+    """{language: the flags that it was compiled with, in order, without the ones that name folders}."""
     commands = json.loads((build_dir / "compile_commands.json").read_text(encoding="utf-8"))
     found = {}
     for entry in commands:
@@ -52,7 +67,9 @@ def flags(build_dir) -> dict:
     return found
 
 
-def _step(name, command, environment, log, say) -> None:
+def _step(
+    name: str, command: list[str], environment: dict[str, str], log: TextIO, say: Callable[[str], object]
+) -> None:
     log.write(f"$ {shlex.join(command)}\n")
     log.flush()
     start = log.tell()
@@ -68,7 +85,7 @@ def _step(name, command, environment, log, say) -> None:
         )
 
 
-def _telling(lines) -> str:
+def _telling(lines: Sequence[str]) -> str:
     """The lines from the first error on, as many as fit a screen; the last ones where none is called an error."""
     failed = next((i for i, line in enumerate(lines) if line.startswith("FAILED: ")), None)
     if failed is not None:  # Ninja: this line, then the long command, then what the compiler said, then other files

@@ -1,16 +1,27 @@
-"""Find a working C or C++ compiler, or say how to get one. Knows nothing of CUDA, CMake or our sources."""
+"""Find a working C or C++ compiler, or say how to get one."""
 
 import os
 import shlex
 import shutil
 import subprocess
-from collections import namedtuple
+from dataclasses import dataclass
 
-from kernel_dvfs.native.missing import MissingTool
+from kernel_dvfs.errors import InputError
 
-Compiler = namedtuple("Compiler", "command id version name")
-Compiler.__doc__ = """command: list of str, to run it; id: CMake's name of the vendor; version: str;
-name: what it is called, without folders (a folder would differ between machines)."""
+
+class MissingTool(InputError):
+    """A tool of the build is absent or does not work: what was found, what is missing, how to install it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A compiler that works."""
+
+    command: list[str]  # to run it
+    id: str  # CMake's name of the vendor
+    version: str
+    name: str  # what it is called, without folders: they would differ between machines
+
 
 # language -> its name, the variable that names a compiler, what compilers are called
 LANGUAGES = {
@@ -23,7 +34,7 @@ REMEDY = (
 )
 
 
-def find(language) -> Compiler:
+def find(language: str) -> Compiler:
     """The compiler of `language` ("c", "cxx"). Raises MissingTool if there is none or it does not work."""
     spoken, variable, names = LANGUAGES[language]
     command = which(language)
@@ -34,7 +45,7 @@ def find(language) -> Compiler:
     return identify(language, command)
 
 
-def which(language):
+def which(language: str) -> list[str] | None:
     """Command of the compiler that $CC or $CXX names (a launcher such as ccache may stand before it), else of
     the first on PATH under a usual name; None if there is none. Cheaper than `find`, asks nobody."""
     _, variable, names = LANGUAGES[language]
@@ -46,9 +57,9 @@ def which(language):
     return None
 
 
-def identify(language, command) -> Compiler:
+def identify(language: str, command: list[str]) -> Compiler:
     """Ask the preprocessor who it is, with a standard header included: a compiler that is there in name only
-    (no libc headers; the stub of a bare macOS) is found out here, not by pages of CMake."""
+    (no libc headers; the stub of a bare macOS) is found out here, not by pages of CMake. Raises MissingTool."""
     spoken = LANGUAGES[language][0]
     answer = subprocess.run(
         [*command, "-x", spoken.lower(), "-dM", "-E", "-"],

@@ -11,17 +11,31 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections import namedtuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 
-from kernel_dvfs.native.missing import MissingTool
+from kernel_dvfs.native.compilers import MissingTool
 
-Toolkit = namedtuple("Toolkit", "nvcc version root cublaslt")
-Toolkit.__doc__ = """nvcc: path; version: str; root: the folder that holds its bin/, include/ and libraries;
-cublaslt: CublasLt."""
 
-CublasLt = namedtuple("CublasLt", "library include version")
-CublasLt.__doc__ = """library: path of libcublasLt.so.<major>; include: folder of cublasLt.h; version: str."""
+@dataclass(frozen=True, slots=True)
+class CublasLt:
+    """A cuBLASLt to link against."""
+
+    library: str  # path of libcublasLt.so.<major>
+    include: str  # folder of cublasLt.h
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """A CUDA toolkit with its cuBLASLt."""
+
+    nvcc: str  # path
+    version: str
+    root: str  # the folder that holds its bin/, include/ and libraries
+    cublaslt: CublasLt
+
 
 OLDEST = 12
 SYSTEM = ("/usr/local/cuda", "/usr")
@@ -39,8 +53,7 @@ def find() -> Toolkit:
     nvcc = nvcc_path()
     if not nvcc:
         named = os.environ.get("CUDACXX")
-        places = ", ".join(["PATH", *_extra_folders()])
-        looked = f"$CUDACXX = {named}" if named else f"looked in {places}"
+        looked = f"$CUDACXX = {named}" if named else f"looked in {', '.join(['PATH', *_extra_folders()])}"
         raise MissingTool(f"no nvcc ({looked}): {NVCC_REMEDY}")
     version = _version(nvcc)
     major = int(version.partition(".")[0])
@@ -66,8 +79,11 @@ def nvcc_path() -> str | None:
     return shutil.which("nvcc", path=os.pathsep.join([os.environ.get("PATH", ""), *_extra_folders()]))
 
 
-def host_compiler(cxx_command) -> str:
-    """The compiler that nvcc shall give host code to: $CUDAHOSTCXX, else the C++ compiler, without its launcher."""
+def host_compiler(cxx_command: Sequence[str]) -> str:
+    """The compiler that nvcc shall give host code to: $CUDAHOSTCXX, else the C++ compiler, without its launcher.
+
+    Raises MissingTool where there is none.
+    """
     named = os.environ.get("CUDAHOSTCXX")
     words = [named] if named else reversed(cxx_command)
     path = next(filter(None, map(shutil.which, words)), None)
@@ -76,7 +92,7 @@ def host_compiler(cxx_command) -> str:
     return path
 
 
-def check(toolkit, host) -> None:
+def check(toolkit: Toolkit, host: str) -> None:
     """Compile and link an empty kernel: a toolkit that lacks a part, or that does not take the host compiler, is
     found out here and in one line. Raises MissingTool."""
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +109,7 @@ def check(toolkit, host) -> None:
         )
 
 
-def link_flags(toolkit) -> list[str]:
+def link_flags(toolkit: Toolkit) -> list[str]:
     """What nvcc needs to link: in wheels of 13.0 and 13.1 it looks for its runtime in lib64, and it lies in lib."""
     folder = os.path.join(toolkit.root, "lib")
     return [f"-L{folder}"] if os.path.exists(os.path.join(folder, "libcudart_static.a")) else []
@@ -104,16 +120,16 @@ def _extra_folders() -> list[str]:
     return [os.path.join(root, "bin") for root in (*_wheels("*"), *SYSTEM)]
 
 
-def _wheels(major) -> list[str]:
+def _wheels(major: int | str) -> list[str]:
     """Folders of the toolkit's pip wheels, newest first."""
     package = find_spec("nvidia")
-    places = package.submodule_search_locations if package else ()
+    places = (package.submodule_search_locations if package else None) or ()
     return sorted(
         (path for place in places for path in glob.glob(os.path.join(glob.escape(place), f"cu{major}"))), reverse=True
     )
 
 
-def _version(nvcc) -> str:
+def _version(nvcc: str) -> str:
     answer = _run(nvcc, "--version")
     found = re.search(r"\bV(\d+\.\d+\.\d+)", answer.stdout)
     if answer.returncode != 0 or not found:
@@ -122,14 +138,14 @@ def _version(nvcc) -> str:
     return found[1]
 
 
-def _root(nvcc) -> str:
+def _root(nvcc: str) -> str:
     """nvcc may be a wrapper or a link, so it is asked; its answer lists the variables of its profile."""
     answer = _run(nvcc, "--dryrun", "-E", "-x", "cu", os.devnull)
     found = re.search(r"^#\$ TOP=(.+)$", answer.stderr, re.MULTILINE)
     return os.path.normpath(found[1].strip() if found else os.path.join(os.path.dirname(os.path.realpath(nvcc)), ".."))
 
 
-def _run(*command):
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         check=False,
@@ -140,12 +156,12 @@ def _run(*command):
     )
 
 
-def _cublaslt_places(major, root) -> list[str]:
+def _cublaslt_places(major: int, root: str) -> list[str]:
     """Where a cuBLASLt may lie: the locked wheel first, so that the version is the one that was chosen."""
     return list(dict.fromkeys([*_wheels(major), root, *SYSTEM]))
 
 
-def _cublaslt_in(place, major) -> CublasLt | None:
+def _cublaslt_in(place: str, major: int) -> CublasLt | None:
     """Header and library are taken from one place, since they must agree."""
     multiarch = sysconfig.get_config_var("MULTIARCH") or "."
     include = _folder_with("cublasLt.h", place, "include", "targets/*/include")
@@ -154,12 +170,12 @@ def _cublaslt_in(place, major) -> CublasLt | None:
     return CublasLt(os.path.join(folder, name), include, _cublaslt_version(include)) if include and folder else None
 
 
-def _folder_with(file, place, *patterns) -> str | None:
+def _folder_with(file: str, place: str, *patterns: str) -> str | None:
     found = (path for pattern in patterns for path in glob.glob(os.path.join(glob.escape(place), pattern, file)))
     return next(map(os.path.dirname, found), None)
 
 
-def _cublaslt_version(include) -> str:
+def _cublaslt_version(include: str) -> str:
     with open(os.path.join(include, "cublas_api.h"), encoding="utf-8") as file:
         parts = dict(re.findall(r"#define CUBLAS_VER_(\w+) (\d+)", file.read()))
     return ".".join(parts.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH", "BUILD"))

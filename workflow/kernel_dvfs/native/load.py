@@ -1,10 +1,17 @@
 """Load a built extension from results/native/<backend>/ by its path, and say which backends exist.
 
-Light enough for measurement jobs; builds nothing.
+Measurement jobs on real GPUs import it, so it needs the standard library only.
 """
+
+from __future__ import annotations
 
 import json
 import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+
+from kernel_dvfs.errors import InputError
 
 # "cpu": the C reference on NumPy arrays, native/bindings/cpu.cpp; "cuda": the kernels, native/bindings/cuda.cpp
 BACKENDS = ("cpu", "cuda")
@@ -12,23 +19,20 @@ REMEDY = "run `kernel-dvfs build`"
 CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvfs build --cuda on`"
 
 
-def load(backend, results_dir="results"):
+def load(backend: str, results_dir: str | os.PathLike[str] = "results") -> Any:
     """The extension module of `backend`.
 
     Raises InputError where it is not built, was built for another Python, or does not load.
     """
-    from kernel_dvfs.errors import InputError
-
     if backend not in BACKENDS:
         raise InputError(f"native layer: no backend {backend!r}; there is {', '.join(BACKENDS)}")
     path, why = _find(backend, results_dir)
-    if why:
+    if path is None:
         raise InputError(f"native layer: {backend} is {why}")
-    from importlib.util import module_from_spec, spec_from_file_location
-
     # a name of its own for each file: pybind11 keeps modules by name and would hand out another folder's
     name = f"kernel_dvfs.native.{abs(hash((os.path.abspath(path), os.stat(path).st_mtime_ns)))}._{backend}"
     spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # its suffix is that of an extension
     try:
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -38,26 +42,22 @@ def load(backend, results_dir="results"):
     return module
 
 
-def backends(results_dir="results") -> dict:
+def backends(results_dir: str | os.PathLike[str] = "results") -> dict[str, str]:
     """For every backend, "built", or why it cannot be loaded and what to do."""
     return {backend: _find(backend, results_dir)[1] or "built" for backend in BACKENDS}
 
 
-def library_sha256(backend, results_dir="results") -> str:
+def library_sha256(backend: str, results_dir: str | os.PathLike[str] = "results") -> str:
     """Checksum of the built library: what measurements with it depend on. Raises InputError where it is not built."""
-    from kernel_dvfs.errors import InputError
-
-    _, why = _find(backend, results_dir)
-    if why:
+    path, why = _find(backend, results_dir)
+    if path is None:
         raise InputError(f"native layer: {backend} is {why}")
     with open(os.path.join(results_dir, "native", backend, "build.json"), encoding="utf-8") as file:
         return json.load(file)["library"]["sha256"]
 
 
-def _find(backend, results_dir):
-    """(path of the library, None), or (None, why not)."""
-    from importlib.machinery import EXTENSION_SUFFIXES
-
+def _find(backend: str, results_dir: str | os.PathLike[str]) -> tuple[str | None, str]:
+    """(path of the library, nothing), or (None, why not)."""
     folder = os.path.join(results_dir, "native", backend)
     try:
         with open(os.path.join(folder, "build.json"), encoding="utf-8") as file:
@@ -74,4 +74,4 @@ def _find(backend, results_dir):
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         return None, f"not whole (no {path}): {REMEDY}"
-    return path, None
+    return path, ""

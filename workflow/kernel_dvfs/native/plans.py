@@ -1,12 +1,25 @@
-"""Rows of an iteration as plans of the CUDA extension, and passes of them. Knows no clock and no window.
+"""Rows of an iteration as plans of the CUDA extension, and passes of them.
 
-`cuda` is the loaded extension (kernel_dvfs.native.load), everywhere.
+`cuda` is the loaded extension (kernel_dvfs.native.load), everywhere; what it makes is typed Any.
 """
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from kernel_dvfs.workload.dataflow import bindings
+from kernel_dvfs.workload.models import Model
+from kernel_dvfs.workload.rows import Row
 
 
-def row_plan(cuda, arena, row, model, tensor_parallel=1, algorithm="heuristic", **options):
+def row_plan(
+    cuda: Any,
+    arena: Any,
+    row: Row,
+    model: str | Model,
+    tensor_parallel: int = 1,
+    algorithm: Any = "heuristic",
+    **options: Any,
+) -> Any:
     """The Plan of a workload row of that degree, its tensors shared by name with the arena's other plans.
 
     algorithm: of its GEMM, if it is one; options: the others of cuda.Plan (variant, rotate, seed, zipf_exponent).
@@ -17,10 +30,10 @@ def row_plan(cuda, arena, row, model, tensor_parallel=1, algorithm="heuristic", 
     return cuda.Plan(arena, row.op, row.settings, tensors=bindings(row, model, tensor_parallel), **options)
 
 
-def pass_groups(steps) -> list:
+def pass_groups(steps: Iterable[tuple[str, int]]) -> list[tuple[list[str], int]]:
     """[(row id, repeat), ...] of workload.passes as [([row id, ...], repeat), ...]: neighbours with the same repeat
     are one layer, cycled as a whole."""
-    groups = []
+    groups: list[tuple[list[str], int]] = []
     for row_id, repeat in steps:
         if groups and groups[-1][1] == repeat:
             groups[-1][0].append(row_id)
@@ -29,6 +42,6 @@ def pass_groups(steps) -> list:
     return groups
 
 
-def pass_of(cuda, plans, steps):
+def pass_of(cuda: Any, plans: Mapping[str, Any], steps: Iterable[tuple[str, int]]) -> Any:
     """The cuda.Pass of [(row id, repeat), ...], of plans by row id."""
     return cuda.Pass([([plans[row_id] for row_id in ids], repeat) for ids, repeat in pass_groups(steps)])

@@ -1,6 +1,7 @@
-"""Which files a backend is made of."""
+"""Which files a backend is made of, and their checksum."""
 
 import hashlib
+from os import PathLike
 from pathlib import Path
 
 # below the source folder
@@ -11,14 +12,14 @@ SOURCES = {
 }
 
 
-def source_files(source_dir, backend) -> list[Path]:
+def source_files(source_dir: str | PathLike[str], backend: str) -> list[Path]:
     """Every file that `backend` is made of, sorted."""
     found = (path for pattern in SOURCES[backend] for path in Path(source_dir).glob(pattern))
     return sorted(path for path in found if path.is_file())
 
 
-def digest(source_dir, backend) -> str:
-    """SHA-256 of their names and contents."""
+def digest(source_dir: str | PathLike[str], backend: str) -> str:
+    """SHA-256 of the names and contents of the files that `backend` is made of."""
     total = hashlib.sha256()
     for path in source_files(source_dir, backend):
         content = path.read_bytes()

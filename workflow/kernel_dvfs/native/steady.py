@@ -5,6 +5,7 @@ the device, so the GPU never idles and every batch has its time and its SM clock
 """
 
 import time
+from typing import Any
 
 from kernel_dvfs.errors import InputError
 
@@ -23,7 +24,7 @@ class Steady:
     by_graph: whether launches go through a CUDA graph; launches_per_batch: their number.
     """
 
-    def __init__(self, cuda, device, runnable):
+    def __init__(self, cuda: Any, device: Any, runnable: Any) -> None:
         self._device, self._event = device, lambda: cuda.Event(device)
         runnable.run(1)
         few = 5
@@ -34,8 +35,8 @@ class Steady:
         self._repeat = max(1, round(BATCH_S * 1e6 / unit_us))
         self.launches_per_batch = self._repeat * (_GRAPH_LAUNCHES if self.by_graph else 1)
         self._probe = cuda.ClockProbe(device, _MARKS)
-        self._ends = []  # events, one a batch
-        self._seen_s = []  # when the host saw them done
+        self._ends: list[Any] = []  # events, one a batch
+        self._seen_s: list[float] = []  # when the host saw them done
         self._mark()
 
     def feed(self) -> None:
@@ -56,7 +57,7 @@ class Steady:
             time.sleep(0.002)
         self._restart()
 
-    def between(self, start_s: float, end_s: float) -> dict:
+    def between(self, start_s: float, end_s: float) -> dict[str, float]:
         """Of the batches that ended between two times (time.monotonic): time_us a launch, launches, sm_mhz (mean).
 
         Raises InputError where fewer than two batches did.

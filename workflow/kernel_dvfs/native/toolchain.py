@@ -1,7 +1,6 @@
 """Find what a backend is built with, or say how to get it.
 
 Tools that came with the running Python (pip packages cmake, ninja, pybind11) go before those of the system.
-Knows nothing of our sources.
 """
 
 import importlib
@@ -10,14 +9,28 @@ import shlex
 import shutil
 import sys
 import sysconfig
-from collections import namedtuple
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 from kernel_dvfs.native import compilers, cuda_toolkit
-from kernel_dvfs.native.missing import MissingTool
+from kernel_dvfs.native.compilers import Compiler, MissingTool
 
-Toolchain = namedtuple("Toolchain", "cmake ninja definitions environment identity summary")
-Toolchain.__doc__ = """cmake, ninja: paths; definitions: what CMake is told; environment: variables it is run with;
-identity: dict for build.json, all of the tools that decides the library's bytes; summary: the same in a few words."""
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """What a backend is built with."""
+
+    cmake: str  # path
+    ninja: str  # path
+    definitions: dict[str, str]  # what CMake is told
+    environment: dict[str, str]  # variables that CMake is run with
+    identity: dict[str, Any]  # for build.json: everything about the tools that decides the library's bytes
+    summary: str  # the same in a few words
+
+
+# definitions, environment, identity, summary of a Toolchain
+_Found = tuple[dict[str, str], dict[str, str], dict[str, Any], str]
 
 # code for each of these, and PTX that later ones compile for themselves; $CUDAARCHS replaces it
 ARCHITECTURES = ("80-real", "86-real", "90-real", "90-virtual")
@@ -28,7 +41,7 @@ VARIABLES = {
 }
 
 
-def find(backend) -> Toolchain:
+def find(backend: str) -> Toolchain:
     """The tools on this machine for "cpu" or "cuda". Raises MissingTool at the first that is absent or broken."""
     definitions, environment, identity, summary = {"cpu": _for_c, "cuda": _for_cuda}[backend]()
     header = os.path.join(sysconfig.get_path("include"), "Python.h")
@@ -56,11 +69,11 @@ def find(backend) -> Toolchain:
     )
 
 
-def watched(backend) -> list:
+def watched(backend: str) -> list[str | None]:
     """Where the tools lie that a user installs, None for those that are absent: what a workflow watches, cheaper
     than `find`."""
     cxx = compilers.which("cxx")
-    paths = [cxx and cxx[0]]
+    paths = [cxx[0] if cxx else None]
     if backend == "cuda":
         try:
             toolkit = cuda_toolkit.find()
@@ -70,13 +83,13 @@ def watched(backend) -> list:
     return paths
 
 
-def _for_c():
+def _for_c() -> _Found:
     c, cxx = compilers.find("c"), compilers.find("cxx")
     environment = {"CC": shlex.join(c.command), "CXX": shlex.join(cxx.command)}
     return {}, environment, {"compilers": {"c": _named(c), "cxx": _named(cxx)}}, f"{cxx.id} {cxx.version}"
 
 
-def _for_cuda():
+def _for_cuda() -> _Found:
     toolkit = cuda_toolkit.find()
     cxx = compilers.find("cxx")
     host_path = cuda_toolkit.host_compiler(cxx.command)
@@ -110,11 +123,11 @@ def _for_cuda():
     return definitions, {"CXX": shlex.join(cxx.command)}, identity, summary
 
 
-def _named(compiler) -> dict:
+def _named(compiler: Compiler) -> dict[str, str]:
     return {"id": compiler.id, "version": compiler.version, "name": compiler.name}
 
 
-def _program(name, folder_attribute) -> str:
+def _program(name: str, folder_attribute: str) -> str:
     module = _module(name)
     folder = getattr(module, folder_attribute, None)
     path = (folder and shutil.which(name, path=folder)) or shutil.which(name)
@@ -123,7 +136,7 @@ def _program(name, folder_attribute) -> str:
     return path
 
 
-def _module(name):
+def _module(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except (ImportError, AssertionError, OSError):

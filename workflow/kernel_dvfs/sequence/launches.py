@@ -16,8 +16,7 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
-from kernel_dvfs.workload.launch_order import launch_order
-from kernel_dvfs.workload.passes import passes
+from kernel_dvfs.workload.passes import launch_order, passes
 
 
 @dataclass(frozen=True, eq=False)

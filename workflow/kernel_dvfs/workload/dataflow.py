@@ -11,15 +11,23 @@ Without tensor parallelism X, X_gathered and X_partial are one tensor.
 
 The layers of a pass share these buffers: row 14 leaves its layernorm in lnf and row 44 its gradient in dres1, rather
 than in the ln1 and dres3 they stand for in the next layer, so a layer repeated for seconds computes the same thing.
-Knows what the operations call their tensors, but no sizes (native/include/kdvfs/describe.hpp has both).
+The sizes of the tensors are in native/include/kdvfs/describe.hpp.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.workload import models
 from kernel_dvfs.workload.table1 import UNSPLIT
 
+if TYPE_CHECKING:
+    from kernel_dvfs.workload.models import Model
+    from kernel_dvfs.workload.rows import Row
 
-def _normed(x):
-    """What a forward layernorm reads and writes beside its input."""
+
+def _normed(x: str) -> dict[str, str]:
+    """What a forward layernorm reads and writes besides its input."""
     return {
         "gamma": f"{x}_gamma",
         "beta": f"{x}_beta",
@@ -29,7 +37,7 @@ def _normed(x):
     }
 
 
-def _layernorm_backward(x, inp, dinp_in, dinp_out):
+def _layernorm_backward(x: str, inp: str, dinp_in: str, dinp_out: str) -> dict[str, str]:
     return {
         "dout": f"d{x}",
         "inp": inp,
@@ -45,12 +53,12 @@ def _layernorm_backward(x, inp, dinp_in, dinp_out):
     }
 
 
-def _bias_backward(x, dout):
+def _bias_backward(x: str, dout: str) -> dict[str, str]:
     """The finished gradient, or partial sums of it: bindings() takes those that the split asks for."""
     return {"dout": dout, "partials": f"d{x}_partials", "dbias_in": f"d{x}_in", "dbias_out": f"d{x}"}
 
 
-def _bias_reduce(x):
+def _bias_reduce(x: str) -> dict[str, str]:
     return {"partials": f"d{x}_partials", "dbias_in": f"d{x}_in", "dbias_out": f"d{x}"}
 
 
@@ -119,7 +127,7 @@ DATAFLOW = {
 _WEIGHTS = ("wte", "wpe", "wqkv", "bqkv", "wo", "bo", "wfc", "bfc", "wp", "bp")
 
 
-def bindings(row, model, tensor_parallel=1):
+def bindings(row: Row, model: str | Model, tensor_parallel: int = 1) -> dict[str, dict[str, Any]]:
     """The tensors of `row` (from kernel_rows at this degree), as a plan of the native layer takes them.
 
     model: name in MODELS, or a Model. Returns {tensor of the row's operation: {"name": str, "fill": dict}}: tensors of
@@ -128,7 +136,8 @@ def bindings(row, model, tensor_parallel=1):
     model = models.model(model)
     names = dict(DATAFLOW[row.id])
     if row.op == "bias_backward":
-        for unused in ("dbias_in", "dbias_out") if row.bias_split > 1 else ("partials",):
+        is_split = row.bias_split is not None and row.bias_split > 1
+        for unused in ("dbias_in", "dbias_out") if is_split else ("partials",):
             del names[unused]
         if row.tp_rule == UNSPLIT:
             names["dout"] += "_gathered"  # of a row-parallel layer, over the tokens of all ranks
@@ -137,7 +146,7 @@ def bindings(row, model, tensor_parallel=1):
     return {tensor: {"name": name, "fill": fill(name, model)} for tensor, name in names.items()}
 
 
-def fill(name, model):
+def fill(name: str, model: Model) -> dict[str, Any]:
     """What the tensor `name` holds until a row computes it, at the scale it has in training: the power that a GEMM
     draws varies by almost 40 % with its operands (Gregersen, Patel, Choukse, arXiv 2409.18324).
 
@@ -158,7 +167,7 @@ def fill(name, model):
     return {"kind": kind, "mean": mean, "sd": sd, "rows": rows, "columns": columns}
 
 
-def _moments(name, model):
+def _moments(name: str, model: Model) -> tuple[float, float]:
     """Mean and standard deviation."""
     if name.startswith("d"):
         return 0, 1e-3
@@ -171,5 +180,5 @@ def _moments(name, model):
     return 0, 1
 
 
-def _before_collective(name):
+def _before_collective(name: str) -> str:
     return name.removesuffix("_gathered").removesuffix("_partial")

@@ -1,4 +1,4 @@
-"""FLOP and bytes of each operation, per launch; knows sizes, but no row of the table and no GPU.
+"""FLOP and bytes of each operation, per launch, from the sizes of one rank.
 
 A function is named as its operation is everywhere: in operations.py, in the C reference, in the CUDA kernels.
 
@@ -14,7 +14,13 @@ Special-function operations (ex2, rcp, tanh class) are counted for GELU, softmax
 reciprocal square root per row of a layernorm is ignored.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernel_dvfs.workload.shapes import Shape
 
 BF16, FP32, INT32 = 2, 4, 4  # bytes
 
@@ -23,27 +29,39 @@ BF16, FP32, INT32 = 2, 4, 4  # bytes
 EXPECTED_DIGITS = 3
 
 
-class Work(namedtuple("Work", "flop read_byte write_byte resident_byte sfu_op")):
-    """Work of one launch: flop (operations), read_byte and write_byte (B of DRAM traffic),
-    resident_byte (B of buffers, drift-free), sfu_op (special-function operations)."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of one launch. Ints, except for the traffic of the kernels that look up tokens, an expected value."""
 
-    __slots__ = ()
-
-
-class Gemm(namedtuple("Gemm", "count m n k layout bias_epilogue beta")):
-    """`count` products of (m,k) and (k,n), row-major: m output rows. `layout`: BLAS transposes, TN | NN | NT
-    (column-major). `bias_epilogue` (bool): adds a vector of n. `beta`: 1 accumulates onto C, 0 overwrites."""
-
-    __slots__ = ()
+    flop: float  # operations
+    read_byte: float  # B of DRAM traffic
+    write_byte: float  # B of DRAM traffic
+    resident_byte: float  # B of buffers, drift-free
+    sfu_op: float  # special-function operations
 
 
-def _work(flop, read_byte, write_byte, resident_byte=None, sfu_op=0):
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """Products of (m,k) and (k,n), row-major: m output rows."""
+
+    count: int  # products in one launch
+    m: int
+    n: int
+    k: int
+    layout: str  # BLAS transposes, TN | NN | NT (column-major)
+    bias_epilogue: bool  # whether a vector of n is added
+    beta: int  # 1 accumulates onto C, 0 overwrites
+
+
+def _work(
+    flop: float, read_byte: float, write_byte: float, resident_byte: float | None = None, sfu_op: int = 0
+) -> Work:
     if resident_byte is None:
         resident_byte = read_byte + write_byte
     return Work(flop, read_byte, write_byte, resident_byte, sfu_op)
 
 
-def gemm(g):
+def gemm(g: Gemm) -> Work:
     """2·count·m·n·k FLOP; both factors, bias and accumulator read once, result written once."""
     result = g.count * g.m * g.n * BF16
     read = g.count * (g.m * g.k + g.k * g.n) * BF16
@@ -52,7 +70,7 @@ def gemm(g):
     return _work(2 * g.count * g.m * g.n * g.k, read, result)
 
 
-def embedding_forward(s):
+def embedding_forward(s: Shape) -> Work:
     """enc(Ms,C) = wte[ids] + wpe[t]: U rows of wte are read, all of it is resident."""
     table_free = s.Ms * INT32 + s.T_tp * s.C * BF16
     out = s.Ms * s.C * BF16
@@ -64,7 +82,7 @@ def embedding_forward(s):
     )
 
 
-def layernorm_forward(s):
+def layernorm_forward(s: Shape) -> Work:
     """ln(Ms,C), mean and rstd (Ms) from x(Ms,C), weight and bias (C)."""
     return _work(
         8 * s.Ms * s.C,
@@ -73,7 +91,7 @@ def layernorm_forward(s):
     )
 
 
-def residual_layernorm(s):
+def residual_layernorm(s: Shape) -> Work:
     """res(Ms,C) = a + b, then its layernorm: two tensors in, two out."""
     return _work(
         9 * s.Ms * s.C,
@@ -82,7 +100,7 @@ def residual_layernorm(s):
     )
 
 
-def layernorm_backward(s):
+def layernorm_backward(s: Shape) -> Work:
     """dres(Ms,C) += from dout, x, mean, rstd; dweight and dbias (C) +=."""
     return _work(
         15 * s.Ms * s.C,
@@ -91,29 +109,29 @@ def layernorm_backward(s):
     )
 
 
-def permute_qkv_forward(s):
+def permute_qkv_forward(s: Shape) -> Work:
     """(B,T,3,NH,HS) to three (B,NH,T,HS)."""
     moved = s.M * s.C3_tp * BF16
     return _work(0, moved, moved)
 
 
-def permute_qkv_backward(s):
+def permute_qkv_backward(s: Shape) -> Work:
     """Three (B,NH,T,HS) to (B,T,3,NH,HS)."""
     return permute_qkv_forward(s)
 
 
-def permute_heads_forward(s):
+def permute_heads_forward(s: Shape) -> Work:
     """(B,NH,T,HS) to (B,T,NH,HS)."""
     moved = s.M * s.C_tp * BF16
     return _work(0, moved, moved)
 
 
-def permute_heads_backward(s):
+def permute_heads_backward(s: Shape) -> Work:
     """(B,T,NH,HS) to (B,NH,T,HS)."""
     return permute_heads_forward(s)
 
 
-def softmax_forward(s):
+def softmax_forward(s: Shape) -> Work:
     """Causal softmax of (heads,T,T): only the lower triangle moves. The exponential is taken twice: in the
     running sum and again when writing."""
     triangle = s.heads * s.tri
@@ -126,7 +144,7 @@ def softmax_forward(s):
     )
 
 
-def softmax_backward(s):
+def softmax_backward(s: Shape) -> Work:
     """dpre from att and datt, lower triangles; zeros are written above the diagonal."""
     triangle, square = s.heads * s.tri, s.heads * s.T * s.T
     return _work(
@@ -137,19 +155,19 @@ def softmax_backward(s):
     )
 
 
-def gelu_forward(s):
+def gelu_forward(s: Shape) -> Work:
     """GELU in its tanh form over (M,4C/tp); a tanh is one ex2 and one rcp."""
     n = s.M * s.C4_tp
     return _work(9 * n, n * BF16, n * BF16, sfu_op=2 * n)
 
 
-def gelu_backward(s):
+def gelu_backward(s: Shape) -> Work:
     """dfch = dg∘GELU'(fch); sech² = 1 - tanh², so again one tanh an element."""
     n = s.M * s.C4_tp
     return _work(20 * n, 2 * n * BF16, n * BF16, sfu_op=2 * n)
 
 
-def classifier(s):
+def classifier(s: Shape) -> Work:
     """Softmax, cross-entropy and dlogits over V of Vp columns; targets int32, losses fp32 (+=).
     Two exponentials an element: in the running sum and again when writing the gradient."""
     n = s.Ms * s.V
@@ -162,7 +180,7 @@ def classifier(s):
     )
 
 
-def bias_backward(rows, columns, split):
+def bias_backward(rows: int, columns: int, split: int) -> Work:
     """Column sums of (rows,columns): `split` fp32 partial sums per column, or the finished bf16 sums if 1."""
     read = rows * columns * BF16
     if split > 1:
@@ -171,18 +189,18 @@ def bias_backward(rows, columns, split):
     return _work(rows * columns, read, columns * BF16, resident_byte=read + columns * BF16 + old)
 
 
-def bias_reduce(rows, columns, split):
+def bias_reduce(rows: int, columns: int, split: int) -> Work:
     """dbias(columns) += sum of `split` fp32 partial sums; the number of `rows` no longer matters."""
     return _work(split * columns, split * columns * FP32 + columns * BF16, columns * BF16)
 
 
-def wpe_backward(s):
+def wpe_backward(s: Shape) -> Work:
     """dwpe(T/tp,C) += sum over the batch of dres."""
     table = s.T_tp * s.C * BF16
     return _work(s.Ms * s.C, s.Ms * s.C * BF16 + table, table)
 
 
-def wte_backward(s):
+def wte_backward(s: Shape) -> Work:
     """dwte[ids] += dres: one bucket per different token and group of 256 channels (16 B a bucket, 4 B a token
     in it). Resident: the whole table before and after, and room for as many buckets as there can be."""
     groups = -(-s.C // 256)

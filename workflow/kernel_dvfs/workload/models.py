@@ -1,23 +1,26 @@
-"""The GPT-3 model shapes, in one table; knows nothing of batch, parallelism or kernels.
+"""The GPT-3 model shapes, in one table.
 
 Source: Brown et al., "Language Models are Few-Shot Learners" (arXiv 2005.14165), Table 2.1, with the
 corrections noted below. Every model here has GPT-2's vocabulary of 50257, padded to a multiple of 128,
 and sequences of 1024 tokens: the length of the DVFS study reproduced here, not the 2048 of the GPT-3 paper.
 """
 
-from collections import namedtuple
+from dataclasses import dataclass
 
 from kernel_dvfs.errors import InputError
 
 
-class Model(namedtuple("Model", "name layers channels heads vocab padded_vocab sequence")):
-    """Shape of a GPT-3-like model.
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Shape of a GPT-3-like model."""
 
-    layers L; channels C (width of the residual stream); heads NH (each C/NH wide); vocab V and
-    padded_vocab Vp in tokens; sequence T in tokens.
-    """
-
-    __slots__ = ()
+    name: str
+    layers: int  # L
+    channels: int  # C, the width of the residual stream
+    heads: int  # NH, each C/NH wide
+    vocab: int  # V, tokens
+    padded_vocab: int  # Vp, tokens
+    sequence: int  # T, tokens
 
 
 def _gpt3(name: str, layers: int, channels: int, heads: int) -> Model:
@@ -41,7 +44,7 @@ MODELS = {
 }
 
 
-def model(name: "str | Model") -> Model:
+def model(name: str | Model) -> Model:
     """The Model called `name`; a Model is passed through if its heads divide its channels.
 
     Raises InputError naming the known models.
@@ -62,7 +65,7 @@ def parameter_count(model: Model) -> int:
     return model.padded_vocab * C + model.sequence * C + model.layers * layer + 2 * C
 
 
-def tensor_parallel_degrees(model: Model) -> list:
+def tensor_parallel_degrees(model: Model) -> list[int]:
     """Degrees that split `model` evenly, ascending: they divide its heads and (sequence parallel) T."""
     return [
         degree for degree in range(1, model.heads + 1) if model.heads % degree == 0 and model.sequence % degree == 0

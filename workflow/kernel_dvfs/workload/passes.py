@@ -1,10 +1,19 @@
-"""The passes of an iteration: which rows share one clock pair when clocks change per pass, not per kernel.
+"""The order of an iteration's launches: its passes, and the rows within them.
 
-The paper sets one (memory, core) pair per pass without saying where embedding and loss belong, so the
-boundary is an option. Knows nothing of clocks.
+A pass is what shares one clock pair when clocks change per pass, not per kernel. The paper sets one (memory, core)
+pair per pass without saying where embedding and loss belong, so the boundary is an option.
 """
 
-from kernel_dvfs.workload.checks import one_of
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.workload.shapes import one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernel_dvfs.workload.rows import Row
 
 # where the rows of the loss calculation go
 BOUNDARIES = {
@@ -24,7 +33,7 @@ _PASS_OF_SECTION = {
 }
 
 
-def passes(rows: list, boundary: str = "llmc") -> dict:
+def passes(rows: list[Row], boundary: str = "llmc") -> dict[str, list[tuple[str, int]]]:
     """Passes of the iteration that `rows` (from kernel_rows) make up: {name: [(row id, repeat), ...]}.
 
     Names in order of execution: forward, backward; forward, loss, backward for "loss_separate".
@@ -35,8 +44,22 @@ def passes(rows: list, boundary: str = "llmc") -> dict:
     Raises InputError on an unknown boundary.
     """
     loss = BOUNDARIES[one_of("boundary", boundary, BOUNDARIES)]
-    result: dict = {}
+    result: dict[str, list[tuple[str, int]]] = {}
     for row in rows:
         name = _PASS_OF_SECTION.get(row.section) or loss.get(row.id, loss["rest"])
         result.setdefault(name, []).append((row.id, row.multiplicity))
     return result
+
+
+def launch_order(rows: Iterable[tuple[str, int]]) -> list[str]:
+    """Ids in order of launch. rows: [(id, repeat)] in order; neighbours with the same repeat are one layer, which is
+    run through as often."""
+    order: list[str] = []
+    layer: list[str] = []
+    repeat = 0
+    for name, times in rows:
+        if times != repeat:
+            order += layer * repeat
+            layer, repeat = [], times
+        layer.append(name)
+    return order + layer * repeat

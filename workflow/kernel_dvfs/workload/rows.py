@@ -1,44 +1,46 @@
 """The kernels of one training iteration on one rank, with their work: the table filled in with sizes.
 
-Knows no clock and no GPU beyond the two numbers that llm.c's split of the bias gradients depends on.
+Of the GPU it takes the two numbers that llm.c's split of the bias gradients depends on, and nothing else.
 """
 
-from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload import formulas, models, operations
-from kernel_dvfs.workload.bias_split import BIAS_SPLITS, llmc_split
-from kernel_dvfs.workload.checks import one_of, whole_number
-from kernel_dvfs.workload.shapes import Shape, rank_shape
-from kernel_dvfs.workload.table1 import PER_LAYER, TABLE1, UNSPLIT, Entry
+from kernel_dvfs.workload.shapes import BIAS_SPLITS, Shape, llmc_split, one_of, rank_shape, whole_number
+from kernel_dvfs.workload.table1 import PER_LAYER, TABLE1, UNSPLIT, Bias, Entry, Product
 
 
-class Row(
-    namedtuple(
-        "Row",
-        "number id section name op settings kind family multiplicity replicate_group tp_rule gemm bias_split "
-        "flop read_byte write_byte resident_byte tensor_flop fp32_flop sfu_op",
-    )
-):
+@dataclass(frozen=True, slots=True)
+class Row:
     """One kernel of an iteration; work is per launch, on one rank.
 
-    number: 1..46 as in Table 1 of the paper, None for the launches that only bias_split "llmc" adds;
-    id: unique name; section, name: as printed in Table 1 (names repeat);
-    op, settings: the operation of the native layer that the row launches, and what it is told to compute (dict);
-    kind: "gemm" | "elementwise_or_reduction";
-    family: gemm | attention_gemm | softmax | layernorm | residual | gelu | permute | bias | bias_reduce |
-    embedding; multiplicity: launches per iteration;
-    replicate_group: name shared by rows that are the same launch, or None;
-    tp_rule: "hidden_or_heads" | "sequence" | "unsplit", what tensor parallelism divides;
-    gemm: formulas.Gemm or None; bias_split: partial sums per column (Bias and Bias reduce) or None;
-    flop: operations; read_byte, write_byte: B of compulsory DRAM traffic; resident_byte: B of buffers of a
-    drift-free launch; tensor_flop, fp32_flop: `flop` by the unit that does them; sfu_op: special-function
-    operations (ex2, rcp, tanh class). All ints, except that the traffic of the two kernels that look up
-    tokens (rows 1 and 46) is an expected value, a float.
+    All numbers are ints, except that the traffic of the two kernels that look up tokens (rows 1 and 46) is an expected
+    value, a float.
     """
 
-    __slots__ = ()
+    number: int | None  # 1..46 as in Table 1 of the paper; None for the launches that only bias_split "llmc" adds
+    id: str  # unique
+    section: str  # as printed in Table 1
+    name: str  # as printed in Table 1; names repeat
+    op: str  # the operation of the native layer that the row launches
+    settings: operations.Settings  # what that operation is told to compute
+    kind: str  # gemm | elementwise_or_reduction
+    # gemm | attention_gemm | softmax | layernorm | residual | gelu | permute | bias | bias_reduce | embedding
+    family: str
+    multiplicity: int  # launches per iteration
+    replicate_group: str | None  # shared by rows that are the same launch
+    tp_rule: str  # hidden_or_heads | sequence | unsplit: what tensor parallelism divides
+    gemm: formulas.Gemm | None  # of a matrix product
+    bias_split: int | None  # partial sums per column, of Bias and Bias reduce
+    flop: float  # operations
+    read_byte: float  # B of compulsory DRAM traffic
+    write_byte: float  # B of compulsory DRAM traffic
+    resident_byte: float  # B of buffers of a drift-free launch
+    tensor_flop: float  # `flop` of a matrix product, done by tensor cores
+    fp32_flop: float  # `flop` of all else, done by FP32 lanes
+    sfu_op: float  # special-function operations (ex2, rcp, tanh class)
 
 
 def kernel_rows(
@@ -50,7 +52,7 @@ def kernel_rows(
     sm_count: int | None = None,
     threads_per_sm: int | None = None,
     zipf_exponent: float | None = None,
-) -> list:
+) -> list[Row]:
     """Rows of one training iteration (one micro-step, one rank, no communication), in order of execution.
 
     model: name in MODELS, or a Model; batch: sequences; tensor_parallel: degree, dividing the heads.
@@ -60,7 +62,7 @@ def kernel_rows(
     row_parallel_bias: bias gradients of row-parallel layers over this rank's tokens ("sequence") or all
     ("gathered"). zipf_exponent: None for uniform token ids, else Zipf's exponent.
 
-    Returns a list of Row. Raises InputError, one line, on an unknown model or mode, batch < 1, a degree that
+    Raises InputError, one line, on an unknown model or mode, batch < 1, a degree that
     does not split the model, "llmc" without its two numbers.
     """
     model = models.model(model)
@@ -77,7 +79,9 @@ def kernel_rows(
     return rows
 
 
-def _split_rule(bias_split: str, shape: Shape, sm_count: int | None, threads_per_sm: int | None) -> Callable:
+def _split_rule(
+    bias_split: str, shape: Shape, sm_count: int | None, threads_per_sm: int | None
+) -> Callable[[Bias], int]:
     one_of("bias_split", bias_split, BIAS_SPLITS)
     if bias_split == "table1":
         return lambda bias: bias.table1_split
@@ -127,7 +131,14 @@ def _row(entry: Entry, section: str, multiplicity: int, shape: Shape, split: int
     )
 
 
-def _sized(gemm: formulas.Gemm, shape: Shape) -> formulas.Gemm:
-    """`gemm` with the names of sizes replaced by the sizes."""
-    count = 1 if gemm.count == 1 else getattr(shape, gemm.count)
-    return gemm._replace(count=count, m=getattr(shape, gemm.m), n=getattr(shape, gemm.n), k=getattr(shape, gemm.k))
+def _sized(product: Product, shape: Shape) -> formulas.Gemm:
+    """The product with numbers for the names of its sizes."""
+    return formulas.Gemm(
+        count=getattr(shape, product.count) if product.count else 1,
+        m=getattr(shape, product.m),
+        n=getattr(shape, product.n),
+        k=getattr(shape, product.k),
+        layout=product.layout,
+        bias_epilogue=product.bias_epilogue,
+        beta=product.beta,
+    )

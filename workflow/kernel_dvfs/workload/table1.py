@@ -5,12 +5,10 @@ shapes.Shape; it holds no number that depends on model, batch, parallelism or GP
 bf16 trainer without cuDNN, GELU apart from the GEMM and recomputed in backward.
 
 The two entries without a number are not in Table 1: llm.c launches them only on GPUs where those bias
-gradients are split (bias_split.py).
+gradients are split (shapes.llmc_split).
 """
 
-from collections import namedtuple
-
-from kernel_dvfs.workload.formulas import Gemm
+from dataclasses import dataclass
 
 # what tensor parallelism does to a row
 SPLIT = "hidden_or_heads"  # hidden layer or heads are divided over the ranks
@@ -21,40 +19,68 @@ UNSPLIT = "unsplit"  # every rank does all of it
 PER_LAYER = ("Forward", "Backward")
 
 
-class Entry(namedtuple("Entry", "number id name family tp_rule replicate_group op gemm bias")):
-    """One row of the table. `op`: name of its operation; `gemm`: a Gemm whose sizes are names of Shape fields,
-    or None; `bias`: a Bias, or None."""
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Matrix products whose sizes are names of Shape fields; formulas.Gemm has them as numbers."""
 
-    __slots__ = ()
-
-
-class Bias(namedtuple("Bias", "rows columns table1_split")):
-    """Bias gradient over (rows,columns), names of Shape fields; `table1_split`: partial sums in Table 1."""
-
-    __slots__ = ()
-
-
-def _gemm(number, id, tp_rule, m, n, k, layout, bias=False, beta=0):
-    return Entry(number, id, "GEMM", "gemm", tp_rule, None, "gemm", Gemm(1, m, n, k, layout, bias, beta), None)
+    count: str | None  # None: one product
+    m: str
+    n: str
+    k: str
+    layout: str  # TN | NN | NT, see formulas.Gemm
+    bias_epilogue: bool = False
+    beta: int = 0
 
 
-def _attention(number, id, m, n, k, layout, group):
-    gemm = Gemm("heads", m, n, k, layout, False, 0)
-    return Entry(number, id, "GEMM", "attention_gemm", SPLIT, group, "gemm", gemm, None)
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """Bias gradient over (rows,columns), names of Shape fields."""
+
+    rows: str
+    columns: str
+    table1_split: int  # partial sums per column in Table 1
 
 
-def _bias(number, id, tp_rule, rows, columns, split, group=None):
-    bias = Bias(rows, columns, split)
-    return Entry(number, id, "Bias", "bias", tp_rule, group, "bias_backward", None, bias)
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row of the table."""
+
+    number: int | None  # as printed in Table 1; None: not there
+    id: str  # unique
+    name: str  # as printed in Table 1
+    family: str  # see rows.Row
+    tp_rule: str  # SPLIT, SEQUENCE or UNSPLIT
+    replicate_group: str | None  # shared by rows that are the same launch
+    op: str  # its operation
+    gemm: Product | None = None
+    bias: Bias | None = None
 
 
-def _reduce(number, id, tp_rule, rows, columns, split, group=None):
-    bias = Bias(rows, columns, split)
-    return Entry(number, id, "Bias reduce", "bias_reduce", tp_rule, group, "bias_reduce", None, bias)
+def _gemm(
+    number: int, id: str, tp_rule: str, m: str, n: str, k: str, layout: str, bias: bool = False, beta: int = 0
+) -> Entry:
+    return Entry(number, id, "GEMM", "gemm", tp_rule, None, "gemm", gemm=Product(None, m, n, k, layout, bias, beta))
 
 
-def _row(number, id, name, family, tp_rule, op, group=None):
-    return Entry(number, id, name, family, tp_rule, group, op, None, None)
+def _attention(number: int, id: str, m: str, n: str, k: str, layout: str, group: str) -> Entry:
+    gemm = Product("heads", m, n, k, layout)
+    return Entry(number, id, "GEMM", "attention_gemm", SPLIT, group, "gemm", gemm=gemm)
+
+
+def _bias(number: int, id: str, tp_rule: str, rows: str, columns: str, split: int, group: str | None = None) -> Entry:
+    return Entry(number, id, "Bias", "bias", tp_rule, group, "bias_backward", bias=Bias(rows, columns, split))
+
+
+def _reduce(
+    number: int | None, id: str, tp_rule: str, rows: str, columns: str, split: int, group: str | None = None
+) -> Entry:
+    return Entry(
+        number, id, "Bias reduce", "bias_reduce", tp_rule, group, "bias_reduce", bias=Bias(rows, columns, split)
+    )
+
+
+def _row(number: int | None, id: str, name: str, family: str, tp_rule: str, op: str, group: str | None = None) -> Entry:
+    return Entry(number, id, name, family, tp_rule, group, op)
 
 
 # Rows that share a replicate group are the same kernel on the same shapes: free replicates of one another.

@@ -1,7 +1,18 @@
-"""One GPU through NVML, by UUID: what it is, its clocks, its sensors. Every method is one question or one request,
-with the unit in its name; none decides anything."""
+"""One GPU through NVML, by UUID: what it is, its clocks, its sensors; and which GPU is meant by a UUID or an index.
 
+Every method of a Board is one question or one request, with the unit in its name; none decides anything.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.errors import Unsupported
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.library import Library
 
 # of nvml.h; the bindings' names for them have moved, the numbers have not
 _CLOCK_SM, _CLOCK_MEM = 1, 2
@@ -14,14 +25,14 @@ _VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5
 class Board:
     """The GPU with a UUID. Raises errors.NvmlError, also later, from any method."""
 
-    def __init__(self, nvml, uuid: str):
+    def __init__(self, nvml: Library, uuid: str) -> None:
         self._nvml, self.uuid = nvml, uuid
         self._handle = nvml.call("nvmlDeviceGetHandleByUUID", uuid, gpu=uuid)
 
-    def _get(self, name: str, *arguments):
+    def _get(self, name: str, *arguments: Any) -> Any:
         return self._nvml.call(f"nvmlDevice{name}", self._handle, *arguments, gpu=self.uuid)
 
-    def _maybe(self, name: str, *arguments):
+    def _maybe(self, name: str, *arguments: Any) -> Any:
         """The answer, or None where this GPU or driver has none."""
         try:
             return self._get(name, *arguments)
@@ -40,27 +51,33 @@ class Board:
         bus_id = self._get("GetPciInfo").busId
         return bus_id.decode() if isinstance(bus_id, bytes) else bus_id
 
-    def vbios(self):
+    def vbios(self) -> str | None:
+        """Its version; None where the driver does not tell."""
         return self._maybe("GetVbiosVersion")
 
-    def power_limit_mw(self):
+    def power_limit_mw(self) -> int | None:
+        """The limit in force; None where there is none."""
         return self._maybe("GetEnforcedPowerLimit")
 
-    def ecc(self):
+    def ecc(self) -> bool | None:
         """True, False, or None where there is no ECC."""
         mode = self._maybe("GetEccMode")
         return None if mode is None else bool(mode[0])
 
     def mig(self) -> bool:
+        """Whether the GPU is divided into slices."""
         mode = self._maybe("GetMigMode")
         return bool(mode and mode[0])
 
-    def persistence(self):
+    def persistence(self) -> bool | None:
+        """Whether the driver stays loaded without a client; None where it does not tell."""
         mode = self._maybe("GetPersistenceMode")
         return None if mode is None else bool(mode)
 
-    def compute_capability(self) -> tuple:
-        return tuple(self._get("GetCudaComputeCapability"))
+    def compute_capability(self) -> tuple[int, int]:
+        """(major, minor)"""
+        major, minor = self._get("GetCudaComputeCapability")
+        return major, minor
 
     def core_count(self) -> int:
         """CUDA cores."""
@@ -68,15 +85,17 @@ class Board:
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
-    def supported_mhz(self) -> dict:
+    def supported_mhz(self) -> dict[int, list[int]]:
         """{memory clock: [core clocks, ascending]}, memory ascending, MHz; {} where the driver lists none."""
         listed = self._maybe("GetSupportedMemoryClocks") or []
         return {mem: sorted(self._get("GetSupportedGraphicsClocks", mem)) for mem in sorted(listed)}
 
     def sm_mhz(self) -> int:
+        """The core clock now."""
         return self._get("GetClockInfo", _CLOCK_SM)
 
     def mem_mhz(self) -> int:
+        """The memory clock now."""
         return self._get("GetClockInfo", _CLOCK_MEM)
 
     def lock_core(self, lowest_mhz: int, highest_mhz: int) -> None:
@@ -114,7 +133,7 @@ class Board:
                 pass
         return self._get("GetCurrentClocksThrottleReasons")
 
-    def throttled(self) -> tuple:
+    def throttled(self) -> tuple[int | None, int | None, int | None]:
         """Cumulative (power cap ns, thermal, sync boost ns) since the driver was loaded; None each where unknown.
 
         Fields 74 to 76 have had these numbers in every driver; those of the other slowdowns have moved between
@@ -123,24 +142,62 @@ class Board:
         values = self._maybe("GetFieldValues", [_FIELD_POWER_CAP, _FIELD_THERMAL, _FIELD_SYNC_BOOST])
         if values is None:
             return None, None, None
-        return tuple(
+        cap_ns, thermal, sync_boost_ns = (
             int(getattr(each.value, _VALUE_OF_TYPE.get(each.valueType, "ullVal"))) if each.nvmlReturn == 0 else None
             for each in values
         )
+        return cap_ns, thermal, sync_boost_ns
 
     # --- who else -----------------------------------------------------------------------------------------------------
 
-    def compute_processes(self):
+    def compute_processes(self) -> int | None:
         """Processes that compute on it; None where the driver does not tell. Their number only: in a container, ids
         are the host's."""
         return self._processes("Compute")
 
-    def graphics_processes(self):
+    def graphics_processes(self) -> int | None:
+        """Processes that draw on it; None where the driver does not tell."""
         return self._processes("Graphics")
 
-    def _processes(self, kind: str):
+    def _processes(self, kind: str) -> int | None:
         for name in (f"Get{kind}RunningProcesses_v3", f"Get{kind}RunningProcesses"):
             found = self._maybe(name)
             if found is not None:
                 return len(found)
         return None
+
+
+# --- which one is meant -----------------------------------------------------------------------------------------------
+
+
+def uuids(nvml: Library) -> list[str]:
+    """UUIDs of the GPUs that the driver shows, in its order."""
+    found = []
+    for index in range(nvml.call("nvmlDeviceGetCount")):
+        handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
+        found.append(nvml.call("nvmlDeviceGetUUID", handle))
+    return found
+
+
+def resolve(nvml: Library, which: str) -> Board:
+    """The GPU that `which` names: a UUID, an index, or nothing where it can be only one. Raises InputError."""
+    if which.startswith("MIG-"):
+        raise InputError(f"gpu nvml:{which}: energy is counted per board, not per MIG slice; name the whole GPU")
+    known = uuids(nvml)
+    listed = "; ".join(f"{index}: {uuid}" for index, uuid in enumerate(known)) or "none"
+    if not which:
+        only = _visible(known) if len(known) != 1 else known
+        if len(only) != 1:
+            raise InputError(f"gpu nvml: there are {len(known)} GPUs; name one, nvml:INDEX or nvml:UUID, of {listed}")
+        return Board(nvml, only[0])
+    if which.isdecimal() and int(which) < len(known):
+        return Board(nvml, known[int(which)])
+    if which not in known:
+        raise InputError(f"gpu nvml:{which}: no such GPU here; there are {listed}")
+    return Board(nvml, which)
+
+
+def _visible(known: list[str]) -> list[str]:
+    """The GPUs that CUDA_VISIBLE_DEVICES names by UUID: a batch system's choice."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [uuid for uuid in known if any(each.startswith("GPU-") and uuid.startswith(each) for each in named)]

@@ -38,7 +38,7 @@ _MEANINGS = {
 class NvmlError(InputError):
     """A call that NVML refused. code: NVML's; call: its name."""
 
-    def __init__(self, message: str, code: int, call: str):
+    def __init__(self, message: str, code: int, call: str) -> None:
         super().__init__(message)
         self.code, self.call = code, call
 

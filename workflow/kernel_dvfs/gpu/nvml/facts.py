@@ -1,17 +1,27 @@
 """What a study must know of a GPU before it measures: identity, clocks that can be asked for, size."""
 
+from __future__ import annotations
+
 import re
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.library import Library
+
 # SMs are not told by NVML, CUDA cores are: cores of an SM, and threads that it holds, by compute capability
 _CORES_PER_SM = {7: 64, 8: 128, 9: 128, 10: 128, 12: 128}
-_THREADS_PER_SM = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, 12: 1536}
+_THREADS_PER_SM: dict[tuple[int, int] | int, int] = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, 12: 1536}
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 
 
-def facts(nvml, board) -> dict:
-    """Plain values, fit for a setup. Raises InputError for a GPU that cannot be measured at all."""
+def facts(nvml: Library, board: Board) -> dict[str, Any]:
+    """The `gpu` group of a setup, as far as the board tells it: plain values, fit for JSON.
+
+    Raises InputError for a GPU that cannot be measured at all.
+    """
     capability = board.compute_capability()
     if capability < _VOLTA:
         raise InputError(
@@ -29,15 +39,17 @@ def facts(nvml, board) -> dict:
         "ecc": board.ecc(),
         "compute_capability": "{}.{}".format(*capability),
         "sm_count": board.core_count() // cores_per_sm,
-        "threads_per_sm": _THREADS_PER_SM.get(capability, _THREADS_PER_SM.get(capability[0], 2048)),
+        "threads_per_sm": _THREADS_PER_SM.get(capability) or _THREADS_PER_SM.get(capability[0], 2048),
         "energy_scope": energy_scope(board.name()),
         "clocks": clocks(board.supported_mhz(), mem_lock=capability >= _AMPERE),
     }
 
 
-def clocks(supported_mhz: dict, mem_lock: bool) -> dict:
-    """The clocks group of a setup (gpu.clocks): mem_mhz is empty where memory clocks cannot be locked, and all is
-    empty where the driver lists no clocks."""
+def clocks(supported_mhz: dict[int, list[int]], mem_lock: bool) -> dict[str, Any]:
+    """The `clocks` group of a setup (gpu.clocks), from {memory clock: [core clocks]} in MHz.
+
+    mem_mhz is empty where memory clocks cannot be locked, and everything is where the driver lists no clocks.
+    """
     return {
         "core_mhz": {"listed": {str(mem): cores for mem, cores in supported_mhz.items()}},
         "mem_mhz": list(supported_mhz) if mem_lock else [],
@@ -49,7 +61,7 @@ def energy_scope(name: str) -> str:
     return "module" if re.search(r"GH200|GB200|Grace", name) else "board"
 
 
-def slug(facts: dict) -> str:
+def slug(facts: dict[str, Any]) -> str:
     """The name of the results folder: `nvidia-h200-1a2b3c4d`."""
     name = re.sub(r"[^a-z0-9]+", "-", facts["name"].lower()).strip("-")
     return f"{name}-{facts['uuid'].removeprefix('GPU-')[:8]}"

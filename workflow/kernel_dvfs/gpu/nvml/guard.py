@@ -3,7 +3,10 @@
 To be entered before NVML and CUDA are opened by this process.
 """
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
@@ -11,7 +14,11 @@ from kernel_dvfs.gpu.nvml.errors import Denied, Unsupported
 from kernel_dvfs.gpu.nvml.janitor import Janitor
 from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.restore import NotRestored, leave_as_configured, reset
+from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, reset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
 
 # one run's measuring process may be ending while the next one's starts
 _PATIENCE_S = 3.0
@@ -20,22 +27,31 @@ _PATIENCE_S = 3.0
 class Guard:
     """with Guard(uuid, after) as guard: guard.board is the GPU, guard.nvml the library, open until the end.
 
-    after: clocks to leave behind instead of none, see restore.leave_as_configured. mode: `lock`; `auto-only`, where
-    nothing will be set, so that there is nothing to restore but what a killed run has left; or `external`, where not
-    even that is touched, for it cannot be told from what the batch system has set. say: called with one line for the
-    user. Raises InputError where the GPU is taken; on leaving, NotRestored where clocks could not be given back,
-    errors.Denied where that comes of the same lack of rights as what ended the context.
+    after: clocks to leave behind instead of none, see locks.leave_as_configured. mode: `lock`; `auto-only`, where
+    nothing will be set, so that only what a killed run has left needs restoring; or `external`, where not even that is
+    touched, since it cannot be told from what the batch system has set. say: called with one line for the user;
+    default: print on stderr. Raises InputError where the GPU is taken; on leaving, NotRestored where clocks could not
+    be given back, errors.Denied where that comes of the same lack of rights as what ended the context.
     """
 
-    def __init__(self, uuid: str, after: dict | None = None, mode: str = "lock", say=None):
+    nvml: Library  # open within the context
+    board: Board  # the GPU, within the context
+
+    def __init__(
+        self,
+        uuid: str,
+        after: dict[str, list[int]] | None = None,
+        mode: str = "lock",
+        say: Callable[[str], object] | None = None,
+    ) -> None:
         self._after, self._sets_clocks, self._sweeps = after or {}, mode == "lock", mode != "external"
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._lease = Lease(uuid)
         self._janitor = Janitor(self._lease, self._after)
-        self.nvml = self.board = None
+        self._opened = False  # whether NVML is open
         self._touched = False  # whether a control may have been changed
 
-    def __enter__(self) -> "Guard":
+    def __enter__(self) -> Guard:
         self._lease.take(_PATIENCE_S)
         try:
             if self._sets_clocks:
@@ -47,6 +63,7 @@ class Guard:
             # open all through: without a client, a driver without persistence unloads, and forgets locks and counter
             self.nvml = Library()
             self.nvml.__enter__()
+            self._opened = True
             self.board = Board(self.nvml, self._lease.uuid)
             self._sweep()
             # not earlier: until it is swept, a stale lease has to stay what it is
@@ -62,6 +79,7 @@ class Guard:
         self._lease.write(requested)
 
     def lock_mem(self, lowest_mhz: int, highest_mhz: int) -> None:
+        """Keep the memory clock in a range. Raises errors.NvmlError, here and below; InputError in other modes."""
         self._touch(self.board.lock_mem, lowest_mhz, highest_mhz)
 
     def lock_core(self, lowest_mhz: int, highest_mhz: int) -> None:
@@ -77,7 +95,7 @@ class Guard:
         """Give the clocks back for now. Raises NotRestored."""
         reset(self.board)
 
-    def _touch(self, control, *clocks_mhz) -> None:
+    def _touch(self, control: Callable[..., None], *clocks_mhz: int) -> None:
         if not self._sets_clocks:
             raise InputError(f"GPU {self._lease.uuid}: its clocks are not ours to set; configure clocks: lock")
         # before the call: whatever interrupts it, or comes just after it, finds that there is something to restore
@@ -88,7 +106,9 @@ class Guard:
             self._touched = before  # nothing has changed
             raise
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         restored = not self._touched
         try:
             if self._touched:
@@ -137,7 +157,7 @@ class Guard:
             self._lease.release()
         else:
             self._lease.close()
-        if self.nvml:
+        if self._opened:
             self.nvml.__exit__()
 
 

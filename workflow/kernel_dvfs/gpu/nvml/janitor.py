@@ -4,28 +4,38 @@ It is forked before NVML and CUDA are opened, waits at a pipe that only the owne
 so that the GPU stays taken until it is done.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.restore import NotRestored, leave_as_configured
+from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.lease import Lease
 
 _DONE = b"d"
 # what a forked child of the owner must not keep: with the pipe's end it would keep the janitor waiting
-_private = set()
+_private: set[int] = set()
 
 
 class Janitor:
-    """Watches this process from `start` on."""
+    """Watches this process from `start` on.
 
-    def __init__(self, lease, after: dict):
+    lease: held, and given back once the clocks are restored; after: see locks.leave_as_configured.
+    """
+
+    def __init__(self, lease: Lease, after: dict[str, list[int]]) -> None:
         self._lease, self._after = lease, after
-        self._pid = self._pipe = None
+        self._pid = self._pipe = -1
 
     def start(self) -> None:
+        """Fork it. The lease must be held, and NVML not open yet."""
         read_end, self._pipe = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
@@ -55,7 +65,7 @@ def _close_private() -> None:
 os.register_at_fork(after_in_child=_close_private)
 
 
-def _watch(read_end: int, lease, after: dict) -> None:
+def _watch(read_end: int, lease: Lease, after: dict[str, list[int]]) -> NoReturn:
     """The janitor's life; does not return."""
     code = 1
     try:

@@ -1,5 +1,5 @@
 """The facts of a GPU as a study needs them: asked of the driver, or, away from the GPU, as they were when it was last
-looked at: its results can be looked at anywhere, and planned where a batch system measures.
+looked at. So results can be read anywhere, and a study can be planned on the login node of a cluster.
 
 Each GPU is a specimen of its own: two boards of one type have two folders, named by their UUIDs.
 """
@@ -9,19 +9,20 @@ import os
 import shlex
 import socket
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_json, write_text
+from kernel_dvfs.gpu.nvml.board import resolve
 from kernel_dvfs.gpu.nvml.facts import facts, slug
-from kernel_dvfs.gpu.nvml.find import resolve
 from kernel_dvfs.gpu.nvml.library import Library
 
 _FILE = "gpu.json"
 _NODE = "node.json"
 
 
-def known_facts(which: str, results: str) -> dict:
+def known_facts(which: str, results: str) -> dict[str, Any]:
     """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError.
 
     Where there is no driver, a UUID is looked up in the results folders (see `keep`). On a cluster only there: what
@@ -41,7 +42,7 @@ def known_facts(which: str, results: str) -> dict:
     return found
 
 
-def kept_as(found: dict, results: str) -> tuple[str, str]:
+def kept_as(found: dict[str, Any], results: str) -> tuple[str, str]:
     """(path, text) of the file that keeps a GPU's facts. Raises InputError where another GPU's lies in its place."""
     path = Path(results, found["slug"], _FILE)
     before = read_json(path) if path.is_file() else None
@@ -53,14 +54,14 @@ def kept_as(found: dict, results: str) -> tuple[str, str]:
     return str(path), json.dumps(found, indent=1, allow_nan=False) + "\n"
 
 
-def keep(found: dict, results: str) -> None:
+def keep(found: dict[str, Any], results: str) -> None:
     """Leave the facts in the GPU's results folder. Raises InputError where another GPU has it."""
     path, text = kept_as(found, results)
     if not os.path.isfile(path) or Path(path).read_text("utf-8") != text:
         write_text(path, text)
 
 
-def identify(which: str, results: str) -> dict:
+def identify(which: str, results: str) -> dict[str, Any]:
     """Look at the GPU that `which` names on this machine, and keep facts and machine. Raises InputError."""
     found = known_facts(which, results)
     keep(found, results)
@@ -76,11 +77,11 @@ def node_of(slug: str, results: str) -> str:
         return ""
 
 
-def _kept(results: str) -> list:
+def _kept(results: str) -> list[dict[str, Any]]:
     return [read_json(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
 
 
-def _known_away(which: str, results: str) -> dict:
+def _known_away(which: str, results: str) -> dict[str, Any]:
     kept = _kept(results)
     listed = "; ".join(f"nvml:{each['uuid']} ({each['slug']})" for each in kept) or "none"
     matching = [each for each in kept if which in ("", each["uuid"])]

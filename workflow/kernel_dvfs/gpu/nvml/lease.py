@@ -1,8 +1,10 @@
 """Who holds a GPU: a file per UUID on a local disk, under a lock of the operating system that dies with its holder.
 
-The file outlives a killed run and says that clocks may still be locked; the lock does not, so pids that are in use
-again cannot mislead anyone. Knows no NVML.
+The file outlives a killed run and says that clocks may still be locked. The lock does not outlive it, so a pid that is
+in use again cannot mislead anyone.
 """
+
+from __future__ import annotations
 
 import fcntl
 import json
@@ -13,15 +15,17 @@ import socket
 import stat
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
-from kernel_dvfs.gpu.nvml import lock_folder
 
 SCHEMA = "kernel-dvfs/lease/1"
+# names the folder of the leases
+VARIABLE = "KERNEL_DVFS_LOCK_DIR"
 # `requested` of a run that sets none: killed, it leaves nothing to restore
 NO_CLOCKS = "no clocks, only measured"
+_CLOSED = -1  # no file descriptor
 _FIELDS = {
     "schema": str,
     "uuid": str,
@@ -43,20 +47,34 @@ class Stale(NamedTuple):
     requested: str  # what it asked of the clocks, in words
 
 
+def folder() -> str:
+    """Where runs on one machine find each other: on a local disk, and the same for all users of the machine."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return named
+    # where everyone may make files and nobody delete others', else the one place that is so everywhere
+    try:
+        shared = os.stat("/run/lock").st_mode & 0o1777 == 0o1777
+    except OSError:
+        shared = False
+    return "/run/lock" if shared else "/tmp"
+
+
 def path_of(uuid: str) -> str:
+    """The lease file of a GPU. Raises InputError for what cannot be a UUID."""
     if not re.fullmatch(r"[\w-]+", uuid):
         raise InputError(f"'{uuid}' is no GPU's UUID; kernel-dvfs devices lists those that are here")
-    return os.path.join(lock_folder.folder(), f"kernel-dvfs-{uuid}.json")
+    return os.path.join(folder(), f"kernel-dvfs-{uuid}.json")
 
 
 class Lease:
-    """The lease of one GPU, held from `take` to `release` or to this process's end. stale: Stale or None."""
+    """The lease of one GPU, held from `take` to `release` or to the end of this process."""
 
-    def __init__(self, uuid: str):
+    def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self.path = path_of(uuid)
-        self.stale = None
-        self._file = None
+        self.stale: Stale | None = None  # what `take` found there
+        self._file = _CLOSED
 
     def take(self, patience_s: float = 0.0) -> None:
         """Hold it. Raises InputError naming the owner while another process does, or where it cannot be written.
@@ -111,16 +129,17 @@ class Lease:
 
     def close(self) -> None:
         """Let go without deleting; another process that has inherited the lock still holds it."""
-        if self._file is not None:
+        if self._file != _CLOSED:
             os.close(self._file)
-            self._file = None
+            self._file = _CLOSED
 
     @property
     def file_descriptor(self) -> int:
+        """Of the locked file, while it is held."""
         return self._file
 
 
-def parse(text: str) -> dict:
+def parse(text: str) -> dict[str, Any]:
     """The content of a lease file. Raises InputError, in one line, for anything else."""
     try:
         content = parse_json(text)
@@ -135,17 +154,18 @@ def parse(text: str) -> dict:
     return content
 
 
-def left_behind() -> list:
+def left_behind() -> list[str]:
     """UUIDs of the leases that lie in the folder, held or not."""
     pattern = re.compile(r"kernel-dvfs-([\w-]+)\.json")
     try:
-        names = sorted(os.listdir(lock_folder.folder()))
+        names = sorted(os.listdir(folder()))
     except OSError:
         return []
     return [found[1] for name in names if (found := pattern.fullmatch(name))]
 
 
 def boot_id() -> str:
+    """The kernel's name for the time since the machine was last started."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
@@ -158,6 +178,7 @@ def process_start(pid: int) -> int:
 
 
 def user() -> str:
+    """The name of the user who runs this, or the number where there is no name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -185,7 +206,7 @@ def _open(path: str) -> int:
     except OSError as error:
         raise InputError(
             f"lease {path}: {error.strerror}; make the folder writable, or name another that all users of this "
-            f"machine share in {lock_folder.VARIABLE}"
+            f"machine share in {VARIABLE}"
         ) from None
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
@@ -212,7 +233,7 @@ def _owner(text: str) -> str:
     return f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}"
 
 
-def _stale(text: str):
+def _stale(text: str) -> Stale | None:
     if not text:
         return None
     try:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from importlib import metadata
+from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.errors import translate
@@ -13,18 +14,18 @@ _REMEDY = "pip uninstall pynvml, then pip install 'nvidia-ml-py>=12.535.108'"
 class Library:
     """NVML, open from entering the context to leaving it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._nvml = _binding()
 
     def __enter__(self) -> "Library":
         self.call("nvmlInit")
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(self._nvml.NVMLError):  # where the GPU is lost there is nothing left to shut down
             self._nvml.nvmlShutdown()
 
-    def call(self, name: str, *arguments, gpu: str = ""):
+    def call(self, name: str, *arguments: Any, gpu: str = "") -> Any:
         """What NVML's function returns; bytes of older bindings as text. gpu: UUID, for the message.
 
         Raises errors.NvmlError.
@@ -43,13 +44,13 @@ class Library:
         return hasattr(self._nvml, name)
 
     @property
-    def shared_library(self):
+    def shared_library(self) -> Any:
         """The loaded libnvidia-ml, as ctypes has it."""
         return self._nvml.nvmlLib
 
     @property
-    def versions(self) -> dict:
-        """driver, nvml, binding, cuda: as a record has them."""
+    def versions(self) -> dict[str, str]:
+        """Those of driver, nvml, binding and cuda, as a record has them."""
         cuda = self.call("nvmlSystemGetCudaDriverVersion_v2")
         return {
             "driver": self.call("nvmlSystemGetDriverVersion"),
@@ -59,7 +60,7 @@ class Library:
         }
 
 
-def _binding():
+def _binding() -> Any:
     """The module pynvml of the package nvidia-ml-py. Raises InputError: others have the same name and other layouts."""
     try:
         import pynvml

@@ -1,30 +1,35 @@
-"""The measuring process of a GPU elsewhere: in a Slurm job that holds the node, asked through a step beside it.
+"""The measuring process of a GPU on a cluster: it runs in a Slurm job that holds the node and is asked through steps of
+that job. What `client` is on one machine.
 
-The first measurement job submits it and waits in the queue, the others find it in a file; it ends with the run, when
-nobody asks any more, or with its time limit, and then the next job submits another. What `client` is on one machine.
+The first measurement job submits the Slurm job and waits in the queue, the others find it in a file. It ends with the
+run, when nobody asks any more, or at its time limit; then the next measurement job submits another.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import sys
 import time
+from typing import Any
 
 from kernel_dvfs import slurm
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, read_json, write_json
+from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.nvml.known import node_of
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.measurement.setup import Setup, read
 
 FOLDER = ".snakemake"
 _LOOK_EVERY_S = 1.0
 _TELL_EVERY_S = 60.0
 
 
-def ask(setup, path: str, request: dict, pair):
-    """The answer of the measuring process; None where none runs with the clocks that `pair` needs set from outside.
+def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[str, Any] | None:
+    """The answer of the measuring process; None where none runs at the clocks that Slurm has to set for `pair`.
 
-    Raises InputError where it died over the request.
+    path: of the setup's file. Raises InputError where the process died while it dealt with the request.
     """
     known = _known(setup)
     if not known or not slurm.is_alive(known["job"]):
@@ -44,8 +49,8 @@ def ask(setup, path: str, request: dict, pair):
         ) from None
 
 
-def start(setup, path: str, pair) -> dict:
-    """Submit the job and wait until its process listens; {} or {"errors"}."""
+def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
+    """Submit the job and wait until its process listens or has failed. The answer is empty, or has "errors"."""
     uuid = setup.gpu["uuid"]
     clocks = _clocks(setup, pair)
     options = f"{slurm_gpu()} {clocks}"
@@ -65,8 +70,8 @@ def start(setup, path: str, pair) -> dict:
     return {"errors": answer}
 
 
-def wait(job: str, tell: str) -> list:
-    """Lines that a job writes into the file `tell`, or what became of it without them."""
+def wait(job: str, tell: str) -> list[str]:
+    """Wait for the lines that a job writes into the file `tell`; if it ends without, a line on what became of it."""
     began_s = told_s = time.monotonic()
     while True:
         try:
@@ -78,7 +83,7 @@ def wait(job: str, tell: str) -> list:
         now = slurm.status(job)
         state = now.get("JobState", "forgotten")
         if not slurm.is_alive(job):
-            # it may have spoken just before its end
+            # it may have written just before it ended
             if os.path.exists(tell) and os.path.getsize(tell):
                 continue
             return [f"Slurm job {job} ended ({state}) before it could measure; see {slurm.LOGS}"]
@@ -90,14 +95,14 @@ def wait(job: str, tell: str) -> list:
 
 
 def stop(path: str) -> None:
-    """End the job of a setup's GPU, if there is one; back when its clocks are restored."""
+    """End the job of a setup's GPU, if there is one; returns when its clocks are restored."""
     setup = read(path)
     known = _known(setup)
     if known:
         _end(setup, path, known["job"])
 
 
-def _end(setup, path: str, job: str) -> None:
+def _end(setup: Setup, path: str, job: str) -> None:
     if slurm.is_alive(job):
         # SIGTERM to its step: the process restores the clocks and leaves
         slurm.cancel(job)
@@ -107,17 +112,17 @@ def _end(setup, path: str, job: str) -> None:
         os.unlink(_file(setup))
 
 
-def _clocks(setup, pair) -> str:
-    """How Slurm is asked for the pair, where it is the one who sets clocks: one job a pair."""
+def _clocks(setup: Setup, pair: Pair) -> str:
+    """The option that asks Slurm for the pair, where Slurm sets the clocks (one job a pair); else ""."""
     return slurm.gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
 
 
-def _known(setup):
+def _known(setup: Setup) -> dict[str, Any] | None:
     try:
         return read_json(_file(setup))
     except (OSError, ValueError):
         return None
 
 
-def _file(setup) -> str:
+def _file(setup: Setup) -> str:
     return f"{FOLDER}/kernel-dvfs-{setup.gpu['uuid']}.job.json"

@@ -18,7 +18,7 @@ from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.gpu.clocks import Pair, label
-from kernel_dvfs.gpu.nvml import lock_folder
+from kernel_dvfs.gpu.nvml.lease import folder
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
 
@@ -34,7 +34,7 @@ _LONGEST = 107
 def socket_path(uuid: str) -> str:
     """Where the measuring process of the GPU `uuid` listens, as long as this working directory is the process's."""
     name = hashlib.blake2b(f"{uuid}|{os.getcwd()}".encode(), digest_size=6).hexdigest()
-    return os.path.join(lock_folder.folder(), f"kernel-dvfs-{os.getuid()}-{name}.sock")
+    return os.path.join(folder(), f"kernel-dvfs-{os.getuid()}-{name}.sock")
 
 
 @contextmanager
@@ -46,11 +46,11 @@ def address(path: str) -> Iterator[str]:
     if len(os.fsencode(path)) <= _LONGEST:
         yield path
         return
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    opened = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+        yield f"/proc/self/fd/{opened}/{os.path.basename(path)}"
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 class RemoteBench:

@@ -1,19 +1,22 @@
-"""Which algorithm each matrix product runs on a GPU: chosen once, kept beside the GPU's results, the same ever after.
+"""Which algorithm each matrix product runs on a GPU: chosen once, then kept beside the GPU's results and always reused.
 
-An algorithm that is chosen anew at another clock, by another process or on another day would make a sweep compare
-different kernels. Knows settings of products and the bytes that pin an algorithm; no CUDA.
+If the algorithm were chosen again at another clock, by another process or on another day, a sweep would compare
+different kernels. Knows the settings of products and the bytes that pin an algorithm; no CUDA.
 """
+
+from __future__ import annotations
 
 import base64
 import binascii
 import os
+from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_json
 
 SCHEMA = "kernel-dvfs/gemm-algorithms/1"
 _FILE = "gemm_algorithms.json"
-# what tells one algorithm of cuBLASLt from another
+# the fields that tell one algorithm of cuBLASLt from another
 _MARKS = (
     *("algorithm_id", "tile_id", "stages_id", "split_k", "reduction_scheme", "swizzle", "custom_option"),
     *("inner_shape_id", "cluster_shape_id"),
@@ -21,18 +24,19 @@ _MARKS = (
 
 
 def path_of(slug: str, results: str = "results") -> str:
+    """The file of the GPU whose results folder is called `slug`."""
     return os.path.join(results, slug, _FILE)
 
 
-def instance(info: dict) -> str:
+def instance(info: dict[str, Any]) -> str:
     """An algorithm in words, from `info()` of a GEMM's plan."""
     return "cublaslt " + " ".join(f"{name.removesuffix('_id')}={info[name]}" for name in _MARKS)
 
 
 class GemmAlgorithms:
-    """Those of the version `cublaslt` in a file. Raises InputError where the file is damaged."""
+    """The algorithms in a file for one version of cuBLASLt. Raises InputError where the file is damaged."""
 
-    def __init__(self, path: str, cublaslt: int):
+    def __init__(self, path: str, cublaslt: int) -> None:
         self._path, self._version = path, str(cublaslt)
         try:
             content = read_json(path)
@@ -51,12 +55,12 @@ class GemmAlgorithms:
         except (KeyError, TypeError, AttributeError, ValueError, binascii.Error) as error:
             raise self._damaged(repr(error)) from None
 
-    def known(self, settings: dict):
+    def known(self, settings: dict[str, Any]) -> bytes | None:
         """The bytes that pin the algorithm of a product; None where none has been chosen yet."""
         return self._pinned.get(_key(settings))
 
-    def keep(self, settings: dict, info: dict) -> None:
-        """Write down what was chosen, before anything is measured with it."""
+    def keep(self, settings: dict[str, Any], info: dict[str, Any]) -> None:
+        """Write down what was chosen for a product, before anything is measured with it. info: of its plan."""
         key = _key(settings)
         self._pinned[key] = info["pinned"]
         entry = {"instance": instance(info), "chosen_by": info["algorithm_chosen_by"]}
@@ -64,11 +68,11 @@ class GemmAlgorithms:
         self._content["cublaslt"][self._version][key] = entry
         write_json(self._path, self._content)
 
-    def _damaged(self, why) -> InputError:
+    def _damaged(self, why: object) -> InputError:
         return InputError(
-            f"{self._path}: {why}; delete it: algorithms are then chosen anew, and records of others are refused"
+            f"{self._path}: {why}; delete it: algorithms are then chosen again, and records of others are refused"
         )
 
 
-def _key(settings: dict) -> str:
+def _key(settings: dict[str, Any]) -> str:
     return " ".join(f"{name}={settings[name]}" for name in sorted(settings))

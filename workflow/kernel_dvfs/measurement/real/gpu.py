@@ -1,21 +1,31 @@
-"""A real GPU behind the seam (gpu.seam): clocks set and verified, windows aligned to the energy counter, what else
-happened noted.
+"""A real GPU behind the seam (gpu.seam): sets clocks, measures in windows aligned to the energy counter, and notes what
+else happened meanwhile.
 
-Knows a guarded board, an energy counter and loads; not where they come from, nor what is done with a point.
+Works on a guarded board, an energy counter and loads; knows neither where they come from nor what a point is for.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, check, label
-from kernel_dvfs.gpu.nvml.pair import lock_pair, ranges
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, label
+from kernel_dvfs.gpu.nvml.locks import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
-from kernel_dvfs.measurement.real.time_account import TimeAccount
+from kernel_dvfs.measurement.real.estimate import TimeAccount
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.seam import Gpu, Window
+    from types import TracebackType
 
-# clocks are held to have settled when two slices in a row agree, at the latest after the limit
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.seam import Gpu, Window
+    from kernel_dvfs.measurement.real.loads import Load, Loads, Running
+
+# clocks count as settled when two slices in a row agree, at the latest after the limit
 _SLICE_S = 0.25
 _SETTLE_LIMIT_S = 5.0
 _SAME_SHARE = 0.005
@@ -28,34 +38,45 @@ _LEAST_RUNS = 6
 
 
 class RealGpu:
-    """The GPU of a guard (gpu.nvml.guard), for the length of a session.
+    """The GPU of a guard, for the length of a session.
 
-    about: the setup's `gpu` group; settings: its measurement settings; loads: native_loads or the tests' own;
-    counter: calibrated; own_processes: compute processes that are ours, None where the driver does not tell;
-    is_wanted: () -> whether to go on.
+    about: the setup's `gpu` group. settings: its measurement settings. counter: calibrated; its period and read time
+    are taken over. own_processes: how many compute processes are ours, None where the driver does not tell.
+    is_wanted: whether to go on; asked now and then, and where it is not, Unwanted is raised.
     """
 
-    def __init__(self, guard, about: dict, settings: dict, loads, counter, own_processes: int, is_wanted):
-        self._guard, self._board, self._loads = guard, guard.board, loads
+    def __init__(
+        self,
+        guard: Guard,
+        about: dict[str, Any],
+        settings: dict[str, Any],
+        loads: Loads,
+        counter: EnergyCounter,
+        own_processes: int | None,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        self._guard, self._loads = guard, loads
+        self._board: Board = guard.board
         self._clocks, self._settings = about["clocks"], settings
         self._own_processes, self._is_wanted = own_processes, is_wanted
         self._counter = EnergyCounter(self._board.energy_mj, loads.now_s, loads.sleep, self._feed, self._sample)
         self._counter.period_s, self._counter.read_s = counter.period_s, counter.read_s
         self._device = self._identity(about)
-        self._pair = None  # in force; None: unknown
-        self._steady = None
-        self._samples = None
-        self._start_c = None  # where the point that is being measured started
-        self.hot_c = None  # the temperature that points start from
+        self._pair: Pair | None = None  # in force; None: unknown
+        self._steady: Running | None = None  # what runs on it now
+        self._samples: dict[str, list[int]] | None = None  # of the window that is being measured
+        self._start_c: float | None = None  # where the point that is being measured started
+        self.hot_c: float | None = None  # the temperature that points start from; None: not known yet
         self.account = TimeAccount(loads.now_s)
         self.settings_made = 0  # how often clocks were changed
 
     # --- the seam -----------------------------------------------------------------------------------------------------
 
-    def device(self) -> dict:
+    def device(self) -> dict[str, Any]:
+        """The record's `device` group."""
         return self._device
 
-    def prepare(self, setup, target):
+    def prepare(self, setup: Setup, target: Target) -> Load:
         """The load of a target. An algorithm that has yet to be chosen is chosen with nothing locked."""
         if not self._loads.chooses(setup, target):
             with self.account.part("preparing"):
@@ -63,30 +84,34 @@ class RealGpu:
         with self.locked(BASELINE, ("choose",)), self.account.part("choosing"):
             return self._loads.prepare(setup, target)
 
-    def copy(self) -> "RealGpu":
-        """The same board: there is only one."""
+    def copy(self) -> RealGpu:
+        """This object: there is only one such board."""
         return self
 
-    def locked(self, pair, key) -> "_Locked":
-        """A context in which a pair is in force. It stays so after a good end, so that the next point at the same
-        pair needs no change; after a bad end nothing is locked. The session's guard restores in any case."""
+    def locked(self, pair: Pair, key: tuple) -> _Locked:
+        """A context in which a pair is in force; entering it gives the seconds that the change took.
+
+        After a good end the pair stays in force, so that the next point at the same pair needs no change; after an
+        error nothing is locked. The session's guard restores in any case.
+        """
         check(self._clocks, pair)
         return _Locked(self, pair)
 
-    def request(self, pair) -> dict:
-        """What was asked of the driver: `range` allows all clocks up to the target, `exact` only the target."""
+    def request(self, pair: Pair) -> dict[str, Any]:
+        """How the driver was asked: `range` allows all clocks up to the target, `exact` only the target."""
         if self._settings["clocks"] != "lock" or pair == BASELINE:
             return {}
         core, mem = ranges(self._clocks, pair, self._settings["lock"] == "exact")
         return {"lock": self._settings["lock"], "core_range_mhz": core, "mem_range_mhz": mem}
 
-    def warm_up(self, load, seconds: float) -> None:
+    def warm_up(self, load: Load, seconds: float) -> None:
         """Run `load` for a while at the clocks in force, and on until the clocks have settled."""
         self._start(load)
         with self.account.part("warm_up"):
             self._settle(load, seconds)
 
-    def _settle(self, load, seconds: float) -> None:
+    def _settle(self, load: Load, seconds: float) -> None:
+        assert self._steady
         self._run(seconds)
         slice_s = max(_SLICE_S, _LEAST_RUNS * load.run_s)
         before, limit_s = None, self._loads.now_s() + max(_SETTLE_LIMIT_S, 4 * slice_s)
@@ -99,11 +124,11 @@ class RealGpu:
                 return
             before = now
 
-    def condition(self, load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
+    def condition(self, load: Load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
         """Run `load` at the clocks in force until the temperature has moved at most `band_c` in the last `step_s`."""
         self._start(load)
         begin_s = self._loads.now_s()
-        seen = [(begin_s, self._board.temperature_c())]
+        seen: list[tuple[float, float]] = [(begin_s, self._board.temperature_c())]
         while self._loads.now_s() < begin_s + limit_s:
             self._run(_HEAT_STEP_S)
             now_s = self._loads.now_s()
@@ -112,15 +137,18 @@ class RealGpu:
             if now_s - begin_s >= step_s and max(celsius) - min(celsius) <= band_c:
                 break
         self.stop()
-        self.hot_c = seen[-1][1]  # under the load: a board cools by degrees in the moment that it rests
+        self.hot_c = seen[-1][1]  # under the load: a board cools by degrees as soon as it rests
 
-    def window(self, load, seconds: float, key, number: int) -> "Window":
+    def window(self, load: Load, seconds: float, key: tuple, number: int) -> Window:
+        """Measure `load`, which runs, between two edges of the energy counter. Raises CounterFault."""
         with self.account.part("windows"):
             return self._window(load, seconds)
 
-    def _window(self, load, seconds: float) -> "Window":
+    def _window(self, load: Load, seconds: float) -> Window:
+        assert self._steady
         board = self._board
-        self._samples = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
+        seen: dict[str, list[int]] = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
+        self._samples = seen
         before_c, before = board.temperature_c(), board.throttled()
         if load.run_s < _SHORT_S:
             # forget what ran before, so that there is room for all batches of the window; long ones need none
@@ -131,9 +159,8 @@ class RealGpu:
         self._sample()
         after, after_c = board.throttled(), board.temperature_c()
         ran = self._steady.between(span.start_s, span.end_s)
-        seen, self._samples = self._samples, None
+        self._samples = None
         sm_mhz = round(ran["sm_mhz"], 1)
-        cap_ns, thermal, _ = (None if None in pair else pair[1] - pair[0] for pair in zip(before, after))
         return {
             "duration_s": span.end_s - span.start_s,
             "energy_mj": span.energy_mj,
@@ -143,14 +170,15 @@ class RealGpu:
             "core_mhz": [min(sm_mhz, *seen["sm_mhz"]), sm_mhz, max(sm_mhz, *seen["sm_mhz"])],
             "mem_mhz": _spread(seen["mem_mhz"]),
             "temp_c": [before_c, after_c],
-            # read before the first edge and after the last, so of a little more than the window
-            "cap_ns": min(cap_ns or 0, round(1e9 * (span.end_s - span.start_s))),
-            "thermal_delta": thermal or 0,
+            # read before the first edge and after the last one, so it covers a little more than the window
+            "cap_ns": min(_rise(before[0], after[0]), round(1e9 * (span.end_s - span.start_s))),
+            "thermal_delta": _rise(before[1], after[1]),
             "reasons": _shares(seen["reasons"]),
             "processes": self._foreign_processes(),
         }
 
-    def disturbances(self, windows: list) -> list:
+    def disturbances(self, windows: Sequence[Window]) -> list[str]:
+        """What came from outside while the windows ran, each in words: processes, heat, another power limit."""
         found = []
         foreign = max((window["processes"] or 0 for window in windows), default=0)
         if foreign:
@@ -161,22 +189,23 @@ class RealGpu:
             found.append(f"the power limit changed from {self._device['power_limit_mw']} to {limit_mw} mW")
         return found
 
-    def _foreign_processes(self):
+    def _foreign_processes(self) -> int | None:
         """Compute processes that are not ours; None where the driver does not tell."""
         found = self._board.compute_processes()
         return None if found is None or self._own_processes is None else max(0, found - self._own_processes)
 
     # --- temperature --------------------------------------------------------------------------------------------------
 
-    def _heat(self, windows: list) -> list:
-        """Temperatures that are not the load's own doing, in words.
+    def _heat(self, windows: Sequence[Window]) -> list[str]:
+        """Temperatures that the load does not explain, in words.
 
-        A point has to start in the band. From there a light load falls to its own equilibrium, which is no
-        disturbance; but none of ours gets hotter than the plateau, which is that of the heaviest at auto.
+        A point has to start within the band. From there a light load cools to its own equilibrium, which is no
+        disturbance; but no load gets hotter than the plateau, which is that of the heaviest one at auto.
         """
         if self.hot_c is None or self._start_c is None:  # nobody has asked for a band
             return []
-        found, band_c = [], self._settings["band_c"]
+        found: list[str] = []
+        band_c = self._settings["band_c"]
         if abs(self._start_c - self.hot_c) > band_c:
             found.append(f"started at {self._start_c} C, more than {band_c:g} C from {self.hot_c} C")
         hottest_c = max((celsius for window in windows for celsius in window["temp_c"]), default=self.hot_c)
@@ -187,24 +216,25 @@ class RealGpu:
             )
         return found
 
-    def come_into_band(self, heater, limit_s: float = 300.0) -> None:
-        """Start each point from about the same temperature: nothing is done while the board is within the band.
+    def come_into_band(self, heater: Callable[[], Load], limit_s: float = 300.0) -> None:
+        """Bring the board to about the temperature that each point starts from; nothing to do within the band.
 
-        Policy `plateau`: the first call finds the plateau of heater() at auto, later ones heat with it; `cool`: the
-        first call takes the temperature as it is, later ones wait until the board has cooled down to it.
-        heater: () -> a load; asked only where it is needed, since it takes memory.
+        Policy `plateau`: the first call finds the plateau of the load heater() at auto, later ones heat with it. Policy
+        `cool`: the first call takes the temperature as it is, later ones wait until the board has cooled down to it.
+        heater is called only where it is needed, since its load takes memory.
         """
         with self.account.part("conditioning"):
             self._start_c = self._come_into_band(heater, limit_s)
 
-    def _come_into_band(self, heater, limit_s: float) -> float:
-        """The temperature that was come to: under the heater's load, where it was needed."""
+    def _come_into_band(self, heater: Callable[[], Load], limit_s: float) -> float:
+        """The temperature that was reached, C; under the heater's load where that was needed."""
         band_c, board = self._settings["band_c"], self._board
         if self.hot_c is None and self._settings["temperature"] == "cool":
             self.hot_c = board.temperature_c()
         if self.hot_c is None:
             with self.locked(BASELINE, ("condition",)):
                 self.condition(heater())
+            assert self.hot_c is not None
             return self.hot_c
         end_s = self._loads.now_s() + limit_s
         if board.temperature_c() < self.hot_c - band_c:
@@ -223,14 +253,14 @@ class RealGpu:
 
     # --- clocks -------------------------------------------------------------------------------------------------------
 
-    def take(self, pair) -> None:
+    def take(self, pair: Pair) -> None:
         """Put a pair in force, memory first: the core clocks that exist depend on it."""
         if pair == self._pair:
             return
         if self._settings["clocks"] != "lock":
             if self._settings["clocks"] == "auto-only" and pair != BASELINE:
                 raise InputError(f"clocks {label(pair)}: configured clocks: auto-only; configure clocks: lock")
-            self._pair = pair  # by whoever sets them from outside; the windows tell whether they did
+            self._pair = pair  # set from outside, by the batch system; the windows tell whether it did
             return
         self._guard.announce(label(pair))
         self._pair = None
@@ -239,7 +269,7 @@ class RealGpu:
         self._pair = pair
 
     def release(self) -> None:
-        """Nothing locked. Raises restore.NotRestored."""
+        """Stop what runs and leave no clock locked. Raises locks.NotRestored."""
         try:
             self.stop()
         finally:
@@ -250,12 +280,12 @@ class RealGpu:
 
     # --- while a load runs --------------------------------------------------------------------------------------------
 
-    def _start(self, load) -> None:
+    def _start(self, load: Load) -> None:
         with self.account.part("preparing"):
             self._steady = load.start()
 
     def _run(self, seconds: float) -> None:
-        # not Steady.run_for, which forgets what ran: the clocks are asked for afterwards
+        # not run_for of what runs, which forgets: the clocks are asked for afterwards
         end_s = self._loads.now_s() + seconds
         while (left_s := end_s - self._loads.now_s()) > 0:
             self._feed()
@@ -264,7 +294,7 @@ class RealGpu:
 
     def _feed(self) -> None:
         if not self._is_wanted():
-            raise Unwanted("the one who asked for it is gone")
+            raise Unwanted("the client that asked for it is gone")
         if self._steady:
             self._steady.feed()
 
@@ -281,7 +311,7 @@ class RealGpu:
             self._steady.stop()
             self._steady = None
 
-    def _identity(self, about: dict) -> dict:
+    def _identity(self, about: dict[str, Any]) -> dict[str, Any]:
         keys = ("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope")
         return {
             "kind": "nvml",
@@ -295,11 +325,11 @@ class RealGpu:
 
 
 class Unwanted(InputError):
-    """A point was given up: verdict `interrupted`."""
+    """A point was given up, because nobody waits for it any more."""
 
 
 class _Locked:
-    def __init__(self, gpu: RealGpu, pair):
+    def __init__(self, gpu: RealGpu, pair: Pair) -> None:
         self._gpu, self._pair = gpu, pair
 
     def __enter__(self) -> float:
@@ -311,21 +341,29 @@ class _Locked:
             raise
         return self._gpu._loads.now_s() - began_s
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self._gpu.stop()
         else:
             self._gpu.release()
 
 
-def _spread(values: list) -> list:
+def _rise(before: int | None, after: int | None) -> int:
+    """By how much a counter rose; 0 where the driver does not tell."""
+    return 0 if before is None or after is None else after - before
+
+
+def _spread(values: Iterable[float]) -> list[float]:
+    """[lowest, middle, highest]"""
     ordered = sorted(values)
     return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]
 
 
-def _shares(samples: list) -> dict:
+def _shares(samples: Sequence[int]) -> dict[str, float]:
     """{event bit: share of the samples that show it}."""
-    shares = {}
+    shares: dict[str, float] = {}
     for bit in _EVENT_BITS:
         count = sum(1 for sample in samples if sample & bit)
         if count:

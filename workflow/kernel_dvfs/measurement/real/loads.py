@@ -1,35 +1,106 @@
-"""Where the kernels of a session come from: the native layer; or, for tests on a fake NVML alone, a simulation.
+"""Where the kernels of a session come from: the native layer, or, in tests on a fake NVML, a simulation.
 
 Either is a library with a build record beside it. The simulation is loaded only if HOOK names its record *and* the
-NVML in use says itself that it is a fake: neither a forgotten variable on a real GPU nor a fake library alone can make
-numbers up.
+NVML in use says itself that it is a fake, so neither a forgotten variable on a real GPU nor a fake library alone can
+make numbers up.
 """
 
+from __future__ import annotations
+
 import os
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.native.load import REMEDY
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.measurement.setup import Setup
+    from kernel_dvfs.measurement.target import Target
+
 HOOK = "KERNEL_DVFS_TEST_LOAD"
 NATIVE = os.path.join("results", "native", "cuda", "build.json")
 
 
+class Running(Protocol):
+    """A load that runs on the GPU, over and over (native.steady.Steady)."""
+
+    def feed(self) -> None:
+        """Queue enough work that the GPU does not run dry; to be called every few milliseconds."""
+        ...
+
+    def run_for(self, duration_s: float) -> None:
+        """Run for so long, then forget what ran until then."""
+        ...
+
+    def between(self, start_s: float, end_s: float) -> dict[str, Any]:
+        """What ran between two moments: time_us and launches of the load, sm_mhz by the device's count of cycles."""
+        ...
+
+    def stop(self) -> None:
+        """Let what is queued come to its end."""
+        ...
+
+
+class Load(Protocol):
+    """A target made ready to run (native_loads.NativeLoad). run_s: about how long one run takes."""
+
+    run_s: float
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The record's `kernel` group, besides the names."""
+        ...
+
+    def start(self) -> Running:
+        """Start to run it over and over."""
+        ...
+
+    def check(self) -> None:
+        """Raise InputError where running it has changed what it computes."""
+        ...
+
+
+class Loads(Protocol):
+    """All loads of one GPU (native_loads.NativeLoads), and the clock that their windows are timed by."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Versions and checksum for the record's `device` group."""
+        ...
+
+    def now_s(self) -> float:
+        """The time, s."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def chooses(self, setup: Setup, target: Target) -> bool:
+        """Whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
+        ...
+
+    def prepare(self, setup: Setup, target: Target) -> Load:
+        """The load of a target. Raises InputError where it does not fit into memory."""
+        ...
+
+
 def record() -> str:
-    """The build record of the library whose kernels run."""
+    """The path of the build record of the library whose kernels run."""
     return os.environ.get(HOOK) or NATIVE
 
 
 def library_sha256() -> str:
-    """Checksum of that library: other bytes measure anew, a build that gives the same ones does not.
-
-    Raises InputError where there is none.
-    """
+    """The checksum of that library, which records depend on. Raises InputError where no library has been built."""
     return _library()["sha256"]
 
 
-def _library() -> dict:
-    """Its file, as the record has it, and its checksum."""
+def _library() -> dict[str, str]:
+    """{"file": the library's path as the record has it, "sha256": its checksum}."""
     path = record()
     try:
         content = read_json(path)
@@ -42,8 +113,8 @@ def _library() -> dict:
         raise InputError(f"CUDA kernels: {path} is not a build record: {REMEDY}") from None
 
 
-def open_loads(nvml, uuid: str):
-    """The kernels on the GPU `uuid`: see native_loads.NativeLoads for what they offer. Raises InputError."""
+def open_loads(nvml: Library, uuid: str) -> Loads:
+    """The kernels on the GPU `uuid`. Raises InputError where there is no library, or a mix of real and fake."""
     hook = os.environ.get(HOOK)
     is_fake = hasattr(nvml.shared_library, "fakenvml_now")
     if hook and not is_fake:
@@ -57,10 +128,11 @@ def open_loads(nvml, uuid: str):
     return NativeLoads(uuid)
 
 
-def _simulation(path: str):
+def _simulation(path: str) -> ModuleType:
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location("kernel_dvfs_test_load", path)
+    assert spec and spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,8 +1,11 @@
-"""Kernels and passes of a workload as plans of the CUDA extension, on the one GPU that has a UUID."""
+"""Kernels and passes of a workload as plans of the CUDA extension, on the GPU with a given UUID."""
+
+from __future__ import annotations
 
 import hashlib
 import os
 import time
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
@@ -12,17 +15,22 @@ from kernel_dvfs.native.plans import pass_of, row_plan
 from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.workload.rows import kernel_rows
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from kernel_dvfs.measurement.setup import Setup
+    from kernel_dvfs.measurement.target import Target
+
 _ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
 
 
 class NativeLoads:
-    """now_s, sleep: the clock that windows are timed by. chooses(setup, target): whether to prepare it means to choose
-    an algorithm, which is to be done at default clocks; prepare(setup, target): a load. facts: for the record."""
+    """All loads of one GPU (loads.Loads), by the CUDA extension. Raises InputError where CUDA opens another GPU."""
 
     now_s = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
-    def __init__(self, uuid: str):
+    def __init__(self, uuid: str) -> None:
         # before CUDA is opened: its index 0 is then the GPU that NVML knows by this UUID
         os.environ["CUDA_VISIBLE_DEVICES"] = uuid
         self._cuda, self._library_sha256 = load("cuda"), library_sha256("cuda")
@@ -33,15 +41,18 @@ class NativeLoads:
         self._forget()
 
     @property
-    def facts(self) -> dict:
+    def facts(self) -> dict[str, Any]:
+        """Versions of CUDA and cuBLASLt, checksum of the extension."""
         versions = {"cuda_runtime": self._info["runtime"], "cublaslt": self._info["cublaslt"]}
         return versions | {"library_sha256": self._library_sha256}
 
     def _forget(self) -> None:
         """Give the device's memory back."""
-        self._plans, self._arena, self._owner = {}, None, None
+        self._plans: dict[str, Any] = {}
+        self._arena: Any = None
+        self._owner = ""  # digest of the setup whose plans these are
 
-    def _take(self, setup) -> None:
+    def _take(self, setup: Setup) -> None:
         """Turn to the workload of a setup."""
         if self._owner != setup.digest:
             self._forget()
@@ -49,17 +60,18 @@ class NativeLoads:
             self._algorithms = GemmAlgorithms(path_of(setup.gpu["slug"]), self._info["cublaslt"])
             self._owner, self._arena = setup.digest, self._cuda.Arena(self._device)
 
-    def chooses(self, setup, target) -> bool:
+    def chooses(self, setup: Setup, target: Target) -> bool:
+        """Whether to prepare a target means to choose an algorithm, which is to be done at default clocks."""
         self._take(setup)
         if setup.measurement["gemm_algorithm"] != "timed":
             return False
         products = [self._rows[name] for name in _row_names(setup, target) if self._rows[name].gemm]
         return any(self._algorithms.known(row.settings) is None for row in products)
 
-    def prepare(self, setup, target) -> "NativeLoad":
-        """The load of a target. What fits in memory stays for the next; where it does not, all else goes first.
+    def prepare(self, setup: Setup, target: Target) -> NativeLoad:
+        """The load of a target. Its plans stay in memory for later targets; where memory is short, they all go first.
 
-        Raises InputError where it does not fit by itself either.
+        Raises InputError where the target does not fit by itself either.
         """
         self._take(setup)
         try:
@@ -72,14 +84,14 @@ class NativeLoads:
         except self._cuda.OutOfMemory as error:
             raise InputError(f"{target.study}/{target.name}: {error}; configure a smaller batch") from None
 
-    def _build(self, setup, target) -> "NativeLoad":
+    def _build(self, setup: Setup, target: Target) -> NativeLoad:
         plans = {name: self._plan(setup, name) for name in _row_names(setup, target)}
         if target.study == "kernel":
             return NativeLoad(self._cuda, self._device, plans[target.name], plans)
         steps = [tuple(step) for step in setup.targets["pass"][target.name]]
         return NativeLoad(self._cuda, self._device, pass_of(self._cuda, plans, steps), plans)
 
-    def _plan(self, setup, name: str):
+    def _plan(self, setup: Setup, name: str) -> Any:
         if name not in self._plans:
             options, row = setup.workload, self._rows[name]
             timed = bool(row.gemm) and setup.measurement["gemm_algorithm"] == "timed"
@@ -101,19 +113,18 @@ class NativeLoads:
 
 
 class NativeLoad:
-    """A plan, or a pass of `plans`. run_s: about how long one run takes; start(): it runs from then on, as
-    native.steady.Steady; check(): its results are the same as at first (a pass's rows are checked by themselves)."""
+    """A target ready to run (loads.Load): a plan, or a pass of `plans`. run_s: about how long one run takes."""
 
-    def __init__(self, cuda, device, runnable, plans: dict):
+    def __init__(self, cuda: ModuleType, device: Any, runnable: Any, plans: dict[str, Any]) -> None:
         self._cuda, self._device, self._runnable, self._plans = cuda, device, runnable, plans
         self._plan = runnable if runnable in plans.values() else None
         self.run_s = 1e-3 * runnable.time(1)
         self._checksum = self._plan.checksum() if self._plan else None
-        self._by_graph = None
+        self._by_graph: bool | None = None
 
     @property
-    def about(self) -> dict:
-        """The record's `kernel` group, beside the names."""
+    def about(self) -> dict[str, Any]:
+        """The record's `kernel` group, besides the names."""
         instances = {name: _instance(plan.info()) for name, plan in self._plans.items()}
         about = {"dtype": "bf16", "by_graph": self._by_graph}
         if self._plan is None:
@@ -124,31 +135,33 @@ class NativeLoad:
         return about | {"shape": info["shape"], "instance": own, "working_set_bytes": info["tensor_byte"]}
 
     def start(self) -> Steady:
+        """Start to run it over and over."""
         steady = Steady(self._cuda, self._device, self._runnable)
         self._by_graph = steady.by_graph
         return steady
 
     def check(self) -> None:
-        """Raises InputError if running it has changed what it computes."""
+        """Raise InputError where running it has changed what it computes. The rows of a pass are checked as kernels."""
         if self._plan and self._plan.checksum() != self._checksum:
             raise InputError(
                 f"{self._plan.info()['shape']}: its results changed while it ran; the GPU cannot be trusted"
             )
 
 
-def _instance(info: dict) -> str:
-    """Which kernel it is that runs: two records of one row with different ones are not of the same thing."""
+def _instance(info: dict[str, Any]) -> str:
+    """Which kernel runs, in words: records of one row that differ in this cannot be compared."""
     return instance(info) if "algorithm_id" in info else info["operation"]
 
 
-def _row_names(setup, target) -> list:
+def _row_names(setup: Setup, target: Target) -> list[str]:
     """The rows that a target runs."""
     if target.study == "kernel":
         return [target.name]
     return [name for name, _ in setup.targets["pass"][target.name]]
 
 
-def _rows(setup, info: dict) -> dict:
+def _rows(setup: Setup, info: dict[str, Any]) -> dict[str, Any]:
+    """{id: row} of the setup's workload on the GPU that CUDA sees."""
     options = setup.workload
     rows = kernel_rows(
         **{key: options[key] for key in _ROW_OPTIONS},

@@ -1,19 +1,29 @@
-"""What must hold before the first point: each check refuses with its remedy, and changes nothing that it does not
-put back."""
+"""What must hold before the first point. Each check refuses with its remedy, and leaves the GPU as it found it."""
+
+from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.errors import Unsupported
 from kernel_dvfs.measurement.counter import EnergyCounter
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.guard import Guard
 
 # a window must hold this many periods of the counter
 LEAST_PERIODS = 20
 CORE_ONLY = "--config 'grid={core_mhz: {step: 210}, mem_mhz: [], auto: true}'"
 
 
-def check_board(board, share: bool, say) -> None:
-    """MIG, other processes, persistence. Raises InputError."""
+def check_board(board: Board, share: bool, say: Callable[[str], None]) -> None:
+    """Check MIG, other processes and persistence mode; `say` is told in a line what is worth knowing.
+
+    share: measure beside other processes. Raises InputError.
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if board.mig() or "MIG-" in visible:
         raise InputError(
@@ -35,9 +45,13 @@ def check_board(board, share: bool, say) -> None:
         say(f"GPU {board.uuid}: persistence mode is off; it is kept awake by holding NVML open (nvidia-smi -pm 1)")
 
 
-def check_counter(board, now_s, sleep, window_s: float) -> EnergyCounter:
-    """The energy counter with its period and read time measured. Raises InputError where there is none, or it is
-    too slow for the windows."""
+def check_counter(
+    board: Board, now_s: Callable[[], float], sleep: Callable[[float], None], window_s: float
+) -> EnergyCounter:
+    """The energy counter, with its period and the time of a read measured.
+
+    Raises InputError where there is none, or where it is too slow for windows of `window_s`.
+    """
     try:
         board.energy_mj()
     except Unsupported:
@@ -52,6 +66,7 @@ def check_counter(board, now_s, sleep, window_s: float) -> EnergyCounter:
 
 
 def check_window(uuid: str, period_s: float, window_s: float) -> None:
+    """Raise InputError unless a window holds LEAST_PERIODS periods of the energy counter."""
     least_s = LEAST_PERIODS * period_s
     if window_s < least_s * 0.98:
         raise InputError(
@@ -60,11 +75,11 @@ def check_window(uuid: str, period_s: float, window_s: float) -> None:
         )
 
 
-def check_permission(guard, clocks: dict) -> None:
-    """Set each domain to all it can do, and reset it: the first set is the probe.
+def check_permission(guard: Guard, clocks: dict[str, Any]) -> None:
+    """Lock each domain to the whole range that it has, which changes nothing, and reset it: may we, and can the GPU?
 
-    Raises errors.Denied; InputError where this GPU cannot lock a domain that the study wants to. What has been locked
-    by then is the guard's to reset.
+    Raises errors.Denied where we may not, InputError where this GPU cannot lock a domain that the study wants locked.
+    What has been locked by then is the guard's to reset.
     """
     uuid = guard.board.uuid
     every_core = [mhz for cores in clocks["core_mhz"]["listed"].values() for mhz in cores]

@@ -1,14 +1,18 @@
 """A session: one GPU taken, checked and kept warm, and points measured on it until it ends."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import socket
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.guard import Guard
@@ -20,16 +24,22 @@ from kernel_dvfs.measurement.real.gpu import RealGpu
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
-# settings that hold for a whole session; the others may differ from point to point
+if TYPE_CHECKING:
+    from types import TracebackType
+
+# settings that hold for a whole session; all others may differ from point to point
 _OF_SESSION = ("clocks", "lock", "after", "share", "temperature", "band_c")
 
 
-def identity(setup) -> str:
-    """What a session must have in common with a request: another identity needs another session."""
+def identity(setup: Setup) -> str:
+    """What a session must have in common with the setup of a request; where it differs, a new session is needed.
+
+    12 hex digits, of the GPU, the settings of a session, the library of kernels and this package's version.
+    """
     try:
         library = kernels.library_sha256()
     except InputError:
-        library = "none"  # whoever opens it says so
+        library = "none"  # opening the session says so
     settings = {key: setup.measurement[key] for key in _OF_SESSION}
     text = compact_json([setup.gpu["uuid"], settings, library, __version__])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -38,19 +48,19 @@ def identity(setup) -> str:
 class Session:
     """with Session(setup, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
 
-    say: called with a line for the user; is_wanted: () -> whether the point being measured is still wanted.
-    Raises InputError where the GPU is taken, unfit or not ours to set; restore.NotRestored on leaving.
+    say: called with a line for the user. is_wanted: whether the point that is being measured is still wanted. Entering
+    raises InputError where the GPU is taken, unfit or not ours to set; leaving raises locks.NotRestored.
     """
 
-    def __init__(self, setup, say, is_wanted=lambda: True):
+    def __init__(self, setup: Setup, say: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True) -> None:
         self._setup, self._say, self._is_wanted = setup, say, is_wanted
         settings = setup.measurement
         self.identity = identity(setup)
         self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say)
         self._points = 0
-        self._gpu = None
+        self._gpu: RealGpu | None = None
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> Session:
         self._guard.__enter__()
         try:
             self._open()
@@ -69,13 +79,15 @@ class Session:
         now = board.compute_processes()
         own = None if before is None or now is None else now - before
         counter = preflight.check_counter(board, loads.now_s, loads.sleep, settings["window_s"])
-        # last: what refuses before it has changed nothing
+        # last, so that a refusal by any other check has changed nothing
         if settings["clocks"] == "lock":
             self._guard.announce("a probe of all clocks")
             preflight.check_permission(self._guard, setup.gpu["clocks"])
         self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own, self._is_wanted)
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if self._gpu:
                 self._gpu.stop()
@@ -83,20 +95,32 @@ class Session:
             self._guard.__exit__(kind, error, trace)
 
     @property
-    def device(self) -> dict:
-        return self._gpu.device()
+    def gpu(self) -> RealGpu:
+        """The GPU, while the session is open."""
+        assert self._gpu
+        return self._gpu
+
+    @property
+    def device(self) -> dict[str, Any]:
+        """The record's `device` group."""
+        return self.gpu.device()
 
     def rest(self) -> None:
-        """Nobody asks for anything: leave no clock locked meanwhile."""
-        self._gpu.release()
+        """Leave no clock locked while nobody asks for anything."""
+        self.gpu.release()
 
-    def point(self, setup, target: Target, pair, campaign: str, repeat: int) -> tuple:
-        """(the point, more of the record's `run` and of its `kernel` group). A disturbed one is measured once more."""
+    def point(
+        self, setup: Setup, target: Target, pair: Pair, campaign: str, repeat: int
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Measure one point; one that was disturbed is measured once more.
+
+        Returns (the point, further fields of the record's `run` group, further fields of its `kernel` group).
+        """
         preflight.check_window(
             setup.gpu["uuid"], self.device["counter_period_ms"] / 1000, setup.measurement["window_s"]
         )
         key = Key(campaign, setup.workload["name"], f"{target.study}/{target.name}", repeat)
-        self._gpu.account.take()  # since the last point nobody asked for anything
+        self.gpu.account.take()  # what passed since the last point is not this point's
         started_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         point, load = self._measure(setup, target, pair, key)
         if point["verdict"] == "disturbed":
@@ -109,15 +133,18 @@ class Session:
             "host": socket.gethostname(),
             "boot_id": lease.boot_id(),
             "config_sha256": setup.digest,
-            "block": self._gpu.settings_made,
+            "block": self.gpu.settings_made,
             "order": self._points,
-            "spent_s": self._gpu.account.take(),
+            "spent_s": self.gpu.account.take(),
         }
         return point, run, load.about
 
-    def compare(self, setup, target: Target, pair, repeat: int) -> dict:
-        """Auto, chosen, chosen, auto: one fresh repeat. A window each: the repeats are its statistics."""
-        setup = Setup(*setup[:-1], setup.measurement | estimate.COMPARED)
+    def compare(self, setup: Setup, target: Target, pair: Pair, repeat: int) -> dict[str, Any]:
+        """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from.
+
+        Each point is a single window, since the repeats are the statistics.
+        """
+        setup = setup._replace(measurement=setup.measurement | estimate.COMPARED)
         points = []
         for number, clocks in enumerate((BASELINE, pair, pair, BASELINE)):
             point, _, _ = self.point(setup, target, clocks, f"fresh-{repeat}", number)
@@ -125,12 +152,12 @@ class Session:
             points.append(point)
         return {"target": target.name, "repeat": repeat, "points": points}
 
-    def _measure(self, setup, target: Target, pair, key) -> tuple:
-        # made ready first, so that the board does not cool down between the heat and the warm-up; not held meanwhile,
-        # since the heater may need its memory
-        self._gpu.prepare(setup, target)
-        self._gpu.come_into_band(lambda: self._gpu.prepare(setup, hottest(setup)))
-        load = self._gpu.prepare(setup, target)
-        point = measure(self._gpu, load, pair, setup.measurement, key)
+    def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[dict[str, Any], kernels.Load]:
+        # prepared before the board is heated, so that it does not cool down between the heat and the warm-up; not kept
+        # meanwhile, since the heater may need its memory
+        self.gpu.prepare(setup, target)
+        self.gpu.come_into_band(lambda: self.gpu.prepare(setup, hottest(setup)))
+        load = self.gpu.prepare(setup, target)
+        point = measure(self.gpu, load, pair, setup.measurement, key)
         load.check()
         return point, load

@@ -1,8 +1,10 @@
-"""Which GPU a job of Slurm has been given, and whether it is the one that a study is of.
+"""Which GPU Slurm has given a job, and whether it is the one that a study is about.
 
-Boards of one type differ, so each is a specimen of its own: landing on another one never mixes into the first one's
-results.
+Boards of one type differ, so each is a specimen with results of its own: a job that lands on another board must never
+add to the results of the first.
 """
+
+from __future__ import annotations
 
 import os
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 from kernel_dvfs import slurm
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_text
-from kernel_dvfs.gpu.nvml.find import uuids
+from kernel_dvfs.gpu.nvml.board import uuids
 from kernel_dvfs.gpu.nvml.known import identify
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.real.allocation import wait
@@ -22,9 +24,9 @@ _IDENTITY = ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")
 
 
 def here(which: str, results: str, tell: str = "") -> str:
-    """UUID of the GPU that `which` names on this machine, or that Slurm gave this job; its facts are kept in `results`.
+    """The UUID of the GPU that `which` names here, or that Slurm gave this job; keeps the GPU's facts in `results`.
 
-    tell: file that is told the UUID, or what is wrong. Raises InputError.
+    tell: a file into which the UUID is written, or what is wrong. Raises InputError.
     """
     try:
         given = given_by_slurm()
@@ -39,7 +41,7 @@ def here(which: str, results: str, tell: str = "") -> str:
 
 
 def elsewhere(options: str, results: str) -> str:
-    """UUID of the GPU that a job with these options of sbatch gets. Raises InputError; waits in the queue."""
+    """The UUID of the GPU that a job with these options of sbatch gets. Waits in the queue. Raises InputError."""
     slurm.check(options, "slurm_gpu")
     Path(_TELL).parent.mkdir(exist_ok=True)
     Path(_TELL).unlink(missing_ok=True)
@@ -59,8 +61,8 @@ def elsewhere(options: str, results: str) -> str:
     return said
 
 
-def given_by_slurm() -> list:
-    """UUIDs of the GPUs that a job has been given; nothing outside of jobs."""
+def given_by_slurm() -> list[str]:
+    """The UUIDs of the GPUs that Slurm gave this job; none outside of jobs. Raises InputError where a job has none."""
     if "SLURM_JOB_ID" not in os.environ:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -73,7 +75,7 @@ def given_by_slurm() -> list:
 
 
 def check_is_here(setup_path: str) -> None:
-    """Raise InputError unless the GPU of a setup is this job's and as the setup says; keeps what it is now."""
+    """Raise InputError unless Slurm gave this job the GPU of a setup, unchanged; keeps the facts as they are now."""
     gpu, results = read_json(setup_path)["gpu"], str(Path(setup_path).parents[3])
     given = given_by_slurm()
     if gpu["uuid"] not in given:

@@ -14,7 +14,7 @@ from kernel_dvfs.report import validation
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, mhz, percent, span
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.workload.launch_order import launch_order as workload_order
+from kernel_dvfs.workload.passes import launch_order as workload_order
 
 # A kernel's change of time is real beyond this: two points of one pair scatter by 0.3 % of campaign offset
 # each.

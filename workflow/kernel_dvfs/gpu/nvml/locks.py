@@ -1,0 +1,98 @@
+"""Locked clocks of a board: who may set them, how a pair is put in force, and how both locks are given back."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.gpu.clocks import supported_core_mhz
+from kernel_dvfs.gpu.nvml.errors import PERMISSION_REMEDY, NvmlError, Unsupported
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.clocks import Clock
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.guard import Guard
+
+_SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
+
+
+class NotRestored(ExceptionGroup[Exception]):
+    """Controls that could not be reset; an error each."""
+
+
+def may_set_clocks() -> tuple[bool, str]:
+    """(whether this process may set clocks, why in words), as far as one can tell without setting any: the driver has
+    the last word, when the first clock is set."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            (mask,) = [int(line.split()[1], 16) for line in file if line.startswith("CapEff:")]
+    except (OSError, ValueError):
+        mask = 0
+    who = f"user {os.geteuid()}"
+    if mask >> _SYS_ADMIN & 1:
+        return True, f"{who} has CAP_SYS_ADMIN"
+    return False, f"{who} lacks CAP_SYS_ADMIN: {PERMISSION_REMEDY}"
+
+
+def ranges(
+    clocks: dict[str, Any], pair: tuple[Clock, Clock], exact: bool = False
+) -> tuple[list[int] | None, list[int] | None]:
+    """([lowest, highest], [lowest, highest]) of core and memory that a pair asks for, MHz; None where it is left to the
+    governor.
+
+    clocks: of the GPU's facts. exact: the target alone, else from the lowest clock up to it.
+    """
+    core, mem = pair
+    core_range = mem_range = None
+    if not isinstance(core, str):
+        core_range = [core if exact else supported_core_mhz(clocks, mem)[0], core]
+    if not isinstance(mem, str):
+        mem_range = [mem if exact else min(clocks["mem_mhz"]), mem]
+    return core_range, mem_range
+
+
+def lock_pair(guard: Guard, clocks: dict[str, Any], pair: tuple[Clock, Clock], exact: bool = False) -> None:
+    """Put a pair in force on a guarded board, memory first: the core clocks that exist depend on it.
+
+    Raises errors.NvmlError; memory may be locked by then, so reset the guard.
+    """
+    core, mem = ranges(clocks, pair, exact)
+    if mem:
+        guard.lock_mem(*mem)
+    elif clocks["mem_mhz"]:
+        guard.reset_mem()
+    if core:
+        guard.lock_core(*core)
+    else:
+        guard.reset_core()
+
+
+def reset(board: Board) -> None:
+    """Reset both locks. Raises NotRestored after trying both; a lock that the GPU lacks needs no reset."""
+    errors = []
+    for control in (board.reset_mem, board.reset_core):
+        try:
+            control()
+        except Unsupported:
+            pass
+        except NvmlError as error:
+            errors.append(error)
+    if errors:
+        raise NotRestored(f"clocks of {board.uuid} not restored", errors)
+
+
+def leave_as_configured(board: Board, after: dict[str, list[int]]) -> None:
+    """Reset both locks, then set what the site wants to find: {"core": [min, max], "mem": [min, max]} in MHz, or less.
+
+    Raises NotRestored after trying everything.
+    """
+    reset(board)
+    errors = []
+    for domain, lock in (("mem", board.lock_mem), ("core", board.lock_core)):
+        if after.get(domain):
+            try:
+                lock(*after[domain])
+            except NvmlError as error:
+                errors.append(error)
+    if errors:
+        raise NotRestored(f"clocks of {board.uuid} reset, but not set as `after` asks", errors)
