@@ -2,7 +2,7 @@
 
     python benchmarks/serving_event_loop.py profile.csv [--trace trace.csv]
 
-profile.csv: made by `kernel-dvfs serving-profile`. Prints CPU seconds (least of three) and ratios to the callbacks,
+profile.csv: made by `kernel-dvfs serving profile`. Prints CPU seconds (least of three) and ratios to the callbacks,
 which is how the simulation uses SimPy; all three must give the same energy to the last digit but rounding.
 """
 
@@ -17,13 +17,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import simpy
 
 from kernel_dvfs.serving import cluster
-from kernel_dvfs.serving.agenda import Agenda
-from kernel_dvfs.serving.machine import Machine
+from kernel_dvfs.serving.cluster import Agenda
 from kernel_dvfs.serving.profile import read_profile
-from kernel_dvfs.serving.replay_cluster import Bench
-from kernel_dvfs.serving.settings import settings
-from kernel_dvfs.serving.study import SYNTHETIC_HOUR
-from kernel_dvfs.serving.trace import read_trace
+from kernel_dvfs.serving.replayer import Machine, Replayer
+from kernel_dvfs.serving.system import Settings
+from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace
 
 
 class Processes:
@@ -68,14 +66,14 @@ def main() -> int:
     parser.add_argument("profile")
     parser.add_argument("--trace", default=SYNTHETIC_HOUR)
     options = parser.parse_args()
-    bench, trace = Bench(Machine(), read_profile(options.profile)), read_trace(options.trace)
+    replayer, trace = Replayer(Machine(), read_profile(options.profile)), read_trace(options.trace)
     for system in ("SinglePool", "DynamoLLM"):
         times, energies = {}, {}
         for name, loop in (("callbacks", Agenda), ("processes", Processes), ("heap", Heap)):
             cluster.Agenda = loop
             for _ in range(3):
                 begun = time.process_time()
-                done = bench.run(trace, system, settings())
+                done = replayer.run(trace, system, Settings())
                 times[name] = min(times.get(name, float("inf")), time.process_time() - begun)
             energies[name] = sum(done.accounts.energy_j.values())
         ratios = ", ".join(f"{name} {own:.2f} s ({own / times['callbacks']:.2f})" for name, own in times.items())

@@ -18,9 +18,9 @@ from kernel_dvfs.cli.switching_study import JITTERS, LATENCIES_S
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.study import load, plan
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
 from kernel_dvfs.sequence.launches import Sequence, read_sequence
 from kernel_dvfs.sequence.programme import choose_changes
-from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
 from kernel_dvfs.studies.switching import KNOWN
 
 GAP_PERCENT, CPU_S = 0.5, 2.0

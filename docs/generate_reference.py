@@ -109,20 +109,25 @@ def _allowed(schema: dict) -> str:
 
 def commands() -> str:
     """Every command of kernel-dvfs with its options."""
-    from kernel_dvfs.cli import main
+    from kernel_dvfs.cli.main import every_command
 
+    found = every_command()
     parts = [
-        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. "
-        "Most commands are called by the workflow's rules.\n"
+        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each.\n"
     ]
-    for name, what in main.COMMANDS.items():
+    for name, command in found.items():
+        if not command.listed:
+            continue
         parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}")
-        main._module(name).add_arguments(parser)
-        parts.append(f"\n## {name}\n\n{what[0].upper()}{what[1:]}.\n\n")
+        command.add_arguments(parser)
+        parts.append(f"\n## {name}\n\n{command.help[0].upper()}{command.help[1:]}.\n\n")
         rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in parser._actions[1:]]
         parts.append(_table(("option", "required", "meaning"), rows))
         if parser.epilog:
             parts.append(f"\n{_epilog(parser.epilog)}\n")
+    parts.append("\n## Called by rules alone\n\n")
+    rows = [(f"`{name}`", command.help) for name, command in found.items() if not command.listed]
+    parts.append(_table(("command", "what it does"), rows))
     return "".join(parts)
 
 
@@ -196,10 +201,10 @@ def _fields(fields: dict, prefix: str = "") -> list:
 
 def results() -> str:
     """What lies in a results folder."""
-    from kernel_dvfs import layout
-    from kernel_dvfs.outputs import outputs
+    from kernel_dvfs import layout, outputs
     from kernel_dvfs.pipeline.report import tables as pipeline_tables
     from kernel_dvfs.profile import store
+    from kernel_dvfs.report import figures, tables
 
     folder = "results/<gpu>/<workload>"
     parts = [
@@ -213,30 +218,23 @@ def results() -> str:
         ("`profile.parquet`", "all measurements of the choice, pooled: one row a target and pair"),
         ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),
         (f"`schedules/{layout.STRICT}.json`", "the one that is validated and carried over"),
+        ("`schedules/frontier.json`", "the least energy at each tolerated slowdown"),
         ("`variants/<study>-<value>/`", "profile, schedule and fresh repeats at another batch, degree or energy"),
         ("`report.html`", "all of it as one page"),
     ]
     parts.append(_table(("file", "content"), rows))
     parts.append("\n## Tables: `tables/<name>.<format>`\n\n")
-    rows = [(f"`{name}`", ", ".join(formats), _caption(name)) for name, formats in sorted(layout.TABLE_FORMATS.items())]
+    rows = [(f"`{name}`", ", ".join(each.formats), each.caption) for name, each in outputs.outputs(tables).items()]
     parts.append(_table(("name", "formats", "content"), rows))
     parts.append("\nTargets `pipeline` and `serving` have folders of their own; of `pipeline`: ")
-    parts.append(", ".join(f"`{name}`" for name in outputs(pipeline_tables)) + ".\n")
-    parts.append(f"\n## Figures: `figures/<name>.<format>` ({', '.join(layout.FIGURE_FORMATS)})\n\n")
-    figures = sorted(path.stem for path in (ROOT / "workflow/report").glob("fig*.rst"))
-    parts.append(_table(("name", "content"), [(f"`{name}`", _caption(name)) for name in figures]))
+    parts.append(", ".join(f"`{name}`" for name in outputs.outputs(pipeline_tables)) + ".\n")
+    parts.append(f"\n## Figures: `figures/<name>.<format>` ({', '.join(outputs.FIGURE_FORMATS)})\n\n")
+    rows = [(f"`{name}`", each.caption) for name, each in outputs.outputs(figures).items()]
+    parts.append(_table(("name", "content"), rows))
     parts.append("\n## Columns of `profile.parquet`\n\n")
     rows = [(f"`{name}`", kind, "yes" if null else "") for name, kind, null in store.FIELDS]
     parts.append(_table(("column", "type", "may be null"), rows))
     return "".join(parts)
-
-
-def _caption(name: str) -> str:
-    """The caption of `snakemake --report`, without its template's blanks."""
-    path = ROOT / f"workflow/report/{name}.rst"
-    if not path.is_file():
-        return ""
-    return path.read_text("utf-8").replace("``", "`").strip().split("\n\n")[0]
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ LOCKS = ("requirements.lock", "dev.lock", "cuda.lock", "docs.lock")
 CONDA_NAMES = {"snakemake-minimal": "snakemake", "libcublas-dev": "nvidia-cublas"}
 # needed where pip needs none, or has none
 CONDA_ONLY = {"python", "pip", "cxx-compiler"}
-# the project, as pip takes it from a file that lies beside: Snakemake finds its logger plugin only where it is installed
-ITSELF = "-e .."
 
 
 def locked(path) -> list[Requirement]:
@@ -46,8 +44,6 @@ def read_conda(path):
     versions = {}
     for entry in content["dependencies"]:
         for text in entry["pip"] if isinstance(entry, dict) else [entry]:
-            if text == ITSELF:
-                continue
             name, _, version = text.split("::")[-1].partition("=")
             versions[CONDA_NAMES.get(name, name)] = version.lstrip("=") or None
     return content, versions
@@ -125,10 +121,11 @@ def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_version
     assert content["name"] == project["name"]
 
 
-def test_the_conda_environment_brings_the_project_itself(root, conda):
+def test_the_conda_environment_names_no_path_because_snakemake_makes_it_from_a_copy_elsewhere(root, conda):
     (from_pip,) = (entry["pip"] for entry in conda[0]["dependencies"] if isinstance(entry, dict))
-    assert ITSELF in from_pip
-    assert (root / "envs" / ITSELF.split()[1] / "pyproject.toml").is_file()
+    assert not [text for text in from_pip if text.startswith((".", "/", "-"))]
+    # so the project itself, with its logger plugin, is installed by a command of its own
+    assert "pip install --no-deps -e ." in (root / "envs/pipeline.yaml").read_text("utf-8")
 
 
 def test_what_is_installed_includes_snakemake_s_logger_plugin(root):

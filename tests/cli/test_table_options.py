@@ -1,12 +1,12 @@
 """Options of a table: JSON, complete, known and of the right kind, or one line that says what is not."""
 
-from importlib import import_module
 from inspect import signature
 
 import pytest
 
-from kernel_dvfs.cli.table import KINDS
-from kernel_dvfs.layout import TABLE_FORMATS
+from kernel_dvfs.cli.table import KINDS, kind_of
+from kernel_dvfs.outputs import modules
+from kernel_dvfs.report import tables
 
 
 @pytest.mark.parametrize(
@@ -20,19 +20,29 @@ from kernel_dvfs.layout import TABLE_FORMATS
         ("validation", '{"repeats": true}', "repeats is true"),
         ("validation", '{"repeats": 2, "repeat": 2}', "unknown repeat; it takes repeats"),
         ("omitted_pairs", '{"repeats": 2}', "unknown repeats; it takes omitted"),
-        ("relaxed", '{"ties": "knotted"}', "ties is"),
-        ("relaxed", '{"ties": "tied", "weights": []}', "weights is"),
+        ("relaxed", '{"ties": "tied"}', "unknown ties; it takes none"),
+        ("locking", '{"targets": "gemm"}', 'targets is "gemm", expected a list of names'),
+        ("strategies", '{"schedules": [], "validated": [1]}', "validated is [1], expected a list of names"),
+        (
+            "data_parallelism",
+            '{"values": [1], "repeats": 2, "reoptimised": 1, "setups": {}}',
+            "reoptimised is 1, expected true or false",
+        ),
+        (
+            "data_parallelism",
+            '{"values": [1], "repeats": 2, "reoptimised": true, "setups": {"1": 2}}',
+            "setups is",
+        ),
         ("omitted_pairs", '{"omitted": [[1, 2]]}', "omitted is"),
         ("tensor_energy", '{"values": [0], "default": 1, "repeats": 2}', "values is"),
     ],
 )
 def test_options_are_refused_with_a_reason(refused, tmp_path, name, text, named):
-    said = refused("table", name, tmp_path, "--options", text)
+    said = refused("study", "table", name, tmp_path, "--options", text)
     assert f"table {name}: --options" in said and named in said
 
 
-@pytest.mark.parametrize("name", TABLE_FORMATS)
-def test_every_option_of_every_table_has_a_kind(name):
-    module = "claims.table" if name == "claims" else f"tables.{name}"
-    make = import_module(f"kernel_dvfs.report.{module}").make
-    assert set(list(signature(make).parameters)[1:]) <= set(KINDS)
+@pytest.mark.parametrize("table", modules(tables).values())
+def test_every_option_of_every_table_has_a_kind(table):
+    options = list(signature(table.make).parameters.values())[1:]
+    assert {kind_of(option) for option in options} <= set(KINDS)

@@ -1,4 +1,4 @@
-"""Fake boards beside which commands run and schedules are played."""
+"""Fake boards on which commands run and schedules are played."""
 
 import pytest
 from laboratory import Lab

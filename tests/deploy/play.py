@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import astuple
 
 from simulated_iteration import SimulatedIteration
 
@@ -63,7 +64,7 @@ def main(told: dict) -> dict:
         return {
             "time_s": source.now_s() - source.begin_s,
             "energy_j": energy_j(fake, state) - begin_j,
-            "log": log and [list(log.asked), log.surprise, log.finished],
+            "log": log and [[astuple(each) for each in log.asked], log.surprise, log.finished],
         }
 
 

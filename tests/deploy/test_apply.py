@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,8 +36,9 @@ def start(made, *words, code=WHILE):
     )
 
 
-def until(holds, seconds=20):
-    end = time.monotonic() + seconds
+def until(holds):
+    """Wait until something holds; a minute means that it never will."""
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -66,7 +68,8 @@ def test_the_command_runs_at_its_clocks_and_they_are_given_back(lab):
     assert made.lease.exists()
     said = process.communicate(timeout=30)[1]
     assert process.returncode == 0, said
-    assert "1500-2201: 1." in said and "core 1500 MHz, memory 2201 MHz" in said
+    took_s = float(re.search(r"1500-2201: (\S+) s", said)[1])
+    assert took_s >= 1.2 and "core 1500 MHz, memory 2201 MHz" in said
     assert made.restored()
 
 

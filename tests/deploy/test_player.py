@@ -13,10 +13,10 @@ from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.clocks import sweep_pairs
 from kernel_dvfs.measurement.setup import store
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.launches import read_sequence
 from kernel_dvfs.sequence.programme import choose_changes
 from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
-from kernel_dvfs.sequence.timing import Timing
 
 HERE = Path(__file__).resolve().parent
 LATENCY_S = 0.005

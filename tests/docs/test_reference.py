@@ -4,7 +4,7 @@ import runpy
 
 import pytest
 
-from kernel_dvfs.cli.main import COMMANDS
+from kernel_dvfs.cli.main import every_command
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +20,14 @@ def test_the_committed_pages_are_those_that_the_code_gives(root, generated):
 
 
 def test_every_key_every_command_and_every_table_has_its_line(root, generated, config):
-    from kernel_dvfs.layout import TABLE_FORMATS
+    from kernel_dvfs.outputs import outputs
+    from kernel_dvfs.report import figures, tables
 
     assert all(f"| `{key}` |" in generated["configuration.md"] for key in config())
-    assert all(f"\n## {name}\n" in generated["commands.md"] for name in COMMANDS)
-    assert all(f"| `{name}` |" in generated["results.md"] for name in TABLE_FORMATS)
+    text = generated["commands.md"]
+    for name, command in every_command().items():
+        assert (f"\n## {name}\n" if command.listed else f"\n| `{name}` |") in text, name
+    assert all(f"| `{name}` |" in generated["results.md"] for name in (*outputs(tables), *outputs(figures)))
 
 
 def test_no_page_speaks_of_a_key_that_has_no_meaning(generated):

@@ -74,9 +74,9 @@ def test_further_settings_follow_as_numbers_or_text(path):
 
 
 def test_the_same_rows_give_the_same_bytes(path, tmp_path):
-    for target in (path, tmp_path / "again.parquet"):
+    for target in (path, tmp_path / "second.parquet"):
         write_profile(target, columns(), GPU, WORKLOAD, CLOCKS)
-    assert path.read_bytes() == (tmp_path / "again.parquet").read_bytes()
+    assert path.read_bytes() == (tmp_path / "second.parquet").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernel_dvfs.profile.uncertainty import standard_errors
+from kernel_dvfs.profile.aggregate import standard_errors
 
 
 def groups(draw, cells, campaigns, n, between, within):

@@ -69,7 +69,8 @@ def test_a_profile_has_no_row_where_nothing_was_measured(study):
     for pair in ("auto,auto", "1500,3201", "1980,3201"):
         study(pair)
     plan = (
-        "from kernel_dvfs.plan.study import load, plan\nprint(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup)"
+        "from kernel_dvfs.plan.study import load, plan\n"
+        "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
     )
     whole = read(str(study.lab.folder / study.lab.python(plan).stdout.strip()))
     targets = {"kernel": {GEMM: whole.targets["kernel"][GEMM]}, "pass": {}}

@@ -10,9 +10,10 @@ from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement import record, setup
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.report.claims import pass_level, table
+from kernel_dvfs.report.claims import pass_level
 from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, change, percent
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.tables import claims
 from kernel_dvfs.report.write import write_table
 
 WORKLOAD = "gpt3-xl-b40-tp1"
@@ -121,7 +122,7 @@ class Study:
         )
 
     def repeats(self, folder, chosen, repeats=3):
-        """Fresh repeats: `chosen(target, repeat)` = (auto time, chosen time, auto energy, chosen energy), s and J."""
+        """Repeats: `chosen(target, repeat)` = (auto time, chosen time, auto energy, chosen energy), s and J."""
         files = {}
         for target in self.targets["kernel"]:
             for repeat in range(repeats):
@@ -143,8 +144,8 @@ class Study:
 
     def row(self, number):
         """The claim's row of the table."""
-        judged = next(each for each in table.CLAIMS if each.number == number)
-        return table._row(judged, Results(self.folder))
+        judged = next(each for each in claims.claims() if each.number == number)
+        return claims._row(judged, Results(self.folder))
 
     def verdict(self, number):
         return self.row(number)["verdict"]
@@ -190,20 +191,20 @@ def two_passes(study, forward=None, backward=None, **more):
 
 
 def test_there_are_29_claims_in_order():
-    assert [each.number for each in table.CLAIMS] == list(range(1, 30))
+    assert [each.number for each in claims.claims()] == list(range(1, 30))
 
 
 def test_an_almost_empty_study_tests_almost_nothing_and_leaves_no_cell_empty(study, tmp_path):
     made = study(kind="table").kernel("a", {AUTO: (1.0, 1.0), (2100, 9251): (1.0, 1.0)}).profile().schedule(STRICT)
     results = Results(made.folder)
-    frame = table.make(results)
+    frame = claims.make(results)
     assert list(frame.number) == list(range(1, 30))
     assert list(frame.columns) == ["number", "claim", "source", "paper", "ours", "verdict", "why"]
     assert not frame.isna().any(axis=None)
     assert (frame.map(lambda cell: str(cell).strip() != "")).all(axis=None)
     assert set(frame.verdict) <= {HOLDS, DIFFERS, NOT_TESTABLE}
     assert (frame.verdict == NOT_TESTABLE).sum() >= 20
-    write_table(frame, tmp_path, "claims", table.CAPTION, "nothing", ("csv", "md"))
+    write_table(frame, tmp_path, "claims", claims.OUTPUT.caption, "nothing", ("csv", "md"))
     again = pd.read_csv(tmp_path / "tables/claims.csv")
     assert again[frame.columns].equals(frame)
 
@@ -623,7 +624,7 @@ def test_latency_of_a_clock_change(study, latency_s, verdict):
 
 
 def test_layers_are_walked_whole():
-    from kernel_dvfs.report.claims.switching import launch_order
+    from kernel_dvfs.report.claims.kernel_level import launch_order
 
     passes = {"backward": [["d", 1]], "forward": [["a", 1], ["b", 2], ["c", 2]]}
     assert launch_order({"pass": passes}) == ["a", "b", "c", "b", "c", "d"]

@@ -12,19 +12,15 @@ from PIL import Image
 
 from kernel_dvfs.cli import main
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.outputs import modules
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.report.figures import (
-    NAMES,
-    carried,
-    fig2_desirability,
-    fig5_kernels,
-    label,
-    passes,
-)
-from kernel_dvfs.report.figures.passes import View
+from kernel_dvfs.report import carried, clock_plane, figures, labels
+from kernel_dvfs.report.clock_plane import View
+from kernel_dvfs.report.figures import fig2_desirability, fig5_kernels
 from kernel_dvfs.report.results import Results
 
 SUBJECT = "simulated Toy 1"
+NAMES = tuple(modules(figures))
 DEFINITION = "fig2_desirability"
 # the others share their drawing with one of these
 DRAWN = [name for name in NAMES if not name.startswith(("fig4", "fig8"))]
@@ -114,7 +110,7 @@ def carried_table(column, values):
 def drawn(study):
     """The folder of figures after the command has drawn them."""
     for name in DRAWN:
-        assert main.main(["figure", name, str(study)]) == 0
+        assert main.main(["study", "figure", name, str(study)]) == 0
     return study / "figures"
 
 
@@ -159,7 +155,7 @@ def test_nothing_but_whole_figures_is_left_behind(drawn):
 @pytest.mark.parametrize("name", [DEFINITION, "fig3_forward_pass"])
 def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
     shutil.copy(study / "profile.parquet", tmp_path)
-    assert main.main(["figure", name, str(tmp_path)]) == 0
+    assert main.main(["study", "figure", name, str(tmp_path)]) == 0
     for form in ("pdf", "png"):
         assert (tmp_path / "figures" / f"{name}.{form}").read_bytes() == (drawn / f"{name}.{form}").read_bytes()
 
@@ -185,20 +181,20 @@ def rectangles(panel):
 
 
 def test_the_square_holds_the_pairs_without_time_lost_that_save_energy(study):
-    points = passes.savings(Results(study), "forward")
-    best = passes.better_than_auto(points)
+    points = clock_plane.savings(Results(study), "forward")
+    best = clock_plane.better_than_auto(points)
     # the most energy first; auto itself, and the fast pair that costs energy, are outside
     assert [(row.core_mhz, row.memory) for row in best.itertuples()] == [(2100, "5001 MHz"), (2100, "auto")]
-    plot = passes.draw(Results(study), "forward")
-    for view, panel in zip(passes.views(points), plot.draw().axes, strict=True):
+    plot = clock_plane.draw(Results(study), "forward")
+    for view, panel in zip(clock_plane.views(points), plot.draw().axes, strict=True):
         square = (0, 0, view.right, view.top)
         assert any(np.allclose(each, square) for each in rectangles(panel)), view
     assert "2 pairs" in plot.labels.caption and "core 2100, memory 5001 MHz" in plot.labels.caption
 
 
 def test_every_pair_is_a_point_of_the_first_view_and_auto_of_every_view(study):
-    points = passes.savings(Results(study), "forward")
-    shown = passes.draw(Results(study), "forward").data
+    points = clock_plane.savings(Results(study), "forward")
+    shown = clock_plane.draw(Results(study), "forward").data
     assert (shown.view == "all pairs").sum() == len(PASS)
     assert shown[shown.is_baseline].view.nunique() == 3
     assert (shown[~shown.reached].fill == "white").all()
@@ -207,10 +203,10 @@ def test_every_pair_is_a_point_of_the_first_view_and_auto_of_every_view(study):
 
 def test_a_curve_ends_at_the_edge_of_its_view():
     view = View("", -1, 1, -1, 1)
-    (piece,) = passes.visible(np.array([[-3.0, 0.0], [0.0, 0.0], [0.0, 0.5]]), view)
+    (piece,) = clock_plane.visible(np.array([[-3.0, 0.0], [0.0, 0.0], [0.0, 0.5]]), view)
     assert piece.tolist() == [[-1, 0], [0, 0], [0, 0.5]]
-    assert passes.visible(np.array([[-3.0, 2.0], [3.0, 2.0]]), view) == []
-    there, back = passes.visible(np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 0.9]]), view)
+    assert clock_plane.visible(np.array([[-3.0, 2.0], [3.0, 2.0]]), view) == []
+    there, back = clock_plane.visible(np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 0.9]]), view)
     assert there[-1][0] == back[0][0] == 1
 
 
@@ -238,7 +234,7 @@ def test_a_pass_of_few_pairs_is_still_drawn_and_none_need_be_better_than_auto(pa
         {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"},
         {"name": "toy"},
     )
-    plot = passes.draw(results, "forward")
+    plot = clock_plane.draw(results, "forward")
     assert "no pair" in plot.labels.caption
     assert (plot.data.view == "all pairs").sum() == 1 + len(pairs)
     plot.draw()
@@ -252,7 +248,7 @@ def test_pairs_that_all_beat_auto_are_drawn(tmp_path):
         {"kind": "simulated", "name": "Toy 1", "slug": "sim-toy"},
         {"name": "toy"},
     )
-    plot = passes.draw(results, "forward")
+    plot = clock_plane.draw(results, "forward")
     assert "2 pairs" in plot.labels.caption
     plot.draw()
 
@@ -261,9 +257,9 @@ def test_labels_never_cover_each_other_or_a_point():
     points = np.random.default_rng(1).uniform(0, 1, (90, 2))
     wanted = pd.DataFrame({"x": points[:, 0], "y": points[:, 1], "label": [f"{n + 1000}" for n in range(90)]})
     size = (3.0, 2.0)
-    placed = label.place(wanted, list(points[:, None]), (0, 1, 0, 1), size, apart=0)
+    placed = labels.place(wanted, list(points[:, None]), (0, 1, 0, 1), size, apart=0)
     assert 20 < len(placed) < 90
-    wide, high = 4 * 0.6 * label.TEXT_PT / 72, 0.9 * label.TEXT_PT / 72
+    wide, high = 4 * 0.6 * labels.TEXT_PT / 72, 0.9 * labels.TEXT_PT / 72
     centres = placed[["x", "y"]].to_numpy() * size
     for number, centre in enumerate(centres):
         others = np.abs(np.delete(centres, number, 0) - centre)
@@ -274,8 +270,8 @@ def test_labels_never_cover_each_other_or_a_point():
 
 def test_curves_that_coincide_share_a_label():
     wanted = pd.DataFrame({"x": [0.5, 0.52], "y": [0.5, 0.5], "label": ["1470", "1470"]})
-    assert len(label.place(wanted, [], (0, 1, 0, 1), (3, 2), apart=0.35)) == 1
-    assert len(label.place(wanted, [], (0, 1, 0, 1), (3, 2), apart=0)) == 2
+    assert len(labels.place(wanted, [], (0, 1, 0, 1), (3, 2), apart=0.35)) == 1
+    assert len(labels.place(wanted, [], (0, 1, 0, 1), (3, 2), apart=0)) == 2
 
 
 def test_kernels_are_shown_per_launch_by_kind(study):
@@ -309,7 +305,7 @@ def test_a_table_has_no_pass_to_draw(tmp_path):
     rows = list(rows_of("kernel", "nn", PASS[:2], 1e-3, 0.1))
     results = write(tmp_path, rows, {"kind": "table", "name": "X", "slug": "table-x"}, {"name": "as-measured"})
     with pytest.raises(InputError, match="no pass 'forward'"):
-        passes.draw(results, "forward")
+        clock_plane.draw(results, "forward")
 
 
 def test_energy_saved_and_the_strict_points(study):
@@ -324,7 +320,7 @@ def test_a_carried_schedule_stands_beside_the_one_chosen_anew(study):
     frame = carried.changes(carried_table("batch", [40, 20, 1]), "batch")
     assert frame.value.cat.categories.tolist() == [40, 20, 1]
     count = frame.groupby("series", observed=True).size()
-    assert count.to_dict() == {carried.CARRIED: 6, carried.ANEW: 6, carried.CLAIMED: 2}
+    assert count.to_dict() == {carried.CARRIED: 6, carried.CHOSEN_THERE: 6, carried.CLAIMED: 2}
     assert frame[frame.series != carried.CLAIMED].low.notna().all()
     assert frame[frame.series == carried.CLAIMED].low.isna().all()
     assert frame[frame.series == carried.CLAIMED].change.tolist() == [0.0, -8.0]
@@ -332,7 +328,7 @@ def test_a_carried_schedule_stands_beside_the_one_chosen_anew(study):
 
 def test_a_study_without_a_choice_anew_shows_none():
     table = carried_table("batch", [40, 20, 1]).filter(regex="^(?!reoptimised)")
-    assert carried.ANEW not in set(carried.changes(table, "batch").series)
+    assert carried.CHOSEN_THERE not in set(carried.changes(table, "batch").series)
 
 
 def test_a_caption_names_the_series_with_bars(study):
@@ -379,7 +375,7 @@ def test_a_single_slack_is_a_point_of_each_scope(scopes, study, tmp_path):
 
 
 def test_a_missing_table_is_named(tmp_path, capsys):
-    assert main.main(["figure", "fig6_relaxed_waste", str(tmp_path)]) == 2
+    assert main.main(["study", "figure", "fig6_relaxed_waste", str(tmp_path)]) == 2
     assert "relaxed.csv" in capsys.readouterr().err
 
 
@@ -395,6 +391,6 @@ def test_the_command_is_ready_before_plotnine_is(root):
 
 
 def test_pairs_that_are_all_alike_have_a_panel_to_be_drawn_in():
-    alike = pd.DataFrame({passes.X: [0.0, 1e-13, -1e-13], passes.Y: [0.0, 1e-12, 0.0]})
-    view = passes._around("all pairs", alike)
+    alike = pd.DataFrame({clock_plane.X: [0.0, 1e-13, -1e-13], clock_plane.Y: [0.0, 1e-12, 0.0]})
+    view = clock_plane._around("all pairs", alike)
     assert view.right - view.left > 0.01 and view.top - view.bottom > 0.01

@@ -7,7 +7,8 @@ import pytest
 
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.report import specimens
+from kernel_dvfs.report import comparison
+from kernel_dvfs.report.comparison import specimens
 
 
 def board(root, uuid, name="NVIDIA H200", chosen=1500, factor=1.0, low_w=80.0, kind="nvml"):
@@ -58,7 +59,7 @@ def test_other_types_and_simulated_gpus_are_no_specimens(tmp_path):
     board(tmp_path, "one", name="H200", kind="simulated")
     board(tmp_path, "two", name="H200", kind="simulated")
     assert specimens.make(tmp_path).empty
-    specimens.write(tmp_path)
+    comparison.write(tmp_path, "specimens")
     assert (tmp_path / "comparison/specimens.csv").read_text().startswith("gpu,workload,first,second,")
     assert "No two boards" in (tmp_path / "comparison/specimens.md").read_text()
 
@@ -66,6 +67,6 @@ def test_other_types_and_simulated_gpus_are_no_specimens(tmp_path):
 def test_the_table_names_both_boards(tmp_path):
     board(tmp_path, "1a2b3c4d")
     board(tmp_path, "5e6f7a8b", factor=1.02)
-    specimens.write(tmp_path)
+    comparison.write(tmp_path, "specimens")
     text = (tmp_path / "comparison/specimens.md").read_text()
     assert "nvidia-h200-1a2b3c4d" in text and "nvidia-h200-5e6f7a8b" in text and "nan" not in text

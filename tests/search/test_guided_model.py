@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from testbeds import KERNELS, testbed
+from testbeds import KERNELS, made_up
 
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, relative_voltage, static_w
@@ -18,7 +18,7 @@ def spec() -> dict:
 
 @pytest.fixture(scope="module")
 def made(spec):
-    return testbed(spec)
+    return made_up(spec)
 
 
 def every(one):
@@ -74,7 +74,7 @@ def test_slopes_are_those_of_the_model(spec):
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_third_of_the_points_tells_the_others(spec, recorded):
-    one = testbed(spec, recorded=recorded)
+    one = made_up(spec, recorded=recorded)
     shown = some(one)
     log_time, log_energy = posterior.tables(fit(one.candidates, one.seen(shown, 1)))
     hidden = ~shown
@@ -104,14 +104,14 @@ def test_a_kernel_that_the_model_cannot_describe_is_noticed(spec):
         odd = name == "balanced" and pair[0] != "auto" and pair[0] > 1260
         return (1.8 * time, 1.5 * energy) if odd else (time, energy)
 
-    one = testbed(spec, spoil=folded)
+    one = made_up(spec, spoil=folded)
     unfit = fit(one.candidates, every(one)).unfit
     assert unfit.argmax() == list(KERNELS).index("balanced") and unfit.max() > 2
     assert np.sort(unfit)[-2] < 2
 
 
 def test_what_the_fit_leaves_open_covers_what_is_so(spec):
-    one = testbed(spec, noise=0.005)
+    one = made_up(spec, noise=0.005)
     shown = some(one, share=0.25)
     fitted = fit(one.candidates, one.seen(shown, 1))
     draws = posterior.tables(fitted, 64, 1, posterior.calibrate(fitted))[0]

@@ -20,6 +20,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns
 from kernel_dvfs.profile.records import Records, changed
 from kernel_dvfs.search import loop, search_file
+from kernel_dvfs.search.refine import settled
 
 LONGER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 6}}
 SHORTER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 1}}
@@ -182,7 +183,9 @@ def test_a_changed_record_is_refused_by_the_pool_and_read_by_the_next_search(fol
     assert main(folder.words()) == 0
     assert other_numbers(folder, SOME) != finished[0][SOME]
     assert changed(folder.measurements, search_file.read(str(folder.output)).records) == [SOME]
-    assert "r0.json: was changed since the search read it; run kernel-dvfs search again" in refused(*folder.words())
+    assert "r0.json: was changed since the search read it; run kernel-dvfs measure search again" in refused(
+        *folder.words()
+    )
     folder.run()
     assert folder.output.read_bytes() != finished[1] and main(folder.words()) == 0
 
@@ -331,7 +334,7 @@ def test_a_line_on_stderr_says_what_each_round_does(folder, capsys):
 
 
 def test_the_command_searches_and_refuses_options_that_say_too_little(folder, refused, capsys):
-    words = ["search", "--gpu", folder.path, "--records", folder.measurements, "-o", str(folder.output)]
+    words = ["measure", "search", "--gpu", folder.path, "--records", folder.measurements, "-o", str(folder.output)]
     assert main([*words, "--options", json.dumps(OPTIONS)]) == 0 and folder.output.exists()
     capsys.readouterr()
     few = {name: value for name, value in OPTIONS.items() if name != "refine"}
@@ -348,8 +351,12 @@ def test_the_command_searches_and_refuses_options_that_say_too_little(folder, re
 )
 def test_a_file_that_is_no_search_is_named(tmp_path, text, said):
     path = tmp_path / "search.json"
-    with pytest.raises(InputError, match=r"search\.json: missing; run kernel-dvfs search again"):
+    with pytest.raises(InputError, match=r"search\.json: missing; run kernel-dvfs measure search again"):
         search_file.read(str(path))
     path.write_text(text)
-    with pytest.raises(InputError, match=rf"search\.json: truncated.*{said}.*; run kernel-dvfs search again"):
+    with pytest.raises(InputError, match=rf"search\.json: truncated.*{said}.*; run kernel-dvfs measure search again"):
         search_file.read(str(path))
+
+
+def test_a_choice_has_settled_when_it_stayed_for_two_rounds():
+    assert not settled([1, 1]) and settled([2, 1, 1, 1]) and not settled([1, 1, 2, 1])

@@ -4,13 +4,12 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from testbeds import KERNELS, testbed
+from testbeds import KERNELS, made_up
 
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.search.candidates import seen_of
 from kernel_dvfs.search.propose import Options, price_of_time, propose
-from kernel_dvfs.studies import strategies
-from kernel_dvfs.studies.testbed import Testbed, of_table
+from kernel_dvfs.studies import strategies, testbed
 
 SLACKS = (0.0, 0.05)
 
@@ -22,7 +21,7 @@ def spec() -> dict:
 
 @pytest.fixture(scope="module")
 def made(spec):
-    return testbed(spec, noise=0.001)
+    return made_up(spec, noise=0.001)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ def test_points_that_were_not_asked_for_are_never_read(made):
     hidden = ~measured
     spoilt = {
         field.name: np.where(hidden, np.nan, getattr(made, field.name))
-        for field in fields(Testbed)
+        for field in fields(testbed.Testbed)
         if field.name in ("time_s", "energy_j", "core_mhz", "mem_mhz")
     }
     never = ("all_time_s", "all_energy_j", "true_time_s", "true_energy_j")
@@ -106,7 +105,7 @@ def test_a_kernel_that_the_model_cannot_describe_is_measured_more(spec):
 
     number = list(KERNELS).index("balanced")
     options = Options(budget=0.6, threshold=0.003, draws=32)
-    plain, odd = testbed(spec, noise=0.001), testbed(spec, noise=0.001, spoil=folded)
+    plain, odd = made_up(spec, noise=0.001), made_up(spec, noise=0.001, spoil=folded)
     measured, _, _ = strategies.guided(odd, 0.05, options)
     usual = strategies.guided(plain, 0.05, options)[0]
     assert measured[number].sum() >= usual[number].sum() + 3
@@ -117,7 +116,7 @@ def test_a_kernel_that_the_model_cannot_describe_is_measured_more(spec):
 
 def test_power_capped_kernels_are_no_trap(spec):
     hot = {"governor": spec["governor"] | {"cap_w": 220}}
-    one = testbed(spec | hot, noise=0.001)
+    one = made_up(spec | hot, noise=0.001)
     measured, _, _ = strategies.guided(one, 0.0, Options(budget=0.5, draws=32))
     found, _ = one.score(one.choose(measured, 1, 0.0))
     assert found > 0.95 * one.score(one.choose(one.candidates.offered, 1, 0.0))[0]
@@ -139,7 +138,7 @@ TARGETS = {"rtx3080ti_calibration.csv": (0.30, 0.95), "a100_ttu.csv": (0.15, 0.9
 @pytest.mark.parametrize("table", TARGETS)
 def test_measured_tables_give_most_of_their_saving_for_few_points(measured, table):
     budget, least = TARGETS[table]
-    one, slack = of_table(measured(table), "raw"), 0.05
+    one, slack = testbed.of_table(measured(table), "raw"), 0.05
     mask, _, _ = strategies.guided(one, slack, Options(budget=budget))
     saving, change = one.score(one.choose(mask, 1, slack))
     assert one.candidates.spent(mask, 1) <= budget * one.measurements

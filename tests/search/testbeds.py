@@ -23,7 +23,7 @@ CORE_MHZ = (210, 420, 630, 840, 1050, 1260, 1470, 1680, 1890, 2100)
 MEM_MHZ = (810, 5001, 9251)
 
 
-def testbed(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: bool = True) -> Testbed:
+def made_up(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: bool = True) -> Testbed:
     """Every kernel at every pair, auto first. noise: relative sd of a point. spoil(name, pair, time, energy): changes
     what is measured and true. recorded: whether reached clocks are known."""
     warm_c, top_mhz = spec["thermal"]["reference_c"], mean_top_core_mhz(spec["clocks"])

@@ -10,10 +10,10 @@ from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
 from kernel_dvfs.sequence.programme import choose_changes
 from kernel_dvfs.sequence.progress import Progress
 from kernel_dvfs.sequence.replay import expected, replay
-from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
 
 CASES = [
     ("wait", 0.0, 0),
@@ -134,8 +134,8 @@ def test_a_newer_request_replaces_the_one_under_way(iteration):
 def test_jitter_that_is_drawn_is_drawn_again_alike(iteration):
     timing = Timing("ahead", 0.01, 0.3)
     changes = choose_changes(iteration, timing).changes
-    once, again, other = (replay(iteration, timing, changes, seed) for seed in (1, 1, 2))
-    assert once == again and once != other
+    once, twice, other = (replay(iteration, timing, changes, seed) for seed in (1, 1, 2))
+    assert once == twice and once != other
 
 
 def test_one_pair_a_pass_pays_for_both_its_changes(iteration):

@@ -1,4 +1,4 @@
-"""`kernel-dvfs choose --sequence` and `switching-study`: what they write, and bad input refused in one line, with
+"""`kernel-dvfs choose --sequence` and `study switching`: what they write, and bad input refused in one line, with
 nothing written."""
 
 import json
@@ -8,8 +8,8 @@ import pytest
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.profile.store import COLUMNS, write_profile
+from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.schedule import read_iteration
-from kernel_dvfs.sequence.timing import Timing
 
 STRICT = ("--scope", "global", "--objective", "waste")
 
@@ -165,7 +165,7 @@ def test_a_profile_with_further_settings_cannot_be_played_launch_by_launch(small
 
 def test_the_study_has_a_row_for_each_behaviour_latency_and_jitter(iteration_profile, tmp_path):
     words = ["--latencies", "0", "0.005", "--jitters", "0", "0.1", "-o", str(tmp_path)]
-    assert main(["switching-study", str(iteration_profile), *words]) == 0
+    assert main(["study", "switching", str(iteration_profile), *words]) == 0
     table = pd.read_csv(tmp_path / "tables/switching.csv")
     assert len(table) == 2 * (1 + 2 + 2) and set(table.gpu) == {"simulated RTX 3080 Ti, gpt3-xl-b40-tp1"}
     assert (table.time_change_percent <= 1e-6).all()

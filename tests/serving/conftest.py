@@ -1,19 +1,33 @@
-"""A bench on a made-up machine, and short synthetic traces."""
+"""A replayer on a made-up machine, and a short synthetic trace. What a session shares is not to be changed."""
 
 import pytest
-from synthetic_profile import LineMachine, line_profile
+from synthetic_profile import QUICK, LineMachine, line_profile
 
-from kernel_dvfs.serving.replay_cluster import Bench
-from kernel_dvfs.serving.synthesise import hour
+from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.system import Settings
+from kernel_dvfs.serving.trace import hour
 
 
 @pytest.fixture(scope="session")
-def bench():
-    """Not to be changed."""
-    return Bench(LineMachine(), line_profile(kernel_level=True, requests=80))
+def replayer():
+    """A made-up machine with its profile."""
+    return Replayer(LineMachine(), line_profile(kernel_level=True, requests=80))
 
 
 @pytest.fixture(scope="session")
 def trace():
     """A quarter of an hour of conversation."""
     return hour(4.0, seed=3, span_s=900)
+
+
+@pytest.fixture(scope="session")
+def replayed(replayer, trace):
+    """`replayed("DynamoLLM")` is the finished cluster of a system on the trace, each run once."""
+    finished = {}
+
+    def get(name):
+        if name not in finished:
+            finished[name] = replayer.run(trace, name, Settings(**QUICK))
+        return finished[name]
+
+    return get

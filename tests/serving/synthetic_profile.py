@@ -2,12 +2,16 @@
 
 from math import sqrt
 
-from kernel_dvfs.serving.classes import CLASSES
+import numpy as np
+
 from kernel_dvfs.serving.make_profile import Load, curve
 from kernel_dvfs.serving.profile import LATENCIES, Curve, Profile
+from kernel_dvfs.serving.requests import CLASSES
 
 CLOCKS = {"800": 0.55, "1400": 0.8, "1980": 1.0}  # speed
 KV_TOKENS = {2: 40_000, 4: 300_000, 8: 900_000}
+# four servers with short epochs, so that a quarter of an hour sees every decision
+QUICK = {"servers": 4, "cluster_epoch_s": 300.0, "pool_epoch_s": 100.0, "start_s": 60.0, "load_slot_s": 60.0}
 
 
 class LineEngine:
@@ -39,7 +43,7 @@ class LineEngine:
 
 
 class LineMachine:
-    """As machine.Machine, of LineEngines."""
+    """As replayer.Machine, of LineEngines."""
 
     parked_w = 70.0
     kv_byte_per_token = 327_680
@@ -57,21 +61,13 @@ class LineMachine:
 def line_profile(kernel_level: bool = False, requests: int = 150) -> Profile:
     """The profile of that machine, simulated as the real one's is."""
     curves, machine = {}, LineMachine()
-    names = [*CLOCKS, *(f"kernel:{clock}" for clock in CLOCKS if kernel_level)]
+    clocks = [*CLOCKS, *(f"kernel:{clock}" for clock in CLOCKS if kernel_level)]
     for class_ in CLASSES:
-        load = Load(class_, requests)
+        load = Load.draw(class_, requests)
         for tp in KV_TOKENS:
-            for clock in names:
+            for clock in clocks:
                 points = curve(machine.engine(tp, clock), KV_TOKENS[tp], class_, load)
-                values = {name: [getattr(point, name) for point in points.values()] for name in LATENCIES}
-                power_w = [point.power_w for point in points.values()]
-                curves[class_, tp, clock] = _curve(list(points), power_w, values, f"{class_} {tp} {clock}")
+                names = ("power_w", *LATENCIES)
+                values = {name: np.array([getattr(point, name) for point in points.values()]) for name in names}
+                curves[class_, tp, clock] = Curve(f"{class_} {tp} {clock}", np.array(list(points)), **values)
     return Profile("line", "line", curves, {"simulated"}, "line profile")
-
-
-def _curve(tps, power_w, latencies, where) -> Curve:
-    import numpy as np
-
-    return Curve(
-        np.array(tps), np.array(power_w), {name: np.array(values) for name, values in latencies.items()}, where
-    )

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving import sizing
-from kernel_dvfs.serving.allocation import SHED_W_PER_TPS, allocate
-from kernel_dvfs.serving.classes import CLASSES, dominates, index
+from kernel_dvfs.serving import pools as sizing
+from kernel_dvfs.serving.allocation import SHED_W_PER_TPS, allocate, at_once, by_levels
 from kernel_dvfs.serving.columns import Column, Columns, undominated
-from kernel_dvfs.serving.hierarchy import at_once, by_levels
-from kernel_dvfs.serving.load_prediction import slot_loads
 from kernel_dvfs.serving.pools import COUNTS, carry_target, home, larger, pool_kinds
+from kernel_dvfs.serving.prediction import slot_loads
 from kernel_dvfs.serving.profile import Profile
+from kernel_dvfs.serving.requests import CLASSES, dominates, index
 from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
 
 SERVERS, PARKED_W = 2, 50.0
@@ -75,15 +74,14 @@ def test_the_allocation_is_that_of_brute_force(seed):
     assert objective == pytest.approx(brute_force(columns, loads, SERVERS, fixed), rel=1e-7)
 
 
-def test_dropping_dominated_columns_changes_nothing_and_one_clock_costs_no_less():
+def test_dropping_dominated_columns_changes_nothing():
     rng = np.random.default_rng(4)
-    columns = random_columns(rng, [index("LL")], 8)
+    columns = random_columns(rng, [index("LL")], 5)
     loads = {index("LL"): 4000.0}
-    free = allocate(columns, loads, servers=4, parked_w=PARKED_W)
-    assert len(undominated(columns)) < len(columns)
-    tied = allocate(columns, loads, servers=4, parked_w=PARKED_W, one_clock=True)
-    assert tied.power_w >= free.power_w - 1e-6
-    assert len({(each.tp, each.clock) for each in tied.chosen}) == len({each.tp for each in tied.chosen})
+    kept = undominated(columns)
+    assert len(kept) < len(columns)
+    least_w = brute_force(columns, loads, SERVERS, False)
+    assert brute_force(kept, loads, SERVERS, False) == pytest.approx(least_w, rel=1e-9)
 
 
 def test_load_that_does_not_fit_is_shed_and_counted():
@@ -93,8 +91,8 @@ def test_load_that_does_not_fit_is_shed_and_counted():
 
 
 @pytest.mark.parametrize("pools, kernel_level", [(1, False), (4, True), (9, False)])
-def test_deciding_at_once_takes_no_more_power_than_by_levels(bench, trace, pools, kernel_level):
-    columns = bench.columns(kernel_level)
+def test_deciding_at_once_takes_no_more_power_than_by_levels(replayer, trace, pools, kernel_level):
+    columns = replayer.columns(kernel_level)
     for load in slot_loads(trace, 600.0) * 3:
         levels = by_levels(pool_kinds(pools), columns, load, 9, PARKED_W)
         joint = at_once(columns, load, 9, PARKED_W, levels.columns)
@@ -102,45 +100,45 @@ def test_deciding_at_once_takes_no_more_power_than_by_levels(bench, trace, pools
         assert joint.power_w <= levels.power_w * (1 + 1e-9)
 
 
-def test_a_class_that_is_feasible_nowhere_is_one_line(bench):
-    strict = Columns(bench.profile, slo_scale=0.001)
+def test_a_class_that_is_feasible_nowhere_is_one_line(replayer):
+    strict = Columns(replayer.profile, slo_scale=0.001)
     with pytest.raises(InputError, match=r"class SS keeps its promises .* at no degree"):
         strict.require([0])
 
 
 @pytest.mark.parametrize("degrees", [(2, 4), (1, 8)])
-def test_degrees_that_servers_cannot_be_divided_by_are_one_line(bench, degrees):
-    profile = bench.profile
+def test_degrees_that_servers_cannot_be_divided_by_are_one_line(replayer, degrees):
+    profile = replayer.profile
     curves = {(name, tp, clock): own for (name, _, clock), own in profile.curves.items() for tp in degrees}
     with pytest.raises(InputError, match=r"line profile: degrees = .* allowed: 2, 4, 8, among them 8"):
         Columns(Profile("line", "line", curves, {"simulated"}, profile.name))
 
 
-def test_what_is_priced_is_within_the_profile_and_beyond_it_refused(bench):
-    curve = bench.profile.curve("LL", 8, "1980")
-    for column in bench.columns().pool(index("LL")).columns:
-        own = bench.profile.curve("LL", column.tp, column.clock)
+def test_what_is_priced_is_within_the_profile_and_beyond_it_refused(replayer):
+    curve = replayer.profile.curve("LL", 8, "1980")
+    for column in replayer.columns().pool(index("LL")).columns:
+        own = replayer.profile.curve("LL", column.tp, column.clock)
         assert own.tps[0] <= column.tps <= own.tps[-1]
     with pytest.raises(InputError, match="not extrapolated"):
         curve.power(2 * curve.tps[-1])
 
 
-def test_an_instance_for_several_classes_carries_no_more_than_of_the_most_demanding_alone(bench):
-    columns = bench.columns()
+def test_an_instance_for_several_classes_carries_no_more_than_of_the_most_demanding_alone(replayer):
+    columns = replayer.columns()
     several = columns.pool(index("LL"), {index("LS"), index("ML")})
     for tp in (4, 8):
         alone = [columns.pool(index(name)).largest(tp) for name in ("LL", "LS", "ML")]
         assert several.largest(tp) <= min(alone)
 
 
-def test_a_pool_that_also_serves_short_prompts_promises_their_first_tokens(bench):
-    columns = bench.columns()
+def test_a_pool_that_also_serves_short_prompts_promises_their_first_tokens(replayer):
+    columns = replayer.columns()
     alone, mixed = columns.pool(index("LL")), columns.pool(index("LL"), range(9))
     assert 0 < mixed.largest(8) < alone.largest(8)
 
 
-def test_the_clock_is_the_cheapest_that_keeps_the_promises(bench):
-    offer = bench.columns().pool(index("LL"))
+def test_the_clock_is_the_cheapest_that_keeps_the_promises(replayer):
+    offer = replayer.columns().pool(index("LL"))
     for tps in np.linspace(1, offer.largest(8), 7):
         clock = offer.least_power_clock(8, tps)
         able = [each for each in offer.owner.clocks[8] if offer.capacity.get((8, each), 0) >= tps]
@@ -162,8 +160,8 @@ def test_every_class_has_a_home_and_overflow_only_goes_to_larger_pools(count):
         assert (following is None) == (pool.kind == 8) and (following is None or following > place)
 
 
-def test_servers_are_sized_by_full_instances_with_remainders_carried_up(bench):
-    columns, pools = bench.columns(), pool_kinds(9)
+def test_servers_are_sized_by_full_instances_with_remainders_carried_up(replayer):
+    columns, pools = replayer.columns(), pool_kinds(9)
     able = [columns.pool(kind).largest(8) for kind in range(9)]
     loads = np.zeros(9)
     loads[index("LS")], loads[index("LL")] = 2.5 * able[index("LS")], 0.2 * able[index("LL")]

@@ -1,14 +1,25 @@
-"""The simulated instance beside published measurements: errors that must not grow unnoticed."""
+"""The simulated instance against published measurements: errors that must not grow unnoticed."""
 
 import pytest
 
+from kernel_dvfs.cli.main import main
 from kernel_dvfs.serving import anchors
-from kernel_dvfs.serving.report.tables import anchors as tables
+from kernel_dvfs.serving.report.tables import anchors as table
+from kernel_dvfs.serving.report.tables import anchors_summary
+from kernel_dvfs.serving.study import ServingStudy
 
 
 @pytest.fixture(scope="module")
-def frame():
-    return tables.make(anchors.anchors())
+def study(tmp_path_factory):
+    """The folder of an instance with this experiment; made by the command."""
+    folder = tmp_path_factory.mktemp("anchors")
+    assert main(["serving", "anchors", "-o", str(folder / "experiments/anchors.json")]) == 0
+    return ServingStudy(folder)
+
+
+@pytest.fixture(scope="module")
+def frame(study):
+    return table.make(study)
 
 
 def _of(frame, source, quantity=""):
@@ -62,8 +73,16 @@ def test_an_all_reduce_takes_its_latency_when_small_and_its_rate_when_large(fram
     assert reduce[ends].error_percent.abs().max() < 35 and reduce.error_percent.abs().max() < 55
 
 
-def test_errors_are_summed_up_by_source(frame):
-    summary = tables.summary(frame)
+def test_errors_are_summed_up_by_source(study, frame):
+    summary = anchors_summary.make(study)
     assert summary["count"].sum() == len(frame)
     beam = summary[summary.source.eq(anchors.BEAM) & summary.role.eq(anchors.INFORMED)]
     assert beam.mean_abs_error_percent.item() < 4
+
+
+def test_both_tables_are_written_by_command(study):
+    for name in ("anchors", "anchors_summary"):
+        assert main(["serving", "table", name, str(study.folder)]) == 0
+        assert (study.folder / f"tables/{name}.csv").is_file()
+    text = (study.folder / "tables/anchors.md").read_text()
+    assert "simulated" in text and "ML.ENERGY" in text

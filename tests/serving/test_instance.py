@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from synthetic_profile import KV_TOKENS, LineEngine
 
-from kernel_dvfs.serving.accounts import Accounts
+from kernel_dvfs.serving import make_profile
 from kernel_dvfs.serving.instance import Instance
-from kernel_dvfs.serving.replay import simulate_instance, weighted_quantile
-from kernel_dvfs.serving.request import Request
-from kernel_dvfs.serving.synthesise import hour
+from kernel_dvfs.serving.make_profile import simulate_instance, weighted_quantile
+from kernel_dvfs.serving.outcome import Accounts
+from kernel_dvfs.serving.requests import Request
+from kernel_dvfs.serving.trace import hour
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def engine():
     return LineEngine(8, "1980")
 
 
-def test_all_tokens_of_a_trace_come_once_and_runs_are_those_of_single_steps(engine):
+def test_all_tokens_of_a_trace_come_once_and_runs_are_those_of_single_steps(engine, monkeypatch):
     trace = hour(3.0, seed=1, span_s=300)
     arrays = trace.arrival_s, trace.input_tokens, trace.output_tokens
     whole = simulate_instance(engine, KV_TOKENS[8], *arrays)
@@ -26,13 +27,8 @@ def test_all_tokens_of_a_trace_come_once_and_runs_are_those_of_single_steps(engi
         def _plan_run(self, batch, steps):
             super()._plan_run(batch, 1)
 
-    import kernel_dvfs.serving.replay as replay
-
-    whole_class, replay.Instance = replay.Instance, OneStep
-    try:
-        single = simulate_instance(engine, KV_TOKENS[8], *arrays)
-    finally:
-        replay.Instance = whole_class
+    monkeypatch.setattr(make_profile, "Instance", OneStep)
+    single = simulate_instance(engine, KV_TOKENS[8], *arrays)
     assert single.energy_j == pytest.approx(whole.energy_j, rel=1e-9)
     assert single.end_s == pytest.approx(whole.end_s, rel=1e-12)
     assert np.allclose(single.ttft_s, whole.ttft_s, rtol=1e-9, atol=1e-9)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.load_prediction import LoadForecast
-from kernel_dvfs.serving.output_prediction import by_token_count, confusion, predict
-from kernel_dvfs.serving.synthesise import hour
+from kernel_dvfs.serving.prediction import LoadForecast, by_token_count, confusion, predict
+from kernel_dvfs.serving.trace import hour
 
 
 def test_predictions_err_as_often_as_asked_and_never_about_the_prompt():

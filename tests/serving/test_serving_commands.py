@@ -1,15 +1,46 @@
-"""The serving commands: small runs, and bad options as one line."""
+"""The serving commands: one group, small runs, and bad options as one line."""
 
-import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.cli.serving import COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_shows_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["serving", command, "--help"])
+    assert stopped.value.code == 0
+    assert f"example: kernel-dvfs serving {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_help_of_the_group_lists_its_commands_with_what_they_do(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["serving", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    listed = {name: command for name, command in COMMANDS.items() if command.listed}
+    assert stopped.value.code == 0 and all(f"{name} {command.help}" in said for name, command in listed.items())
+
+
+@pytest.mark.parametrize(
+    "words,said",
+    [
+        (["serving"], "kernel-dvfs serving: error"),
+        (["serving", "replays"], "kernel-dvfs serving: error"),
+        (["serving", "replay"], "kernel-dvfs serving replay: error"),
+        (["serving", "table", "saving", "results"], "kernel-dvfs serving table: error"),
+    ],
+)
+def test_an_unknown_or_incomplete_command_is_told_by_its_full_name(words, said, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_a_profile_by_command(tmp_path):
     path = tmp_path / "profile.csv"
     asked = ["--tp", "8", "--core-mhz", "1200", "--classes", "SS", "--requests", "40", "-o", str(path)]
-    assert main(["serving-profile", *asked]) == 0
+    assert main(["serving", "profile", *asked]) == 0
     assert path.read_text().startswith("model,gpu,tp,core_mhz,class,tps,power_w")
 
 
@@ -27,22 +58,7 @@ def test_a_profile_by_command(tmp_path):
     ],
 )
 def test_bad_options_are_one_line_and_leave_nothing(asked, said, tmp_path, capsys):
-    assert main(["serving-profile", *asked, "-o", str(tmp_path / "p.csv")]) == 2
+    assert main(["serving", "profile", *asked, "-o", str(tmp_path / "p.csv")]) == 2
     text = capsys.readouterr().err
     assert said in text and text.startswith("error: ") and text.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_table_one_is_of_the_engine_asked_for(tmp_path):
-    asked = ["--requests", "20", "--max-batch", "1"]
-    assert main(["serving-table1", str(tmp_path / "usual"), "--requests", "20"]) == 0
-    assert main(["serving-table1", str(tmp_path / "alone"), *asked]) == 0
-    usual, alone = (pd.read_csv(tmp_path / name / "tables/table1.csv") for name in ("usual", "alone"))
-    # one request at a time cannot carry 2,000 tokens/s of long answers
-    assert usual.feasible.sum() > alone.feasible.sum()
-
-
-def test_anchors_by_command(tmp_path):
-    assert main(["serving-anchors", str(tmp_path)]) == 0
-    text = (tmp_path / "tables/anchors.md").read_text()
-    assert "simulated" in text and "ML.ENERGY" in text and (tmp_path / "tables/anchors_summary.csv").is_file()

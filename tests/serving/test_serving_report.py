@@ -7,11 +7,9 @@ import pytest
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.serving.report.share import split
-from kernel_dvfs.serving.settings import DEFAULTS
 from kernel_dvfs.serving.study import ServingStudy
-from kernel_dvfs.serving.synthesise import hour
-from kernel_dvfs.serving.system import KNOBS, SUBSETS
-from kernel_dvfs.serving.trace import write_trace
+from kernel_dvfs.serving.system import DEFAULTS, KNOBS, SUBSETS
+from kernel_dvfs.serving.trace import hour, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +17,8 @@ def folder(tmp_path_factory):
     """A study of five minutes on four servers; not to be changed."""
     place = tmp_path_factory.mktemp("study")
     profile, trace = place / "profile.csv", place / "synthetic.csv"
-    clocks = ["--core-mhz", "1200,1980", "--kernel-level", "--requests", "40"]
-    assert main(["serving-profile", *clocks, "-o", str(profile)]) == 0
+    clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--kernel-level", "--requests", "40"]
+    assert main(["serving", "profile", *clocks, "-o", str(profile)]) == 0
     write_trace(trace, hour(6.0, seed=1, span_s=300))
     asked = {
         "gpu": "h100_sxm",
@@ -38,19 +36,19 @@ def folder(tmp_path_factory):
         "co2_g_per_kwh": 226,
         "settings": DEFAULTS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0, "load_slot_s": 60.0},
     }
-    assert main(["serving-study", str(place / "study"), "--options", json.dumps(asked)]) == 0
+    assert main(["serving", "study", str(place / "study"), "--options", json.dumps(asked)]) == 0
     for name in ("systems", "loads", "hierarchy"):
-        assert main(["serving-experiment", name, str(place / "study")]) == 0
+        assert main(["serving", "experiment", name, str(place / "study")]) == 0
     return place / "study"
 
 
 def table(folder, name) -> pd.DataFrame:
-    assert main(["serving-table", name, str(folder)]) == 0
+    assert main(["serving", "table", name, str(folder)]) == 0
     assert "simulated" in (folder / f"tables/{name}.md").read_text().splitlines()[0]
     return pd.read_csv(folder / f"tables/{name}.csv")
 
 
-def test_every_saving_stands_beside_latencies_and_kept_promises(folder):
+def test_every_saving_comes_with_latencies_and_kept_promises(folder):
     frame = table(folder, "savings").set_index("system")
     assert {"ttft_p50_ms", "ttft_p99_ms", "tbt_p50_ms", "tbt_p99_ms", "kept_percent", "rejected"} <= set(frame)
     states = frame[["busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh"]].sum(axis=1)
@@ -96,14 +94,14 @@ def test_the_other_tables_are_written(folder, name):
 
 @pytest.mark.parametrize("name", ["savings", "power", "knobs"])
 def test_figures_are_drawn(folder, name):
-    assert main(["serving-figure", name, str(folder)]) == 0
+    assert main(["serving", "figure", name, str(folder)]) == 0
     assert (folder / f"figures/{name}.png").stat().st_size > 10_000
 
 
 def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
     study = ServingStudy(folder)
     out = tmp_path / "out.json"
-    words = ["serving-replay", study["trace"], "--profile", study["profile"], "--servers", "2", "--pools", "2"]
+    words = ["serving", "replay", study["trace"], "--profile", study["profile"], "--servers", "2", "--pools", "2"]
     assert main([*words, "--set", "misprediction=0.4", "clock_epoch_s=10", "-o", str(out)]) == 0
     found = json.loads(out.read_text())
     assert found["settings"]["misprediction"] == 0.4 and found["finished"] + found["rejected"] == found["requests"]
@@ -124,20 +122,20 @@ def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
 
 
 def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, capsys):
-    assert main(["serving-table", "sweeps", str(folder)]) == 2
+    assert main(["serving", "table", "sweeps", str(folder)]) == 2
     assert "experiments/sweeps.json: not there yet" in capsys.readouterr().err
-    assert main(["serving-experiment", "weeks", str(folder)]) == 2
+    assert main(["serving", "experiment", "weeks", str(folder)]) == 2
     assert "allowed: systems" in capsys.readouterr().err
-    assert main(["serving-experiment", "systems", str(tmp_path)]) == 2
+    assert main(["serving", "experiment", "systems", str(tmp_path)]) == 2
     assert "no study.json" in capsys.readouterr().err
 
 
 def test_a_trace_by_command(tmp_path, capsys):
     path = tmp_path / "synthetic.csv"
-    assert main(["serving-trace", "--week", "coding", "--scale", "0.001", "--days", "0.5", "-o", str(path)]) == 0
+    assert main(["serving", "trace", "--week", "coding", "--scale", "0.001", "--days", "0.5", "-o", str(path)]) == 0
     made = capsys.readouterr().out
-    assert main(["serving-trace", str(path)]) == 0
+    assert main(["serving", "trace", str(path)]) == 0
     read = capsys.readouterr().out
     digest = next(line for line in read.splitlines() if line.startswith("sha256 "))
     assert digest in made and len(digest) == 7 + 64
-    assert main(["serving-trace"]) == 2
+    assert main(["serving", "trace"]) == 2

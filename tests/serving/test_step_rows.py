@@ -3,7 +3,7 @@
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving import rows
+from kernel_dvfs.serving import models as rows
 from kernel_dvfs.serving.models import BF16, MODELS, check_degree, served
 
 LLAMA2 = served("llama2-70b")

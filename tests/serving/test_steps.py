@@ -7,6 +7,7 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import settle
+from kernel_dvfs.serving import kernel_clocks
 from kernel_dvfs.serving.steps import KNOTS, StepModel
 
 
@@ -54,7 +55,7 @@ def test_between_tabulated_numbers_of_tokens_a_line_is_close(instances):
 
 
 def test_a_run_is_the_sum_of_its_steps(instances):
-    for engine in (instances(2).at(1200), instances(8).at(800), instances(4).at(1400, kernel_level=True)):
+    for engine in (instances(2).at(1200), instances(8).at(800), kernel_clocks.engine(instances(4), 1400)):
         batch, context, steps = 48, 30_000, 25
         line = engine.linear(batch, context)
         single = [
@@ -92,11 +93,11 @@ def test_no_step_draws_more_than_the_cap_and_a_capped_one_is_slower_than_its_clo
 
 
 def test_a_capped_step_does_not_depend_on_the_steps_before_it(instances):
-    fresh = StepModel("h100_sxm", "llama2-70b", 4).at(1980).step(700, 1000, 0)
+    unused = StepModel("h100_sxm", "llama2-70b", 4).at(1980).step(700, 1000, 0)
     used = instances(4).at(1980)
     for tokens in (16384, 1, 4096, 300):
         used.step(tokens, 100, 0)
-    assert used.step(700, 1000, 0) == fresh
+    assert used.step(700, 1000, 0) == unused
 
 
 def test_more_gpus_and_higher_clocks_are_never_slower(instances):

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.classes import CLASSES, classify
-from kernel_dvfs.serving.lengths import draw_lengths
-from kernel_dvfs.serving.study import SYNTHETIC_HOUR
-from kernel_dvfs.serving.synthesise import WEEKS, hour, poisson, week, week_rate
-from kernel_dvfs.serving.trace import read_trace, summary, write_trace
+from kernel_dvfs.serving.requests import CLASSES, classify, draw_lengths
+from kernel_dvfs.serving.trace import (
+    SYNTHETIC_HOUR,
+    WEEKS,
+    hour,
+    poisson,
+    read_trace,
+    summary,
+    week,
+    week_rate,
+    write_trace,
+)
 
 HEAD = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 

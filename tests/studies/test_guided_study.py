@@ -34,27 +34,27 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def testbed(table):
+def bed(table):
     return of_table(table, "raw")
 
 
 @pytest.mark.parametrize("way", ["random", "coarse", "around"])
-def test_every_way_keeps_its_budget_and_has_the_baselines(testbed, way):
-    budget = testbed.measurements // 2
+def test_every_way_keeps_its_budget_and_has_the_baselines(bed, way):
+    budget = bed.measurements // 2
     ways = {
-        "random": lambda: strategies.random(testbed, budget, 1, 1),
-        "coarse": lambda: strategies.coarse(testbed, budget, 1, 1),
-        "around": lambda: strategies.around(testbed, budget, 1, testbed.oracle(0.0), 1),
+        "random": lambda: strategies.random(bed, budget, 1, 1),
+        "coarse": lambda: strategies.coarse(bed, budget, 1, 1),
+        "around": lambda: strategies.around(bed, budget, 1, bed.oracle(0.0), 1),
     }
     measured = ways[way]()
-    assert testbed.candidates.spent(measured, 1) <= budget and testbed.candidates.spent(measured, 1) > 0.9 * budget
-    assert measured[np.arange(len(measured)), testbed.candidates.baseline].all()
-    assert not (measured & ~testbed.candidates.offered).any()
+    assert bed.candidates.spent(measured, 1) <= budget and bed.candidates.spent(measured, 1) > 0.9 * budget
+    assert measured[np.arange(len(measured)), bed.candidates.baseline].all()
+    assert not (measured & ~bed.candidates.offered).any()
 
 
-def test_what_is_around_an_optimum_holds_it(testbed):
-    best = testbed.oracle(0.0)
-    measured = strategies.around(testbed, testbed.measurements // 3, 1, best, 1)
+def test_what_is_around_an_optimum_holds_it(bed):
+    best = bed.oracle(0.0)
+    measured = strategies.around(bed, bed.measurements // 3, 1, best, 1)
     assert measured[np.arange(len(best)), best].all()
 
 
@@ -95,7 +95,7 @@ def test_specimens_are_other_boards_of_the_same_model():
 def test_the_command_writes_rows_and_means(table, tmp_path):
     out = tmp_path / "g.csv"
     words = ["--budget", "50", "--seeds", "1", "--slack", "2", "--weights", "raw", "--without", "bayesian"]
-    assert main(["guided-study", "--table", str(table), *words, "-o", str(out)]) == 0
+    assert main(["study", "guided", "--table", str(table), *words, "-o", str(out)]) == 0
     rows = list(csv.DictReader(out.open()))
     assert [row["way"] for row in rows] == ["oracle", "exhaustive", "guided", "random", "coarse grid"]
     assert "| guided |" in (tmp_path / "g.md").read_text()
@@ -111,13 +111,13 @@ def test_the_command_writes_rows_and_means(table, tmp_path):
     ],
 )
 def test_the_command_refuses_what_makes_no_study(words, said, tmp_path, capsys):
-    assert main(["guided-study", *words, "-o", str(tmp_path / "g.csv")]) == 2
+    assert main(["study", "guided", *words, "-o", str(tmp_path / "g.csv")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "g.csv").exists()
 
 
-def test_without_scikit_learn_the_bayesian_way_is_one_clear_line(testbed, monkeypatch):
+def test_without_scikit_learn_the_bayesian_way_is_one_clear_line(bed, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "sklearn.gaussian_process", None)
     with pytest.raises(Exception, match="needs scikit-learn"):
-        strategies.bayesian(testbed, 0.0, 50, 1, 1)
+        strategies.bayesian(bed, 0.0, 50, 1, 1)

@@ -1,19 +1,27 @@
 """On a simulated GPU the best of one sweep flatters, fresh repeats do not, and rounds with a margin keep the limit."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
+import pandas as pd
 import pytest
 
+from kernel_dvfs.cli.main import main
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.studies import sampling as many
+from kernel_dvfs.plan.study import plan
+from kernel_dvfs.studies import sampling
+from kernel_dvfs.studies.sampling import truth
 from kernel_dvfs.studies.selection_bias import Procedure, arena, oracle, study
-from kernel_dvfs.studies.truth import truth
 
 ONE_SWEEP = Procedure("one sweep", False, 0, 0, 0)
 ROUNDS = Procedure("rounds and margin", True, 10, 1, 2.6)
 PAIRS = [BASELINE, *(Pair(core, mem) for core in (1050, 1470, 1890, 2100) for mem in (5001, 9251, AUTO))]
 SEEDS = 60
+GRID = "auto-auto,1470-5001,1470-9251,1890-9251,1050-9251"  # of the command
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +36,7 @@ def known(setup):
 
 @pytest.fixture(scope="module")
 def outcomes(setup, known):
-    noise = many.noise_of(setup, known)
+    noise = sampling.noise_of(setup, known)
     return {
         how.name: [study(arena(known, how.tied), noise, how, 0.0, 10, 10, seed) for seed in range(SEEDS)]
         for how in (ONE_SWEEP, ROUNDS)
@@ -66,7 +74,8 @@ def test_no_choice_saves_more_than_the_oracle_within_the_limit(outcomes, known):
 
 def test_another_order_of_kernels_gives_the_same_choice(setup, known):
     order = np.random.default_rng(1).permutation(len(known.names))
-    mixed = known._replace(
+    mixed = replace(
+        known,
         names=[known.names[i] for i in order],
         groups=[known.groups[i] for i in order],
         **{
@@ -89,12 +98,39 @@ def test_noise_drawn_in_bulk_is_that_of_measurements(setup, known, name):
             for each in (bench.point(pair, f"c-{k}")["summary"] for k in range(count))
         ]
     )
-    noise, draw = many.noise_of(setup, known), np.random.default_rng(1)
+    noise, draw = sampling.noise_of(setup, known), np.random.default_rng(1)
     cell = np.array([place * len(PAIRS) + PAIRS.index(pair)])
-    drawn = [many.measure(known, noise, draw, cell, 1) for _ in range(3000)]
+    drawn = [sampling.measure(known, noise, draw, cell, 1) for _ in range(3000)]
     bulk = np.array([[each.time_s[0], each.energy_j[0]] for each in drawn])
     exact = known.time_s[place, PAIRS.index(pair)], known.energy_j[place, PAIRS.index(pair)]
     for column_number in (0, 1):
         relative, other = one[:, column_number] / exact[column_number], bulk[:, column_number] / exact[column_number]
         assert relative.mean() == pytest.approx(other.mean(), abs=4 * relative.std() / np.sqrt(count))
         assert relative.std() == pytest.approx(other.std(), rel=0.15)
+
+
+@pytest.fixture(scope="module")
+def path(config, tmp_path_factory):
+    quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+    return plan(config(**quick), str(tmp_path_factory.mktemp("setup"))).setup.write()
+
+
+def test_every_study_is_kept_with_its_seed_and_summed_up_by_procedure(path, tmp_path):
+    assert main(["study", "selection-bias", "--gpu", path, "--pairs", GRID, "--seeds", "3", "-o", str(tmp_path)]) == 0
+    studies = pd.read_csv(tmp_path / "selection_bias_studies.csv")
+    assert len(studies) == 2 * 4 * 3 and set(studies.seed) == {0, 1, 2}
+    table = pd.read_csv(tmp_path / "tables/selection_bias.csv")
+    assert len(table) == 8 and set(table.studies) == {3}
+    row = table[(table.procedure == "one sweep") & (table.noise == "as the GPU's spec")].iloc[0]
+    own = studies[(studies.procedure == "one sweep") & (studies.noise == "as the GPU's spec")]
+    optimism_pp = (own.energy_true_percent - own.energy_claimed_percent).mean()
+    assert row.energy_optimism_pp == pytest.approx(optimism_pp, abs=1e-3)
+    assert "simulated" in (tmp_path / "tables/selection_bias.md").read_text()
+
+
+def test_a_real_gpu_has_no_known_truth(path, tmp_path, capsys):
+    known = setups.read(path)
+    gpu = json.loads(json.dumps(known.gpu)) | {"kind": "nvml"}
+    real = setups.store(str(tmp_path), gpu, known.workload, known.targets, known.measurement)
+    assert main(["study", "selection-bias", "--gpu", real, "--pairs", GRID, "-o", str(tmp_path / "out")]) == 2
+    assert "has no known truth" in capsys.readouterr().err and not (tmp_path / "out").exists()

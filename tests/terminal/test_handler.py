@@ -277,13 +277,22 @@ def test_exceptions_of_two_threads_go_to_their_own_jobs(seen):
     ]
 
 
-def test_a_group_is_told_once_whatever_the_number_of_its_jobs(seen):
-    run = seen().begin(measure=3)
-    members = [{"rule_name": "measure", "jobid": job} for job in range(3)]
-    run.log(LogEvent.GROUP_ERROR, "Error in group sweep", logging.ERROR, groupid="sweep", job_error_info=members)
+def test_a_group_is_told_once_with_what_its_jobs_logged(seen, tmp_path):
+    run = seen(show_failed_logs=True).begin(measure=3)
+    logs = [tmp_path / f"{job}.log" for job in range(3)]
+    for log, text in zip(logs, ("", "error: no such kernel\n", "")):
+        log.write_text(text)
+    members = [{"rule_name": "measure", "jobid": job, "log": [str(log)]} for job, log in enumerate(logs)]
+    fields = {"groupid": "sweep", "external_jobid": "4711", "job_error_info": members}
+    run.log(LogEvent.GROUP_ERROR, "Error in group sweep", logging.ERROR, **fields)
     for job in range(3):
         run.log(LogEvent.JOB_ERROR, "Error", logging.ERROR, indent=True, jobid=job, rule_name="measure")
-    assert run.said == "error: group sweep failed (measure)\n"
+    assert run.said.splitlines() == [
+        "error: group sweep failed (measure)",
+        "  external_jobid: 4711",
+        f"  log: {logs[1]}",
+        "    error: no such kernel",
+    ]
 
 
 def test_a_warning_is_told_once_and_chatter_never(seen):

@@ -1,4 +1,4 @@
-"""The instance's part of the target `serving`: made once, and made anew only by what it depends on."""
+"""The instance's part of the target `serving`: made once, and made again only when what it depends on changes."""
 
 import pytest
 from reduced_study import clone, planned, snakemake
@@ -22,7 +22,7 @@ def test_a_profile_is_made_once(finished):
     assert planned(finished, PROFILE, config=[SMALL]) == {}
 
 
-def test_other_clocks_make_the_profile_anew_and_nothing_else(finished):
+def test_other_clocks_make_the_profile_again_and_nothing_else(finished):
     other = SMALL.replace("1200, 1980", "1200, 1600, 1980")
     assert planned(finished, PROFILE, config=[other]) == {"serving_profile": 1}
 

@@ -32,7 +32,7 @@ def test_another_setting_is_another_study_on_the_same_profile(finished):
     other = SMALL.replace("pools: 2", "pools: 1, margin: 1.3")
     table = TABLE.replace("mine-s2-p2", "mine-s2-p1-margin-1.3")
     jobs = planned(finished, table, config=[other])
-    assert jobs == {"serving_study": 1, "serving_experiment": 1, "serving_table": 1}
+    assert jobs == {"serving_study": 1, "serving_experiment": 1, "serving_table_savings": 1}
 
 
 def test_a_bad_trace_is_one_line_in_front_of_the_user(tmp_path):

@@ -1,22 +1,5 @@
 """Names in a results folder that both the workflow and the report rely on."""
 
-# tables/<name>.<format>
-TABLE_FORMATS = {
-    "baseline": ("csv", "md"),
-    "kernel_clocks": ("csv", "md", "tex"),
-    "strategies": ("csv", "md", "tex"),
-    "passes": ("csv", "md"),
-    "locking": ("csv", "md"),
-    "relaxed": ("csv",),
-    "validation": ("csv", "md"),
-    "headline": ("csv", "md"),
-    "data_parallelism": ("csv", "md"),
-    "tensor_parallelism": ("csv", "md"),
-    "tensor_energy": ("csv", "md"),
-    "omitted_pairs": ("csv",),
-    "claims": ("csv", "md"),
-}
-FIGURE_FORMATS = ("pdf", "png")
 
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3

@@ -1,4 +1,4 @@
-"""What a table or a figure says of itself. Rules, commands, pages and docs all read it, so that adding one is one module.
+"""What a table or a figure says of itself. Rules, commands, pages and docs read it: adding one is one module.
 
 A module of a tables or figures package declares `OUTPUT` and the function that makes it: `make(results, **options)` of
 a table gives a data frame, `draw(results, **options)` of a figure a plot. Heavy libraries are imported inside those
@@ -35,7 +35,7 @@ def _no_options(plan: Any) -> dict:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or a study's own plan)."""
+    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or another study's)."""
 
     caption: str  # one line, in the file itself
     title: str = ""  # heading on the page; "": the name in words
@@ -45,7 +45,7 @@ class Output:
     formats: tuple[str, ...] = TABLE_FORMATS  # endings of its files
     kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
     when: Callable[[Any], bool] = always  # plan -> whether a study on such a GPU makes it
-    inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, beside the study's main file
+    inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, besides the study's main file
     options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
 
     def fits(self, kind: str) -> bool:

@@ -32,7 +32,7 @@ _LOGGED_EVERY_S = 60.0
 _NOTICES_S = 0.5
 _ERASE = "\r\x1b[K"
 # of a failed job's log and command, as much as fits a screen: a command may name thousands of files
-_LOG_LINES, _COMMAND_CHARACTERS = 40, 400
+_LOG_LINES, _COMMAND_CHARACTERS, _GROUP_LOGS = 40, 400, 3
 
 STOPPED = "Stopped. What was measured stays; the same command goes on."
 NOTHING = "Nothing to be done: all that was asked for is there."
@@ -318,11 +318,17 @@ def _failure(job: dict[str, Any], with_log: bool) -> str:
 
 
 def _group_failure(record: logging.LogRecord, with_log: bool) -> str:
-    """A failed group: its name and rules, and the log of what ran it. Which of its jobs failed is not known."""
-    rules = {each.get("rule_name", "?") for each in getattr(record, "job_error_info", None) or ()}
+    """A failed group: its name and rules, and what its jobs logged; which of them failed is not known."""
+    jobs = list(getattr(record, "job_error_info", None) or ())
+    rules = {str(job.get("rule_name", "?")) for job in jobs}
     text = [f"error: group {getattr(record, 'groupid', '?')} failed ({', '.join(sorted(rules))})"]
-    for path in getattr(record, "aux_logs", None) or ():
-        text.append(_indented(_log_of(path) if with_log else f"log: {path}"))
+    if batch_job := getattr(record, "external_jobid", None):
+        text.append(_indented(f"external_jobid: {batch_job}"))
+    paths = [*(getattr(record, "aux_logs", None) or ()), *(path for job in jobs for path in job.get("log") or ())]
+    logged = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
+    text += [_indented(_log_of(path) if with_log else f"log: {path}") for path in logged[:_GROUP_LOGS]]
+    if len(logged) > _GROUP_LOGS:
+        text.append(_indented(f"and {len(logged) - _GROUP_LOGS} more logs"))
     return "\n".join(text)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 # Stages in the order of a run, each with the first letters of its rules' names. The longest beginning decides:
 # compare_locked is measured, compare_gpus is part of the report.
@@ -31,6 +32,7 @@ _TARGETS = frozenset({"all"})
 _LEAST_SHARE, _LEAST_S = 0.05, 10.0
 
 
+@cache
 def stage_of(rule: str) -> str:
     """The stage that a rule belongs to; `other` where no beginning fits."""
     fits = [(len(start), stage) for stage, starts in STAGES.items() for start in starts if rule.startswith(start)]

@@ -9,7 +9,7 @@ from page_reader import Page, numbers
 from PIL import Image
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.report import comparison, specimens
+from kernel_dvfs.report import comparison
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,6 @@ def results(tmp_path_factory):
         study = made_up(root / f"toy-1-{uuid}/toy-b40-tp1", kind="nvml")
     assert main(["report", str(study)]) == 0
     comparison.write(root)
-    specimens.write(root)
     return root
 
 
@@ -90,9 +89,9 @@ def test_studies_beside_the_road_are_shown_where_they_are(own):
 
 
 def test_figures_beyond_what_can_be_mailed_stay_outside(own, monkeypatch):
-    from kernel_dvfs.report.page import figures
+    from kernel_dvfs.report.page import render
 
-    monkeypatch.setattr(figures, "LIMIT_BYTES", 1)
+    monkeypatch.setattr(render, "LIMIT_BYTES", 1)
     (own / "serving/figures").mkdir(parents=True)
     Image.new("RGB", (300, 200), "white").save(own / "serving/figures/table1.png")
     page = page_of(own)

@@ -9,9 +9,12 @@ from made_up_study import KERNELS, NOT_MADE, made_up, record
 from page_reader import Page, numbers
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.layout import STRICT, TABLE_FORMATS
-from kernel_dvfs.report.figures import NAMES
+from kernel_dvfs.layout import STRICT
+from kernel_dvfs.outputs import outputs
+from kernel_dvfs.report import figures, tables
+from kernel_dvfs.report.page.study_page import SECTIONS
 
+TABLES, FIGURES = outputs(tables), outputs(figures)
 WITHOUT = ",".join(NOT_MADE)
 
 
@@ -45,7 +48,7 @@ def test_every_tag_closes_and_every_link_within_the_page_leads_somewhere(page):
 def test_it_loads_nothing(page):
     assert page.outside() == []
     assert all(image["src"].startswith("data:image/png;base64,") for image in page.images)
-    assert len(page.images) == len(NAMES)
+    assert len(page.images) == len(FIGURES)
 
 
 def test_an_address_that_would_load_something_is_told_apart():
@@ -158,7 +161,7 @@ def test_a_real_gpu_is_named_with_its_dates(tmp_path):
 
 def test_a_gpu_measured_at_auto_alone_misses_nothing(tmp_path, capsys):
     folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml", fresh=False)
-    left_out = sorted({*TABLE_FORMATS, *NAMES} - {"baseline", "fig5_kernels"})
+    left_out = sorted({*TABLES, *FIGURES} - {"baseline", "fig5_kernels"})
     for path in [*folder.glob("tables/*"), *folder.glob("schedules/*"), *folder.glob("figures/*")]:
         if path.stem in (*left_out, STRICT):
             path.unlink()
@@ -178,6 +181,10 @@ def test_deployment_names_only_schedules_that_are_there(page, own):
 
 def test_a_page_is_light(page):
     assert len(page.html) < 200_000, "tables and style, without figures worth the name"
+
+
+def test_every_table_and_figure_belongs_to_a_section_of_the_page_or_to_none():
+    assert {each.section for each in (*TABLES.values(), *FIGURES.values())} <= {*SECTIONS, ""}
 
 
 # --- what is not there -------------------------------------------------------------------------------------------
@@ -208,7 +215,7 @@ def test_what_is_missing_is_named_on_the_page_and_in_one_line_and_the_rest_is_sh
     assert page.faults == [] and page.outside() == []
     assert "What is missing" in page.text and named in page.text
     assert ("claims" in page.tables) == (gone != "tables")
-    assert len(page.images) == len(NAMES) - (1 if "fig6" in gone else len(NAMES) if gone == "figures" else 0)
+    assert len(page.images) == len(FIGURES) - (1 if "fig6" in gone else len(FIGURES) if gone == "figures" else 0)
 
 
 def test_without_fresh_repeats_the_saving_is_called_claimed(tmp_path, capsys):
@@ -221,7 +228,8 @@ def test_a_table_has_no_fresh_repeats_and_does_not_miss_them(own, capsys):
     profile_of_a_table(own)
     page = page_of(own)
     assert "a table cannot be measured again" in page.text and "Energy, claimed" in page.text
-    assert "validation" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "validation" not in said and "claims" not in said and "What is missing" not in page.text
 
 
 def profile_of_a_table(folder):
@@ -231,7 +239,7 @@ def profile_of_a_table(folder):
     columns = {name: table[name].to_pylist() for name in table.column_names}
     about = metadata["gpu"] | {"kind": "table"}
     write_profile(folder / "profile.parquet", columns, about, metadata["workload"], metadata["settings"])
-    for name in ("validation", "data_parallelism", "tensor_parallelism", "tensor_energy", "omitted_pairs"):
+    for name in ("validation", "data_parallelism", "tensor_parallelism", "tensor_energy", "omitted_pairs", "claims"):
         (folder / f"tables/{name}.csv").unlink()
     shutil.rmtree(folder / "setup")
     shutil.rmtree(folder / "measurements")

@@ -1,13 +1,24 @@
 """`kernel-dvfs apply`: run a command at chosen clocks, give them back whatever happens, say what it took."""
 
+from __future__ import annotations
+
 import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.clocks import BASELINE, label, parse
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
 
-def add_arguments(parser) -> None:
+    from kernel_dvfs.deploy.command import Ran
+    from kernel_dvfs.deploy.control import Control, Pair
+    from kernel_dvfs.gpu.nvml.guard import Guard
+
+
+def add_arguments(parser: ArgumentParser) -> None:
     parser.usage = "kernel-dvfs apply (--pair CORE,MEM | --schedule S.json) [options] -- COMMAND ..."
     parser.epilog = "example: kernel-dvfs apply --pair 1470,5001 --baseline -- python train.py"
     what = parser.add_mutually_exclusive_group(required=True)
@@ -32,9 +43,7 @@ def add_arguments(parser) -> None:
     parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="after --")
 
 
-def run(options) -> int:
-    from kernel_dvfs.deploy.by_pass import ByPass
-    from kernel_dvfs.deploy.command import run_command
+def run(options: Namespace) -> int:
     from kernel_dvfs.deploy.control import Control, facts_of
     from kernel_dvfs.deploy.schedules import pass_pairs, run_pair
     from kernel_dvfs.gpu.nvml.guard import Guard
@@ -47,12 +56,17 @@ def run(options) -> int:
         raise InputError("apply: --pass-level needs --schedule with a pair for each pass")
     pair = parse(options.pair) if options.pair else None
     about = facts_of(options.gpu.removeprefix("nvml:"))
+    wanted: dict[str, Pair]
     if options.pass_level:
         wanted = pass_pairs(options.schedule, about)
     else:
         wanted = {"run": pair or run_pair(options.schedule, about)}
 
-    report = {"gpu": {key: about[key] for key in ("name", "uuid", "slug")}, "command": words, "runs": {}}
+    report: dict[str, Any] = {
+        "gpu": {key: about[key] for key in ("name", "uuid", "slug")},
+        "command": words,
+        "runs": {},
+    }
     with Guard(about["uuid"], mode="auto-only" if options.dry_run else "lock", say=_say) as guard:
         control = Control(guard, about, options.lock == "exact", options.dry_run)
         for name, own in wanted.items():
@@ -61,50 +75,70 @@ def run(options) -> int:
                 _say(f"dry run: {name} would be asked for {label(own)}; nothing is set")
         check_board(guard.board, options.share, _say)
         control.announce("a command at " + ", ".join(sorted({label(own) for own in wanted.values()})))
-        if not options.dry_run and any(tuple(own) != tuple(BASELINE) for own in wanted.values()):
+        locked = [own for own in wanted.values() if own != BASELINE]
+        if locked and not options.dry_run:
             # the first set is the probe: where there is no permission, nothing is run at all
-            control.ask(next(own for own in wanted.values() if tuple(own) != tuple(BASELINE)))
+            control.ask(locked[0])
             control.to_auto()
-        if options.baseline:
-            base = run_command(guard.board, words)
-            report["runs"]["auto"] = base._asdict()
-            _say(f"auto: {_told(base)}")
-            if base.code:
-                _say(f"the command failed at auto (exit code {base.code}); not run again")
-                return _ended(options, report, base.code)
-        if options.pass_level:
-            with ByPass(control, wanted) as following:
-                ran = run_command(guard.board, words, following.environment, after=control.to_auto)
-            _say(following.summary())
-            report["marks"] = following.marks
-            if following.surprise:
-                _say(f"clocks went back to auto: {following.surprise}")
-            elif not any(following.marks.values()):
-                _say("the command marked no pass: it ran at auto; see kernel_dvfs.deploy.mark")
-            report["surprise"] = following.surprise
-        else:
-            ran = run_command(guard.board, words, before=lambda: control.ask(wanted["run"]), after=control.to_auto)
-            _warn_if_missed(ran, wanted["run"], options.dry_run)
-        name = "by pass" if options.pass_level else label(wanted["run"])
-        report["runs"][name] = ran._asdict()
-        _say(f"{name}: {_told(ran)}")
-        if options.baseline and not ran.code:
-            report["time_change_percent"] = 100 * (ran.time_s / base.time_s - 1)
-            report["energy_change_percent"] = 100 * (ran.energy_j / base.energy_j - 1)
-            _say(
-                f"against auto: time {report['time_change_percent']:+.2f} %, energy "
-                f"{report['energy_change_percent']:+.2f} % (one run each: repeat before you rely on it)"
-            )
-    return _ended(options, report, ran.code)
-
-
-def _ended(options, report: dict, code: int) -> int:
+        code = _run_in_turn(options, guard, control, wanted, report)
     if options.report:
         write_json(options.report, report)
     return code
 
 
-def _told(ran) -> str:
+def _run_in_turn(
+    options: Namespace, guard: Guard, control: Control, wanted: dict[str, Pair], report: dict[str, Any]
+) -> int:
+    """Run the command at auto where that is asked for, then at its clocks. Returns its exit code; fills the report."""
+    from kernel_dvfs.deploy.command import run_command
+
+    base = None
+    if options.baseline:
+        base = run_command(guard.board, options.command_words)
+        report["runs"]["auto"] = asdict(base)
+        _say(f"auto: {_told(base)}")
+        if base.code:
+            _say(f"the command failed at auto (exit code {base.code}); not run again")
+            return base.code
+    if options.pass_level:
+        name, ran = "by pass", _run_by_pass(options, guard, control, wanted, report)
+    else:
+        pair = wanted["run"]
+        ran = run_command(guard.board, options.command_words, before=lambda: control.ask(pair), after=control.to_auto)
+        _warn_if_missed(ran, pair, options.dry_run)
+        name = label(pair)
+    report["runs"][name] = asdict(ran)
+    _say(f"{name}: {_told(ran)}")
+    if base and not ran.code:
+        report["time_change_percent"] = 100 * (ran.time_s / base.time_s - 1)
+        report["energy_change_percent"] = 100 * (ran.energy_j / base.energy_j - 1)
+        _say(
+            f"against auto: time {report['time_change_percent']:+.2f} %, energy "
+            f"{report['energy_change_percent']:+.2f} % (one run each: repeat before you rely on it)"
+        )
+    return ran.code
+
+
+def _run_by_pass(
+    options: Namespace, guard: Guard, control: Control, wanted: dict[str, Pair], report: dict[str, Any]
+) -> Ran:
+    """Run the command with clocks that follow the passes that it marks."""
+    from kernel_dvfs.deploy.by_pass import ByPass
+    from kernel_dvfs.deploy.command import run_command
+
+    with ByPass(control, wanted) as following:
+        ran = run_command(guard.board, options.command_words, following.environment, after=control.to_auto)
+    _say(following.summary())
+    report["marks"] = following.marks
+    if following.surprise:
+        _say(f"clocks went back to auto: {following.surprise}")
+    elif not any(following.marks.values()):
+        _say("the command marked no pass: it ran at auto; see kernel_dvfs.deploy.mark")
+    report["surprise"] = following.surprise
+    return ran
+
+
+def _told(ran: Ran) -> str:
     core, mem = (f"{low}" if low == high else f"{low} to {high}" for low, _, high in (ran.core_mhz, ran.mem_mhz))
     held = f", held down in {100 * ran.throttled:.0f} % of the looks" if ran.throttled else ""
     return (
@@ -113,8 +147,8 @@ def _told(ran) -> str:
     )
 
 
-def _warn_if_missed(ran, pair, dry_run: bool) -> None:
-    """A request is not yet a clock: say so where the looks saw another."""
+def _warn_if_missed(ran: Ran, pair: Pair, dry_run: bool) -> None:
+    """A clock that is asked for may not be reached: say so where the looks saw another."""
     from kernel_dvfs.measurement.verdict import is_reached
 
     for domain, seen, asked in (("core", ran.core_mhz[1], pair[0]), ("memory", ran.mem_mhz[1], pair[1])):

@@ -135,10 +135,10 @@ def _run_frontier(options: Namespace) -> None:
 
 
 def _run_sequence(options: Namespace, slack: float) -> None:
+    from kernel_dvfs.sequence.changes import Timing
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.sequence.programme import choose_changes
     from kernel_dvfs.sequence.schedule import iteration_schedule
-    from kernel_dvfs.sequence.timing import Timing
 
     asked = (options.granularity or "kernel", options.scope, options.objective)
     if asked != ("kernel", "global", "waste"):

@@ -1,4 +1,4 @@
-"""`kernel-dvfs compare-gpus`: every GPU and workload in a results folder, side by side."""
+"""`kernel-dvfs study compare-gpus`: every GPU and workload in a results folder, side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog = "example: kernel-dvfs compare-gpus results"
+    parser.epilog = "example: kernel-dvfs study compare-gpus results"
     parser.add_argument("results", help="the results folder; the tables go to its comparison/")
 
 

@@ -1,4 +1,4 @@
-"""`kernel-dvfs figure`: one figure of a results folder, as PDF and PNG."""
+"""`kernel-dvfs study figure`: one figure of a results folder, as PDF and PNG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_dvfs.report import figures
 def add_arguments(parser: ArgumentParser) -> None:
     """The arguments of the command."""
     names = modules(figures)
-    parser.epilog = "example: kernel-dvfs figure fig3_forward_pass results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
+    parser.epilog = "example: kernel-dvfs study figure fig3_forward_pass results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
     parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
     parser.add_argument("folder", metavar="FOLDER", help="results/<gpu>/<workload>; written to its figures/")
 

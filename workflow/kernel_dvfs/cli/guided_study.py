@@ -1,11 +1,14 @@
-"""`kernel-dvfs guided-study`: guided search beside other ways, on a simulated GPU and on measured tables."""
+"""`kernel-dvfs study guided`: guided search compared with other ways, on a simulated GPU and on measured tables."""
+
+from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 
 
-def add_arguments(parser) -> None:
-    parser.epilog = "example: kernel-dvfs guided-study --gpu SETUP.json --pairs auto-auto,1470-5001 --seeds 5 -o g.csv"
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command's options."""
+    parser.epilog = "example: kernel-dvfs study guided --gpu SETUP.json --pairs auto-auto,1470-5001 --seeds 5 -o g.csv"
     parser.add_argument("--gpu", metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", help="clock pairs CORE-MEM of its exhaustive search, separated by commas")
     parser.add_argument("--table", metavar="T.csv", help="instead: a measured table, as `kernel-dvfs import` takes it")
@@ -20,17 +23,18 @@ def add_arguments(parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="G.csv", help="a row a way and seed; G.md: means")
 
 
-def run(options) -> None:
+def run(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
     from kernel_dvfs.studies import guided_study
 
     if bool(options.gpu) == bool(options.table):
-        raise InputError("guided-study: give either --gpu SETUP (with --pairs) or --table T.csv")
+        raise InputError("study guided: give either --gpu SETUP (with --pairs) or --table T.csv")
     if options.seeds < 1 or not 0 < options.budget <= 100:
         raise InputError(
-            f"guided-study: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
+            f"study guided: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
         )
     share, seeds = options.budget / 100, list(range(1, options.seeds + 1))
-    rows = []
+    rows: list[dict] = []
     for slack in options.slack:
         if options.table:
             for weights in options.weights:
@@ -41,7 +45,7 @@ def run(options) -> None:
     write_text(options.output.removesuffix(".csv") + ".md", guided_study.markdown_of(guided_study.summarised(rows)))
 
 
-def _simulated(options, slack: float, share: float, seeds: list) -> list:
+def _simulated(options: Namespace, slack: float, share: float, seeds: list[int]) -> list[dict]:
     import tempfile
 
     from kernel_dvfs.gpu.clocks import parse
@@ -49,7 +53,7 @@ def _simulated(options, slack: float, share: float, seeds: list) -> list:
     from kernel_dvfs.studies import guided_study
 
     if not options.pairs:
-        raise InputError("guided-study: --gpu needs --pairs, the grid of the exhaustive search")
+        raise InputError("study guided: --gpu needs --pairs, the grid of the exhaustive search")
     setup = read(options.gpu)
     if setup.gpu["kind"] != "simulated":
         raise InputError(f"{options.gpu}: a {setup.gpu['kind']} GPU; its truth is not known, give a simulated one")

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--auto-repeats", type=auto_repeats, metavar="N", default=10, help="records of auto-auto (default: 10)"
     )
     parser.add_argument(
-        "--search", metavar="S.json", help="pool what this search (kernel-dvfs search) asked for as well"
+        "--search", metavar="S.json", help="pool what this search (kernel-dvfs measure search) asked for as well"
     )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> None:
         found = search_file.read(options.search)
         if found.setup != setup.digest:
             raise InputError(
-                f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run kernel-dvfs search "
-                "again"
+                f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run "
+                "kernel-dvfs measure search again"
             )
         requests, checksums = requests + found.requests, found.records
     aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output, checksums)

@@ -1,4 +1,4 @@
-"""`kernel-dvfs search`: measures, beyond the sweep, what might be chosen, until nothing is left to measure."""
+"""`kernel-dvfs measure search`: measures, beyond the sweep, what might be chosen, until nothing is left to measure."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -8,7 +8,9 @@ from kernel_dvfs.errors import InputError
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
-    parser.epilog = "example: kernel-dvfs search --gpu SETUP.json --records measurements --options JSON -o search.json"
+    parser.epilog = (
+        "example: kernel-dvfs measure search --gpu SETUP.json --records measurements --options JSON -o search.json"
+    )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that is measured under")
     parser.add_argument("--records", required=True, metavar="DIR", help="folder with kernel/ and pass/")
     parser.add_argument(

@@ -1,6 +1,7 @@
-"""`kernel-dvfs switching-study`: what is left of an iteration's saving where a change of clocks takes time."""
+"""`kernel-dvfs study switching`: what is left of an iteration's saving where a change of clocks takes time."""
 
 import math
+from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.errors import InputError
 
@@ -8,8 +9,9 @@ LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 JITTERS = (0, 0.1, 0.3)
 
 
-def add_arguments(parser) -> None:
-    parser.epilog = "example: kernel-dvfs switching-study profile.parquet -o beyond"
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command's options."""
+    parser.epilog = "example: kernel-dvfs study switching profile.parquet -o beyond"
     parser.add_argument("profile", metavar="P.parquet")
     parser.add_argument("--latencies", nargs="+", type=float, default=LATENCIES_S, metavar="S", help="seconds")
     parser.add_argument("--jitters", nargs="+", type=float, default=JITTERS, metavar="SHARE", help="of the latency")
@@ -21,9 +23,8 @@ def add_arguments(parser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where tables/ and figures/ go")
 
 
-def run(options) -> None:
-    import pandas as pd
-
+def run(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
     from kernel_dvfs.report.write import write_figure, write_table
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.studies import switching
@@ -32,15 +33,13 @@ def run(options) -> None:
     if not math.isfinite(options.slack):
         raise InputError(f"--slack {options.slack}: expected a number of percent")
     read = read_sequence(options.profile, options.sequence, options.stall_w)
-    rows = switching.study(
-        read.sequence, sorted(set(options.latencies)), sorted(set(options.jitters)), options.slack / 100
-    )
-    subject = f"simulated {read.gpu['name']}" if read.gpu["kind"] == "simulated" else read.gpu["name"]
-    frame = pd.DataFrame(rows).round(6)
-    named = f"{subject}, {read.workload['name']}"
-    write_table(frame, options.output, "switching", report.CAPTION, named, ("csv", "md"))
-    known = pd.DataFrame(switching.known_rows(rows))
-    write_table(known, options.output, "switching_known", report.KNOWN_CAPTION, named, ("csv", "md"))
-    write_figure(
-        report.draw(frame, subject, read.workload["name"]), options.output, "switching", report.CAPTION, subject
-    )
+    latencies_s, jitters = sorted(set(options.latencies)), sorted(set(options.jitters))
+    rows = switching.study(read.sequence, latencies_s, jitters, options.slack / 100)
+    gpu = f"simulated {read.gpu['name']}" if read.gpu["kind"] == "simulated" else read.gpu["name"]
+    subject = f"{gpu}, {read.workload['name']}"
+    table = report.make(rows)
+    write_table(table, options.output, "switching", report.OUTPUT.caption, subject, report.OUTPUT.formats)
+    known = report.make_known(rows)
+    write_table(known, options.output, "switching_known", report.KNOWN.caption, subject, report.KNOWN.formats)
+    plot = report.draw(table, gpu, read.workload["name"])
+    write_figure(plot, options.output, "switching", report.FIGURE.caption, gpu)

@@ -1,4 +1,4 @@
-"""`kernel-dvfs table`: one table of the report, from a results folder into its `tables/`."""
+"""`kernel-dvfs study table`: one table of the report, from a results folder into its `tables/`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,10 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The arguments of the command."""
-    parser.epilog = "example: kernel-dvfs table strategies results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
+    parser.epilog = "example: kernel-dvfs study table strategies results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
     parser.add_argument("name", choices=modules(tables))
     parser.add_argument("folder", help="results/<gpu>/<workload>")
-    parser.add_argument(
-        "--options", default="{}", metavar="JSON", help='what a table needs beside, e.g. {"repeats": 10}'
-    )
+    parser.add_argument("--options", default="{}", metavar="JSON", help='options of the table, e.g. {"repeats": 10}')
 
 
 def run(options: Namespace) -> None:
@@ -69,7 +67,7 @@ def kind_of(option: Parameter) -> str:
 
 
 def _read(name: str, text: str, make: Callable) -> dict:
-    """The options that `make` takes beside the results. Raises InputError for what it does not take, lacks or bears."""
+    """The options for `make`, checked against its signature. Raises InputError for one unknown, missing or bad."""
     where = f"table {name}: --options {text}"
     try:
         given = json.loads(text)

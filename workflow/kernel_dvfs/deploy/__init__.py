@@ -1,6 +1,7 @@
 """Chosen clocks put to work: a command run at them, passes that mark themselves, an iteration played launch by launch.
 
-In a training script, one line where a pass begins; nothing happens unless `kernel-dvfs apply --pass-level` runs it:
+A training script says in one line where a pass begins. The line does nothing unless `kernel-dvfs apply --pass-level`
+runs the script:
 
     from kernel_dvfs.deploy import mark
     mark("forward")

@@ -4,47 +4,51 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from kernel_dvfs.deploy.control import named
 from kernel_dvfs.deploy.marks import Marks
 from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.gpu.clocks import label
+
+if TYPE_CHECKING:
+    from kernel_dvfs.deploy.control import Control, Pair
 
 
 class ByPass:
-    """with ByPass(control, {pass: pair}) as following: run the command with following.environment.
+    """with ByPass(control, {pass: pair}) as following: run the command with following.environment."""
 
-    marks: {pass: how often it was marked}. surprise: why the clocks went back to auto for good, or None.
-    """
-
-    def __init__(self, control, pairs: dict):
+    def __init__(self, control: Control, pairs: Mapping[str, Pair]) -> None:
         self._control, self._pairs = control, pairs
         self._marks = Marks()
         self._thread = threading.Thread(target=self._follow, name="kernel-dvfs marks", daemon=True)
-        self.marks = dict.fromkeys(pairs, 0)
-        self.asking_s = []  # how long each request took
-        self.surprise = None
+        self.marks = dict.fromkeys(pairs, 0)  # {pass: how often it was marked}
+        self.asking_s: list[float] = []  # how long each request took
+        self.surprise: str | None = None  # why the clocks went back to auto for good
 
     @property
-    def environment(self) -> dict:
+    def environment(self) -> dict[str, str]:
+        """What the command needs in its environment to mark its passes."""
         return self._marks.environment
 
     def __enter__(self) -> ByPass:
         self._thread.start()
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self._marks.stop()
         self._thread.join()
         self._marks.close()
 
     def _follow(self) -> None:
         while True:
-            name, answer = self._marks.receive()
-            if name is None:
+            received = self._marks.receive()
+            if received is None:
                 return
+            name, answer = received
             try:
                 self._obey(name)
-            except Exception as error:  # a driver's refusal, above all; whatever it is, no clock may stay locked
+            except Exception as error:  # above all a driver's refusal; whatever it is, no clock may stay locked
                 self._give_up(f"{name}: {'; '.join(lines(error))}")
             answer()
 
@@ -71,5 +75,5 @@ class ByPass:
 
     def summary(self) -> str:
         """One line on what was marked."""
-        told = ", ".join(f"{name} {count} times at {named(self._pairs[name])}" for name, count in self.marks.items())
+        told = ", ".join(f"{name} {count} times at {label(self._pairs[name])}" for name, count in self.marks.items())
         return f"passes marked: {told}"

@@ -1,7 +1,6 @@
-"""A command run under clocks that are held for it: signals passed on, time and energy taken, clocks looked at
-meanwhile.
+"""A command run under clocks that are held for it: signals passed on, time and energy measured, clocks watched.
 
-Knows a board and a child process; what is locked when is its caller's.
+It knows a board and a child process; its caller decides what is locked and when.
 """
 
 from __future__ import annotations
@@ -10,41 +9,53 @@ import os
 import signal
 import subprocess
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kernel_dvfs.deploy.control import THROTTLING
 from kernel_dvfs.errors import CounterFault, InputError
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.board import Board
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S = 0.5
 _EDGE_LIMIT_S = 2.0
-_SI_USER = 0  # or less: sent by a process; the terminal's reach the whole group by themselves
-THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+_SI_USER = 0  # si_code up to this: sent by a process; signals of the terminal reach the whole group by themselves
 
 
-class Ran(NamedTuple):
-    """code: exit code as a shell has it (128 + signal). time_s: of the command. energy_j: of the board in counted_s,
-    from an edge of its counter before to the next after. core_mhz, mem_mhz: [min, median, max] of looks while it
-    ran; throttled: share of the looks that saw the clocks held down."""
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a command."""
 
-    code: int
-    time_s: float
-    energy_j: float
-    counted_s: float
-    core_mhz: list
-    mem_mhz: list
-    throttled: float
+    code: int  # exit code as a shell has it (128 + signal)
+    time_s: float  # from its start to its end
+    energy_j: float  # of the board, in counted_s
+    counted_s: float  # from the edge of the board's counter before the command to the next one after it
+    core_mhz: list[int]  # [min, median, max] of the looks while it ran
+    mem_mhz: list[int]  # likewise
+    throttled: float  # share of the looks that saw the clocks held down
 
     @property
     def power_w(self) -> float:
+        """Mean power of the board while it was counted."""
         return self.energy_j / self.counted_s
 
 
-def run_command(board, words: list, environment: dict | None = None, before=None, after=None) -> Ran:
-    """Run `words` to its end. before(): called just before it starts, such as to lock clocks; after(): as soon as it
-    has ended, however it did.
+def run_command(
+    board: Board,
+    words: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[], None] | None = None,
+    after: Callable[[], None] | None = None,
+) -> Ran:
+    """Run a command to its end.
 
-    SIGINT, SIGTERM and SIGHUP of this process are passed on and end nothing here: the command decides. Raises
-    InputError where the command cannot be started, CounterFault where the energy counter stands still or falls.
+    environment: more variables for it. before(): called just before it starts, such as to lock clocks; after(): called
+    as soon as it has ended, however it did. SIGINT, SIGTERM and SIGHUP of this process are passed on and end nothing
+    here: the command decides. Raises InputError where the command cannot be started, CounterFault where the energy
+    counter does not move or falls.
     """
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {*_SIGNALS, signal.SIGCHLD})
     try:
@@ -54,7 +65,7 @@ def run_command(board, words: list, environment: dict | None = None, before=None
             first_mj, first_s = _edge(board)
             began_s = time.monotonic()
             child = _start(words, environment, held)
-            looks = []
+            looks: list[tuple[int, int, int]] = []  # (core MHz, memory MHz, event reasons)
             try:
                 _attend(child, board, looks)
             except BaseException:
@@ -83,17 +94,20 @@ def run_command(board, words: list, environment: dict | None = None, before=None
     )
 
 
-def _start(words: list, environment, held):
-    def release():
+def _start(
+    words: Sequence[str], environment: Mapping[str, str] | None, held: set[int | signal.Signals]
+) -> subprocess.Popen[bytes]:
+    def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
     try:
-        return subprocess.Popen(words, env=os.environ | (environment or {}), preexec_fn=release)
+        return subprocess.Popen(words, env={**os.environ, **(environment or {})}, preexec_fn=release)
     except OSError as error:
         raise InputError(f"{words[0]}: {error.strerror}; the command cannot be started") from None
 
 
-def _attend(child, board, looks: list) -> None:
+def _attend(child: subprocess.Popen[bytes], board: Board, looks: list[tuple[int, int, int]]) -> None:
+    """Look at the clocks and pass signals on until the child ends."""
     while True:
         looks.append((board.sm_mhz(), board.mem_mhz(), board.event_reasons()))
         end_s = time.monotonic() + _LOOK_EVERY_S
@@ -105,7 +119,7 @@ def _attend(child, board, looks: list) -> None:
                 child.send_signal(info.si_signo)
 
 
-def _edge(board) -> tuple:
+def _edge(board: Board) -> tuple[int, float]:
     """(mJ, s) at the next move of the counter."""
     begin, limit_s = board.energy_mj(), time.monotonic() + _EDGE_LIMIT_S
     while (now := board.energy_mj()) == begin:
@@ -115,6 +129,6 @@ def _edge(board) -> tuple:
     return now, time.monotonic()
 
 
-def _spread(values: list) -> list:
+def _spread(values: list[int]) -> list[int]:
     ordered = sorted(values)
     return [ordered[0], ordered[len(ordered) // 2], ordered[-1]]

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
+import json
 import os
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import parse_json
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check, label
+from kernel_dvfs.gpu.clocks import BASELINE, check
 from kernel_dvfs.gpu.nvml.locks import lock_pair
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from kernel_dvfs.gpu.clocks import Clock
+    from kernel_dvfs.gpu.nvml.guard import Guard
+
+    Pair: TypeAlias = tuple[Clock, Clock]  # (core, memory), MHz or AUTO each
+
+# NVML's reasons that hold clocks below what was asked for: power cap, slowdowns, brake
+THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
 
 class Control:
-    """ask(pair): request it. pair: the last one asked for. asked: how many requests were made.
+    """What a player, or a command by pass, asks clocks of.
 
-    guard: entered (gpu.nvml.guard). about: the GPU's facts. reads_only: nothing is ever set; pairs are only noted.
+    guard: entered. about: the GPU's facts (facts_of). exact: lock the clock alone, instead of the range up to it.
+    reads_only: nothing is ever set; pairs are only noted.
     """
 
-    def __init__(self, guard, about: dict, exact: bool = False, reads_only: bool = False):
+    def __init__(self, guard: Guard, about: dict[str, Any], exact: bool = False, reads_only: bool = False) -> None:
         self._guard, self._clocks, self._exact = guard, about["clocks"], exact
         self.board = guard.board
         self.reads_only = reads_only
-        self.pair = BASELINE
-        self.asked = 0
+        self.pair: Pair = BASELINE  # the one asked for last
+        self.asked = 0  # how many requests were made
 
-    def check(self, pair, where: str) -> None:
-        """Raise InputError if the GPU does not list a clock of the pair."""
+    def check(self, pair: Pair, where: str) -> None:
+        """Raise InputError if the GPU does not list a clock of the pair. where: what the message begins with."""
         if self._clocks["core_mhz"]["listed"]:
             check(self._clocks, pair, where)
         elif tuple(pair) != tuple(BASELINE):
             raise InputError(f"{where}: the driver lists no clocks of this GPU, so none can be locked")
 
     def announce(self, what: str) -> None:
+        """Write down for others what is about to be asked of the clocks."""
         if not self.reads_only:
             self._guard.announce(what)
 
-    def ask(self, pair) -> None:
-        """Raises gpu.nvml.errors; then nothing is locked."""
+    def ask(self, pair: Pair) -> None:
+        """Request a pair. Where that fails, nothing is locked; raises gpu.nvml.errors then."""
         if not self.reads_only:
             try:
                 lock_pair(self._guard, self._clocks, pair, self._exact)
@@ -51,15 +66,15 @@ class Control:
             self._guard.reset()
         self.pair = BASELINE
 
-    def seen(self) -> tuple:
+    def seen(self) -> tuple[int, int]:
         """(core, memory) clocks now, MHz."""
         return self.board.sm_mhz(), self.board.mem_mhz()
 
 
-def facts_of(which: str) -> dict:
-    """Facts and slug of the GPU that `which` (UUID, index or nothing) names.
+def facts_of(which: str) -> dict[str, Any]:
+    """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError.
 
-    Asked by a child process: who holds a guard must not have had NVML open before. Raises InputError.
+    A child process asks for them, because a process must not have had NVML open before it holds a guard.
     """
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -84,8 +99,6 @@ def facts_of(which: str) -> dict:
 
 
 def _facts_text(which: str) -> str:
-    import json
-
     from kernel_dvfs.gpu.nvml.board import resolve
     from kernel_dvfs.gpu.nvml.facts import facts, slug
     from kernel_dvfs.gpu.nvml.library import Library
@@ -96,16 +109,3 @@ def _facts_text(which: str) -> str:
         return json.dumps(found | {"slug": slug(found)})
     except InputError as error:
         return json.dumps({"error": " ".join(lines(error))})
-
-
-def pair_of(clocks: dict, where: str) -> tuple:
-    """(core, memory) of a schedule's target. Raises InputError."""
-    pair = tuple(clocks.get(name) if isinstance(clocks, dict) else None for name in ("core_mhz", "mem_mhz"))
-    for name, clock in zip(("core_mhz", "mem_mhz"), pair):
-        if clock != AUTO and (type(clock) not in (int, float) or not 0 < clock < 1e6 or clock != int(clock)):
-            raise InputError(f"{where}.{name} is {clock!r}; a number of MHz or auto is expected")
-    return tuple(clock if clock == AUTO else int(clock) for clock in pair)
-
-
-def named(pair) -> str:
-    return label(pair)

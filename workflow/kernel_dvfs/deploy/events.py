@@ -1,30 +1,47 @@
-"""How far the launches of an iteration have come, as a player asks for it: CUDA events in real time.
-
-What a player needs of a source of events: now_s(); sleep_until(s); passed_s(boundary), the time at which the GPU
-came to a boundary or None; wait(boundary, until_s), the same but waiting. Boundaries count on from iteration to
-iteration: number of the iteration x launches + launch. Tests have a source on simulated time.
-"""
+"""How far the launches of an iteration have come, as a player asks for it: CUDA events in real time."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
-# short beside a clock change, long beside a look at an event
+# short against a clock change, long against a look at an event
 _LOOK_EVERY_S = 0.0002
+
+
+class Source(Protocol):
+    """A source of events, as a player needs it; tests have one on simulated time.
+
+    Boundaries count on from iteration to iteration: number of the iteration x launches + launch.
+    """
+
+    def now_s(self) -> float:
+        """Time of the source's own clock."""
+
+    def sleep_until(self, when_s: float) -> None:
+        """Return at a time of this clock, at once if it has passed."""
+
+    def passed_s(self, boundary: int) -> float | None:
+        """When the GPU came to a boundary; None where it has not yet, or nobody recorded it."""
+
+    def wait(self, boundary: int, until_s: float) -> float | None:
+        """The same, but wait for it until a time of this clock."""
 
 
 class StreamEvents:
     """Events that the launching thread records: call `reached(launch)` before each launch of an iteration, in order.
 
-    make_event: () -> an event on the stream, with record() and done() (this project's native layer) or query()
+    make_event: returns an event on the stream, with record() and done() (this project's native layer) or query()
     (torch.cuda.Event). boundaries: launches where the player wants one, see Player.boundaries; elsewhere none is made.
     count: launches of an iteration.
     """
 
-    def __init__(self, make_event, boundaries, count: int):
+    def __init__(self, make_event: Callable[[], Any], boundaries: Iterable[int], count: int) -> None:
         self._make, self._wanted, self._count = make_event, frozenset(boundaries), count
-        self._waiting, self._passed = {}, {}
+        self._waiting: dict[int, Any] = {}  # {boundary: its event, recorded}
+        self._passed: dict[int, float] = {}  # {boundary: when it was seen to have passed, s}
         self._lock = threading.Lock()
         self._iteration, self._last = 0, -1
 
@@ -41,14 +58,17 @@ class StreamEvents:
             self._waiting[self._iteration * self._count + launch] = event
 
     def now_s(self) -> float:
+        """See Source."""
         return time.monotonic()
 
     def sleep_until(self, when_s: float) -> None:
+        """See Source."""
         left_s = when_s - time.monotonic()
         if left_s > 0:
             time.sleep(left_s)
 
-    def passed_s(self, boundary: int):
+    def passed_s(self, boundary: int) -> float | None:
+        """See Source."""
         with self._lock:
             waiting = list(self._waiting.items())
         for number, event in waiting:
@@ -59,7 +79,8 @@ class StreamEvents:
                     del self._waiting[number]
         return self._passed.get(boundary)
 
-    def wait(self, boundary: int, until_s: float):
+    def wait(self, boundary: int, until_s: float) -> float | None:
+        """See Source."""
         while (found := self.passed_s(boundary)) is None:
             if time.monotonic() >= until_s:
                 return None

@@ -1,32 +1,39 @@
-"""How a running command says which pass begins: a datagram with the pass's name to a socket that it finds named in its
-environment. Both ends; knows no clocks.
+"""How a running command says which pass begins: it sends a datagram with the pass's name to a socket.
+
+The name of the socket is in the command's environment. Both ends are here. A training script imports this module, so it
+imports nothing but the standard library and the project's errors.
 
 The protocol, for programs that are not Python: send the name in UTF-8 as one datagram to the UNIX socket in
 KERNEL_DVFS_MARKS. A datagram that ends with a line feed is answered by one datagram once the clocks were asked for, if
 the sender's socket has an address.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 
 from kernel_dvfs.errors import InputError
 
 VARIABLE = "KERNEL_DVFS_MARKS"
-_ANSWER_S = 10.0
-_LONGEST = 200
+_ANSWER_S = 10.0  # how long a mark waits for its answer
+_LONGEST = 200  # bytes of a pass's name
 
-_sender = None
+# ((path of the socket, process), its connection) of the marks made so far
+_sender: tuple[tuple[str, int], socket.socket] | None = None
 
 
 def mark(name: str, wait: bool = False) -> bool:
-    """Say that the pass `name` begins; whether anyone listens. Costs a few microseconds, and nothing where nobody does.
+    """Say that the pass `name` begins; returns whether anyone listens.
 
-    A GPU runs behind the host: the mark is made when the pass is launched, not when it begins on the device, so
-    synchronise before it where launches run far ahead. wait: return once the clocks have been asked for.
-    Raises InputError where the listener is gone or does not answer.
+    A mark costs a few microseconds, and nothing where nobody listens. A GPU runs behind the host: the mark is made when
+    the pass is launched, not when it begins on the device, so synchronise before it where launches run far ahead.
+    wait: return only once the clocks have been asked for. Raises InputError where the listener is gone or does not
+    answer.
     """
     global _sender
     path = os.environ.get(VARIABLE)
@@ -49,7 +56,7 @@ def mark(name: str, wait: bool = False) -> bool:
 
 
 class Marks:
-    """The listening end: a socket in a folder of its own. environment: what the command needs to find it."""
+    """The listening end: a socket in a folder of its own."""
 
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="kernel-dvfs-")  # only its maker may enter it
@@ -58,28 +65,29 @@ class Marks:
         self._socket.bind(self.path)
 
     @property
-    def environment(self) -> dict:
+    def environment(self) -> dict[str, str]:
+        """What the command needs in its environment to find the socket."""
         return {VARIABLE: self.path}
 
-    def receive(self) -> tuple:
-        """(name, answer): waits for the next mark; answer is to be called once it is dealt with. (None, None) at the
-        end that `stop` makes."""
+    def receive(self) -> tuple[str, Callable[[], None]] | None:
+        """Wait for the next mark: (name, answer), answer() to be called once it is dealt with. None after `stop`."""
         data, sender = self._socket.recvfrom(_LONGEST + 1)
         if not data:
-            return None, None
+            return None
 
         def answer() -> None:
             if data.endswith(b"\n") and sender:
-                with suppress(OSError):  # it may not wait any more
+                with suppress(OSError):  # the sender may have stopped waiting
                     self._socket.sendto(b"ok", socket.MSG_DONTWAIT, sender)
 
         return data.decode("utf-8", "replace").strip()[:_LONGEST], answer
 
     def stop(self) -> None:
-        """End the one who waits in `receive`."""
+        """Make `receive` return None."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
             own.sendto(b"", self.path)
 
     def close(self) -> None:
+        """Remove the socket and its folder."""
         self._socket.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,8 +1,8 @@
 """An iteration schedule played on a GPU: clocks asked for ahead of the launches that want them, from a host thread.
 
-The player knows when each launch begins if all goes as chosen, corrects that by events that the GPU passes, asks for
-each change so early that it lands at its launch, and looks whether it has. On any surprise (asked too late, not
-reached in time, clocks held down, clocks that somebody else sets, launches that take another time, a driver that
+The player knows when each launch begins if all goes as chosen, and corrects that by events that the GPU passes. It asks
+for each change so early that it lands at its launch, and looks whether it has landed. On any surprise (asked too late,
+not reached in time, clocks held down, clocks that somebody else sets, launches that take another time, a driver that
 refuses) it gives the clocks back to the governor for good; the iteration runs on at auto.
 
     iteration = read_iteration("schedule.json")
@@ -13,8 +13,6 @@ refuses) it gives the clocks back to the governor for good; the iteration runs o
         player.start(iterations=100)
         ...                                            # launch, with player.events.reached(launch) before each launch
         log = player.finish()
-
-Knows schedules, a control and a source of events; no kernels.
 """
 
 from __future__ import annotations
@@ -22,73 +20,87 @@ from __future__ import annotations
 import bisect
 import itertools
 import threading
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.deploy.control import named
+from kernel_dvfs.deploy.control import THROTTLING
 from kernel_dvfs.errors import InputError, lines
-from kernel_dvfs.gpu.clocks import AUTO
+from kernel_dvfs.gpu.clocks import AUTO, label
 from kernel_dvfs.measurement.verdict import is_reached
 
-# NVML's reasons that hold clocks below what was asked for: power cap, slowdowns, brake
-THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+if TYPE_CHECKING:
+    from kernel_dvfs.deploy.control import Control, Pair
+    from kernel_dvfs.deploy.events import Source
+    from kernel_dvfs.sequence.schedule import Iteration
+
 _LOOK_EVERY_S = 0.0005
 
 
-class Tolerance(NamedTuple):
-    """late_s: a request may be made so much after its time, and land so much after its latest. duration_share: launches
-    may take so much more or less time than foreseen between two events, beside late_s. throttling: reasons that
-    count."""
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What is not yet a surprise."""
 
-    late_s: float = 0.005
+    late_s: float = 0.005  # a request may be made so much after its time, and land so much after its latest
+    # launches may take this share more or less time than foreseen between two events, and late_s on top
     duration_share: float = 0.2
-    throttling: int = THROTTLING
+    throttling: int = THROTTLING  # NVML's event reasons that count
 
 
-class Step(NamedTuple):
-    """A change: the launch that it is for, its pair, and the moment to ask for it: `delay_s` after the GPU passes
-    boundary `anchor`, which lies `rounds` iterations back."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change of an iteration, and the moment to ask for it: `delay_s` after the GPU passes a boundary."""
 
-    launch: int
-    pair: tuple
-    anchor: int
-    rounds: int
+    launch: int  # that it is for
+    pair: Pair
+    anchor: int  # the boundary
+    rounds: int  # how many iterations back the boundary is
     delay_s: float
 
 
-class Asked(NamedTuple):
-    """What became of a change, times of the source's clock, s: when it was due, asked for, and seen; when the GPU
-    came to its launch, None where that was not noted. core_mhz, mem_mhz: as seen."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What became of a change; times are of the source's clock."""
 
     iteration: int
     launch: int
-    pair: tuple
-    due_s: float
-    asked_s: float
-    reached_s: float | None
-    boundary_s: float | None
-    core_mhz: int | None
+    pair: Pair
+    due_s: float  # when it was to be asked for
+    asked_s: float  # when it was asked for
+    reached_s: float | None  # when the clocks were seen to be there; None: they were not
+    boundary_s: float | None  # when the GPU came to its launch; None: that was not recorded
+    core_mhz: int | None  # as seen
     mem_mhz: int | None
 
 
-class Log(NamedTuple):
-    """asked: [Asked]. surprise: why the clocks went back to auto, or None. finished: whether all iterations were
-    played."""
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What came of playing."""
 
-    asked: list
-    surprise: str | None
-    finished: bool
+    asked: list[Asked]
+    surprise: str | None  # why the clocks went back to auto
+    finished: bool  # whether all iterations were played
 
 
 class Player:
     """play(iterations), or start() and finish() in a thread of its own.
 
-    iteration: sequence.schedule.Iteration, behaviour `ahead` or `lag`. control: deploy.control.Control. events: see
-    events.py; may be set later, since it may want `boundaries`. expects: {pair: (core, memory) MHz} where the board is
-    known to deliver others than were asked for. launches: kernel ids as the program has them, to be the schedule's.
+    iteration: of behaviour `ahead` or `lag`. events: may be set later, since a source may need `boundaries`. about: the
+    GPU's facts, to be of the GPU that the schedule was made for. launches: kernel ids as the program has them, to be
+    the schedule's. expects: {pair: (core, memory) MHz} where the board is known to deliver others than are asked for.
     Raises InputError for a schedule of another GPU or workload, or one that a host thread cannot play.
     """
 
-    def __init__(self, iteration, control, events, about=None, launches=None, tolerance=None, expects=None):
+    def __init__(
+        self,
+        iteration: Iteration,
+        control: Control,
+        events: Source | None,
+        about: Mapping[str, Any] | None = None,
+        launches: Sequence[str] | None = None,
+        tolerance: Tolerance | None = None,
+        expects: Mapping[Pair, Pair] | None = None,
+    ) -> None:
         timing, where = iteration.timing, iteration.path
         if timing.behaviour == "wait":
             raise InputError(
@@ -114,15 +126,23 @@ class Player:
         self._timing, self._tolerance = timing, tolerance or Tolerance()
         self._expects = expects or {}
         self._count = len(iteration.names)
-        # when each boundary is passed, from the iteration's begin
+        # when each boundary is passed, s from the iteration's begin
         self._until_s = [0.0, *itertools.accumulate(iteration.time_s)]
         self.steps = [self._step(launch, iteration.pairs[pair]) for launch, pair in iteration.changes]
         self.boundaries = {step.anchor for step in self.steps} | {step.launch for step in self.steps} | {0}
-        self._asked = []
-        self._surprise = self._last_passed = self.log = None
-        self._thread = None
+        self._asked: list[tuple[int, Asked]] = []  # each with the number of its boundary
+        self._surprise: str | None = None
+        self._last_passed: tuple[int, float] | None = None  # (boundary, when s)
+        self._thread: threading.Thread | None = None
+        self.log: Log | None = None  # once it has been played
 
-    def _step(self, launch: int, pair: tuple) -> Step:
+    @property
+    def _source(self) -> Source:
+        if self.events is None:
+            raise ValueError("a player needs a source of events: set player.events before playing")
+        return self.events
+
+    def _step(self, launch: int, pair: Pair) -> Step:
         ahead_s = self._timing.latency_s if self._timing.behaviour == "ahead" else 0.0
         ask_s, rounds = self._until_s[launch] - ahead_s, 0
         while ask_s < 0:
@@ -140,12 +160,16 @@ class Player:
         self._thread.start()
 
     def finish(self) -> Log:
-        """Wait for the thread's end; what it did."""
+        """Wait for the thread to end; returns what it did."""
+        if self._thread is None:
+            raise ValueError("a player finishes only what it has started")
         self._thread.join()
+        if self.log is None:
+            raise ValueError("the player's thread died; see its traceback")
         return self.log
 
     def play(self, iterations: int) -> Log:
-        """All changes of so many iterations, then the clocks given back. The first begins at the first pair."""
+        """Make all changes of so many iterations, then give the clocks back. The first begins at the first pair."""
         finished = False
         try:
             self._control.announce(
@@ -169,16 +193,16 @@ class Player:
         return self.log
 
     def _begin(self) -> None:
-        """The pair of the iteration's begin; or, where a change lands so early that it has to be asked for before, that
-        one's, so that the first iteration begins with what the others have after it."""
+        """Ask for the pair that the iteration begins with. Where a change lands so early that it has to be asked for
+        before that, ask for its pair instead, so that the first iteration begins as the others go on."""
         early = [step.pair for step in self.steps if step.rounds]
         first = early[-1] if early else self._iteration.pairs[self._iteration.first]
-        if self.steps or tuple(first) != (AUTO, AUTO):
+        if self.steps or first != (AUTO, AUTO):
             self._control.ask(first)
 
     def _change(self, iteration: int, step: Step) -> bool:
-        """Ask for one change and see it land; whether to go on."""
-        events, tolerance = self.events, self._tolerance
+        """Ask for one change and see it land. Returns whether to go on."""
+        events, tolerance = self._source, self._tolerance
         passed_s = self._passed((iteration - step.rounds) * self._count + step.anchor)
         if passed_s is None:
             return self._give_up(f"launch {step.launch}: the GPU has not come to boundary {step.anchor} in time")
@@ -198,16 +222,17 @@ class Player:
             return False
         if reached_s is None:
             return self._give_up(
-                f"launch {step.launch}: {named(step.pair)} not reached {1000 * (latest_s - asked_s):.1f} ms after it "
+                f"launch {step.launch}: {label(step.pair)} not reached {1000 * (latest_s - asked_s):.1f} ms after it "
                 f"was asked for; the clocks are {seen[0]}, {seen[1]} MHz"
             )
         return True
 
-    def _passed(self, boundary: int):
-        """When the GPU passed a boundary; None, and a surprise, where it takes far too long or came at an odd time."""
-        found = self.events.passed_s(boundary)
+    def _passed(self, boundary: int) -> float | None:
+        """When the GPU passed a boundary; None where that takes far too long. A surprise where it came at another time
+        than foreseen."""
+        found = self._source.passed_s(boundary)
         if found is None:
-            found = self.events.wait(boundary, self.events.now_s() + 3 * self._until_s[-1] + 1.0)
+            found = self._source.wait(boundary, self._source.now_s() + 3 * self._until_s[-1] + 1.0)
         if found is None:
             return None
         last, self._last_passed = self._last_passed, (boundary, found)
@@ -222,24 +247,24 @@ class Player:
         return found
 
     def _foreseen_s(self, begin: int, end: int) -> float:
-        def at(boundary):
+        def at(boundary: int) -> float:
             return boundary // self._count * self._until_s[-1] + self._until_s[boundary % self._count]
 
         return at(end) - at(begin)
 
-    def _reach(self, pair, latest_s: float) -> tuple:
-        """((core, memory) seen, when they were what was asked for or None)."""
+    def _reach(self, pair: Pair, latest_s: float) -> tuple[tuple[int, int], float | None]:
+        """((core, memory) MHz seen, when they were as asked for or None)."""
         while True:
             seen = self._control.seen()
-            now_s = self.events.now_s()
+            now_s = self._source.now_s()
             if self._control.reads_only or self._is_there(pair, seen):
                 return seen, now_s
             if now_s >= latest_s:
                 return seen, None
-            self.events.sleep_until(min(now_s + _LOOK_EVERY_S, latest_s))
+            self._source.sleep_until(min(now_s + _LOOK_EVERY_S, latest_s))
 
-    def _is_there(self, pair, seen) -> bool:
-        return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(tuple(pair), pair)))
+    def _is_there(self, pair: Pair, seen: tuple[int, int]) -> bool:
+        return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(pair, pair)))
 
     def _is_ours(self, step: Step) -> bool:
         """Whether the clocks are still those asked for last; a surprise otherwise."""
@@ -251,7 +276,7 @@ class Player:
         if self._asked and not self._is_there(self._control.pair, seen):
             if self._is_free(step):
                 self._give_up(
-                    f"launch {step.launch}: the clocks are {seen[0]}, {seen[1]} MHz where {named(self._control.pair)} "
+                    f"launch {step.launch}: the clocks are {seen[0]}, {seen[1]} MHz where {label(self._control.pair)} "
                     "was asked for and reached: somebody else sets them"
                 )
             return False
@@ -259,27 +284,28 @@ class Player:
 
     def _is_free(self, step: Step) -> bool:
         """Whether nothing holds the core clock below what was asked for; a surprise otherwise. At auto the governor may
-        do as it likes."""
-        pair = self._expects.get(tuple(self._control.pair), self._control.pair)
-        if pair[0] == AUTO or self._control.reads_only:
+        choose any clock."""
+        pair = self._expects.get(self._control.pair, self._control.pair)
+        asked_mhz = pair[0]
+        if isinstance(asked_mhz, str) or self._control.reads_only:
             return True
         reasons = self._control.board.event_reasons() & self._tolerance.throttling
         core_mhz = self._control.seen()[0]
-        if reasons and core_mhz < pair[0] and not is_reached(pair[0], core_mhz):
+        if reasons and core_mhz < asked_mhz and not is_reached(asked_mhz, core_mhz):
             return self._give_up(
-                f"launch {step.launch}: clocks held down (reasons {reasons:#x}): {core_mhz} MHz at {named(pair)}"
+                f"launch {step.launch}: clocks held down (reasons {reasons:#x}): {core_mhz} MHz at {label(pair)}"
             )
         return True
 
     def _end(self, iterations: int) -> bool:
-        """See the last iteration to its end, so that it runs at its clocks."""
+        """Wait for the end of the last iteration, so that it runs at its clocks."""
         if not self.steps:
             return True
         last = self._asked[-1][0] if self._asked else 0
-        began = self.events.wait(last, self.events.now_s() + 3 * self._until_s[-1] + 1.0)
+        began = self._source.wait(last, self._source.now_s() + 3 * self._until_s[-1] + 1.0)
         if began is None:
             return self._give_up("the last launches were not seen")
-        self.events.sleep_until(began + self._foreseen_s(last, iterations * self._count))
+        self._source.sleep_until(began + self._foreseen_s(last, iterations * self._count))
         return self._surprise is None
 
     # --- when it does not go as chosen --------------------------------------------------------------------------------
@@ -298,5 +324,5 @@ class Player:
             said = f"the clocks could not be given back yet: {'; '.join(lines(error))}"
             self._surprise = f"{self._surprise}; {said}" if self._surprise else said
 
-    def _with_boundaries(self) -> list:
-        return [own._replace(boundary_s=self.events.passed_s(number)) for number, own in self._asked]
+    def _with_boundaries(self) -> list[Asked]:
+        return [replace(own, boundary_s=self._source.passed_s(number)) for number, own in self._asked]

@@ -1,18 +1,24 @@
-"""What a schedule asks of one GPU: the pair of a run, or the pairs of its passes. Refuses one made for something
-else."""
+"""What a schedule asks of one GPU: the pair of a run, or the pairs of its passes. Those of another GPU are refused."""
 
 from __future__ import annotations
 
-from kernel_dvfs.deploy.control import pair_of
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
+from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE, SCHEDULE
 
+if TYPE_CHECKING:
+    from kernel_dvfs.deploy.control import Pair
+    from kernel_dvfs.gpu.clocks import Clock
 
-def run_pair(path: str, about: dict) -> tuple:
+
+def run_pair(path: str, about: Mapping[str, Any]) -> Pair:
     """The one pair of a schedule for a whole run. about: the GPU's facts, with its slug. Raises InputError."""
     content = _read(path, about)
-    pairs = {pair_of(clocks, f"{path}, field targets.{name}") for name, clocks in content["targets"].items()}
+    pairs = {_pair_of(clocks, f"{path}, field targets.{name}") for name, clocks in content["targets"].items()}
     if len(pairs) != 1:
         raise InputError(
             f"{path}, field targets: {len(pairs)} different pairs; a whole run takes one (--scope single), a schedule "
@@ -21,19 +27,19 @@ def run_pair(path: str, about: dict) -> tuple:
     return pairs.pop()
 
 
-def pass_pairs(path: str, about: dict) -> dict:
-    """{pass: pair} of a schedule with granularity `pass`. Raises InputError."""
+def pass_pairs(path: str, about: Mapping[str, Any]) -> dict[str, Pair]:
+    """{pass: pair} of a schedule with granularity `pass`. about: as above. Raises InputError."""
     content = _read(path, about)
     if content.get("granularity") != "pass":
         raise InputError(
             f"{path}, field granularity: it is {content.get('granularity')!r}; --pass-level plays schedules of passes "
             "(kernel-dvfs choose --granularity pass)"
         )
-    return {name: pair_of(clocks, f"{path}, field targets.{name}") for name, clocks in content["targets"].items()}
+    return {name: _pair_of(clocks, f"{path}, field targets.{name}") for name, clocks in content["targets"].items()}
 
 
-def check_gpu(path: str, gpu, about: dict) -> None:
-    """Raise InputError where a schedule was made for another GPU than the one with these facts."""
+def check_gpu(path: str, gpu: Any, about: Mapping[str, Any]) -> None:
+    """Raise InputError where a schedule was made for another GPU (`gpu`: its kind, name, slug) than the one `about`."""
     own = gpu.get("slug") if isinstance(gpu, dict) else None
     if own != about["slug"]:
         made_for = f"{gpu.get('kind')} {gpu.get('name')} ({own})" if isinstance(gpu, dict) else repr(gpu)
@@ -43,7 +49,21 @@ def check_gpu(path: str, gpu, about: dict) -> None:
         )
 
 
-def _read(path: str, about: dict) -> dict:
+def _pair_of(clocks: Any, where: str) -> Pair:
+    """(core, memory) of a schedule's target. Raises InputError."""
+
+    def clock_of(name: str) -> Clock:
+        clock: Any = clocks.get(name) if isinstance(clocks, dict) else None
+        if clock == AUTO:
+            return AUTO
+        if type(clock) not in (int, float) or not 0 < clock < 1e6 or clock != int(clock):
+            raise InputError(f"{where}.{name} is {clock!r}; a number of MHz or auto is expected")
+        return int(clock)
+
+    return clock_of("core_mhz"), clock_of("mem_mhz")
+
+
+def _read(path: str, about: Mapping[str, Any]) -> dict[str, Any]:
     try:
         content = read_json(path)
     except FileNotFoundError:

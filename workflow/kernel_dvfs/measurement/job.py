@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import open_bench
@@ -10,7 +12,14 @@ from kernel_dvfs.measurement.target import Target
 
 
 def measure(
-    setup: Setup, setup_path: str, target: Target, pair: Pair, campaign: str, repeat: int, output: str, bench=None
+    setup: Setup,
+    setup_path: str,
+    target: Target,
+    pair: Pair,
+    campaign: str,
+    repeat: int,
+    output: str,
+    bench: Any = None,
 ) -> None:
     """Measure a point and write its record to `output`, or in its place why it need not be measured (skip_capped).
 

@@ -1,7 +1,17 @@
-"""Pool measured points into a profile: one row per target and pair, repeats weighted alike, in s and J."""
+"""Pool measured points into a profile: one row per target and pair, repeats weighted alike, in s and J.
+
+A row also says how far its pooled mean may be off. Repeats of one campaign share its conditions, so averaging them
+does not remove what is particular to that day; only repeats of other campaigns show it. `standard_errors` counts both.
+"""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE
@@ -11,13 +21,32 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.records import Records
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.profile.uncertainty import standard_errors
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from numpy.typing import ArrayLike
+
+    from kernel_dvfs.gpu.clocks import Pair
+    from kernel_dvfs.measurement.request import Request
+    from kernel_dvfs.measurement.setup import Setup
+
+    Measured: TypeAlias = dict[str, Any]  # a point, as in a record
+    # (target) -> (pair, repeat) -> its point; None where it was left out
+    Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Measured | None]]
+    # of one row of a profile: ((study, target), [(campaign, point)])
+    Group: TypeAlias = tuple[tuple[str, str], list[tuple[str, Measured]]]
 
 
 def from_records(
-    setup, folder: str, requests: list, auto_repeats: int, output: str, checksums: dict | None = None
+    setup: Setup,
+    folder: str,
+    requests: Sequence[Request],
+    auto_repeats: int,
+    output: str,
+    checksums: Mapping[str, str] | None = None,
 ) -> None:
-    """The profile of the records under `folder` (kernel/ and pass/) that `requests` name.
+    """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
     checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
     Raises InputError naming a bad record.
@@ -33,30 +62,35 @@ def from_records(
     _write(setup, rows, output)
 
 
-def from_bench(setup, pairs: list, auto_repeats: int, output: str, studies=("kernel", "pass")) -> None:
-    """The profile of a sweep measured here and now; the same numbers as from records of the same setup."""
+def from_bench(
+    setup: Setup, pairs: Sequence[Pair], auto_repeats: int, output: str, studies: Sequence[str] = ("kernel", "pass")
+) -> None:
+    """Write to `output` the profile of a sweep measured in this process, as if from records of the same setup."""
 
-    def points(target):
+    def points(target: Target) -> Callable[[Pair, int], Measured | None]:
         bench = Bench(setup, target)
         return lambda pair, repeat: bench.point(pair, of_repeat(pair, repeat, auto_repeats), repeat)
 
     _write(setup, columns(setup, sweep(setup, pairs, auto_repeats, studies), auto_repeats, points), output)
 
 
-def columns(setup, requests: list, auto_repeats: int, points) -> dict:
-    """{column: list} of a profile, one row a target and pair, in the order of the setup's targets and of the requests.
+def columns(setup: Setup, requests: Sequence[Request], auto_repeats: int, points: Points) -> dict[str, list[Any]]:
+    """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
 
     points(target)(pair, repeat): the point, as in a record; None where it was left out.
     """
-    rows, groups = {name: [] for name in COLUMNS}, []
+    rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    groups: list[Group] = []
     asked = merged(requests)
     for study in setup.targets:
         for name, about in setup.targets[study].items():
+            if (study, name) not in asked:
+                continue
             about = about if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
-            point = points(Target(study, name)) if (study, name) in asked else None
-            for pair, repeats in asked.get((study, name), {}).items():
-                points_of_pair = ((of_repeat(pair, each, auto_repeats), point(pair, each)) for each in repeats)
-                measured = _usable([each for each in points_of_pair if each[1] is not None])
+            point = points(Target(study, name))
+            for pair, repeats in asked[study, name].items():
+                found = ((of_repeat(pair, each, auto_repeats), point(pair, each)) for each in repeats)
+                measured = _usable([(campaign, each) for campaign, each in found if each is not None])
                 if not measured:
                     continue
                 groups.append(((study, name), measured))
@@ -73,19 +107,23 @@ def columns(setup, requests: list, auto_repeats: int, points) -> dict:
     return rows
 
 
-def _usable(measured: list) -> list:
-    """Without repeats that say nothing, unless there are no others: then the row says so."""
+def _usable(measured: list[tuple[str, Measured]]) -> list[tuple[str, Measured]]:
+    """Without repeats that say nothing, unless there are no others: then the row's verdict says so."""
     return [each for each in measured if each[1]["verdict"] not in UNUSABLE] or measured
 
 
-def _errors(groups: list, field: str, unit: float) -> list:
-    """Standard errors of the rows' means, None where nothing tells. groups: per row (target, [(campaign, point)])."""
+def _errors(groups: list[Group], field: str, unit: float) -> list[float | None]:
+    """Standard errors of the rows' means, None where they are unknown."""
     if not groups:
         return []
-    places = {}
-    target, cell, n, mean, squares = [], [], [], [], []
+    places: dict[tuple[str, str], int] = {}
+    target: list[int] = []
+    cell: list[int] = []
+    n: list[int] = []
+    mean: list[float] = []
+    squares: list[float] = []
     for number, (name, measured) in enumerate(groups):
-        by_campaign = {}
+        by_campaign: dict[str, list[float]] = {}
         for campaign, point in measured:
             by_campaign.setdefault(campaign, []).append(point["summary"][field] * unit)
         for values in by_campaign.values():
@@ -98,18 +136,18 @@ def _errors(groups: list, field: str, unit: float) -> list:
     return [None if math.isnan(error) else error for error in errors.tolist()]
 
 
-def _write(setup, rows: dict, output: str) -> None:
+def _write(setup: Setup, rows: dict[str, list[Any]], output: str) -> None:
     gpu = {key: setup.gpu[key] for key in ("kind", "name", "slug")}
     workload = setup.workload | {"setup": setup.digest, "kernels": _labels(setup.targets["kernel"])}
     write_profile(output, rows, gpu, workload, ["core_mhz", "mem_mhz"])
 
 
-def _labels(kernels: dict) -> dict:
+def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """What a report calls each kernel."""
     return {name: {key: about[key] for key in ("row", "section", "name", "kind")} for name, about in kernels.items()}
 
 
-def _row(pair, records: list) -> dict:
+def _row(pair: Pair, records: list[Measured]) -> dict[str, Any]:
     core_mhz, mem_mhz = (None if clock == AUTO else float(clock) for clock in pair)
     mean = partial(_mean, records)
     odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
@@ -128,16 +166,16 @@ def _row(pair, records: list) -> dict:
     }
 
 
-def _mean(records: list, field: str) -> float:
+def _mean(records: list[Measured], field: str) -> float:
     return _average([each["summary"][field] for each in records])
 
 
-def _average(values: list) -> float:
+def _average(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _sd(records: list, field: str, within: str):
-    """Scatter of one record: between records where there are several, else the standard error over its windows."""
+def _sd(records: list[Measured], field: str, within: str) -> float | None:
+    """Scatter between records where there are several, else the standard error over the windows of the one."""
     values = [each["summary"][field] for each in records]
     if len(values) > 1:
         mean = _average(values)
@@ -146,5 +184,43 @@ def _sd(records: list, field: str, within: str):
     return None if summary[within] is None else summary[within] / math.sqrt(summary["n"])
 
 
-def _scale(value, factor: float):
+def _scale(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
+
+
+def standard_errors(
+    target: ArrayLike, cell: ArrayLike, n: ArrayLike, mean: ArrayLike, squares: ArrayLike
+) -> np.ndarray:
+    """(cells,) standard error of each cell's mean, in the unit of `mean`; NaN where it is unknown.
+
+    A cell is a target at a clock pair; each entry of the (G,) arrays is what one campaign measured of a cell: target,
+    cell: indices; n: measurements; mean; squares: sum of (measurement - mean)^2. A cell's mean is weighted by n.
+
+    Relative variances are pooled per target: `within` from campaigns with several measurements, `between` by the
+    method of moments (DerSimonian and Laird 1986, with weights n) from cells that several campaigns measured:
+    E sum_c n_c (m_c - m)^2 = (C - 1) within + (N - sum_c n_c^2 / N) between.
+    """
+    target, cell = np.asarray(target), np.asarray(cell)
+    n, mean, squares = (np.asarray(values, dtype=float) for values in (n, mean, squares))
+    cells, targets = cell.max() + 1, target.max() + 1
+    total = np.bincount(cell, n, cells)
+    centre = np.bincount(cell, n * mean, cells) / total
+    owner = np.zeros(cells, dtype=np.intp)
+    owner[cell] = target
+    scale = centre[cell]
+
+    freedom = np.bincount(target, n - 1, targets)
+    within = _ratio(np.bincount(target, squares / scale**2, targets), freedom)
+    campaigns = np.bincount(cell, minlength=cells)
+    concentration = np.bincount(cell, n**2, cells) / total
+    scatter = np.bincount(target, n * (mean / scale - 1) ** 2, targets)
+    chances = np.bincount(owner, campaigns - 1, targets)
+    spread = np.bincount(owner, total - concentration, targets)
+    between = np.maximum(_ratio(scatter - chances * np.nan_to_num(within), spread), 0)
+    variance = np.nan_to_num(between)[owner] * concentration / total + np.nan_to_num(within)[owner] / total
+    known = (freedom > 0) | (chances > 0)
+    return np.where(known[owner], centre * np.sqrt(variance), np.nan)
+
+
+def _ratio(value: np.ndarray, by: np.ndarray) -> np.ndarray:
+    return np.divide(value, by, out=np.full(len(value), np.nan), where=by > 0)

@@ -1,29 +1,50 @@
 """Which point of each kernel the others are compared with.
 
-Knows points, not files: an error is worded here, its place in the file is looked up by the caller's Raw.
+It knows points, not files: an error is worded here, and the caller's Raw looks up its place in the file.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.units import POWER_CAPS
 
-Point = namedtuple("Point", "kernel core_mhz mem_mhz settings rows time_s auto reference")
-Point.__doc__ = """One target at one setting.
-
-core_mhz, mem_mhz: None = auto. settings: dict of the further ones. rows: the table's rows pooled here.
-auto, reference: whether any of these rows is marked so.
-"""
+if TYPE_CHECKING:
+    from kernel_dvfs.profile.raw import Raw
 
 HIGHEST = "highest"
-Reference = namedtuple("Reference", "core_mhz mem_mhz settings")
-Reference.__doc__ = "The clocks (None = auto) and further settings of the wished baseline."
 
 
-def parse_reference(text):
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One kernel at one setting."""
+
+    kernel: str
+    core_mhz: float | None  # None = auto
+    mem_mhz: float | None
+    settings: dict[str, Any]  # the further ones, by column
+    rows: list[int]  # the table's rows that are pooled here
+    time_s: float  # mean time of a launch
+    auto: bool  # whether any of these rows is marked is_auto
+    reference: bool  # whether any of them is marked is_reference
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The baseline that a user asks for."""
+
+    core_mhz: float | None  # None = auto
+    mem_mhz: float | None
+    settings: dict[str, str]  # further settings that it must have, as words
+
+
+def parse_reference(text: object) -> Reference | str:
     """`highest`, or `CORE[,MEM][,SETTING=VALUE...]` (MHz or `auto` for a clock), as HIGHEST or a Reference.
 
-    A list of the same parts, or a bare number, is taken too (YAML yields these). Raises InputError otherwise.
+    A list of the same parts, or a bare number, is taken too, since YAML yields these. Raises InputError otherwise.
     """
     parts = [str(part) for part in text] if isinstance(text, (list, tuple)) else str(text).split(",")
     parts = [part.strip() for part in parts]
@@ -37,7 +58,7 @@ def parse_reference(text):
     return Reference(core_mhz, mem_mhz, {name.strip(): value.strip() for name, _, value in named})
 
 
-def _clock(word, text):
+def _clock(word: str, text: object) -> float | None:
     if word.lower() == "auto":
         return None
     try:
@@ -49,31 +70,31 @@ def _clock(word, text):
     return mhz
 
 
-def _not_a_reference(text) -> InputError:
+def _not_a_reference(text: object) -> InputError:
     return InputError(f"reference {text!r}: not `highest`, nor CORE,MEM in MHz or `auto` (such as 1410,1215)")
 
 
-def choose_baselines(points, raw, reference=None) -> set:
+def choose_baselines(points: Sequence[Point], raw: Raw, reference: object = None) -> set[int]:
     """Indices into `points` of one baseline per kernel.
 
-    Without `reference`: the auto point, else the point marked is_reference (several auto points, say at
-    different power caps: the one marked is_reference). With it: that point; `highest` is the highest memory
-    clock, then the highest core clock. Where the wish leaves several points, the highest power cap wins, then
-    the least time: the choice of one who tunes for speed alone.
+    Without `reference`: the auto point, else the point marked is_reference (of several auto points, say at
+    different power caps, the one marked is_reference). With it: that point; `highest` is the highest memory
+    clock, then the highest core clock. Where the reference leaves several points, the highest power cap wins, then
+    the least time: what somebody chooses who tunes for speed alone.
 
     Raises InputError naming the kernel and its rows if that is not exactly one point.
     """
-    wish = parse_reference(reference) if reference is not None else None
-    by_kernel = {}
+    wanted = parse_reference(reference) if reference is not None else None
+    by_kernel: dict[str, list[int]] = {}
     for index, point in enumerate(points):
         by_kernel.setdefault(point.kernel, []).append(index)
     return {
-        _marked(points, indices, raw) if wish is None else _wished(points, indices, raw, wish, reference)
+        _marked(points, indices, raw) if wanted is None else _wanted(points, indices, raw, wanted, reference)
         for indices in by_kernel.values()
     }
 
 
-def _marked(points, indices, raw) -> int:
+def _marked(points: Sequence[Point], indices: list[int], raw: Raw) -> int:
     candidates = [i for i in indices if points[i].auto]
     references = [i for i in indices if points[i].reference]
     if len(candidates) > 1:
@@ -100,12 +121,12 @@ def _marked(points, indices, raw) -> int:
     return candidates[0]
 
 
-def _wished(points, indices, raw, wish, text) -> int:
-    if wish == HIGHEST:
+def _wanted(points: Sequence[Point], indices: list[int], raw: Raw, reference: Reference | str, text: object) -> int:
+    if isinstance(reference, str):  # HIGHEST
         rank = [((points[i].mem_mhz or 0.0, points[i].core_mhz or 0.0), i) for i in indices]
         candidates = [i for clocks, i in rank if clocks == max(rank)[0]]
     else:
-        candidates = [i for i in indices if _meets(points[i], wish)]
+        candidates = [i for i in indices if _meets(points[i], reference)]
     if not candidates:
         first = points[indices[0]]
         pairs = sorted({(points[i].core_mhz or 0.0, points[i].mem_mhz or 0.0) for i in indices})
@@ -124,10 +145,10 @@ def _wished(points, indices, raw, wish, text) -> int:
     return min(candidates, key=lambda i: points[i].time_s)
 
 
-def _meets(point, wish) -> bool:
-    if (point.core_mhz, point.mem_mhz) != (wish.core_mhz, wish.mem_mhz):
+def _meets(point: Point, reference: Reference) -> bool:
+    if (point.core_mhz, point.mem_mhz) != (reference.core_mhz, reference.mem_mhz):
         return False
-    for name, value in wish.settings.items():
+    for name, value in reference.settings.items():
         if name not in point.settings:
             return False
         own = point.settings[name]

@@ -8,12 +8,16 @@ T4: {"results": [{"configuration", "invalidity", "measurements": [{"name", "valu
 kernel and device.
 Source: kernel_tuner/util.py (process_cache), file_utils.py (store_output_file), observers/ (units).
 
-Knows the format only; clocks, pooling and baselines are table.py's.
+Only the format is understood here; clocks, pooling and baselines are in table.py.
 """
 
+from __future__ import annotations
+
 import json
-from collections import namedtuple
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.raw import Raw, read_text
@@ -31,17 +35,28 @@ JOULE_RESULTS = ("nvml_energy", "ps_energy")
 # what old caches hold as the time of a configuration that failed
 FAILED_TIME_MS = 1e20
 
-Cache = namedtuple("Cache", "raw settings notices")
-Cache.__doc__ = """What a file holds.
-
-raw: a Raw of the measured configurations. settings: its columns beyond the clocks. notices: list of str.
-"""
-
-_Entry = namedtuple("_Entry", "key values failed")
+if TYPE_CHECKING:
+    from os import PathLike
 
 
-def read_kernel_tuner(path, declared=()) -> Cache:
-    """Read a Kernel Tuner cache or T4 file.
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a file holds."""
+
+    raw: Raw  # the measured configurations
+    settings: list[str]  # columns of it that are settings beyond the clocks
+    notices: list[str]  # one line each, for the user
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    key: str  # what the file calls the configuration
+    values: dict[str, Any]  # parameters and results
+    failed: bool
+
+
+def read_kernel_tuner(path: str | PathLike[str], declared: Collection[str] = ()) -> Cache:
+    """Read a Kernel Tuner cache or T4 file. declared: parameters that are settings even if they never change.
 
     Configurations that failed are left out and counted in a notice. Any tunable parameter that takes more
     than one value, or is declared, is a setting: variants of one kernel stay one kernel with more settings.
@@ -64,7 +79,7 @@ def read_kernel_tuner(path, declared=()) -> Cache:
             f"tune {', '.join(DEVICE_PARAMETERS)}"
         )
 
-    def place(row):
+    def place(row: int) -> str:
         return f"configuration {measured[row].key}"
 
     for row, entry in enumerate(measured):
@@ -78,12 +93,12 @@ def read_kernel_tuner(path, declared=()) -> Cache:
     if failed:
         notices.append(f"{path}: {failed} of {len(entries)} configurations failed and are left out")
 
-    def column(name):
+    def column(name: str) -> list[Any]:
         return [entry.values.get(name) for entry in measured]
 
     energy, energy_column, shown_energy, notice = _energy(path, measured, place)
     notices += notice
-    columns = {
+    columns: dict[str, list[Any]] = {
         "kernel": [str(content.get("kernel_name") or Path(path).stem)] * len(measured),
         "gpu": [content.get("device_name")] * len(measured),
         "core_mhz": column("nvml_gr_clock") if "nvml_gr_clock" in names else [None] * len(measured),
@@ -119,7 +134,7 @@ def read_kernel_tuner(path, declared=()) -> Cache:
     return Cache(Raw(path, columns, place, shown=shown), settings, notices)
 
 
-def _load(path) -> dict:
+def _load(path: str | PathLike[str]) -> dict[str, Any]:
     text = read_text(path).strip()
     try:
         content = json.loads(text)
@@ -139,7 +154,7 @@ def _load(path) -> dict:
     return content
 
 
-def _from_cache(path, content):
+def _from_cache(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[str], list[_Entry]]:
     names = content.get("tune_params_keys")
     if names is None and isinstance(content.get("tune_params"), dict):
         names = list(content["tune_params"])
@@ -156,8 +171,9 @@ def _from_cache(path, content):
     return names, entries
 
 
-def _from_t4(path, content):
-    entries, names = [], {}
+def _from_t4(path: str | PathLike[str], content: dict[str, Any]) -> tuple[list[str], list[_Entry]]:
+    entries: list[_Entry] = []
+    names: dict[str, None] = {}
     for number, result in enumerate(content["results"], 1):
         configuration = result.get("configuration") if isinstance(result, dict) else None
         measurements = result.get("measurements") if isinstance(result, dict) else None
@@ -174,11 +190,13 @@ def _from_t4(path, content):
     return list(names), entries
 
 
-def _failed(values) -> bool:
+def _failed(values: dict[str, Any]) -> bool:
     return isinstance(values.get("time"), str) or values.get("time") == FAILED_TIME_MS or "__error__" in values
 
 
-def _energy(path, measured, place):
+def _energy(
+    path: str | PathLike[str], measured: list[_Entry], place: Callable[[int], str]
+) -> tuple[list[Any], str, str, list[str]]:
     """(energies, column name, the name in the file, notices): the first result whose unit is known."""
     for name in (*JOULE_RESULTS, *PER_JOULE):
         if any(name in entry.values for entry in measured):

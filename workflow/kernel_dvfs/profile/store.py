@@ -1,19 +1,25 @@
-"""The profile on disk: its columns, its metadata, and the checks both sides of the road rely on.
+"""The profile on disk: its columns, its metadata, and the checks that writers and readers rely on.
 
-Parquet through pyarrow only. Knows nothing of where the rows came from (measurements, a table) nor of what is
+Parquet through pyarrow only. It does not matter here where the rows came from (measurements, a table), nor what is
 chosen from them.
 """
 
+from __future__ import annotations
+
 import json
 import math
-from collections import namedtuple
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import whole
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 SCHEMA = "kernel-dvfs/profile/1"
 METADATA_KEY = b"kernel_dvfs"
@@ -45,17 +51,22 @@ FIELDS = (
 COLUMNS = tuple(name for name, _, _ in FIELDS)
 
 
-class Profile(namedtuple("Profile", "table metadata")):
-    """A profile as read.
+class Profile(NamedTuple):
+    """A profile as read."""
 
-    table: pyarrow.Table with the columns `COLUMNS`, then one per further setting; clocks in MHz (null =
-        auto), time_s and energy_j per launch in s and J, sd null where n = 1.
-    metadata: dict with schema, gpu {kind, name, slug}, workload {name, ...}, settings [core_mhz, mem_mhz,
-        ...].
-    """
+    # the columns `COLUMNS`, then one per further setting; clocks in MHz (null = auto), time_s and energy_j per launch
+    # in s and J, sd null where n = 1
+    table: pa.Table
+    metadata: dict[str, Any]  # schema, gpu {kind, name, slug}, workload {name, ...}, settings [core_mhz, mem_mhz, ...]
 
 
-def write_profile(path, columns: dict, gpu: dict, workload: dict, settings: list) -> None:
+def write_profile(
+    path: str | PathLike[str],
+    columns: Mapping[str, Sequence[Any]],
+    gpu: Mapping[str, Any],
+    workload: Mapping[str, Any],
+    settings: Iterable[str],
+) -> None:
     """Write a profile, whole or not at all.
 
     columns: a list per column of `COLUMNS` and per further setting named in `settings`, all of one length.
@@ -97,7 +108,7 @@ def write_profile(path, columns: dict, gpu: dict, workload: dict, settings: list
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def read_profile(path) -> Profile:
+def read_profile(path: str | PathLike[str]) -> Profile:
     """Read and check a profile. Raises InputError, with the file's name, on anything that is not one."""
     remedy = "make it with `kernel-dvfs import` (a table) or the workflow's `profile` target"
     table = read_parquet(path, remedy)
@@ -115,7 +126,7 @@ def read_profile(path) -> Profile:
     return Profile(table, metadata)
 
 
-def read_parquet(path, remedy: str) -> pa.Table:
+def read_parquet(path: str | PathLike[str], remedy: str) -> pa.Table:
     """The whole of any Parquet file. Raises InputError, with the file's name, if it is none or cut short."""
     try:
         # ParquetFile, not read_table: that one pulls in pyarrow.dataset
@@ -127,17 +138,17 @@ def read_parquet(path, remedy: str) -> pa.Table:
         raise InputError(f"{path}: not a readable Parquet file ({_brief(error)}); {remedy}") from None
 
 
-def _brief(error) -> str:
+def _brief(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _setting_type(values) -> pa.DataType:
+def _setting_type(values: Sequence[Any]) -> pa.DataType:
     numeric = all(v is None or (isinstance(v, Real) and not isinstance(v, bool)) for v in values)
     return pa.float64() if numeric else pa.string()
 
 
-def _metadata_fault(metadata) -> str | None:
+def _metadata_fault(metadata: Any) -> str | None:
     """What is wrong with the metadata, or None."""
     if not isinstance(metadata, dict):
         return "the metadata is not an object"
@@ -156,7 +167,7 @@ def _metadata_fault(metadata) -> str | None:
     return None
 
 
-def _fault(table: pa.Table, extra) -> str | None:
+def _fault(table: pa.Table, extra: Sequence[str]) -> str | None:
     """What is wrong with the columns, or None."""
     names = [*COLUMNS, *extra]
     if table.column_names != names:

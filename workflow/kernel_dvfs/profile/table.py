@@ -1,32 +1,47 @@
 """A measured table from anywhere (CSV, Parquet, a Kernel Tuner file) as a profile that can be chosen on.
 
-Reads what the columns mean, pools repeats, finds the baselines. Knows nothing of simulated or real GPUs, and
-nothing of what is chosen later.
+It reads what the columns mean, pools repeats and finds the baselines.
 """
+
+from __future__ import annotations
 
 import hashlib
 import math
 import os
 import re
-from collections import namedtuple
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile import units
 from kernel_dvfs.profile.baseline import Point, choose_baselines
-from kernel_dvfs.profile.raw import is_empty, open_bytes, quote, read_csv, read_parquet, to_number
+from kernel_dvfs.profile.raw import Raw, is_empty, open_bytes, quote, read_csv, read_parquet, to_number
 
-Imported = namedtuple("Imported", "columns gpu workload settings notices")
-Imported.__doc__ = """A table as a profile, not yet written.
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
-columns, gpu, workload, settings: what store.write_profile takes. Times in s, energies in J, clocks in MHz.
-notices: list of str, one line each, for the user to read.
-"""
+    AnyPath: TypeAlias = str | os.PathLike[str]
+    Clocks: TypeAlias = list[float | None]  # MHz by row; None = auto, or not recorded
 
 HIGHEST_MHZ = 1e6  # above: kHz under a name that says MHz
 HIGHEST_SI = 1e15  # s or J, far above anything measured: keeps sums finite
 
 
-def import_table(path, name=None, settings=(), reference=None) -> Imported:
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A table as a profile, not yet written: times in s, energies in J, clocks in MHz."""
+
+    columns: dict[str, list[Any]]  # these four: what store.write_profile takes
+    gpu: dict[str, Any]
+    workload: dict[str, Any]
+    settings: list[str]
+    notices: list[str]  # one line each, for the user to read
+
+
+def import_table(
+    path: AnyPath, name: str | None = None, settings: Iterable[str] = (), reference: object = None
+) -> Imported:
     """Read a measured table.
 
     path: a .csv, .parquet (.pq) or Kernel Tuner .json file.
@@ -54,7 +69,7 @@ def import_table(path, name=None, settings=(), reference=None) -> Imported:
     notices += _release_auto_rows(raw, auto, core, mem, reached_core, reached_mem)
     extra = {column: _setting(raw, column) for column in setting_columns}
 
-    groups = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(zip(kernels, core, mem, *extra.values(), strict=True)):
         groups.setdefault(key, []).append(row)
     notices += _unrecognised(raw, setting_columns, groups.values())
@@ -86,7 +101,9 @@ def import_table(path, name=None, settings=(), reference=None) -> Imported:
     return Imported(profile, gpu, workload, ["core_mhz", "mem_mhz", *extra], notices)
 
 
-def import_to_profile(path, out, name=None, settings=(), reference=None) -> Imported:
+def import_to_profile(
+    path: AnyPath, out: AnyPath, name: str | None = None, settings: Iterable[str] = (), reference: object = None
+) -> Imported:
     """Read a measured table (see import_table) and write it as a profile to `out`, whole or not at all."""
     from kernel_dvfs.profile.store import write_profile
 
@@ -95,8 +112,11 @@ def import_to_profile(path, out, name=None, settings=(), reference=None) -> Impo
     return imported
 
 
-def gpu_slug(path, name=None) -> str:
-    """`table-<name or the file's stem>`, without a look into the file: what its results folder is called."""
+def gpu_slug(path: AnyPath, name: str | None = None) -> str:
+    """`table-<name or the file's stem>`, the name of the results folder; the file itself is not read.
+
+    Raises InputError where the name has neither letters nor digits.
+    """
     title = _title(path, name)
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     if not slug:
@@ -104,13 +124,21 @@ def gpu_slug(path, name=None) -> str:
     return f"table-{slug}"
 
 
-def _title(path, name) -> str:
+def _title(path: AnyPath, name: str | None) -> str:
     return str(name) if name is not None else os.path.splitext(os.path.basename(path))[0]
 
 
-def _profile_columns(points, extra, time_s, energy_j, reached_core, reached_mem, baselines) -> dict:
+def _profile_columns(
+    points: list[Point],
+    extra: list[str],
+    time_s: list[float],
+    energy_j: list[float],
+    reached_core: Clocks,
+    reached_mem: Clocks,
+    baselines: set[int],
+) -> dict[str, list[Any]]:
     """The columns of store.write_profile: a row per point, in the order the table first names them."""
-    return {
+    columns: dict[str, list[Any]] = {
         "study": ["kernel"] * len(points),
         "target": [point.kernel for point in points],
         "launches_per_iteration": [1] * len(points),
@@ -128,10 +156,11 @@ def _profile_columns(points, extra, time_s, energy_j, reached_core, reached_mem,
         "is_baseline": [index in baselines for index in range(len(points))],
         "time_se_s": [None] * len(points),
         "energy_se_j": [None] * len(points),
-    } | {column: [point.settings[column] for point in points] for column in extra}
+    }
+    return columns | {column: [point.settings[column] for point in points] for column in extra}
 
 
-def _read(path, settings):
+def _read(path: AnyPath, settings: list[str]) -> tuple[Raw, list[str], list[str]]:
     """(Raw, settings, notices) by the file's ending."""
     ending = os.path.splitext(path)[1].lower()
     if ending == ".csv":
@@ -141,13 +170,14 @@ def _read(path, settings):
     if ending == ".json":
         from kernel_dvfs.profile.kernel_tuner import read_kernel_tuner
 
-        raw, own, notices = read_kernel_tuner(path, settings)
+        read = read_kernel_tuner(path, settings)
         # a declared name that is no parameter is left to be reported
-        return raw, own + [name for name in settings if name not in raw.shown.values()], notices
+        unknown = [name for name in settings if name not in read.raw.shown.values()]
+        return read.raw, read.settings + unknown, read.notices
     raise InputError(f"{path}: unknown file ending {ending or '(none)'}; give .csv, .parquet or a Kernel Tuner .json")
 
 
-def _roles(raw) -> dict:
+def _roles(raw: Raw) -> dict[str, Any]:
     """Role -> the one column that plays it; the reached clocks may be missing (None)."""
     return {
         "time": _only(raw, units.PER_SECOND, "time per launch"),
@@ -159,7 +189,7 @@ def _roles(raw) -> dict:
     }
 
 
-def _only(raw, names, quantity, hint="", optional=False):
+def _only(raw: Raw, names: Collection[str], quantity: str, hint: str = "", optional: bool = False) -> str | None:
     found = [name for name in names if name in raw.columns]
     if len(found) > 1:
         raise raw.fault(f"gives the {quantity}, and so does column {found[0]}; keep one of them", found[1])
@@ -168,12 +198,12 @@ def _only(raw, names, quantity, hint="", optional=False):
     return found[0] if found else None
 
 
-def _either(names) -> str:
-    names = list(names)
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+def _either(names: Collection[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}"
 
 
-def _setting_columns(raw, declared) -> list:
+def _setting_columns(raw: Raw, declared: list[str]) -> list[str]:
     """The columns beyond the clocks that are part of a point's key, in the table's order."""
     from kernel_dvfs.profile.store import COLUMNS
 
@@ -185,7 +215,7 @@ def _setting_columns(raw, declared) -> list:
     return [column for column in raw.columns if column in declared or column in units.POWER_CAPS]
 
 
-def _kernels(raw) -> list:
+def _kernels(raw: Raw) -> list[str]:
     if "kernel" not in raw.columns:
         raise raw.fault("missing: add the name of the kernel each row measured", "kernel")
     for row, cell in enumerate(raw.columns["kernel"]):
@@ -194,21 +224,23 @@ def _kernels(raw) -> list:
     return [str(cell).strip() for cell in raw.columns["kernel"]]
 
 
-def _positive(raw, column, per_unit) -> list:
+def _positive(raw: Raw, column: str, per_unit: float) -> list[float]:
     """Times or energies in SI units: every cell a number above zero."""
-    values = raw.numbers(column)
-    for row, value in enumerate(values):
+    si = []
+    for row, value in enumerate(raw.numbers(column)):
         if value is None:
             raise raw.fault("is empty; every row needs a value", column, row)
         if not 0 < value / per_unit < HIGHEST_SI:
             what = "too large to be true" if value > 0 else "not above zero"
             raise raw.fault(f"{quote(raw.columns[column][row])} is {what}", column, row)
-    return [value / per_unit for value in values]
+        si.append(value / per_unit)
+    return si
 
 
-def _clocks(raw, column) -> list:
+def _clocks(raw: Raw, column: str) -> Clocks:
     """Clocks asked for, MHz; None = auto."""
-    words, clocks = {}, []  # a table has many rows and few clocks: each word is understood once
+    words: dict[Any, float | None] = {}  # a table has many rows and few clocks: each word is understood once
+    clocks: Clocks = []
     for row, cell in enumerate(raw.columns[column]):
         word = cell if cell is None or isinstance(cell, (str, float)) else str(cell)
         if word not in words:
@@ -217,7 +249,7 @@ def _clocks(raw, column) -> list:
     return clocks
 
 
-def _clock(raw, column, row, cell):
+def _clock(raw: Raw, column: str, row: int, cell: object) -> float | None:
     if is_empty(cell) or (isinstance(cell, str) and cell.strip().lower() == "auto"):
         return None
     mhz = to_number(cell)
@@ -226,7 +258,7 @@ def _clock(raw, column, row, cell):
     return mhz
 
 
-def _reached(raw, column) -> list:
+def _reached(raw: Raw, column: str | None) -> Clocks:
     """Clocks seen in effect, MHz; None = not recorded."""
     if column is None:
         return [None] * len(raw.columns["kernel"])
@@ -237,7 +269,7 @@ def _reached(raw, column) -> list:
     return [value or None for value in values]
 
 
-def _flags(raw, core, mem):
+def _flags(raw: Raw, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:
     """(is_auto, is_reference) by row. Without a column is_auto, a row is auto when it locks neither clock."""
     if "is_auto" in raw.columns:
         auto = _marks(raw, "is_auto")
@@ -247,7 +279,7 @@ def _flags(raw, core, mem):
     return auto, reference
 
 
-def _marks(raw, column) -> list:
+def _marks(raw: Raw, column: str) -> list[bool]:
     words = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True, "": False}
     marks = []
     for row, cell in enumerate(raw.columns[column]):
@@ -258,7 +290,9 @@ def _marks(raw, column) -> list:
     return marks
 
 
-def _release_auto_rows(raw, auto, core, mem, reached_core, reached_mem) -> list:
+def _release_auto_rows(
+    raw: Raw, auto: list[bool], core: Clocks, mem: Clocks, reached_core: Clocks, reached_mem: Clocks
+) -> list[str]:
     """Rows marked is_auto hold no lock: a clock written there is the clock that was seen. Returns notices."""
     noted = None
     for row, is_auto in enumerate(auto):
@@ -276,7 +310,7 @@ def _release_auto_rows(raw, auto, core, mem, reached_core, reached_mem) -> list:
     return [f"{raw.path}, {raw.place(noted)}: {notice}"]
 
 
-def _setting(raw, column) -> list:
+def _setting(raw: Raw, column: str) -> list[Any]:
     """A further setting: numbers if every cell is one, else text; None where empty."""
     cells = raw.columns[column]
     numeric = all(is_empty(cell) or to_number(cell) is not None for cell in cells)
@@ -290,8 +324,8 @@ def _setting(raw, column) -> list:
     return [None if is_empty(cell) else str(cell).strip() for cell in cells]
 
 
-def _unrecognised(raw, setting_columns, groups) -> list:
-    """A notice of the columns that mean nothing to us; an error if one of them tells pooled rows apart."""
+def _unrecognised(raw: Raw, setting_columns: list[str], groups: Iterable[list[int]]) -> list[str]:
+    """A notice of the columns whose meaning is unknown; an error if one of them tells pooled rows apart."""
     unknown = [
         column
         for column in raw.columns
@@ -315,7 +349,7 @@ def _unrecognised(raw, setting_columns, groups) -> list:
     return [f"{raw.path}: {plural} {', '.join(unknown)} ignored: neither a setting nor a known measurement"]
 
 
-def _one_gpu(raw):
+def _one_gpu(raw: Raw) -> str | None:
     """The GPU's name, None where the table has none."""
     name = None
     for row, cell in enumerate(raw.columns.get("gpu", ())):
@@ -328,21 +362,21 @@ def _one_gpu(raw):
     return name
 
 
-def _sha256(path) -> str:
+def _sha256(path: AnyPath) -> str:
     with open_bytes(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _mean(values) -> float:
+def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if len(values) > 1 else values[0]
 
 
-def _mean_known(values, rows):
-    known = [values[row] for row in rows if values[row] is not None]
+def _mean_known(values: Clocks, rows: list[int]) -> float | None:
+    known = [value for value in (values[row] for row in rows) if value is not None]
     return _mean(known) if known else None
 
 
-def _sd(values):
+def _sd(values: Sequence[float]) -> float | None:
     """Sample standard deviation (n - 1); None for a single value."""
     if len(values) < 2:
         return None

@@ -1,6 +1,6 @@
 """What the name of a table's column says: which quantity, in which unit, or that it is a setting.
 
-Names only, no cells. Extend a list here and every format (CSV, Parquet, Kernel Tuner) knows the new name.
+A name added to a list here is understood in every format (CSV, Parquet, Kernel Tuner).
 """
 
 import re

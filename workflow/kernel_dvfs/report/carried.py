@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 # kind of variants -> column that holds the value
 _COLUMNS = {"batch": "batch", "tp": "tensor_parallel"}
-CARRIED, ANEW, CLAIMED = "carried over", "chosen anew", "claimed when chosen"
+CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen anew", "claimed when chosen"
 QUANTITIES = ("time", "energy")
 _LANES = 0.4  # share of a step that the series of a value are spread over
 # of the columns of a table: prefix of each series
-_PREFIXES = {CARRIED: "", ANEW: "reoptimised_", CLAIMED: "claimed_"}
+_PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def inputs(plan: Any, kind: str) -> list[str]:
-    """What the table of a kind of variants ("batch" or "tp") is made from, beside the profile."""
+    """What the table of a kind of variants ("batch" or "tp") is made from, apart from the profile."""
     validation = plan.validation(plan.headline[:1])
     return [plan.schedule(STRICT), *validation, *plan.carried(kind), *plan.chosen_again(kind)]
 

@@ -26,12 +26,13 @@ def place(
 
     wanted: columns x, y, label; obstacles: lines not to be covered, each n x 2 with n = 1 for a marker; limits: (left,
     right, bottom, top) of the panel in data units; size: its width and height in inches. A label is left out too
-    where the same text stands already within `apart` inches.
+    where the same text is already within `apart` inches.
     """
     left, right, bottom, top = limits
     origin, scale = np.array([left, bottom]), np.array(size) / np.array([right - left, top - bottom])
     taken = [_box(point, _MARKER, _MARKER) for line in obstacles for point in _dots((line - origin) * scale)]
-    placed, texts = [], []
+    placed = []
+    texts: list[tuple[str, np.ndarray]] = []
     for row in wanted.itertuples(index=False):
         point = (np.array([row.x, row.y]) - origin) * scale
         if any(text == row.label and np.abs(point - other).max() < apart for text, other in texts):

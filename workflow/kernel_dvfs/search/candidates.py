@@ -14,7 +14,7 @@ from kernel_dvfs.measurement.setup import Setup
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What may be known, beside the profile so far, when a round is proposed."""
+    """What may be known, besides the profile so far, when a round is proposed."""
 
     setup: Setup  # resolved GPU, work and multiplicity of each target, protocol with the seed
     pairs: Sequence[Pair]  # of the grid, the baseline first
@@ -25,23 +25,17 @@ class Context:
     options: Mapping[str, Any]  # keys of the configuration of whoever proposes: `guided` or `refine`
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """K targets and P clock pairs.
+    """What a search may ask for: K targets at P clock pairs."""
 
-    targets: names. pairs: (core, mem) MHz, None = left to the governor. offered: (K, P) bool, what can be measured.
-    weight: (K,) launches per iteration, or any other weight of the totals. baseline: (K,) index of a target's baseline
-    pair. copies: (K,) identical launches that are one target: a search measures every copy at the baseline, and one at
-    any other pair. work: None, or per target None or the numbers (tensor-core FLOP, DRAM bytes) of one launch.
-    """
-
-    targets: tuple
-    pairs: tuple
-    offered: np.ndarray
-    weight: np.ndarray
-    baseline: np.ndarray
-    copies: np.ndarray
-    work: tuple | None = None
+    targets: tuple[str, ...]  # K names
+    pairs: tuple[tuple[float | None, float | None], ...]  # P of (core, mem) MHz, None = left to the governor
+    offered: np.ndarray  # (K, P) bool, what can be measured
+    weight: np.ndarray  # (K,) launches per iteration, or any other weight of the totals
+    baseline: np.ndarray  # (K,) index of a target's baseline pair
+    copies: np.ndarray  # (K,) identical launches that are one target: all are measured at the baseline, one elsewhere
+    work: tuple[tuple[float, float] | None, ...] | None = None  # (tensor-core FLOP, DRAM bytes) of a launch, if known
 
     @property
     def core_mhz(self) -> np.ndarray:
@@ -62,25 +56,21 @@ class Candidates:
         return int(((self.offered.sum(1) - 1 + baselines) * self.copies).sum())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """N measured points, one a target and pair (repeats pooled).
+    """N measured points, one for each target and pair (repeats pooled)."""
 
-    target, pair: (N,) indices into a Candidates. time_s, energy_j: per launch. n: measurements pooled.
-    core_mhz, mem_mhz: clocks that the board said it reached, NaN where nothing was recorded.
-    """
-
-    target: np.ndarray
-    pair: np.ndarray
-    time_s: np.ndarray
-    energy_j: np.ndarray
-    n: np.ndarray
-    core_mhz: np.ndarray
-    mem_mhz: np.ndarray
+    target: np.ndarray  # (N,) indices into the targets of Candidates
+    pair: np.ndarray  # (N,) indices into its pairs
+    time_s: np.ndarray  # (N,) of one launch
+    energy_j: np.ndarray  # (N,) of one launch
+    n: np.ndarray  # (N,) measurements pooled
+    core_mhz: np.ndarray  # (N,) clock that the GPU said it reached, NaN where nothing was recorded
+    mem_mhz: np.ndarray  # (N,) likewise
 
     @property
     def power_w(self) -> np.ndarray:
-        """(N,) mean board power."""
+        """(N,) mean power of the board."""
         return self.energy_j / self.time_s
 
     def tables(self, candidates: Candidates) -> tuple[np.ndarray, np.ndarray]:
@@ -92,10 +82,10 @@ class Seen:
         return time, energy
 
 
-def seen_of(rows: Sequence[Mapping]) -> Seen:
+def seen_of(rows: Sequence[Mapping[str, Any]]) -> Seen:
     """Points from mappings with target, pair, time_s, energy_j and, if known, n, core_mhz, mem_mhz (reached)."""
 
-    def column(name, default, kind=float):
+    def column(name: str, default: float, kind: type = float) -> np.ndarray:
         values = [row.get(name, default) for row in rows]
         return np.array([default if value is None else value for value in values], dtype=kind)
 

@@ -23,7 +23,7 @@ from kernel_dvfs.search.gpu_model import (
     with_slopes,
 )
 
-UNKNOWNS = 6  # per kernel, see forward.py
+UNKNOWNS = 6  # per kernel, see gpu_model.py
 _LARGEST_LOG_P = np.log(16.0)
 _ROUNDS = 5  # of prior -> fit -> prior
 _STEPS = 8  # Gauss-Newton steps in each
@@ -33,27 +33,22 @@ _LEAST_SCATTER = 8e-4
 _STARTS = 1024
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """theta: (K, 6). g: constants, g_covariance. weights: (F, 6) of the features of the kernels' work, the first of the
-    constant 1; mean: (K, 6), precision: (6, 6) of the kernels' prior.
-
-    scatter: misfit of log time and log power (2,). unfit: (K,) how many times larger a kernel's misfit is than that:
-    above 2 the model does not describe it. used: (N,) bool, the points that took part. points: forward.At of each.
-    """
+    """A fit of K kernels to N points, by F features of the kernels' work."""
 
     candidates: Candidates
     seen: Seen
     gpu: GpuModel
-    theta: np.ndarray
-    g: np.ndarray
-    g_covariance: np.ndarray
-    weights: np.ndarray
-    mean: np.ndarray
-    precision: np.ndarray
-    scatter: np.ndarray
-    unfit: np.ndarray
-    used: np.ndarray
+    theta: np.ndarray  # (K, 6) parameters of the kernels, see gpu_model
+    g: np.ndarray  # (G,) constants of the GPU
+    g_covariance: np.ndarray  # (G, G)
+    weights: np.ndarray  # (F, 6) of the features, the first of which is the constant 1
+    mean: np.ndarray  # (K, 6) prior mean of theta
+    precision: np.ndarray  # (6, 6) inverse of the kernels' prior covariance
+    scatter: np.ndarray  # (2,) misfit of log time and log power
+    unfit: np.ndarray  # (K,) how many times larger a kernel's misfit is; above 2 the model does not describe it
+    used: np.ndarray  # (N,) bool, the points that took part
 
     def without(self, out: np.ndarray) -> Fit:
         """The kernels fitted again without the points `out` (N,) bool; constants, priors and scatter as they are."""
@@ -65,9 +60,9 @@ class Fit:
 
 
 class Points:
-    """The used points as arrays, and how they hang on the constants."""
+    """The used points as arrays, and how they depend on the GPU's constants."""
 
-    def __init__(self, seen: Seen, gpu: GpuModel, used: np.ndarray):
+    def __init__(self, seen: Seen, gpu: GpuModel, used: np.ndarray) -> None:
         self.target = seen.target[used]
         self.log = np.stack([np.log(seen.time_s[used]), np.log(seen.power_w[used])], -1)
         # a pooled point of n measurements scatters less, but the model's misfit does not average out
@@ -81,6 +76,7 @@ class Points:
         self.place = gpu.places
 
     def at(self, g: np.ndarray) -> At:
+        """The GPU at every point, for constants (..., G)."""
         place = self.place
         return At(
             np.where(self.fixed, self.log_reached, g[..., place["log_f"]][..., self.node]),
@@ -179,7 +175,15 @@ def _features(candidates: Candidates, seen: Seen) -> tuple[np.ndarray, np.ndarra
     return np.concatenate([ones, np.stack(columns, -1)], -1), slopes
 
 
-def _start(points, gpu, g, mean, precision, scatter, count) -> np.ndarray:
+def _start(
+    points: Points,
+    gpu: GpuModel,
+    g: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    scatter: np.ndarray,
+    count: int,
+) -> np.ndarray:
     """(K, 6) the best of many draws from the prior."""
     spread = np.linalg.cholesky(np.linalg.inv(precision))
     # the same draws each time: a fit is a function of its points
@@ -200,25 +204,46 @@ def _start(points, gpu, g, mean, precision, scatter, count) -> np.ndarray:
 
 
 def bounded(theta: np.ndarray) -> np.ndarray:
+    """Parameters (..., 6) with the exponent p between 1 and its highest."""
     theta = theta.copy()
     theta[..., 3] = theta[..., 3].clip(0.0, _LARGEST_LOG_P)
     return theta
 
 
-def _residuals(points, theta, g, scatter):
+def _residuals(points: Points, theta: np.ndarray, g: np.ndarray, scatter: np.ndarray) -> np.ndarray:
     found = np.stack(predict(theta[points.target], points.at(g)), -1)
     return (points.log - found) / scatter
 
 
-def _cost(points, theta, g, mean, precision, scatter, gpu) -> float:
+def _cost(
+    points: Points,
+    theta: np.ndarray,
+    g: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    scatter: np.ndarray,
+    gpu: GpuModel,
+) -> float:
     r2 = _residuals(points, theta, g, scatter) ** 2
     misfit = ((_HEAVY + 1) * np.log1p(r2 / _HEAVY) * points.precision[:, None]).sum()
     off, moved = theta - mean, g - gpu.mean
     return float(misfit + ((off @ precision) * off).sum() + moved @ gpu.precision @ moved)
 
 
-def _descend(points, gpu, theta, g, mean, precision, scatter, constants):
-    """Gauss-Newton on theta and, unless kept, g. Returns them, the kernels' Hessians, and the covariance of g."""
+def _descend(
+    points: Points,
+    gpu: GpuModel,
+    theta: np.ndarray,
+    g: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    scatter: np.ndarray,
+    constants: tuple[np.ndarray, np.ndarray] | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(theta, g, Hessians (K, 6, 6) of the kernels, covariance (G, G) of g) after Gauss-Newton steps.
+
+    constants: (g, its covariance) where g is kept.
+    """
     count, size = len(theta), len(g)
     best = _cost(points, theta, g, mean, precision, scatter, gpu)
     damping = 1e-3
@@ -264,7 +289,15 @@ def _descend(points, gpu, theta, g, mean, precision, scatter, constants):
             step = _STEPS
 
 
-def _scatter(points, theta, g, own, precision, told, gpu):
+def _scatter(
+    points: Points,
+    theta: np.ndarray,
+    g: np.ndarray,
+    own: np.ndarray,
+    precision: np.ndarray,
+    told: np.ndarray,
+    gpu: GpuModel,
+) -> tuple[np.ndarray, np.ndarray]:
     """(scatter (2,), unfit (K,)): how far points lie from the fit, degrees of freedom counted.
 
     told: (G,) the degree of freedom that each constant takes.
@@ -288,7 +321,9 @@ def _scatter(points, theta, g, own, precision, told, gpu):
     return scatter, unfit
 
 
-def _learn(relative, features, weights, own, slopes):
+def _learn(
+    relative: np.ndarray, features: np.ndarray, weights: np.ndarray, own: np.ndarray, slopes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(weights (F, 6), precision (6, 6)) of the kernels' prior from their parameters and what these leave open."""
     strength, spread = KERNEL_STRENGTH, np.diag(KERNEL_SPREAD**2)
     expected = np.concatenate([KERNEL_MEAN[None], slopes])

@@ -1,9 +1,10 @@
 """The GPU as the search knows it: how time and power follow clocks, what is public, and what measured points tell.
 
-One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, that of gpu.model,
-here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta = log(C, M, t0, p, A, B),
-C in s GHz, M and t0 in s, A and B in J. Those of the GPU are one vector `g`: log of core GHz at each core node, of
-bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage node, and of W/GHz of the clock tree.
+One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, that of
+gpu.model, here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta =
+log(C, M, t0, p, A, B), C in s GHz, M and t0 in s, A and B in J. Those of the GPU are one vector `g`: log of core GHz
+at each core node, of bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage node, and of
+W/GHz of the clock tree.
 
 Before anything is measured only what is public is known, and that is wide on purpose: measured points soon weigh more.
 Voltage: V/V0 against the share of the highest core clock, the mean of three GPUs that no study here searches: V100 and
@@ -118,7 +119,7 @@ def with_slopes(theta: np.ndarray, at: At) -> Slopes:
     return Slopes(log_time, log_power, time, power, at_time, at_power)
 
 
-def _core(theta, at):
+def _core(theta: np.ndarray, at: At) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """log of ((C/f)^p + (M/b)^p)^(1/p), and the shares of both terms in the sum."""
     p = np.exp(theta[..., 3])
     core, memory = p * (theta[..., 0] - at.log_f), p * (theta[..., 1] - at.log_b)
@@ -126,7 +127,7 @@ def _core(theta, at):
     return both / p, np.exp(core - both), np.exp(memory - both)
 
 
-def _power(theta, at, log_time):
+def _power(theta: np.ndarray, at: At, log_time: np.ndarray) -> tuple[np.ndarray, ...]:
     """log P and the shares of its parts: static, clock tree, core, DRAM."""
     parts = [
         at.log_ps + 0 * log_time,
@@ -270,7 +271,9 @@ def _cap(candidates: Candidates, seen: Seen, power: np.ndarray) -> float:
     return float(np.median(power[near])) if several else np.inf
 
 
-def _core_clocks(labels, core_node, seen, power, cap_w) -> tuple[np.ndarray, np.ndarray]:
+def _core_clocks(
+    labels: np.ndarray, core_node: np.ndarray, seen: Seen, power: np.ndarray, cap_w: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Base clock (GHz) of each core node and the spread of its logarithm."""
     known = labels[~np.isnan(labels)]
     top = known.max() if len(known) else _recorded(seen.core_mhz).max(initial=1000.0)

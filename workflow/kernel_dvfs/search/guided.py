@@ -1,4 +1,4 @@
-"""The guided search as a proposer of rounds (rounds.plan): profile so far in, requests out.
+"""The guided search in rounds: profile so far in, requests out.
 
 Kernels are searched, tied launches as one: auto is measured at every copy, any other pair at the first of them that
 gives a usable point. Copies that are seen to differ (choice.agreement) are searched each by itself. The few passes are
@@ -6,15 +6,16 @@ measured at every pair. Of the setup it reads the names, work and multiplicities
 GPU's spec.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from kernel_dvfs.choice.agreement import apart
 from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.search.candidates import Candidates, Context, Seen, seen_of
 from kernel_dvfs.search.propose import Options, Proposal
@@ -23,9 +24,12 @@ from kernel_dvfs.search.propose import propose as propose_points
 _NEEDED = ("study", "target", "core_mhz", "mem_mhz", "time_s", "energy_j", "n", "verdict")
 
 
-def propose(profile_rows: Mapping, context: Context, round_number: int) -> list:
-    """The requests of a round; [] when the search is finished. context.options: the configuration's `guided`.
+def propose(profile_rows: Mapping[str, list], context: Context, round_number: int) -> list[Request]:
+    """The requests of a round; [] when the search is finished.
 
+    profile_rows: {column: list} of the profile so far (profile.store.COLUMNS: one row a target and pair, repeats
+    pooled, a clock of None = auto); no rows before anything is measured. context.options: the configuration's
+    `guided`. round_number: 1, 2, ...
     Raises InputError where a kernel has no usable baseline, however often it was measured.
     """
     points = _points(profile_rows, context)
@@ -34,34 +38,32 @@ def propose(profile_rows: Mapping, context: Context, round_number: int) -> list:
     pairs = list(context.pairs)
     asked = []
     for target, pair in proposal.points:
-        names, repeats = members[target], (0,)
-        if pairs[pair] == BASELINE:
-            repeats = tuple(range(context.options["auto_repeats"]))
-        else:
-            names = [next(name for name in names if (name, pair) not in points)]
-        asked += [Request("kernel", name, *pairs[pair], repeats) for name in names]
+        names, count = members[target], context.options["auto_repeats"]
+        if pairs[pair] != BASELINE:
+            names, count = [next(name for name in names if (name, pair) not in points)], 1
+        asked += [Request("kernel", name, *pairs[pair], tuple(range(count))) for name in names]
     if round_number == 1 and context.options["passes"]:
         for name in context.setup.targets["pass"]:
-            for pair in pairs:
-                repeats = range(context.auto_repeats) if pair == BASELINE else (0,)
-                asked.append(Request("pass", name, *pair, tuple(repeats)))
+            for each in pairs:
+                count = context.auto_repeats if each == BASELINE else 1
+                asked.append(Request("pass", name, *each, tuple(range(count))))
     return asked
 
 
-def estimate(profile_rows: Mapping, context: Context) -> dict:
+def estimate(profile_rows: Mapping[str, list], context: Context) -> dict[str, Any]:
     """What a search knows of its own end, ready for JSON.
 
-    finished, reason; left_percent: energy that pairs not measured are expected to save still, percent of the
+    finished, reason; left_percent: energy that pairs not measured are still expected to save, percent of the
     baseline's energy (null before the model is asked), left_high_percent: its 95th percentile; measured: kernel
     measurements made, share_percent of those of an exhaustive search; unfit: kernels that the model does not describe,
-    which are measured the more.
+    which are measured more often.
     """
     points = _points(profile_rows, context)
     members, candidates = candidates_of(context, _apart(points, context))
     proposal = _proposal(points, context, members, candidates)
     made, all_ = _counts(profile_rows, context)
 
-    def percent(value):
+    def percent(value: float | None) -> float | None:
         return None if value is None else round(100 * value, 4)
 
     return {
@@ -75,8 +77,11 @@ def estimate(profile_rows: Mapping, context: Context) -> dict:
     }
 
 
-def candidates_of(context: Context, separate=frozenset()) -> tuple[list, Candidates]:
-    """(names of the launches of each target, Candidates) of the kernels of a context; separate: names that are not tied."""
+def candidates_of(context: Context, separate: frozenset[str] = frozenset()) -> tuple[list[list[str]], Candidates]:
+    """(names of the launches of each target, Candidates) of the kernels of a context.
+
+    separate: names that are not tied although they belong to a group of copies.
+    """
     classes: dict = {}
     kernels = context.setup.targets["kernel"]
     for name, about in kernels.items():
@@ -98,7 +103,7 @@ def candidates_of(context: Context, separate=frozenset()) -> tuple[list, Candida
     )
 
 
-def _clocks(pairs) -> tuple:
+def _clocks(pairs: Sequence[Pair]) -> tuple:
     """Pairs as a profile has them: MHz, None where left to the governor."""
     return tuple(tuple(None if clock == AUTO else float(clock) for clock in pair) for pair in pairs)
 
@@ -123,14 +128,15 @@ def _apart(points: dict, context: Context) -> frozenset:
     for name, about in context.setup.targets["kernel"].items():
         if about["replicate_group"] and context.ties == "tied":
             groups.setdefault(about["replicate_group"], []).append(name)
-    time, energy = ({name: {} for names in groups.values() for name in names} for _ in range(2))
+    time: dict[str, dict[int, float]] = {name: {} for names in groups.values() for name in names}
+    energy: dict[str, dict[int, float]] = {name: {} for name in time}
     for (name, pair), point in points.items():
         if point and name in time:
             time[name][pair], energy[name][pair] = point[1:3]
     return frozenset(each.target for each in apart(groups, time, energy))
 
 
-def _proposal(points: dict, context, members, candidates) -> Proposal:
+def _proposal(points: dict, context: Context, members: list[list[str]], candidates: Candidates) -> Proposal:
     candidates, seen = _seen(points, members, candidates)
     given = context.options
     options = Options(
@@ -184,7 +190,7 @@ def _pool(target: int, pair: int, points: list) -> dict:
     """The mean over the copies of a target that were measured, weighted by measurements."""
     n, time_s, energy_j = (np.array([point[i] for point in points], dtype=float) for i in range(3))
 
-    def clock(i):
+    def clock(i: int) -> float | None:
         values = [point[i] for point in points if point[i] is not None]
         return float(np.mean(values)) if values else None
 
@@ -199,7 +205,7 @@ def _pool(target: int, pair: int, points: list) -> dict:
     }
 
 
-def _counts(profile_rows, context) -> tuple[int, int]:
+def _counts(profile_rows: Mapping[str, list], context: Context) -> tuple[int, int]:
     """(kernel measurements made, those of an exhaustive search)."""
     made = sum(n for study, n in zip(profile_rows["study"], profile_rows["n"], strict=True) if study == "kernel")
     each = len(context.pairs) - 1 + context.auto_repeats

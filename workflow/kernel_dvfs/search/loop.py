@@ -109,8 +109,8 @@ def next_round(study: _Study, rows: Mapping[str, list], known: list[Request], be
     options = study.options
 
     def context(own: Mapping[str, Any]) -> Context:
-        keys = ("auto_repeats", "slacks_percent", "ties")
-        return Context(study.setup, study.pairs, *(options[key] for key in keys), weights=None, options=own)
+        known = options["auto_repeats"], options["slacks_percent"], options["ties"]
+        return Context(study.setup, study.pairs, *known, weights=None, options=own)
 
     about: dict[str, Any] = {}
     if options["search"] in SEARCHES and all(each.stage == SEARCH for each in before):
@@ -128,7 +128,7 @@ def next_round(study: _Study, rows: Mapping[str, list], known: list[Request], be
 
 def _line(rounds: list[Round], missing: int) -> str:
     """What the last round asks for, for the user. missing: points that have no record yet."""
-    last = rounds[-1]
+    last: Round = rounds[-1]
     own = [each for each in rounds if each.stage == last.stage]
     asked = sum(len(each.repeats) for each in last.requests)
     parts = []

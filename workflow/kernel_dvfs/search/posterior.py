@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernel_dvfs.search.fit import UNKNOWNS, Fit, Points, bounded
-from kernel_dvfs.search.gpu_model import At, predict, with_slopes
+from kernel_dvfs.search.gpu_model import At, GpuModel, predict, with_slopes
 
 _STEPS = 6
 _TAILS = 4.0  # degrees of freedom of the kernels' prior when drawn from
@@ -22,7 +22,9 @@ _LARGEST_Z = 8.0
 _FINE_GHZ = 96  # clocks at which the governor looks for the power cap
 
 
-def tables(fitted: Fit, draws: int = 0, seed: int = 0, wider=None) -> tuple[np.ndarray, np.ndarray]:
+def tables(
+    fitted: Fit, draws: int = 0, seed: int = 0, wider: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(S, K, P) log time (s) and log energy (J) predicted at every pair.
 
     draws: how many; 0: one table, the best fit with the misfit expected there. Measured points are predicted too.
@@ -89,7 +91,7 @@ def _by_draw(at: At) -> At:
     return At(*(np.broadcast_to(field, (field.shape[0], *field.shape[1:])) for field in at))
 
 
-def _refit(fitted: Fit, points: Points, g: np.ndarray, rng) -> np.ndarray:
+def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(S, K, 6) kernels fitted to perturbed points under perturbed priors, constants g (S, G) given."""
     number, count = len(g), len(fitted.theta)
     sd = fitted.scatter * fitted.unfit[points.target, None] / np.sqrt(points.precision[:, None])
@@ -104,7 +106,7 @@ def _refit(fitted: Fit, points: Points, g: np.ndarray, rng) -> np.ndarray:
     theta = np.tile(fitted.theta, (number, 1, 1))
     owner = np.eye(count)[points.target]  # (N, K)
 
-    def cost(theta):
+    def cost(theta: np.ndarray) -> np.ndarray:
         r = log - np.stack(predict(theta[:, points.target], at), -1)
         off = theta - mean
         return (r**2 * weight).sum(-1) @ owner + tails * ((off @ fitted.precision) * off).sum(-1)
@@ -133,7 +135,7 @@ def _refit(fitted: Fit, points: Points, g: np.ndarray, rng) -> np.ndarray:
     return theta
 
 
-def _under_the_cap(gpu, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(S, K, P) log time and log power, where the governor lowers the clock until the power cap is kept."""
     at = At(*(field[:, None] for field in gpu.at_pairs(g)))
     log_time, log_power = predict(theta[:, :, None], at)
@@ -149,7 +151,7 @@ def _under_the_cap(gpu, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, n
         if not (log_power[:, :, own] > log_cap).any():
             continue
 
-        def of(name, mem=mem):
+        def of(name: str, mem: int = mem) -> np.ndarray:
             return g[:, place[name]][:, mem][:, None, None]
 
         fine = At(np.log(ghz), of("log_b"), of("log_ps"), g[:, place["log_k"]][:, :, None], log_v[:, None], of("log_s"))
@@ -165,7 +167,9 @@ def _under_the_cap(gpu, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, n
     return log_time, log_power
 
 
-def _misfit(fitted: Fit, points: Points, off: np.ndarray, rng, number: int, count: int) -> np.ndarray:
+def _misfit(
+    fitted: Fit, points: Points, off: np.ndarray, rng: np.random.Generator | None, number: int, count: int
+) -> np.ndarray:
     """(S, K, P, 2) what to add to log time and log power: misfit expected from the points, drawn if rng is given."""
     gpu = fitted.gpu
     log_f = np.log(gpu.core_ghz)[gpu.core_node]

@@ -8,6 +8,7 @@ draws its expected gain. It ends where the expected gain of all pairs left is be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,41 +28,36 @@ _HIGH_CORE = (0.90, 0.82, 0.96)
 _LOW_CORE = (0.50, 0.40, 0.56)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Options:
-    """threshold: expected gain, as a share of the baseline's energy, at which the search ends.
+    """When a guided search ends, and how it looks."""
 
-    budget: share of all measurements that it may ask for. probes: of a target before the model is asked; None: two
-    where only the core clock varies or the work is known, else four. draws: of the posterior. batch: share of the
-    targets' number that a round may measure. seed: of the draws. baseline_repeats: measurements of a baseline,
-    all_baseline_repeats: those of an exhaustive search.
-    """
-
-    threshold: float = 0.001
-    budget: float = 0.25
-    probes: int | None = None
-    draws: int = 64
-    batch: float = 0.5
-    seed: int = 1
-    baseline_repeats: int = 1
-    all_baseline_repeats: int = 1
+    threshold: float = 0.001  # expected gain at which it ends, as a share of the baseline's energy
+    budget: float = 0.25  # share of all measurements that it may ask for
+    probes: int | None = None  # of a target before the model is asked; None: 2 where the work is known or only the core
+    # clock varies, else 4
+    draws: int = 64  # of the posterior
+    batch: float = 0.5  # what a round may measure, as a share of the number of targets
+    seed: int = 1  # of the draws
+    baseline_repeats: int = 1  # measurements of a baseline
+    all_baseline_repeats: int = 1  # those of an exhaustive search
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Proposal:
-    """points: [(target, pair)] indices; empty when finished. stage: baseline, probes, search. reason: why it goes on
-    or ends. left: expected energy unfound, a share of the baseline's energy, and left_high, its 95th percentile (None
-    before the model is asked). unfit: targets (indices) that the model does not describe."""
+    """What to measure next, and why."""
 
-    points: tuple
-    stage: str
-    reason: str
-    left: float | None = None
-    left_high: float | None = None
-    unfit: tuple = ()
+    points: tuple[tuple[int, int], ...]  # (target, pair), indices; empty when the search is finished
+    stage: str  # baseline, probes or search
+    reason: str  # why it goes on or ends
+    left: float | None = None  # energy expected to be unfound, as a share of the baseline's; None before a fit
+    left_high: float | None = None  # 95th percentile of it
+    unfit: tuple[int, ...] = ()  # targets, indices, that the model does not describe
 
 
-def propose(candidates: Candidates, seen: Seen, slacks=(0.0,), options: Options | None = None) -> Proposal:
+def propose(
+    candidates: Candidates, seen: Seen, slacks: Sequence[float] = (0.0,), options: Options | None = None
+) -> Proposal:
     """The next points of a guided search. slacks: tolerated slowdowns (fractions) that are to be chosen for."""
     options = options or Options()
     measured = np.zeros(candidates.offered.shape, dtype=bool)
@@ -131,40 +127,42 @@ def probes_of(candidates: Candidates, target: int, turn: int, count: int | None,
     return [pair for pair in found if not measured[pair]]
 
 
-def _search(candidates: Candidates, fitted: Fit, measured, slacks, options: Options, room: int) -> Proposal:
+def _search(
+    candidates: Candidates,
+    fitted: Fit,
+    measured: np.ndarray,
+    slacks: Sequence[float],
+    options: Options,
+    room: int,
+) -> Proposal:
     seen, weight = fitted.seen, candidates.weight
     base = seen.pair == candidates.baseline[seen.target]
     base_time = float((weight[seen.target] * seen.time_s)[base].sum())
     base_energy = float((weight[seen.target] * seen.energy_j)[base].sum())
     time, energy = draws_of(fitted, options.draws, options.seed)
     known = np.where(measured, 0.0, np.inf)
-    gains, left = [], []
+    gains, bounds = [], []
     for slack in slacks:
         budget = (1 + slack) * base_time
         price, all_bound = price_of_time(time, energy, budget)
         _, own_bound = price_of_time(time + known, energy + known, budget)
         gains.append((energy + price[:, None, None] * np.where(np.isfinite(time), time, 0)) / base_energy)
-        left.append((own_bound - all_bound) / base_energy)
-    left = np.max(left, 0)
+        bounds.append((own_bound - all_bound) / base_energy)
+    left = np.max(bounds, 0)
     unfit = np.flatnonzero(fitted.unfit > UNFIT)
-    about = {
-        "left": float(left.mean()),
-        "left_high": float(np.quantile(left, 0.95)),
-        "unfit": tuple(int(k) for k in unfit),
-    }
+    about = float(left.mean()), float(np.quantile(left, 0.95)), tuple(int(k) for k in unfit)
     if left.mean() <= options.threshold:
-        return Proposal((), "search", "nothing left is expected to save more than the threshold", **about)
+        return Proposal((), "search", "nothing left is expected to save more than the threshold", *about)
     if room < 1:
-        return Proposal((), "search", "the budget of measurements is spent", **about)
+        return Proposal((), "search", "the budget of measurements is spent", *about)
     most = max(2, int(np.ceil(options.batch * len(candidates.targets))))
     points = _greedy(gains, measured, candidates, options.threshold, min(most, room))
-    points += _doubted(
-        candidates, time, energy, measured, [k for k in unfit if k not in {p[0] for p in points}], points
-    )
-    points = tuple(points[:room])
+    chosen = {target for target, _ in points}
+    points += _doubted(candidates, time, energy, measured, [int(k) for k in unfit if k not in chosen])
+    points = points[:room]
     if not points:
-        return Proposal((), "search", "no single pair left is expected to save anything", **about)
-    return Proposal(points, "search", "pairs that could still enter the optimum", **about)
+        return Proposal((), "search", "no single pair left is expected to save anything", *about)
+    return Proposal(tuple(points), "search", "pairs that could still enter the optimum", *about)
 
 
 def draws_of(fitted: Fit, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -179,24 +177,27 @@ def draws_of(fitted: Fit, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray
     return candidates.weight[:, None] * time, candidates.weight[:, None] * energy
 
 
-def _greedy(scores: list, measured, candidates: Candidates, threshold: float, most: int) -> list:
+def _greedy(
+    scores: list[np.ndarray], measured: np.ndarray, candidates: Candidates, threshold: float, most: int
+) -> list[tuple[int, int]]:
     """Pairs of most expected gain, one after the other, each as if the ones before had been measured."""
     best = [np.where(measured, score, np.inf).min(-1) for score in scores]  # (S, K) each
     free = candidates.offered & ~measured
 
-    def expected(target):
+    def expected(target: int) -> np.ndarray:
         gain = np.zeros(free.shape[1])
         for score, known in zip(scores, best, strict=True):
             gain = np.maximum(gain, np.maximum(known[:, target, None] - score[:, target], 0).mean(0))
         return np.where(free[target], gain, 0)
 
     gain = np.array([expected(target) for target in range(len(candidates.targets))])
-    found, least = [], 0.1 * threshold / np.sqrt(len(candidates.targets))
+    found: list[tuple[int, int]] = []
+    least = 0.1 * threshold / np.sqrt(len(candidates.targets))
     while len(found) < most:
-        target, pair = np.unravel_index(gain.argmax(), gain.shape)
+        target, pair = map(int, np.unravel_index(gain.argmax(), gain.shape))
         if gain[target, pair] <= least * 0.2 or (gain[target, pair] <= least and found):
             break
-        found.append((int(target), int(pair)))
+        found.append((target, pair))
         free[target, pair] = False
         for score, known in zip(scores, best, strict=True):
             known[:, target] = np.minimum(known[:, target], score[:, target, pair])
@@ -204,7 +205,9 @@ def _greedy(scores: list, measured, candidates: Candidates, threshold: float, mo
     return found
 
 
-def _doubted(candidates: Candidates, time, energy, measured, targets: list, chosen: list) -> list:
+def _doubted(
+    candidates: Candidates, time: np.ndarray, energy: np.ndarray, measured: np.ndarray, targets: list[int]
+) -> list[tuple[int, int]]:
     """For each target that the model does not describe: the pair it is least sure of among those near the best."""
     found = []
     for target in targets:
@@ -231,7 +234,7 @@ def price_of_time(time: np.ndarray, energy: np.ndarray, budget: float | np.ndarr
     reference = energy.min(-1).sum(-1) / time.min(-1).sum(-1)
     low, high = np.zeros(draws), 1e4 * reference
 
-    def spent(price):
+    def spent(price: np.ndarray) -> np.ndarray:
         score = energy + price[:, None, None] * np.where(np.isfinite(time), time, 0)
         best = score.argmin(-1)[..., None]
         return np.take_along_axis(time, best, -1)[..., 0].sum(-1)

@@ -2,10 +2,14 @@
 
 The best of noisy measurements is partly the luckiest. A lucky outlier does not survive being measured again, and data
 that were asked for because a pair won are pooled with what made it win, so what is left of the luck is small.
-Knows arrays (contest) and profiles (propose), neither files nor Snakemake.
+Works on arrays (contest) and profiles (propose), not on files.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +20,18 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import relax
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.measurement.request import Request
+from kernel_dvfs.search.candidates import Context
 
 # rounds in which the choice must stay as it is
 STABLE = 2
 
 
-class Contest(NamedTuple):
-    """winner, runner_up: (K,) flat indices into the problem; equal where a target has no second option."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Contest:
+    """Who would be chosen now, and who comes next, of K targets."""
 
-    winner: np.ndarray
-    runner_up: np.ndarray
+    winner: np.ndarray  # (K,) flat indices into the problem's options
+    runner_up: np.ndarray  # (K,) likewise; the winner again where a target has no second option
 
 
 def contest(problem: Problem, slack: float, z: float) -> Contest | None:
@@ -35,7 +41,7 @@ def contest(problem: Problem, slack: float, z: float) -> Contest | None:
     by target, so it tells how close each target's second came. Auto is measured in any case and no runner-up.
     """
     found = guarded(problem, slack, z, effort=0)
-    return found and Contest(found.option, _runner_up(problem, found))
+    return None if found is None else Contest(found.option, _runner_up(problem, found))
 
 
 def _runner_up(problem: Problem, found: Guarded) -> np.ndarray:
@@ -54,20 +60,23 @@ def _runner_up(problem: Problem, found: Guarded) -> np.ndarray:
     return runner_up
 
 
-def settled(history: list) -> bool:
+def settled(history: Sequence[Any]) -> bool:
     """Whether the choice stayed as it is for STABLE rounds. history: a choice per round, the newest last."""
     last = history[-1 - STABLE :]
     return len(last) > STABLE and all(each == last[0] for each in last)
 
 
-def propose(profile_rows, context, asked: dict, history: list) -> tuple:
+def propose(
+    profile_rows: Mapping[str, list], context: Context, asked: dict, history: Sequence[dict]
+) -> tuple[list[Request], dict[str, dict]]:
     """(requests of the next round, the choice they follow from): no requests where the choice has settled.
 
-    profile_rows, context: as in plan.Proposer; options: rounds, repeats, margin_z. asked: request.merged of everything
-    measured so far. history: choices of the rounds before. A choice is {name: {target: [core, mem]}}, a name for each
-    granularity and slack; what no choice can keep is left out.
+    profile_rows: as for guided.propose. context.options: the configuration's `refine`. asked: request.merged of all
+    that was measured so far. history: choices of the rounds before. A choice is {name: {target: [core, mem]}}, a name
+    for each granularity and slack; what no choice can keep is left out.
     """
-    requests, choice = {}, {}
+    requests: dict[tuple, Request] = {}
+    choice: dict[str, dict[str, list]] = {}
     z = context.options["margin_z"]
     for granularity in sorted(set(profile_rows["study"])):
         problem = problem_of(profile_rows, ("core_mhz", "mem_mhz"), granularity, "counts", context.ties)
@@ -75,7 +84,8 @@ def propose(profile_rows, context, asked: dict, history: list) -> tuple:
             found = contest(problem, slack_percent / 100, z)
             if found is None:
                 continue
-            own = choice[f"{granularity}-slack{slack_percent:g}"] = {}
+            own: dict[str, list] = {}
+            choice[f"{granularity}-slack{slack_percent:g}"] = own
             for option in np.concatenate([found.winner, found.runner_up, problem.baseline]).tolist():
                 pair = _pair(problem.keys[problem.key[option]])
                 for name in problem.members[problem.target[option]]:

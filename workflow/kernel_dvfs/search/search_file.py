@@ -11,7 +11,7 @@ from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.measurement.request import Request, from_json, to_json
 
 SCHEMA = "kernel-dvfs/search/1"
-_REMEDY = "run kernel-dvfs search again, as snakemake does once the file is deleted"
+_REMEDY = "run kernel-dvfs measure search again, as snakemake does once the file is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Search:
     """A search that has ended."""
 
     setup: str  # digest of the setup that the records were measured under
-    options: dict[str, Any]  # what it followed from beside records
+    options: dict[str, Any]  # what it followed from besides records
     rounds: list[Round]  # in order; the last one asks for nothing
     records: dict[str, str]  # {path below the records folder: SHA-256} of every record that was read, the sweep's too
     token: str = ""  # what the workflow asked for it with: another one where a record that it had read had changed

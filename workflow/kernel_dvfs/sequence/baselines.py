@@ -1,30 +1,38 @@
-"""What a choice over the sequence is compared with: one pair for all, one for each pass, the latency-free one
-replayed."""
+"""What a choice over the sequence is compared with: one pair for all, one for each pass, the latency-free choice."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernel_dvfs.choice.global_waste import least_energy
 from kernel_dvfs.choice.problem import TOLERANCE, Problem
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence.chains import chain_of
-from kernel_dvfs.sequence.changes import Changes
+from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence
-from kernel_dvfs.sequence.timing import Timing
+
+if TYPE_CHECKING:
+    from kernel_dvfs.sequence.chains import Chain
 
 
 def single(sequence: Sequence, slack: float = 0.0) -> Changes | None:
-    """One pair for all launches: the least energy in time; None where none is in time."""
+    """One pair for all launches: that of least energy within the limit; None where no pair keeps it.
+
+    slack: tolerated slowdown, a fraction of the baseline time; also below.
+    """
     limit = (1 + slack) * sequence.baseline_time_s * (1 + TOLERANCE)
     time, energy = sequence.until_s[-1], sequence.until_j[-1]
     pair = int(np.where(time <= limit, energy, np.inf).argmin())
     return Changes(pair, (), ()) if time[pair] <= limit else None
 
 
-def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain=None) -> Changes | None:
-    """One pair for each of two passes, changes where they meet: the least energy in time with what they cost.
+def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chain | None = None) -> Changes | None:
+    """One pair for each of two passes, with changes where they meet: the least energy within the limit, changes paid.
 
-    None where the sequence has no two passes, or no choice is in time.
+    chain: of this sequence and timing, where it is at hand. None where the sequence does not have two passes, or no
+    choice keeps the limit.
     """
     if len(sequence.passes) != 2:
         return None
@@ -34,8 +42,9 @@ def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain=None)
     early_s, early_j = sequence.until_s[border], sequence.until_j[border]
     late_s, late_j = sequence.until_s[-1] - early_s, sequence.until_j[-1] - early_j
     time, energy = early_s[:, None] + late_s[None, :], early_j[:, None] + late_j[None, :]
-    best, found = np.inf, None
-    # a late landing leaves work at a pair that may use less energy: by so much at most an order by energy errs
+    best: float = np.inf
+    found = None
+    # a late landing leaves work at a pair that may use less energy; an order by energy is wrong by at most this much
     play = 2 * timing.latest_s * float((sequence.energy_j / sequence.time_s).max())
     for flat in np.argsort(energy, axis=None, kind="stable").tolist():
         first, second = divmod(flat, len(sequence.pairs))
@@ -51,8 +60,10 @@ def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain=None)
 
 
 def latency_free(sequence: Sequence, slack: float = 0.0) -> Changes:
-    """The best pair of each kernel where changes take no time: one choice a kernel, as a kernel-level schedule has
-    it."""
+    """The best pair of each kernel where changes take no time: one choice per kernel, as in a kernel-level schedule.
+
+    Raises InputError for a slack that no choice can keep.
+    """
     count = np.bincount(sequence.kernel, minlength=len(sequence.time_s)).astype(float)
     used = np.flatnonzero(count)
     keys = list(range(len(sequence.pairs)))
@@ -64,5 +75,7 @@ def latency_free(sequence: Sequence, slack: float = 0.0) -> Changes:
     )
     found = least_energy(problem, (1 + slack) * sequence.baseline_time_s, effort=0)
     option = np.zeros(len(count), dtype=np.intp)
+    if found is None:
+        raise InputError(f"sequence: no choice keeps {100 * slack:g} % slowdown; raise the slack")
     option[used] = problem.key[found.option]
     return Changes.of_pairs(option[sequence.kernel])

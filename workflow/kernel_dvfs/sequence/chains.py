@@ -1,8 +1,8 @@
 """The least of (energy + price x time) over all choices of one iteration: dynamic programmes over its boundaries.
 
-A state is a boundary and the pair in force there, nothing under way. An iteration begins and ends in the same state of
-this kind, since what follows it (the optimizer, a data loader) is not part of the sequence. Each programme runs
-backwards over N boundaries and P pairs; its costs are exact expectations over the jitter.
+A state is a boundary and the pair in force there, with no change under way. An iteration begins and ends at the same
+pair, since what follows it (the optimizer, a data loader) is not part of the sequence. Each programme runs backwards
+over N boundaries and P pairs; its costs are exact expectations over the jitter.
 
 For a boundary i and a pair a, V[i, a] is the cost of the launches from i on. With w = energy + price x time of a
 launch:
@@ -16,45 +16,66 @@ ahead  V[i, a] = min(w[i, a] + V[i + 1, a],
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from kernel_dvfs.sequence.changes import Changes
+from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence, cumulated
 from kernel_dvfs.sequence.progress import Progress
-from kernel_dvfs.sequence.timing import Timing
 
-# costs are held to be equal within this share: far below any gap that matters
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Price: TypeAlias = float | np.ndarray  # of time, W: one for all launches, or (N,) one for each
+    # what a programme finds: cost from each first pair (P,), decisions (N, P), cost from every state (N + 1, P)
+    Values: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+    # (boundary, cost (P,) of staying, goal (N + 2, P) or None) -> (best pair to change to, its cost), for each pair
+    Move: TypeAlias = Callable[[int, np.ndarray, Any], tuple[Any, Any]]
+
+# costs within this share count as equal, which is far below any gap that matters
 _NOTICEABLE = 1e-6
-# for sums of floats: a dwell that is just met is met
+# share, for sums of floats: a dwell that is met up to rounding counts as met
 _HAIR = 1e-12
 
 
-def chain_of(sequence: Sequence, timing: Timing):
+def chain_of(sequence: Sequence, timing: Timing) -> Chain:
     """The programme of a behaviour."""
     if timing.is_free or timing.behaviour == "wait":
         return Waiting(sequence, timing)
-    return {"lag": Lagging, "ahead": Ahead}[timing.behaviour](sequence, timing)
+    return Lagging(sequence, timing) if timing.behaviour == "lag" else Ahead(sequence, timing)
 
 
-class _Chain:
-    """What the programmes share. A price (W) is one number, or one for each launch, (N,). _run(price, end): (cost
-    from each first pair, decisions, costs from every state), with `end` the cost of each last pair: 0 for all gives
-    what no choice from a first pair can cost less than."""
+class Chain(ABC):
+    """What the programmes share. A closed choice is one that ends at the pair that it begins with."""
 
-    def __init__(self, sequence: Sequence, timing: Timing):
+    def __init__(self, sequence: Sequence, timing: Timing) -> None:
         self.sequence, self.timing = sequence, timing
         self.count, self.size = len(sequence), len(sequence.pairs)
-        self._kept = (None, None)
+        self._kept: tuple[Any, Any] = (None, None)
 
-    def starts(self, price) -> np.ndarray:
+    @abstractmethod
+    def _run(self, price: Price, end: np.ndarray) -> Values:
+        """The programme at a price. end: (P,) cost of each last pair; 0 for all of them gives what no choice from a
+        first pair can cost less than."""
+
+    @abstractmethod
+    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
+        """(boundary at which nothing is under way any more, time s, energy J until then) of changes at a boundary; a
+        boundary beyond the last where that is not in this iteration."""
+
+    def starts(self, price: Price) -> np.ndarray:
         """(P,) what no choice from a first pair can cost less than."""
         return self._run(price, np.zeros(self.size))[0]
 
-    def closed(self, price, first: int) -> tuple:
+    def closed(self, price: Price, first: int) -> tuple[float, Changes]:
+        """(cost, choice): the best closed choice that begins with the pair `first`."""
         value, decision, _ = self._run(price, self._only(first))
         return float(value[first]), self._forward(decision, first)
 
-    def values(self, price, first: int) -> np.ndarray:
+    def values(self, price: Price, first: int) -> np.ndarray:
         """(N + 1, P) least cost at a price from each state to the iteration's end at the pair `first`."""
         return self._run(price, self._only(first))[2]
 
@@ -64,12 +85,19 @@ class _Chain:
         high = 1e6 * self.sequence.baseline_energy_j / self.sequence.baseline_time_s
         return self._run(high, self._only(first))[2] / high * (1 - 1e-5)
 
-    def steps(self, place: int, pair: np.ndarray):
-        """Ways on from states at a boundary: (boundary after, index into `pair`, pair there, time s, energy J),
-        arrays."""
+    def steps(
+        self, place: int, pair: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Ways on from states at a boundary: (boundary after, index into `pair`, pair there, time s, energy J)."""
         own = self.sequence
         every = np.arange(len(pair))
-        yield place + 1, every, pair, own.launch_time_s[place, pair], own.launch_energy_j[place, pair]
+        yield (
+            np.full(len(pair), place + 1),
+            every,
+            pair,
+            own.launch_time_s[place, pair],
+            own.launch_energy_j[place, pair],
+        )
         source, to = np.repeat(every, self.size), np.tile(np.arange(self.size), len(pair))
         moves = to != pair[source]
         source, to = source[moves], to[moves]
@@ -82,50 +110,52 @@ class _Chain:
         end[first] = 0.0
         return end
 
-    def best(self, price, quick: bool = False) -> tuple:
-        """(bound, cost, Changes) of a best closed choice at a price: first pairs in order of what they cost at least,
-        until the others cannot cost noticeably less. No closed choice costs less than the bound. quick: only the likely
-        first pair, so the bound is loose."""
+    def best(self, price: Price, quick: bool = False) -> tuple[float, float, Changes]:
+        """(bound, cost, choice) of a best closed choice at a price; no closed choice costs less than the bound.
+
+        First pairs are tried in order of what they cost at least, until the others cannot cost noticeably less. quick:
+        only the likely first pair is tried, so the bound is loose.
+        """
         low, decision, _ = self._run(price, np.zeros(self.size))
         order = np.argsort(low, kind="stable").tolist()
         # where the cheapest of all goes is likely where the cheapest closed one begins
-        likely = self._forward(decision, order[0])
-        likely = likely.to[-1] if likely.to else order[0]
+        cheapest = self._forward(decision, order[0])
+        likely = cheapest.to[-1] if cheapest.to else order[0]
         best, found = self.closed(price, likely)
         if quick:
-            return low[order[0]], best, found
+            return float(low[order[0]]), best, found
         for first in order:
             if first == likely:
                 continue
             if low[first] >= best - _NOTICEABLE * abs(best):
-                return min(best, low[first]), best, found
+                return min(best, float(low[first])), best, found
             cost, changes = self.closed(price, first)
             if cost < best:
                 best, found = cost, changes
         return best, best, found
 
-    def _prices(self, price) -> np.ndarray:
-        """(N, 1)"""
+    def _prices(self, price: Price) -> np.ndarray:
+        """(N, 1) the price of each launch."""
         return np.broadcast_to(price, self.count)[:, None]
 
-    def _weights(self, price) -> tuple:
+    def _weights(self, price: Price) -> tuple[np.ndarray, np.ndarray]:
         """w (N, P) and its sums up to each boundary (N + 1, P)."""
         own = self.sequence
         weight = own.launch_energy_j + self._prices(price) * own.launch_time_s
         return weight, cumulated(weight)
 
-    def _at_price(self, price, make):
-        """What `make` gives for a price, kept for the several runs at one price."""
+    def _at_price(self, price: Price, make: Callable[[Price], Any]) -> Any:
+        """What `make` returns for a price, kept for further runs at the same price."""
         if self._kept[0] is not price:
             self._kept = (price, make(price))
         return self._kept[1]
 
-    def _backward(self, weight: np.ndarray, end: np.ndarray, move, until=None) -> tuple:
-        """(V at the beginning (P,), decisions (N, P), V at each boundary (N + 1, P)), last launch first.
+    def _backward(self, weight: np.ndarray, end: np.ndarray, move: Move, until: np.ndarray | None = None) -> Values:
+        """The recursion, last launch first.
 
         weight: (N, P) w of each launch. end: (P,) V at the end. move(place, run, goal): the best pair to change to at a
-        boundary and the V of it, for each pair. until: (N + 1, P) sums of w, where `move` wants goal (N + 2, P): V + w
-        up to a boundary, infinite beyond the end, where no change may land.
+        boundary and the V of it, for each pair. until: (N + 1, P) sums of w; with them, `move` gets goal (N + 2, P):
+        V + w up to each boundary, infinite beyond the end, where no change may land.
         """
         decision = np.empty((self.count, self.size), dtype=np.int32)
         stay = np.arange(self.size)
@@ -141,17 +171,14 @@ class _Chain:
             keep = run <= moved
             decision[place] = np.where(keep, stay, best)
             values[place] = value = np.where(keep, run, moved)
-            if goal is not None:
+            if goal is not None and until is not None:
                 goal[place] = value + until[place]
         return value, decision, values
 
-    def _moves(self, place: int, pair, to) -> tuple:
-        """(boundary at which nothing is under way any more, time s, energy J until then) of changes at a boundary; a
-        boundary beyond the last where that is not in this iteration."""
-        raise NotImplementedError
-
     def _forward(self, decision: np.ndarray, first: int) -> Changes:
-        at, to, pair, place = [], [], first, 0
+        at: list[int] = []
+        to: list[int] = []
+        pair, place = first, 0
         while place < self.count:
             chosen = int(decision[place, pair])
             if chosen == pair:
@@ -172,13 +199,14 @@ class _Chain:
         state[settled:] = pair
         return state
 
-    def totals(self, changes: Changes) -> tuple:
+    def totals(self, changes: Changes) -> tuple[float, float]:
         """(time s, energy J) of an iteration, expected over the jitter. Infinite where the choice cannot be played."""
         sums = self.until(changes)
-        return tuple(sums[-1]) if sums is not None else (np.inf, np.inf)
+        return (sums[-1, 0], sums[-1, 1]) if sums is not None else (np.inf, np.inf)
 
-    def until(self, changes: Changes):
-        """(N + 1, 2) time and energy up to each boundary where nothing is under way (elsewhere: nan)."""
+    def until(self, changes: Changes) -> np.ndarray | None:
+        """(N + 1, 2) time and energy up to each boundary, nan where a change is under way; None where the choice cannot
+        be played."""
         sums = np.full((self.count + 1, 2), np.nan)
         sums[0] = 0.0
         pair, settled = changes.first, 0
@@ -200,23 +228,23 @@ class _Chain:
         sums[begin : end + 1, 1] = sums[begin, 1] + own.until_j[begin : end + 1, pair] - own.until_j[begin, pair]
 
 
-class Waiting(_Chain):
-    """Also any behaviour at latency 0."""
+class Waiting(Chain):
+    """The programme of `wait`, and of any behaviour at latency 0."""
 
-    def _run(self, price, end):
-        def make(price):
+    def _run(self, price: Price, end: np.ndarray) -> Values:
+        def make(price: Price) -> tuple[np.ndarray, np.ndarray]:
             weight, _ = self._weights(price)
             return weight, self.timing.latency_s * (self.sequence.stall_w + self._prices(price))
 
         weight, leave = self._at_price(price, make)
 
-        def move(place, run, goal):
+        def move(place: int, run: np.ndarray, goal: Any) -> tuple[Any, Any]:
             best = run.argmin()
             return best, leave[place] + run[best]
 
         return self._backward(weight, end, move)
 
-    def _moves(self, place, pair, to):
+    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
         own, latency_s = self.sequence, self.timing.latency_s
         # the change is over before the launch, which then runs; another change right there would be absurd
         return (
@@ -226,14 +254,16 @@ class Waiting(_Chain):
         )
 
 
-class Lagging(_Chain):
-    def __init__(self, sequence, timing):
+class Lagging(Chain):
+    """The programme of `lag`."""
+
+    def __init__(self, sequence: Sequence, timing: Timing) -> None:
         super().__init__(sequence, timing)
         self.progress = Progress(sequence, timing.latency_s, timing.spread_s)
         self.after = _reach(sequence, timing.latest_s)
 
-    def _run(self, price, end):
-        def make(price):
+    def _run(self, price: Price, end: np.ndarray) -> Values:
+        def make(price: Price) -> tuple[Any, ...]:
             weight, until = self._weights(price)
             # at the other pair: all from the boundary on, less what was done at the own pair
             return weight, until, self.progress.exchanged(self._prices(price)) - until[:-1, None, :]
@@ -241,14 +271,14 @@ class Lagging(_Chain):
         weight, until, moving = self._at_price(price, make)
         stay = np.arange(self.size)
 
-        def move(place, run, goal):
+        def move(place: int, run: np.ndarray, goal: Any) -> tuple[Any, Any]:
             cost = moving[place] + goal[self.after[place]]
             best = cost.argmin(axis=1)
             return best, cost[stay, best]
 
         return self._backward(weight, end, move, until)
 
-    def _moves(self, place, pair, to):
+    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
         own, at, after = self.sequence, self.progress, self.after[place, pair]
         done = np.minimum(after, self.count)
         return (
@@ -258,8 +288,12 @@ class Lagging(_Chain):
         )
 
 
-class Ahead(_Chain):
-    def __init__(self, sequence, timing):
+class Ahead(Chain):
+    """The programme of `ahead`."""
+
+    progress: Progress | None  # None without jitter
+
+    def __init__(self, sequence: Sequence, timing: Timing) -> None:
         super().__init__(sequence, timing)
         if timing.jitter:
             self.progress = Progress(sequence, 0.0, timing.spread_s)
@@ -270,9 +304,11 @@ class Ahead(_Chain):
             self.after = _reach(sequence, timing.latency_s)[:, None, :]
 
     def _after_jitter(self) -> np.ndarray:
-        """(N, P, P) the first boundary [from, to a pair] where the next change can land: it is asked for a latency
-        ahead, and not before this one has landed, however late. Launches may come far until then where the pair to be
-        left is much the faster one."""
+        """(N, P, P) [boundary of a change, from pair, to pair] the first boundary where the next change can land.
+
+        That one is asked for a latency ahead, and not before this one has landed, however late. Launches may get far
+        until then where the pair to be left is much the faster one.
+        """
         own, timing = self.sequence, self.timing
         late = Progress.others_s(own, timing.spread_s)
         wanted = np.maximum(own.until_s[:-1, None, :] + timing.latest_s, late + timing.latency_s) * (1 - _HAIR)
@@ -281,8 +317,8 @@ class Ahead(_Chain):
             found[:, :, pair] = np.searchsorted(own.until_s[:, pair], wanted[:, :, pair], side="left")
         return np.maximum(found, np.arange(1, self.count + 1)[:, None, None])
 
-    def _run(self, price, end):
-        def make(price):
+    def _run(self, price: Price, end: np.ndarray) -> Values:
+        def make(price: Price) -> tuple[Any, ...]:
             weight, until = self._weights(price)
             jitter = self.progress.exchanged(self._prices(price)) if self.progress else None
             return weight, until, jitter
@@ -290,7 +326,7 @@ class Ahead(_Chain):
         weight, until, jitter = self._at_price(price, make)
         stay = np.arange(self.size)
 
-        def move(place, run, goal):
+        def move(place: int, run: np.ndarray, goal: Any) -> tuple[Any, Any]:
             landed = goal[self.after[place], stay] - until[place]
             if jitter is None:
                 best = landed[0].argmin()
@@ -301,7 +337,7 @@ class Ahead(_Chain):
 
         return self._backward(weight, end, move, until)
 
-    def _moves(self, place, pair, to):
+    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
         own, after = self.sequence, self.after[place, pair if self.progress else 0, to]
         done = np.minimum(after, self.count)
         extra_s = extra_j = 0.0
@@ -317,8 +353,7 @@ class Ahead(_Chain):
 
 
 def _reach(sequence: Sequence, seconds: float) -> np.ndarray:
-    """(N, P) the first boundary at least `seconds` after each, all at one pair; N + 1 where the iteration ends
-    before."""
+    """(N, P) the first boundary at least `seconds` after each, all at one pair; N + 1 where there is none."""
     until = sequence.until_s
     found = np.empty((len(sequence), until.shape[1]), dtype=np.intp)
     for pair in range(until.shape[1]):

@@ -1,32 +1,78 @@
-"""A choice for an iteration: the pair that it begins with, and where which pair is asked for or lands."""
+"""Changes of clocks in an iteration: which pair from where on, how long one takes, what the launches do meanwhile.
+
+wait   the stream stands still from the request until the clock is there: time and stall energy for each change
+lag    the request is made as a launch begins; launches run on at the old clocks until it takes effect, in mid-launch
+ahead  the request is made early, so that the change lands at a boundary between launches; the next one can be asked
+       for only when it has landed, so a pair is kept for at least the latency, and jitter hits the neighbours
+
+One change is under way at a time. Latency is one number for both clock domains.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from kernel_dvfs.errors import InputError
 
+BEHAVIOURS = ("wait", "lag", "ahead")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a change takes. Raises InputError for an unknown behaviour, a negative latency, jitter outside 0..1."""
+
+    behaviour: str  # one of BEHAVIOURS
+    latency_s: float  # from the request to its effect
+    jitter: float = 0.0  # share of the latency by which a change may land early or late, evenly spread
+
+    def __post_init__(self) -> None:
+        if self.behaviour not in BEHAVIOURS:
+            raise InputError(f"switch behaviour {self.behaviour!r}: use one of {', '.join(BEHAVIOURS)}")
+        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
+            raise InputError(f"switch latency {self.latency_s:g} s: expected a number of seconds >= 0")
+        if not 0 <= self.jitter <= 1:
+            raise InputError(f"switch jitter {self.jitter:g}: expected a share of the latency from 0 to 1")
+
+    @property
+    def latest_s(self) -> float:
+        """The longest time that a change may take, s; `ahead` keeps a pair for at least as long."""
+        return self.latency_s * (1 + self.jitter)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a change takes no time."""
+        return self.latency_s == 0
+
+    @property
+    def spread_s(self) -> float:
+        """How early or late a change may land at most, s."""
+        return self.latency_s * self.jitter
+
+
+# a named tuple, because choices are keys and are compared
 class Changes(NamedTuple):
-    """first: index of the pair at the iteration's begin, which is also that at its end.
-
-    at: launches, ascending; to: pair index of each. wait: the stream stands still before that launch. lag: asked for as
-    it begins. ahead: lands before it.
+    """A choice for an iteration. What happens at a launch in `at` depends on the behaviour: with `wait` the stream
+    stands still before it, with `lag` the pair is asked for as it begins, with `ahead` the change lands before it.
     """
 
-    first: int
-    at: tuple
-    to: tuple
+    first: int  # index of the pair at the iteration's begin, which is also the one at its end
+    at: tuple[int, ...]  # launches with a change, ascending
+    to: tuple[int, ...]  # pair index of each
 
     def __len__(self) -> int:
         return len(self.at)
 
     @staticmethod
-    def of_pairs(pairs) -> Changes:
+    def of_pairs(pairs: Iterable[int]) -> Changes:
         """From the pair of every launch, (N,): a change wherever it differs from the launch before (cyclic)."""
         pairs = [int(pair) for pair in pairs]
         found = [(place, pair) for place, pair in enumerate(pairs) if pair != pairs[place - 1]]
         return Changes(pairs[-1], tuple(place for place, _ in found), tuple(pair for _, pair in found))
 
-    def pairs(self, count: int) -> list:
+    def pairs(self, count: int) -> list[int]:
         """The pair wanted for each of `count` launches."""
         wanted, now, place = [], self.first, dict(zip(self.at, self.to))
         for launch in range(count):

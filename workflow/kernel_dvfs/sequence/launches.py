@@ -1,53 +1,58 @@
 """An iteration as arrays: which kernel each launch runs, and what it takes at every pair of clocks.
 
-Made from a profile through the choice problem, so that the same rows count, replicates are pooled alike and the same
-faults are refused.
+It is made from a profile through the choice problem, so that the same rows count, replicates are pooled in the same way
+and the same faults are refused.
 """
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.choice.schedule import problem_from, profile_columns
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.workload.passes import launch_order, passes
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
 
+    from kernel_dvfs.choice.schedule import Profile
+
+    Pair: TypeAlias = tuple[float | None, float | None]  # (core, memory) MHz, None = auto
+
+
+# without slots, which leave cached properties no place
 @dataclass(frozen=True, eq=False)
 class Sequence:
-    """One iteration: N launches of K kernels, P pairs of clocks.
+    """One iteration: N launches of K kernels, P pairs of clocks."""
 
-    names: (N,) kernel id of each launch. kernel: (N,) row of a launch in time_s and energy_j, both (K, P), per launch.
-    pairs: P tuples (core, memory) MHz, None = auto. baseline: the pair of every percentage.
-    stall_w: (P,) power of the GPU while its stream stands still at a pair, W.
-    """
-
-    names: tuple
-    kernel: np.ndarray
-    time_s: np.ndarray
-    energy_j: np.ndarray
-    pairs: tuple
-    baseline: int
-    stall_w: np.ndarray
-    passes: tuple = ()  # (name, first launch) where the workload has passes
+    names: tuple[str, ...]  # (N,) kernel id of each launch
+    kernel: np.ndarray  # (N,) row of each launch in time_s and energy_j
+    time_s: np.ndarray  # (K, P) of a launch
+    energy_j: np.ndarray  # (K, P) of a launch
+    pairs: tuple[Pair, ...]
+    baseline: int  # index of the pair that every percentage is against
+    stall_w: np.ndarray  # (P,) power of the GPU while its stream stands still at a pair
+    passes: tuple[tuple[str, int], ...] = ()  # (name, first launch) where the workload has passes
 
     def __len__(self) -> int:
         return len(self.names)
 
     @cached_property
     def launch_time_s(self) -> np.ndarray:
-        """(N, P)"""
+        """(N, P) time of each launch."""
         return self.time_s[self.kernel]
 
     @cached_property
     def launch_energy_j(self) -> np.ndarray:
-        """(N, P)"""
+        """(N, P) energy of each launch."""
         return self.energy_j[self.kernel]
 
     @cached_property
@@ -57,15 +62,17 @@ class Sequence:
 
     @cached_property
     def until_j(self) -> np.ndarray:
-        """(N + 1, P) the same of energy."""
+        """(N + 1, P) energy from the iteration's begin to each boundary, all at one pair."""
         return cumulated(self.launch_energy_j)
 
     @property
     def baseline_time_s(self) -> float:
+        """Time of the iteration at the baseline."""
         return float(self.until_s[-1, self.baseline])
 
     @property
     def baseline_energy_j(self) -> float:
+        """Energy of the iteration at the baseline."""
         return float(self.until_j[-1, self.baseline])
 
     def as_problem(self) -> Problem:
@@ -79,26 +86,34 @@ class Sequence:
         )
 
 
-Read = namedtuple("Read", "sequence gpu workload weights notices")
-Read.__doc__ = """sequence: a Sequence; gpu, workload: as the profile has them; notices: lines for the user."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Read:
+    """An iteration with what its profile says of itself."""
+
+    sequence: Sequence
+    gpu: dict[str, Any]  # as the profile has them
+    workload: dict[str, Any]
+    weights: str  # of the choice problem that it was made through
+    notices: list[str]  # lines for the user
 
 
 def read_sequence(
-    profile, order: str = "profile", stall_w: float | None = None, shared_pairs: bool = False, ties: str = "tied"
+    profile: Profile,
+    order: str = "profile",
+    stall_w: float | None = None,
+    shared_pairs: bool = False,
+    ties: str = "tied",
 ) -> Read:
     """The iteration of a profile (as choice.schedule takes it).
 
     order: "profile", launches in the order of the profile's rows, layers repeated by their launches per iteration; or
     a JSON file with a list of kernel ids. stall_w: power while the stream stands still, W; None: at each pair the
-    least mean power of any kernel there, since a GPU without work draws no more than one with.
+    least mean power of any kernel there, since a GPU without work draws no more than one that works.
     shared_pairs: leave out pairs that a kernel lacks, instead of refusing the profile.
     Raises InputError.
     """
     if stall_w is not None and not (np.isfinite(stall_w) and stall_w >= 0):
         raise InputError(f"stall_w {stall_w:g}: expected a number of W >= 0")
-    # imported where it is needed: it brings pyarrow
-    from kernel_dvfs.choice.schedule import profile_columns
-
     columns, metadata, where = profile_columns(profile)
     settings = metadata.get("settings", ["core_mhz", "mem_mhz"])
     if list(settings) != ["core_mhz", "mem_mhz"]:
@@ -129,7 +144,9 @@ def read_sequence(
     return Read(sequence, metadata.get("gpu", {}), metadata.get("workload", {}), problem.weights, notices)
 
 
-def _full(problem: Problem, shared_pairs: bool, where: str):
+def _full(
+    problem: Problem, shared_pairs: bool, where: str
+) -> tuple[list[str], np.ndarray, np.ndarray, list[Pair], list[str]]:
     """(kernel ids, time (K, P), energy (K, P), pairs, notices) with every kernel at every pair."""
     if len(set(problem.key[problem.baseline].tolist())) > 1:
         raise InputError(f"{where}, column is_baseline: kernels have different baselines; an iteration needs one")
@@ -137,7 +154,7 @@ def _full(problem: Problem, shared_pairs: bool, where: str):
     place = np.full((count, size), -1, dtype=np.intp)
     place[problem.target, problem.key] = np.arange(len(problem.time))
     lacking = np.argwhere(place < 0)
-    notices = []
+    notices: list[str] = []
     if len(lacking):
         target, key = lacking[0]
         pair = "-".join("auto" if mhz is None else f"{mhz:g}" for mhz in problem.keys[key])
@@ -154,16 +171,17 @@ def _full(problem: Problem, shared_pairs: bool, where: str):
     # weights are 1 a member: a class of replicates counts once for each
     members = np.array([len(own) for own in problem.members], dtype=float)[:, None]
     time_s, energy_j = problem.time[place[:, kept]] / members, problem.energy[place[:, kept]] / members
-    kernels, rows = [], []
+    kernels: list[str] = []
+    rows: list[int] = []
     for number, own in enumerate(problem.members):
         kernels += own
         rows += [number] * len(own)
     return kernels, time_s[rows], energy_j[rows], [problem.keys[key] for key in kept], notices
 
 
-def _order(order: str, columns, where: str) -> list:
+def _order(order: str, columns: Mapping[str, Any], where: str) -> list[str]:
     if order == "profile":
-        rows = {}
+        rows: dict[str, int] = {}
         for study, name, count in zip(columns["study"], columns["target"], columns["launches_per_iteration"]):
             if study == "kernel":
                 rows.setdefault(name, count)
@@ -179,14 +197,17 @@ def _order(order: str, columns, where: str) -> list:
     return names
 
 
-def _passes(workload: dict, names: list) -> tuple:
+def _passes(workload: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, int], ...]:
     """((pass, first launch), ...) of a workload of ours; () of a table."""
     if "kernels" not in workload or "pass_boundary" not in workload:
         return ()
-    Row = namedtuple("Row", "id section multiplicity")
-    rows = [Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
+    # what `passes` reads of a row of the workload
+    rows = [
+        SimpleNamespace(id=name, section=about["section"], multiplicity=1)
+        for name, about in workload["kernels"].items()
+    ]
     pass_of = {name: own for own, listed in passes(rows, workload["pass_boundary"]).items() for name, _ in listed}
-    found = []
+    found: list[tuple[str, int]] = []
     for number, name in enumerate(names):
         own = pass_of.get(name)
         if own is None:

@@ -1,65 +1,65 @@
-"""Least energy of an iteration within a total time, where changes of clocks take time: a choice and how far from best.
+"""Least energy of an iteration within a total time, where changes of clocks take time: a choice, and how far from best.
 
 price of time           Lagrange: for any price, least of (energy + price x time) - price x limit is a lower bound;
                         a dynamic programme (chains.py) finds it exactly, a line search the best price
 mixing                  the choices found at this and at neighbouring prices agree at many boundaries; the best
-                        mixture of them uses the time up (mixing.py)
-exact search            while the gap is wide: every choice that the bound does not exclude (exact.py); where it was
-                        complete, the best known is optimal and the gap nothing
+                        mixture of them uses the whole limit (label_search.py)
+exact search            while the gap is wide: every choice that the bound does not exclude (label_search.py); where it
+                        was complete, the best known choice is optimal and the gap is zero
 gap                     energy of the choice - lower bound
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernel_dvfs.choice.problem import TOLERANCE
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.sequence.chains import chain_of
-from kernel_dvfs.sequence.changes import Changes
-from kernel_dvfs.sequence.exact import search
+from kernel_dvfs.sequence.chains import Chain, chain_of
+from kernel_dvfs.sequence.changes import Changes, Timing
+from kernel_dvfs.sequence.label_search import best_mixture, search
 from kernel_dvfs.sequence.launches import Sequence
-from kernel_dvfs.sequence.mixing import best_mixture
-from kernel_dvfs.sequence.timing import Timing
 
-_PRICES = 60  # finite by itself; the cap guards against float cycling
-# what is held to be narrow: gap as a share of the saving; and prices to mix with while it is not
+_PRICES = 60  # the search ends by itself; the cap only guards against float cycling
+# a gap up to this share of the saving is narrow; until then, prices to mix with
 _NARROW = 0.002
 _STEPS = (0.003, 0.03)
 _NEIGHBOURS = ((0.97, 1.03), (0.9, 1.1))
-# where it is wider than that: labels kept at a boundary and pair in turns of the exact search
+# above this share the exact search runs, in turns with so many labels kept at a boundary and pair
 _WIDE = 0.005
 _LABELS = (20, 60)
-# ways on that it looks at in all, about a CPU second
+# how many steps from labels it looks at in all, about a CPU second
 EFFORT = 6_000_000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Choice:
-    """changes: what to play. time_s, energy_j: of an iteration, expected over the jitter. bound_j: no choice within the
-    limit has less energy. price_w: of time at the bound. prices: how many were tried."""
+    """The best choice found for an iteration."""
 
-    changes: Changes
-    time_s: float
-    energy_j: float
-    bound_j: float
-    price_w: float
-    prices: int
-    limit_s: float
+    changes: Changes  # what to play
+    time_s: float  # of an iteration, expected over the jitter
+    energy_j: float  # likewise
+    bound_j: float  # no choice within the limit has less energy
+    price_w: float  # price of time at the bound
+    prices: int  # how many prices were tried
+    limit_s: float  # on the time of an iteration
 
     @property
     def gap_j(self) -> float:
+        """How much energy a better choice could save at most."""
         return max(0.0, self.energy_j - self.bound_j)
 
 
-def choose_changes(sequence: Sequence, timing: Timing, slack: float = 0.0, chain=None, effort: int = EFFORT) -> Choice:
+def choose_changes(
+    sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chain | None = None, effort: int = EFFORT
+) -> Choice:
     """The best changes found with total time <= (1 + slack) x that of the baseline, and a bound on any.
 
     slack: fraction of the baseline time. chain: of this sequence and timing, where it is at hand. effort: of the
-    exact search. Raises InputError for
-    a slack that no choice can meet.
+    exact search. Raises InputError for a slack that no choice can keep.
     """
     if not (np.isfinite(slack) and slack > -1):
         raise InputError(f"sequence: slack {slack!r} (as a fraction); use a number above -1")
@@ -85,15 +85,17 @@ def choose_changes(sequence: Sequence, timing: Timing, slack: float = 0.0, chain
 
 
 class _Known:
-    """The choices looked at: the best in time, and the fastest."""
+    """The choices looked at so far."""
 
-    def __init__(self, chain, limit: float):
+    def __init__(self, chain: Chain, limit: float) -> None:
         self.chain, self.limit = chain, limit
-        self.best = None
-        self.fastest_s = np.inf
-        self.all = {}
+        # (energy J, time s, changes) of the best that keeps the limit
+        self.best: tuple[float, float, Changes] | None = None
+        self.fastest_s: float = np.inf
+        self.all: dict[Changes, tuple[float, float]] = {}  # (time s, energy J) of each
 
-    def offer(self, changes: Changes) -> tuple:
+    def offer(self, changes: Changes) -> tuple[float, float]:
+        """(time s, energy J) of a choice, which is the best known one if it is better."""
         time, energy = self.chain.totals(changes)
         self.all[changes] = (time, energy)
         self.fastest_s = min(self.fastest_s, time)
@@ -102,26 +104,29 @@ class _Known:
         return time, energy
 
     def is_within(self, share: float, bound: float) -> bool:
-        """Whether the gap is at most a share of the saving."""
+        """Whether the gap of the best is at most a share of its saving."""
+        assert self.best is not None
         saving = self.chain.sequence.baseline_energy_j - self.best[0]
         return self.best[0] - bound <= share * max(0.0, saving)
 
     def fits(self, changes: Changes) -> bool:
+        """Whether a choice keeps the limit."""
         return self.chain.totals(changes)[0] <= self.limit
 
 
-def _line_search(chain, known: _Known, slow: Changes, limit: float) -> tuple:
+def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tuple[float, float, int]:
     """(bound, price, prices tried); the choices found are offered.
 
-    Walks the lower hull of all (time, energy): cut the line through a too slow and a fitting vertex, look for a vertex
-    below it. A choice within the limit to begin with comes from a price so high that only time counts.
+    Walks the lower hull of all (time, energy): take the line through a vertex that is too slow and one that fits, and
+    look for a vertex below it. The first choice within the limit comes from a price so high that only time counts.
     """
     scale = chain.sequence.baseline_energy_j / chain.sequence.baseline_time_s
     fast, tried = None, 1
-    bound, best_price = -np.inf, 0.0
+    bound: float = -np.inf
+    best_price = 0.0
     for power in (1, 100, 10**4, 10**7):
         price = scale * power
-        least, cost, found = chain.best(price, quick=True)
+        least, _, found = chain.best(price, quick=True)
         tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
@@ -131,7 +136,7 @@ def _line_search(chain, known: _Known, slow: Changes, limit: float) -> tuple:
             break
         slow = found
     if fast is None:
-        # the best that is known may still fit by itself
+        # the best known choice may fit although none of these does
         if known.best is None:
             return bound, best_price, tried
         fast = known.best[2]
@@ -161,9 +166,9 @@ def _line_search(chain, known: _Known, slow: Changes, limit: float) -> tuple:
     return bound, best_price, tried
 
 
-def _mix(chain, known: _Known, bound: float, price: float, limit: float) -> int:
-    """Offer mixtures of what is known, then choices at prices that step within the iteration and at neighbouring
-    prices, and mixtures with them, until the gap is narrow; returns how many prices were tried."""
+def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) -> int:
+    """Offer mixtures of the known choices, then choices at prices that step within the iteration and at neighbouring
+    prices, and mixtures with them, until the gap is narrow. Returns how many prices were tried."""
     if known.best is None or price <= 0:
         return 0
 
@@ -175,20 +180,22 @@ def _mix(chain, known: _Known, bound: float, price: float, limit: float) -> int:
     # all begin with the pair that is best at the price, as the line search has found it
     first = min(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0]).first
     values = chain.values(price, first)
-    choices = {own: None for own in known.all if own.first == first}
+    choices: dict[Changes, None] = {own: None for own in known.all if own.first == first}
 
     def mix() -> None:
-        mixed = best_mixture(chain, list(choices), price, values, limit, known.best[0] - bound) if choices else None
+        if not choices or known.best is None:
+            return
+        mixed = best_mixture(chain, list(choices), price, values, limit, known.best[0] - bound)
         if mixed is not None:
             known.offer(mixed)
             choices[mixed] = None
 
     mix()
     tried = 0
-    for make in (*(_stepped(step) for step in _STEPS), *(_beside(factors) for factors in _NEIGHBOURS)):
+    for make in (*(_stepped(step) for step in _STEPS), *(_neighbouring(factors) for factors in _NEIGHBOURS)):
         if is_narrow():
             break
-        for own in make(chain, known, price, first, limit):
+        for own in make(chain, known, price, first):
             choices[own] = None
             known.offer(own)
             tried += 1
@@ -196,8 +203,8 @@ def _mix(chain, known: _Known, bound: float, price: float, limit: float) -> int:
     return tried
 
 
-def _search(chain, known: _Known, bound: float, price: float, limit: float, effort: int) -> float:
-    """Offer what the exact search finds; the bound, which is the best energy where the search was complete."""
+def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int) -> float:
+    """Offer what the exact search finds. Returns the bound, which is the best energy where the search was complete."""
     if known.best is None or price <= 0:
         return bound
     for labels in _LABELS:
@@ -220,20 +227,24 @@ def _search(chain, known: _Known, bound: float, price: float, limit: float, effo
     return bound
 
 
-def _beside(factors: tuple):
+# (chain, known, price, first pair) -> choices
+_Make = Callable[[Chain, _Known, float, int], list[Changes]]
+
+
+def _neighbouring(factors: tuple[float, ...]) -> _Make:
     """Choices at neighbouring prices."""
 
-    def make(chain, known, price, first, limit):
+    def make(chain: Chain, known: _Known, price: float, first: int) -> list[Changes]:
         return [chain.closed(price * factor, first)[1] for factor in factors]
 
     return make
 
 
-def _stepped(step: float):
-    """Choices at a price that is lower in the first part of the iteration than in the rest, the end of that part sought
-    by halving: time rises with it, little by little."""
+def _stepped(step: float) -> _Make:
+    """Choices at a price that is lower in the first part of the iteration than in the rest. The end of that part is
+    sought by halving: time rises with it, little by little."""
 
-    def make(chain, known, price, first, limit):
+    def make(chain: Chain, known: _Known, price: float, first: int) -> list[Changes]:
         found = []
         begin, end = 0, chain.count
         while end - begin > 1:

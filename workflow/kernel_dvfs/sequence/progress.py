@@ -1,6 +1,6 @@
 """How far the launches have come when a change lands: the expected cost, at every other pair, of what is done by then.
 
-A launch progresses evenly: the share of its time at a pair is the share of its work.
+A launch is taken to progress evenly: the share of its time at a pair is the share of its work.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from scipy.sparse import csr_array
 
 from kernel_dvfs.sequence.launches import Sequence, cumulated
 
+# of Gauss-Legendre, for early and for late landings
 _POINTS = 4
-
-
-# below this spread of landings a few points say enough, and integrals over the whole iteration would lose digits; above
+# below this spread of landings a few points are enough, and integrals over the whole iteration would lose digits; above
 # it an optimiser would find where the points miss what lies between them
 _FINE_S = 1e-4
 
@@ -26,7 +25,7 @@ class Progress:
     Negative where it lands before the boundary. Iterations follow one another, so landings may be in another one.
     """
 
-    def __init__(self, sequence: Sequence, expected_s: float, spread_s: float):
+    def __init__(self, sequence: Sequence, expected_s: float, spread_s: float) -> None:
         if spread_s < _FINE_S:
             done = _mean_by_points(sequence, expected_s, spread_s)
         else:
@@ -40,12 +39,12 @@ class Progress:
 
     @staticmethod
     def others_s(sequence: Sequence, after_s: float) -> np.ndarray:
-        """(N, P, P) [boundary, own pair, other pair] time from the iteration's begin, at the other pair alone, to where
-        the launches are `after_s` after the boundary at the own pair."""
+        """(N, P, P) [boundary, own pair, other pair] where the launches are `after_s` after the boundary at the own
+        pair, as the time that the iteration takes to get there at the other pair alone."""
         return _mean_by_points(sequence, after_s, 0.0)[:, :, 0]
 
     def exchanged(self, price: np.ndarray) -> np.ndarray:
-        """(N, P, P) own less other, as energy + price x time; price: (N, 1)."""
+        """(N, P, P) own less other, as energy + price x time; price: (N, 1), W."""
         own = self.own_j + price * self.own_s
         return own[:, :, None] - (self.other_j + price[..., None] * self.other_s)
 
@@ -64,7 +63,7 @@ def _mean_by_points(sequence: Sequence, expected_s: float, spread_s: float) -> n
         moments, weights = np.array([expected_s]), np.ones(1)
     # what is done at a moment lies on the line between two boundaries: a sparse mean of rows
     rows = np.arange(count * size)
-    entries = []
+    entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for moment_s, weight in zip(moments, weights):
         place, into_s, rounds = (each.ravel() for each in _places(sequence, moment_s))
         share = into_s / sequence.launch_time_s[place, np.tile(np.arange(size), count)]
@@ -101,7 +100,7 @@ def _integral(sequence: Sequence, after_s: float) -> np.ndarray:
     return done
 
 
-def _places(sequence: Sequence, after_s: float) -> tuple:
+def _places(sequence: Sequence, after_s: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(launch, time into it, iterations on) of the moment `after_s` after each boundary: (N, P) each."""
     until, launch_s = sequence.until_s, sequence.launch_time_s
     moment = until[:-1] + after_s

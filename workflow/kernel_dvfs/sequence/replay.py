@@ -1,8 +1,8 @@
 """A choice played event by event: the clocks that each moment of an iteration really sees, and what that costs.
 
-The programme's costs are sums over states; here nothing is summed but what runs. It also plays what no programme would
-choose: changes asked for before the last one is through. The newer request then replaces the one under way, which never
-lands (as on a board whose lock is set anew before it has taken effect).
+The programme's costs are sums over states; here only what runs is summed. Choices that no programme would make can be
+played too: changes asked for before the last one has landed. The newer request then replaces the one under way, which
+never lands (as on a board whose lock is set again before it has taken effect).
 """
 
 from __future__ import annotations
@@ -12,30 +12,29 @@ from typing import NamedTuple
 import numpy as np
 
 from kernel_dvfs.gpu.draws import uniform
-from kernel_dvfs.sequence.changes import Changes
+from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence
-from kernel_dvfs.sequence.timing import Timing
 
 _HAIR_S = 1e-12
 
 
 class Played(NamedTuple):
-    """time_s, energy_j: of an iteration. asked, landed: changes asked for, and those that came about."""
+    """What an iteration took."""
 
     time_s: float
     energy_j: float
-    asked: int
-    landed: int
+    asked: float  # changes that were asked for; a mean where several iterations were played
+    landed: float  # and those that took effect
 
 
 def replay(sequence: Sequence, timing: Timing, changes: Changes, seed: int | None = None) -> Played:
-    """One iteration as it runs. seed: of the jitter; None: every change takes the expected latency."""
+    """Play one iteration. seed: of the jitter; None: every change takes the expected latency."""
     if timing.behaviour == "wait" or timing.is_free:
         return _with_stalls(sequence, timing, changes, seed)
     latency = [_latency_s(timing, seed, number) for number in range(len(changes))]
     run = _Run(sequence, changes.first)
     if timing.behaviour == "ahead":
-        # what is asked for before the last one is through replaces it
+        # a change that is asked for before the last one has landed replaces it
         landings = _foreseen(sequence, changes)
         kept = [
             number
@@ -57,7 +56,7 @@ def replay(sequence: Sequence, timing: Timing, changes: Changes, seed: int | Non
 
 
 def expected(sequence: Sequence, timing: Timing, changes: Changes, seeds: int = 1) -> Played:
-    """The mean over several jitters, without jitter of one."""
+    """The mean over iterations with different jitter, `seeds` in all; one iteration where there is no jitter."""
     if not timing.jitter or timing.behaviour == "wait":
         return replay(sequence, timing, changes)
     played = [replay(sequence, timing, changes, seed) for seed in range(seeds)]
@@ -70,9 +69,10 @@ def _latency_s(timing: Timing, seed: int | None, number: int) -> float:
     return timing.latency_s * (1 + timing.jitter * (2 * uniform(seed, "switch jitter", number) - 1))
 
 
-def _foreseen(sequence: Sequence, changes: Changes) -> list:
+def _foreseen(sequence: Sequence, changes: Changes) -> list[float]:
     """When each launch with a change begins if every change lands at its boundary, s."""
-    found, now, pair, place = [], 0.0, changes.first, 0
+    found: list[float] = []
+    now, pair, place = 0.0, changes.first, 0
     for at, to in zip(changes.at, changes.to):
         now += sequence.until_s[at, pair] - sequence.until_s[place, pair]
         found.append(float(now))
@@ -80,27 +80,31 @@ def _foreseen(sequence: Sequence, changes: Changes) -> list:
     return found
 
 
-def _with_stalls(sequence: Sequence, timing: Timing, changes: Changes, seed) -> Played:
+def _with_stalls(sequence: Sequence, timing: Timing, changes: Changes, seed: int | None) -> Played:
     time, energy, pair, place = 0.0, 0.0, changes.first, 0
-    for number, (at, to) in enumerate([*zip(changes.at, changes.to), (len(sequence), None)]):
+    ends: list[tuple[int, int | None]] = [*zip(changes.at, changes.to), (len(sequence), None)]
+    for number, (at, to) in enumerate(ends):
         time += sequence.until_s[at, pair] - sequence.until_s[place, pair]
         energy += sequence.until_j[at, pair] - sequence.until_j[place, pair]
         if to is not None:
             stall_s = _latency_s(timing, seed, number)
             time, energy = time + stall_s, energy + stall_s * sequence.stall_w[pair]
-        place, pair = at, to
+            place, pair = at, to
     return Played(float(time), float(energy), len(changes), len(changes))
 
 
 class _Run:
-    """The launches as they run. landing: (when, pair) of the change under way, or None. ahead: (launch, pair, deviation
-    s) of those that are asked for in time to land before a launch; whoever asks sees how far the launches have come, so
-    deviations do not add up."""
+    """The launches as they run.
 
-    def __init__(self, sequence: Sequence, pair: int):
+    Changes that are asked for ahead land before a launch, early or late by their deviation. Whoever asks sees how far
+    the launches have come, so deviations do not add up.
+    """
+
+    def __init__(self, sequence: Sequence, pair: int) -> None:
         self.sequence, self.pair = sequence, pair
         self.now_s = self.energy_j = 0.0
-        self.landing, self.ahead = None, []
+        self.landing: tuple[float, int] | None = None  # (when s, pair) of the change under way
+        self.ahead: list[tuple[int, int, float]] = []  # (launch, pair, deviation s) of changes still to be asked for
         self.landed = 0
 
     def launch(self, number: int) -> None:
@@ -110,17 +114,17 @@ class _Run:
             self._foresee(number, left)
             time_s = self.sequence.launch_time_s[number, self.pair]
             power_w = self.sequence.launch_energy_j[number, self.pair] / time_s
-            until = self.landing[0] if self.landing else np.inf
             # a landing at a boundary belongs to the launch that begins there, whatever sums of floats say
-            if until >= self.now_s + left * time_s - _HAIR_S:
+            if self.landing is None or self.landing[0] >= self.now_s + left * time_s - _HAIR_S:
                 self.now_s += left * time_s
                 self.energy_j += left * time_s * power_w
                 return
-            ran_s = max(0.0, until - self.now_s)
+            until_s, landed = self.landing
+            ran_s = max(0.0, until_s - self.now_s)
             self.now_s += ran_s
             self.energy_j += ran_s * power_w
             left -= ran_s / time_s
-            self.pair, self.landing = self.landing[1], None
+            self.pair, self.landing = landed, None
             self.landed += 1
 
     def _foresee(self, number: int, left: float) -> None:

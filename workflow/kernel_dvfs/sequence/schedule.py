@@ -1,21 +1,27 @@
 """An iteration schedule on disk: which pair each launch wants, when changes are to land, and for what it was chosen.
 
-`kernel-dvfs choose --sequence` writes it, deploy.player plays it. Knows no boards.
+`kernel-dvfs choose --sequence` writes it, deploy.player plays it.
 """
 
 from __future__ import annotations
 
 import math
-from collections import namedtuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.layout import ITERATION_SCHEDULE
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
 from kernel_dvfs.sequence.launches import Read
 from kernel_dvfs.sequence.programme import Choice
-from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from kernel_dvfs.gpu.clocks import Clock
 
 _CLOCK = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}]}
 _PAIR = {
@@ -57,16 +63,25 @@ _FORM = {
     },
 }
 
-Iteration = namedtuple("Iteration", "path gpu workload timing pairs first names wanted time_s changes totals")
-Iteration.__doc__ = """An iteration schedule as read.
 
-path: of the file. gpu, workload: of the profile. timing: a Timing. pairs: [(core, memory)], MHz or "auto" each.
-first: pair index at the begin. names: kernel id of each launch; wanted, time_s: the pair that it is to run at, and
-what it takes there. changes: [(launch, pair index)], ascending. totals: the rest.
-"""
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """An iteration schedule as read."""
+
+    path: str  # of the file
+    gpu: dict[str, Any]  # of the profile
+    workload: dict[str, Any]  # of the profile
+    timing: Timing
+    pairs: list[tuple[Clock, Clock]]  # (core, memory), MHz or "auto" each
+    first: int  # index of the pair at the begin
+    names: list[str]  # kernel id of each launch
+    wanted: list[int]  # index of the pair that each launch is to run at
+    time_s: list[float]  # what each launch takes there
+    changes: list[tuple[int, int]]  # (launch, index of its pair), ascending
+    totals: dict[str, Any]  # everything else in the file
 
 
-def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent: float, stall: str) -> dict:
+def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent: float, stall: str) -> dict[str, Any]:
     """The schedule as a JSON-ready dict. stall: where the power of a stream that stands still is from, in words."""
     sequence = read.sequence
     kernels = list(dict.fromkeys(sequence.names))
@@ -109,7 +124,7 @@ def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent
     }
 
 
-def read_iteration(path) -> Iteration:
+def read_iteration(path: str | PathLike[str]) -> Iteration:
     """Read and check an iteration schedule. Raises InputError naming file and field."""
     try:
         content = read_json(path)
@@ -143,12 +158,12 @@ def read_iteration(path) -> Iteration:
         names=[content["kernels"][kernel] for kernel, _, _ in content["launches"]],
         wanted=[pair for _, pair, _ in content["launches"]],
         time_s=[time for _, _, time in content["launches"]],
-        changes=[tuple(change) for change in content["changes"]],
+        changes=[(launch, pair) for launch, pair in content["changes"]],
         totals={key: value for key, value in content.items() if key not in own},
     )
 
 
-def _check_changes(path, content: dict, count: int, size: int) -> None:
+def _check_changes(path: str | PathLike[str], content: dict[str, Any], count: int, size: int) -> None:
     now, before = content["first"], -1
     if now >= size:
         raise InputError(f"{path}, field first: pair {now} is not among the {size} listed")
@@ -162,11 +177,11 @@ def _check_changes(path, content: dict, count: int, size: int) -> None:
         raise InputError(f"{path}, field changes: an iteration ends at the pair that it begins with")
 
 
-def _clocks(pair: tuple) -> dict:
+def _clocks(pair: tuple[float | None, float | None]) -> dict[str, float | str]:
     return dict(zip(("core_mhz", "mem_mhz"), (_plain(clock) for clock in pair)))
 
 
-def _plain(clock):
+def _plain(clock: float | None) -> float | str:
     if clock is None or (isinstance(clock, float) and math.isnan(clock)):
         return "auto"
     return int(clock) if float(clock).is_integer() else clock

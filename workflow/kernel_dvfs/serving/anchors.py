@@ -9,20 +9,34 @@ weights or cache take a plain stream's energy per byte (steps.StepModel.kernel).
 
 from __future__ import annotations
 
-from collections import namedtuple
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from kernel_dvfs.serving.make_profile import Run, simulate_instance, weighted_quantile
 from kernel_dvfs.serving.models import served
-from kernel_dvfs.serving.replay import simulate_instance, weighted_quantile
-from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs.serving.steps import Step, StepModel
 
-Anchor = namedtuple("Anchor", "source setting quantity unit published ours role")
-Anchor.__doc__ = """role: informed (a family's figure rests on it); seen (not fitted, but the model's form was chosen
-with it in sight); predicted; or predicted but measured on old software: an engine that launches kernels one by one and
-schedules slowly, which a model of kernels does not have."""
+SUBJECT = "simulated H100 SXM and A100 SXM"
 
+# informed: a family's figure rests on it. seen: not fitted, but the model's form was chosen with it in sight.
+# predicted: neither. old software: likewise, and measured on an engine that launches kernels one by one and schedules
+# slowly, which a model of kernels does not have.
 INFORMED, SEEN, PREDICTED, OLD = "informed", "seen", "predicted", "predicted, old software"
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A published measurement, and ours."""
+
+    source: str
+    setting: str
+    quantity: str
+    unit: str
+    published: float
+    ours: float
+    role: str  # INFORMED, SEEN, PREDICTED or OLD
+
 
 SPLITWISE = "splitwise-sim data (MIT), H100, Llama2-70B, vLLM of 2023"
 # median of five runs, ms: {tp: {prompt tokens: first token}}, {tp: between tokens at batch 1}
@@ -70,8 +84,8 @@ BEAM_ROWS = {
         510: (46.182, 28.297),
     },
 }
-# the data sheet of that board; all else is the A100's spec
-BEAM_BOARD = {"memory": {"gb_per_s": 2039, "capacity_gb": 85.5}}
+# the data sheet of that GPU model; all else is the A100's spec
+BEAM_GPU_MODEL = {"memory": {"gb_per_s": 2039, "capacity_gb": 85.5}}
 
 APEX = "apex_plus (MIT), H100, NCCL all-reduce"
 # {GPUs: {kB: us}}
@@ -82,12 +96,17 @@ APEX_US = {
 }
 
 
-def anchors() -> list:
-    """All of them, each with our figure beside it."""
+def experiment() -> dict:
+    """All of them as plain JSON values."""
+    return {"subject": SUBJECT, "anchors": [asdict(anchor) for anchor in anchors()]}
+
+
+def anchors() -> list[Anchor]:
+    """All of them, each with our figure."""
     return [*_splitwise(), *_ml_energy(), *_beam(), *_apex()]
 
 
-def _splitwise() -> list:
+def _splitwise() -> list[Anchor]:
     made = []
     for tp, own in SPLITWISE_PROMPT_MS.items():
         model = StepModel("h100_sxm", "llama2-70b", tp)
@@ -105,7 +124,7 @@ def _splitwise() -> list:
     return made
 
 
-def _ml_energy() -> list:
+def _ml_energy() -> list[Anchor]:
     model = StepModel("h100_sxm", "llama3-70b", 4)
     made = []
     for batch, published in ML_ENERGY_ROWS.items():
@@ -123,7 +142,7 @@ def _ml_energy() -> list:
     return made
 
 
-def _closed_loop(model: StepModel, batch: int) -> tuple:
+def _closed_loop(model: StepModel, batch: int) -> tuple[float, float, float, float]:
     """(W, output tokens/s, median ms between tokens, J per token) with `batch` requests always there."""
     count = 6 * batch
     rng = np.random.default_rng(1)
@@ -131,7 +150,7 @@ def _closed_loop(model: StepModel, batch: int) -> tuple:
     lengths = [np.maximum(1, rng.gamma(4, mean / 4, count)).astype(int) for mean in ML_ENERGY_TOKENS]
     engine = model.at(model.top_mhz)
 
-    def until(horizon_s=None):
+    def until(horizon_s: float | None = None) -> Run:
         return simulate_instance(
             engine, model.kv_tokens, np.zeros(count), *lengths, max_batch=batch, chunk_tokens=2048, horizon_s=horizon_s
         )
@@ -146,9 +165,9 @@ def _closed_loop(model: StepModel, batch: int) -> tuple:
     return energy_j / seconds, tokens / seconds, 1e3 * median_s, energy_j / tokens
 
 
-def _beam() -> list:
+def _beam() -> list[Anchor]:
     whole = served("llama3-70b")
-    model = StepModel("a100_sxm", whole._replace(name="llama3-70b, one of 2 stages", layers=40), 4, BEAM_BOARD)
+    model = StepModel("a100_sxm", replace(whole, name="llama3-70b, one of 2 stages", layers=40), 4, BEAM_GPU_MODEL)
     made = []
     for (batch, context), rows in BEAM_ROWS.items():
         top = max(rows)
@@ -166,11 +185,11 @@ def _beam() -> list:
     return made
 
 
-def _energy_j(step) -> float:
+def _energy_j(step: Step) -> float:
     return step.time_s * step.power_w
 
 
-def _apex() -> list:
+def _apex() -> list[Anchor]:
     made = []
     for tp, own in APEX_US.items():
         model = StepModel("h100_sxm", "llama2-70b", tp)

@@ -11,18 +11,29 @@ classes' first tokens at no load (our choice; with mixed_promises=False the larg
 that counts).
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.classes import CLASSES, tbt_slo_s, ttft_slo_s
-from kernel_dvfs.serving.profile import KERNEL_LEVEL
+from kernel_dvfs.serving.profile import KERNEL_LEVEL, Profile
+from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
 from kernel_dvfs.serving.resharding import check_degrees
 
-Column = namedtuple("Column", "kind served tp clock tps power_w")
-Column.__doc__ = """kind: index of the class whose profile it is; served: of those it serves, a frozenset. clock: its
-name in the profile, MHz or kernel:MHz. tps: largest load, tokens/s. power_w: of the whole instance at that load."""
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to run an instance."""
+
+    kind: int  # index of the class whose profile it is
+    served: frozenset[int]  # indices of the classes that it serves
+    tp: int  # GPUs
+    clock: str  # its name in the profile: MHz, or kernel:MHz
+    tps: float  # largest load, tokens/s
+    power_w: float  # of the whole instance at that load
 
 
 class Columns:
@@ -32,7 +43,14 @@ class Columns:
     kernel instead of one clock. slo_scale: factor of every promise.
     """
 
-    def __init__(self, profile, bins=10, kernel_level=False, slo_scale=1.0, mixed_promises=True):
+    def __init__(
+        self,
+        profile: Profile,
+        bins: int = 10,
+        kernel_level: bool = False,
+        slo_scale: float = 1.0,
+        mixed_promises: bool = True,
+    ):
         self.profile = profile
         self.bins = bins
         self.slo_scale = slo_scale
@@ -49,27 +67,27 @@ class Columns:
             check_degrees(self.degrees)
         except InputError as error:
             raise InputError(f"{profile.name}: {error}") from None
-        self._pools = {}
+        self._pools: dict[tuple[int, frozenset[int]], PoolColumns] = {}
 
     def top(self, tp: int) -> str:
         """The highest clock of a degree."""
         return self.clocks[tp][-1]
 
-    def pool(self, kind: int, served=()) -> "PoolColumns":
+    def pool(self, kind: int, served: Iterable[int] = ()) -> PoolColumns:
         """The columns of a class's configuration that serves these classes (its own always)."""
-        served = frozenset(served) | {kind}
-        if (kind, served) not in self._pools:
-            self._pools[kind, served] = PoolColumns(self, kind, served)
-        return self._pools[kind, served]
+        every = frozenset(served) | {kind}
+        if (kind, every) not in self._pools:
+            self._pools[kind, every] = PoolColumns(self, kind, every)
+        return self._pools[kind, every]
 
-    def require(self, kinds) -> None:
+    def require(self, kinds: Iterable[int]) -> None:
         """Raise InputError where a class that occurs is feasible nowhere."""
         for kind in kinds:
             if not self.pool(kind).columns:
                 name = CLASSES[kind]
                 raise InputError(
                     f"{self.profile.name}: class {name} keeps its promises (TTFT {ttft_slo_s(name) * self.slo_scale:g} "
-                    f"s, TBT {tbt_slo_s(name) * self.slo_scale:g} s) at no degree, clock and load; raise slo_scale, or "
+                    f"s, TBT {TBT_SLO_S * self.slo_scale:g} s) at no degree, clock and load; raise slo_scale, or "
                     "leave the class out of the trace"
                 )
 
@@ -77,11 +95,11 @@ class Columns:
 class PoolColumns:
     """One class's configuration: its columns, and the questions controllers ask of them."""
 
-    def __init__(self, owner: Columns, kind: int, served: frozenset):
+    def __init__(self, owner: Columns, kind: int, served: frozenset[int]):
         self.owner, self.kind, self.served = owner, kind, served
-        self.capacity = {}  # (degree, clock): tokens/s; infeasible ones are missing
-        self.columns = []
-        self._ladders = {}
+        self.capacity: dict[tuple[int, str], float] = {}  # (degree, clock): tokens/s; infeasible ones are missing
+        self.columns: list[Column] = []
+        self._ladders: dict[int, list[tuple[float, str]]] = {}
         profile, names = owner.profile, [CLASSES[each] for each in served]
         for tp in owner.degrees:
             for clock in owner.clocks[tp]:
@@ -99,7 +117,7 @@ class PoolColumns:
     def _capacity(self, tp: int, clock: str) -> float:
         """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
         profile, scale = self.owner.profile, self.owner.slo_scale
-        own, tbt_s = CLASSES[self.kind], tbt_slo_s(CLASSES[self.kind]) * scale
+        own, tbt_s = CLASSES[self.kind], TBT_SLO_S * scale
         if not self.owner.mixed_promises:
             return profile.capacity(own, tp, clock, ttft_slo_s(own) * scale, tbt_s)
         alone_s = {each: float(profile.curve(CLASSES[each], tp, clock).ttft_p50_s[0]) for each in self.served}
@@ -111,7 +129,7 @@ class PoolColumns:
         ]
         return min(profile.capacity(own, tp, clock, limit_s, tbt_s), *able)
 
-    def at_top(self) -> list:
+    def at_top(self) -> list[Column]:
         """The columns at the highest clocks."""
         return [each for each in self.columns if each.clock == self.owner.top(each.tp)]
 
@@ -131,12 +149,12 @@ class PoolColumns:
                 return clock
         return self.owner.top(tp)
 
-    def _ladder(self, tp: int) -> list:
+    def _ladder(self, tp: int) -> list[tuple[float, str]]:
         """(load up to which, clock), ascending: the answers of least_power_clock, worked out once."""
         if tp not in self._ladders:
             able = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}
             most = max(able.values())
-            ladder = []
+            ladder: list[tuple[float, str]] = []
             for limit in np.linspace(0, most, 65)[1:].tolist() if most > 0 else []:
                 # a hair of tolerance: the last limit is a capacity itself
                 fit = [clock for clock, own in able.items() if own >= limit * (1 - 1e-12)]
@@ -154,10 +172,10 @@ def mhz(clock: str) -> int:
     return int(clock.removeprefix(KERNEL_LEVEL))
 
 
-def undominated(columns: list) -> list:
+def undominated(columns: Iterable[Column]) -> list[Column]:
     """Columns that no other of the same classes and degree matches in load at less power (or equal, and first)."""
     kept = []
-    groups = {}
+    groups: dict[tuple[int, frozenset[int], int], list[Column]] = {}
     for column in columns:
         groups.setdefault((column.kind, column.served, column.tp), []).append(column)
     for group in groups.values():

@@ -4,23 +4,31 @@
 are rejected, counted and reported. Trouble: a queued request has used more than half of its time to the first token.
 """
 
-_USED = 0.5
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernel_dvfs.serving.cluster import Cluster
+    from kernel_dvfs.serving.servers import Replica
+
+_USED = 0.5  # of the time to the first token
 _PATIENCE_S = 1.0
 _HOLD_S = 5.0
 
 
-def watch(cluster, replica) -> None:
+def watch(cluster: Cluster, replica: Replica) -> None:
     """Look again when the oldest queued request has used half of its time."""
     replica.watched = True
     cluster.agenda.at(_trouble_s(replica), _check, cluster, replica)
 
 
-def _trouble_s(replica) -> float:
+def _trouble_s(replica: Replica) -> float:
     """When the first of the queued requests has used half of its time."""
     return min(each.arrival_s + _USED * (each.deadline_s - each.arrival_s) for each in replica.instance.waiting) + 1e-6
 
 
-def _check(cluster, replica) -> None:
+def _check(cluster: Cluster, replica: Replica) -> None:
     now_s, waiting = cluster.now_s, replica.instance.waiting
     if not waiting or not replica.serving:
         if replica.stage >= 2:
@@ -38,7 +46,7 @@ def _check(cluster, replica) -> None:
     replica.instance.order_by_deadline()
     if replica.stage >= 2:
         replica.held_until_s = now_s + _HOLD_S
-        cluster.set_clock(replica, cluster.columns.top(replica.tp))
+        cluster.fleet.set_clock(replica, cluster.columns.top(replica.tp))
     if replica.stage >= 3:
         _send_up(cluster, replica)
     if replica.stage >= 4:
@@ -46,25 +54,26 @@ def _check(cluster, replica) -> None:
     cluster.agenda.at(now_s + _PATIENCE_S, _check, cluster, replica)
 
 
-def _send_up(cluster, replica) -> None:
+def _send_up(cluster: Cluster, replica: Replica) -> None:
     """Unstarted requests to larger pools' replicas, as long as those are less loaded."""
     for request in replica.instance.take_waiting():
-        target = cluster.choose(request, above=replica.server.pool)
-        replica.outstanding -= cluster.expected_tokens(request)
-        better = target is not None and target.relative_load < replica.relative_load
-        cluster.events["sent to a larger pool"] += better
-        if better:
-            cluster.deliver(request, target)
+        target = cluster.router.choose(request, above=replica.server.pool)
+        replica.outstanding -= cluster.router.expected_tokens(request)
+        if target is not None and target.relative_load >= replica.relative_load:
+            target = None
+        cluster.events["sent to a larger pool"] += target is not None
+        if target is not None:
+            cluster.router.deliver(request, target)
         else:
-            cluster.put_back(request, replica)
-    cluster.follow(replica)
+            cluster.router.put_back(request, replica)
+    cluster.router.follow(replica)
 
 
-def _reject_late(cluster, replica) -> None:
+def _reject_late(cluster: Cluster, replica: Replica) -> None:
     for request in replica.instance.take_waiting():
-        replica.outstanding -= cluster.expected_tokens(request)
+        replica.outstanding -= cluster.router.expected_tokens(request)
         if request.deadline_s < cluster.now_s:
             cluster.reject(request)
         else:
-            cluster.put_back(request, replica)
-    cluster.follow(replica)
+            cluster.router.put_back(request, replica)
+    cluster.router.follow(replica)

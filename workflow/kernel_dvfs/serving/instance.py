@@ -1,20 +1,26 @@
 """One model replica on its GPUs: continuous batching, from event to event.
 
 A step of the engine decodes one token of every running request and, first come first served, prompt chunks until
-`chunk_tokens` are in it. Steps without prompt work are identical but for the growing context, so a whole run of them
+`chunk_tokens` are in it. Steps without prompt work differ only in the growing context, so a whole run of them
 up to the next completion is one event (the engine has its closed form); whatever comes in meanwhile cuts the run at
 the end of the step in progress. KV cache is reserved for prompt and answer when a request is admitted, so none is
 ever preempted (an engine that does not know the answer's length would have to: a simplification, docs/serving.md).
 """
 
+from __future__ import annotations
+
 from collections import deque
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
-from kernel_dvfs.serving.request import Request
+from kernel_dvfs.serving.requests import Request
+
+if TYPE_CHECKING:
+    from kernel_dvfs.serving.steps import Engine
 
 
-class Silent:
-    """A recorder that keeps nothing; what an Instance tells its recorder."""
+class Recorder:
+    """What an Instance tells of itself; this one keeps nothing."""
 
     def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
         """A span of work and its energy, of the whole instance."""
@@ -32,28 +38,36 @@ class Instance:
     engine: steps.Engine (step, run, steps_within, idle_w). kv_tokens: KV cache of the whole instance.
     """
 
-    def __init__(self, engine, kv_tokens: int, now_s: float = 0.0, max_batch=256, chunk_tokens=512, recorder=None):
+    def __init__(
+        self,
+        engine: Engine,
+        kv_tokens: int,
+        now_s: float = 0.0,
+        max_batch: int = 256,
+        chunk_tokens: int = 512,
+        recorder: Recorder | None = None,
+    ):
         self.engine = engine
         self.kv_tokens = kv_tokens
         self.max_batch = max_batch
         self.chunk_tokens = chunk_tokens
-        self.recorder = recorder or Silent()
-        self.waiting = deque()  # nothing done yet
-        self.resuming = deque()  # from elsewhere, their KV cache with them
-        self.next_s = None  # end of the run in progress
+        self.recorder = recorder or Recorder()
+        self.waiting: deque[Request] = deque()  # nothing done yet
+        self.resuming: deque[Request] = deque()  # from elsewhere, their KV cache with them
+        self.next_s: float | None = None  # end of the run in progress
         self.kv_used = 0
         self.halted = False
-        self._prefilling = deque()
-        self._heap = []  # (step at whose end it leaves, number, request)
-        self._returned = []  # decoding requests whose gap is longer than the step
+        self._prefilling: deque[Request] = deque()
+        self._heap: list[tuple[int, int, Request]] = []  # (step at whose end it leaves, number, request)
+        self._returned: list[Request] = []  # decoding requests whose gap is longer than the step
         self._steps = 0
         self._context = 0
         self._processed = 0
         self._run_steps = 0
         self._run_start_s = now_s  # of the run, or of idleness
         self._run_energy_j = 0.0
-        self._chunks = []  # (request, tokens) of the step in progress
-        self._pending_engine = None
+        self._chunks: list[tuple[Request, int]] = []  # (request, tokens) of the step in progress
+        self._pending_engine: Engine | None = None
 
     # -- what it holds ------------------------------------------------------------------------------------------------
 
@@ -87,7 +101,7 @@ class Instance:
         (self.resuming if request.started else self.waiting).append(request)
         self._interrupt(now_s)
 
-    def set_engine(self, engine, now_s: float) -> None:
+    def set_engine(self, engine: Engine, now_s: float) -> None:
         """Another clock, from the end of the step in progress."""
         self._interrupt(now_s)
         if self.next_s is None:
@@ -96,7 +110,7 @@ class Instance:
         else:
             self._pending_engine = engine
 
-    def take_waiting(self) -> list:
+    def take_waiting(self) -> list[Request]:
         """All requests that nothing has been done for; they are the caller's now."""
         taken = list(self.waiting)
         self.waiting.clear()
@@ -115,7 +129,7 @@ class Instance:
             return now_s
         return self.next_s
 
-    def take_running(self, now_s: float) -> list:
+    def take_running(self, now_s: float) -> list[Request]:
         """All admitted and returning requests of a halted instance, between steps; they are the caller's now."""
         if self.next_s is not None:
             raise RuntimeError("requests can only be taken between steps")
@@ -137,7 +151,7 @@ class Instance:
         if self.next_s is None:
             self._account_idle(now_s)
 
-    def event(self, now_s: float) -> list:
+    def event(self, now_s: float) -> list[Request]:
         """The run in progress ends: requests that leave, finished (generated == output) or to be handed on."""
         left = self._end_run(now_s)
         self._begin_run(now_s)
@@ -224,7 +238,7 @@ class Instance:
         heappush(self._heap, (leaves, request.number, request))
         self._context += request.input + request.generated
 
-    def _end_run(self, now_s: float) -> list:
+    def _end_run(self, now_s: float) -> list[Request]:
         start_s, steps, batch = self._run_start_s, self._run_steps, len(self._heap)
         self.recorder.busy(start_s, now_s, self._run_energy_j)
         self._steps += steps

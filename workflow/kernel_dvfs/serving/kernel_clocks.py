@@ -11,6 +11,9 @@ such clocks can bring, not what today's drivers do (a change takes milliseconds,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
 
 from kernel_dvfs.serving.steps import KNOTS, Engine, Linear, Parts, StepModel, Table
@@ -19,15 +22,25 @@ from kernel_dvfs.serving.steps import KNOTS, Engine, Linear, Parts, StepModel, T
 PRICES_W = (*(-np.geomspace(1000, 2, 48)).tolist(), 0.0, *np.geomspace(2, 20000, 64).tolist(), float("inf"))
 
 
-def ladder(model: StepModel) -> list:
+def engine(model: StepModel, core_mhz: int, kernel_level: bool = True) -> Engine:
+    """The engine of `model` at a clock: of each kernel at its own with no step slower, or all at the one (see at)."""
+    uniform = model.at(core_mhz)
+    return _kernel_engine(uniform) if kernel_level else uniform
+
+
+@cache
+def _kernel_engine(uniform: Engine) -> KernelEngine:
+    return KernelEngine(uniform)
+
+
+@cache
+def ladder(model: StepModel) -> list[Table]:
     """A Table for each price, fastest first."""
-    if not hasattr(model, "_ladder"):
-        tokens, linear = _options(model)
-        model._ladder = [Table(_parts(tokens, linear, price), model.tp) for price in reversed(PRICES_W)]
-    return model._ladder
+    tokens, linear = _options(model)
+    return [Table.of(_parts(tokens, linear, price), model.tp) for price in reversed(PRICES_W)]
 
 
-def _options(model: StepModel) -> tuple:
+def _options(model: StepModel) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
     """Times and energies at every clock: of token rows (knots, rows, clocks), and of attention {name: (4, clocks)}."""
     shape = (len(KNOTS), len(model.token_kernels[0]), len(model.clocks))
     time_s, energy_j = np.empty(shape), np.empty(shape)
@@ -43,12 +56,12 @@ def _options(model: StepModel) -> tuple:
     return (time_s, energy_j), linear
 
 
-def _parts(tokens: tuple, linear: dict, price: float) -> Parts:
+def _parts(tokens: tuple[np.ndarray, np.ndarray], linear: dict[str, np.ndarray], price: float) -> Parts:
     time_s, energy_j = tokens
     best = _best(time_s, energy_j, price)[..., None]
-    sums = (np.take_along_axis(values, best, 2)[..., 0].sum(axis=1) for values in (time_s, energy_j))
-    own = {name: _best(values[2], values[3], price) for name, values in linear.items()}
-    return Parts(*sums, *(tuple(values[:, own[name]].tolist()) for name, values in linear.items()))
+    tokens_s, tokens_j = (np.take_along_axis(values, best, 2)[..., 0].sum(axis=1) for values in (time_s, energy_j))
+    own = {name: values[:, _best(values[2], values[3], price)].tolist() for name, values in linear.items()}
+    return Parts(tokens_s, tokens_j, tuple(own["prompt"]), tuple(own["context"]))
 
 
 def _best(time_s: np.ndarray, energy_j: np.ndarray, price: float) -> np.ndarray:
@@ -68,7 +81,7 @@ class KernelEngine(Engine):
         self._ladder = ladder(self.model)
         self._last = 0
 
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """See Engine.step; no slower, and no more energy."""
         one = self._uniform.step(new_tokens, prompt_pairs, context_tokens)
         limit_s = one[0]
@@ -114,7 +127,7 @@ class KernelEngine(Engine):
             line = Linear(*(a + min(shares) * (b - a) for a, b in zip(line, slow)))
         return line if all(_at(line, end)[1] < limit[1] for end, limit in zip(ends, limits)) else one
 
-    def _rung(self, in_time) -> int:
+    def _rung(self, in_time: Callable[[Table], bool]) -> int:
         """Place of the slowest rung whose table is `in_time`; -1 if none is. Looked for near the last one found."""
         place = self._last
         if in_time(self._ladder[place]):
@@ -128,7 +141,7 @@ class KernelEngine(Engine):
         return place
 
 
-def _at(line: Linear, context_tokens: float) -> tuple:
+def _at(line: Linear, context_tokens: float) -> tuple[float, float]:
     """(s, J) of a decode step on a line."""
     return (
         line.time_s + line.time_per_token_s * context_tokens,

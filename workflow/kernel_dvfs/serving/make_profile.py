@@ -7,16 +7,23 @@ Power and latencies are those of a window after a warm-up. Every number is simul
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import inf
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.classes import index, tbt_slo_s, ttft_slo_s
-from kernel_dvfs.serving.lengths import draw_lengths, mean_tokens
-from kernel_dvfs.serving.profile import clock_name
-from kernel_dvfs.serving.replay import simulate_instance, weighted_quantile
+from kernel_dvfs.serving import kernel_clocks
+from kernel_dvfs.serving.instance import Instance, Recorder
+from kernel_dvfs.serving.profile import Point, clock_name
+from kernel_dvfs.serving.requests import TBT_SLO_S, Request, draw_lengths, index, mean_tokens, ttft_slo_s
 from kernel_dvfs.serving.steps import StepModel
+
+if TYPE_CHECKING:
+    from kernel_dvfs.serving.steps import Engine
 
 # tokens/s of an instance, input and output; the next is asked for while the last kept its promises
 LADDER_TPS = (100, 200, 400, 650, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000, 48000)
@@ -27,33 +34,42 @@ WARM_UP = 0.15  # of the arrivals
 REQUESTS = 800
 SOURCE = "simulated"
 
-Measured = namedtuple("Measured", "power_w ttft_p50_s ttft_p99_s tbt_p50_s tbt_p99_s tbt_mean_s ttft_mean_s")
-Measured.__doc__ = "An instance at one load, as profile.Point, and the means of both latencies."
+
+@dataclass(frozen=True, slots=True)
+class Measured(Point):
+    """An instance at one load, with the means of both latencies."""
+
+    tbt_mean_s: float
+    ttft_mean_s: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """Poisson arrivals of one class: the same draw, stretched, at every load.
+    """Poisson arrivals of one class: the same draw, stretched, at every load. Arrays are of shape (n,)."""
 
-    requests: how many. seed: of arrivals and lengths, with the class.
-    """
+    input: np.ndarray  # tokens of each prompt
+    output: np.ndarray  # tokens of each answer
+    gap: np.ndarray  # between arrivals at one request a second, s
+    tokens: float  # of a request, prompt and answer, mean
 
-    def __init__(self, class_: str, requests: int = REQUESTS, seed: int = 1):
+    @classmethod
+    def draw(cls, class_: str, requests: int = REQUESTS, seed: int = 1) -> Load:
+        """So many requests of a class; the seed, with the class, decides arrivals and lengths."""
         rng = np.random.default_rng([seed, index(class_)])
-        self.input, self.output = draw_lengths(class_, requests, rng)
-        self.gap = rng.exponential(size=requests)  # of a load of one request a second
-        self.tokens = float((self.input + self.output).mean())
+        inputs, outputs = draw_lengths(class_, requests, rng)
+        return cls(inputs, outputs, rng.exponential(size=requests), float((inputs + outputs).mean()))
 
     def arrivals(self, tps: float) -> np.ndarray:
         """(n,) moments, s, at `tps` tokens/s."""
         return np.cumsum(self.gap) * self.tokens / tps
 
 
-def measure(engine, kv_tokens: int, load: Load, tps: float, **limits) -> Measured:
-    """The instance at `tps` > 0. limits: max_batch, chunk_tokens, as replay.simulate_instance."""
+def measure(engine: Engine, kv_tokens: int, load: Load, tps: float, **limits: int) -> Measured:
+    """The instance at `tps` > 0. limits: max_batch, chunk_tokens, as simulate_instance."""
     arrival_s = load.arrivals(tps)
     warm_s, end_s = arrival_s[int(WARM_UP * len(arrival_s))], arrival_s[-1]
 
-    def until(horizon_s):
+    def until(horizon_s: float) -> Run:
         return simulate_instance(engine, kv_tokens, arrival_s, load.input, load.output, horizon_s=horizon_s, **limits)
 
     whole, warm = until(end_s), until(warm_s)
@@ -62,36 +78,40 @@ def measure(engine, kv_tokens: int, load: Load, tps: float, **limits) -> Measure
     ttft_s = ttft_s[ttft_s > 0]
     gaps = whole.gap_s, whole.gap_count
     return Measured(
-        (whole.energy_j - warm.energy_j) / (end_s - warm_s),
-        *(float(np.quantile(ttft_s, share)) for share in (0.5, 0.99)),
-        *(weighted_quantile(*gaps, share) for share in (0.5, 0.99)),
-        _mean(*gaps),
-        float(ttft_s.mean()),
+        power_w=(whole.energy_j - warm.energy_j) / (end_s - warm_s),
+        ttft_p50_s=float(np.quantile(ttft_s, 0.5)),
+        ttft_p99_s=float(np.quantile(ttft_s, 0.99)),
+        tbt_p50_s=weighted_quantile(*gaps, 0.5),
+        tbt_p99_s=weighted_quantile(*gaps, 0.99),
+        tbt_mean_s=_mean(*gaps),
+        ttft_mean_s=float(ttft_s.mean()),
     )
 
 
-def isolated(engine, kv_tokens: int, class_: str, **limits) -> Measured:
+def isolated(engine: Engine, kv_tokens: int, class_: str, **limits: int) -> Measured:
     """The limit of no load: idle power, and the latencies of one request of mean length alone."""
     tokens = [round(mean) for mean in mean_tokens(class_)]
-    alone = simulate_instance(engine, kv_tokens, [0.0], tokens[:1], tokens[1:], **limits)
-    tbt_s = [weighted_quantile(alone.gap_s, alone.gap_count, share) for share in (0.5, 0.99)]
+    alone = simulate_instance(engine, kv_tokens, np.zeros(1), np.array(tokens[:1]), np.array(tokens[1:]), **limits)
+    gaps = alone.gap_s, alone.gap_count
+    p50_s, p99_s = (weighted_quantile(*gaps, share) for share in (0.5, 0.99))
     ttft_s = float(alone.ttft_s[0])
-    return Measured(engine.idle_w, ttft_s, ttft_s, *tbt_s, _mean(alone.gap_s, alone.gap_count), ttft_s)
+    return Measured(engine.idle_w, ttft_s, ttft_s, p50_s, p99_s, _mean(*gaps), ttft_s)
 
 
-def _mean(values, counts) -> float:
+def _mean(values: np.ndarray, counts: np.ndarray) -> float:
     return float(np.average(values, weights=counts)) if len(values) else float("nan")
 
 
-def excess(class_: str, point) -> float:
+def excess(class_: str, point: Point) -> float:
     """The worse of both P99 latencies over its promise; above 1 a promise is broken."""
-    return max(point.ttft_p99_s / ttft_slo_s(class_), point.tbt_p99_s / tbt_slo_s(class_))
+    return max(point.ttft_p99_s / ttft_slo_s(class_), point.tbt_p99_s / TBT_SLO_S)
 
 
-def curve(engine, kv_tokens: int, class_: str, load: Load, **limits) -> dict:
+def curve(engine: Engine, kv_tokens: int, class_: str, load: Load, **limits: int) -> dict[float, Measured]:
     """{tokens/s: Measured}, ascending: no load, the ladder up to the first broken promise, and loads between."""
     found = {0.0: isolated(engine, kv_tokens, class_, **limits)}
-    kept, broken = 0.0, None
+    kept: float = 0.0
+    broken: float | None = None
     for tps in LADDER_TPS:
         found[float(tps)] = point = measure(engine, kv_tokens, load, tps, **limits)
         if excess(class_, point) > 1:
@@ -107,25 +127,26 @@ def curve(engine, kv_tokens: int, class_: str, load: Load, **limits) -> dict:
 
 
 def profile_rows(
-    gpu,
-    model,
-    degrees,
-    core_mhz,
-    classes,
+    gpu: str,
+    model: str,
+    degrees: Sequence[int],
+    core_mhz: Sequence[int],
+    classes: Sequence[str],
     *,
-    kernel_level=False,
-    requests=REQUESTS,
-    seed=1,
-    overrides=None,
-    **limits,
-) -> list:
+    kernel_level: bool = False,
+    requests: int = REQUESTS,
+    seed: int = 1,
+    overrides: dict | None = None,
+    **limits: int,
+) -> list[dict]:
     """Rows (dicts by profile.COLUMNS) for every class, degree and clock; kernel_level: those of kernel level as well.
 
     overrides: of the GPU's spec. limits: as measure. A class that a degree's KV cache cannot hold has no rows there.
     Raises InputError where nothing is left, for an unknown name, or for a degree that the model does not fit on.
     """
-    loads = {class_: Load(class_, requests, seed) for class_ in classes}
-    rows = []
+    loads = {class_: Load.draw(class_, requests, seed) for class_ in classes}
+    rows: list[dict] = []
+    names = [field.name for field in fields(Point)]
     for tp in degrees:
         steps = StepModel(gpu, model, tp, overrides)
         for class_ in classes:
@@ -134,10 +155,11 @@ def profile_rows(
                 continue
             for mhz in core_mhz:
                 for level in (False, True) if kernel_level else (False,):
-                    found = curve(steps.at(mhz, level), steps.kv_tokens, class_, loads[class_], **limits)
+                    engine = kernel_clocks.engine(steps, mhz, level)
+                    found = curve(engine, steps.kv_tokens, class_, loads[class_], **limits)
                     head = {"model": model, "gpu": gpu, "tp": tp, "core_mhz": clock_name(mhz, level), "class": class_}
                     rows += [
-                        head | {"tps": tps, "source": SOURCE} | {name: getattr(point, name) for name in _POINT}
+                        head | {"tps": tps, "source": SOURCE} | {name: getattr(point, name) for name in names}
                         for tps, point in found.items()
                     ]
     if not rows:
@@ -145,4 +167,87 @@ def profile_rows(
     return rows
 
 
-_POINT = ("power_w", "ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
+# -- a list of requests through one instance ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """n requests through one instance."""
+
+    ttft_s: np.ndarray  # (n,) NaN where no token came
+    finished: np.ndarray  # (n,) bool
+    gap_s: np.ndarray  # (m,) lengths of gaps between tokens
+    gap_count: np.ndarray  # (m,) how many there were of each
+    energy_j: float  # of the instance until end_s, idleness included
+    busy_s: float
+    end_s: float
+
+
+class _Gaps(Recorder):
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.counts: list[int] = []
+        self.energy_j = self.busy_s = 0.0
+
+    def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
+        self.energy_j += energy_j
+        self.busy_s += end_s - start_s
+
+    def idle(self, start_s: float, end_s: float, energy_j: float) -> None:
+        self.energy_j += energy_j
+
+    def gap(self, seconds: float, count: int) -> None:
+        self.seconds.append(seconds)
+        self.counts.append(count)
+
+
+def simulate_instance(
+    engine: Engine,
+    kv_tokens: int,
+    arrival_s: np.ndarray,
+    input_tokens: np.ndarray,
+    output_tokens: np.ndarray,
+    *,
+    max_batch: int = 256,
+    chunk_tokens: int = 512,
+    horizon_s: float | None = None,
+) -> Run:
+    """Serve requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""
+    gaps = _Gaps()
+    instance = Instance(engine, kv_tokens, 0.0, max_batch, chunk_tokens, gaps)
+    asked = zip(*(np.asarray(each).tolist() for each in (arrival_s, input_tokens, output_tokens)))
+    requests = [Request(number, *each) for number, each in enumerate(asked)]
+    coming, now_s = deque(requests), 0.0
+    while coming or instance.next_s is not None:
+        ends_s = inf if instance.next_s is None else instance.next_s
+        arrives = bool(coming) and coming[0].arrival_s <= ends_s
+        then_s = coming[0].arrival_s if arrives else ends_s
+        if horizon_s is not None and then_s > horizon_s:
+            break
+        now_s = then_s
+        if arrives:
+            instance.submit(coming.popleft(), now_s)
+        else:
+            instance.event(now_s)
+    if horizon_s is not None:
+        now_s = max(now_s, horizon_s)
+    instance.close(now_s)
+    return Run(
+        np.array([np.nan if each.first_s is None else each.first_s - each.arrival_s for each in requests]),
+        np.array([each.finish_s is not None for each in requests], dtype=bool),
+        np.array(gaps.seconds),
+        np.array(gaps.counts, dtype=np.int64),
+        gaps.energy_j,
+        gaps.busy_s,
+        now_s,
+    )
+
+
+def weighted_quantile(values: np.ndarray, counts: np.ndarray, share: float) -> float:
+    """The smallest value that at least `share` of all counts do not exceed; NaN of nothing."""
+    values, counts = np.asarray(values), np.asarray(counts)
+    if not values.size:
+        return float("nan")
+    order = np.argsort(values)
+    reached = np.cumsum(counts[order])
+    return float(values[order][np.searchsorted(reached, share * reached[-1])])

@@ -1,24 +1,41 @@
-"""The served models' shapes; knows nothing of batches, parallelism or kernels.
+"""The served models: their shapes, and one engine step of each as kernel rows (launches, FLOP, DRAM bytes) on one rank.
 
-Sources: the published configurations of Llama 2 (arXiv 2307.09288) and Llama 3 (arXiv 2407.21783). All weights and
-the KV cache are bf16.
+A step runs T new tokens through every layer (prompt chunks and one token of each decoding sequence together), attends
+for the prompt tokens over `pairs` (token, earlier token) pairs, and for the decoding sequences over their whole cached
+`context`. The rows of token_rows depend on T alone; the work of attention is linear in pairs and in context. Compulsory
+DRAM traffic: every operand once. Tensor parallelism in the manner of Megatron-LM: heads, MLP and vocabulary split over
+the ranks, two all-reduces a layer.
+
+Sources of the shapes: the published configurations of Llama 2 (arXiv 2307.09288) and Llama 3 (arXiv 2407.21783). All
+weights and the KV cache are bf16.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from dataclasses import dataclass
 
 from kernel_dvfs.errors import InputError
 
-BF16 = 2
+BF16 = 2  # bytes
+FP32 = 4
+# sequences whose next token is drawn in one step, at most: the output matrix sees no more rows
+SAMPLED = 256
 
 
-class ServedModel(namedtuple("ServedModel", "name layers hidden heads kv_heads ffn vocab")):
-    """Shape of a decoder with grouped-query attention and a gated MLP.
+# -- shapes ------------------------------------------------------------------------------------------------------------
 
-    layers; hidden: width of the residual stream; heads, kv_heads: of queries and of keys and values, each
-    hidden/heads wide; ffn: width of the MLP; vocab: tokens.
-    """
 
-    __slots__ = ()
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """Shape of a decoder with grouped-query attention and a gated MLP."""
+
+    name: str
+    layers: int
+    hidden: int  # width of the residual stream
+    heads: int  # of queries, each hidden/heads wide
+    kv_heads: int  # of keys and values, as wide
+    ffn: int  # width of the MLP
+    vocab: int  # tokens
 
     @property
     def head(self) -> int:
@@ -49,7 +66,7 @@ MODELS = {
 }
 
 
-def served(name) -> ServedModel:
+def served(name: str | ServedModel) -> ServedModel:
     """The model called `name`; a ServedModel is passed through. Raises InputError naming those known."""
     if isinstance(name, ServedModel):
         return name
@@ -64,3 +81,95 @@ def check_degree(model: ServedModel, tp: int) -> int:
     if tp not in allowed:
         raise InputError(f"serving: tp {tp} does not split {model.name}; allowed: {', '.join(map(str, allowed))}")
     return tp
+
+
+# -- kernel rows of a step ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel of a step on one rank; work per launch."""
+
+    id: str
+    launches: int  # per step
+    family: str  # of gpu/specs/families.yaml
+    tensor_flop: float
+    fp32_flop: float
+    sfu_op: float  # special-function operations
+    read_byte: float
+    write_byte: float
+
+
+def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> Row:
+    """rows x inner times inner x columns; weights are read once."""
+    return Row(
+        name,
+        launches,
+        "linear",
+        2 * rows * columns * inner,
+        0,
+        0,
+        BF16 * (rows * inner + inner * columns),
+        BF16 * rows * columns,
+    )
+
+
+def _norm(name: str, launches: int, model: ServedModel, tokens: int) -> Row:
+    """Residual add and RMS norm in one: two tensors read, two written, about 6 operations an element."""
+    size = tokens * model.hidden
+    return Row(name, launches, "residual", 0, 6 * size, tokens, 2 * BF16 * size, 2 * BF16 * size)
+
+
+def token_rows(model: ServedModel, tp: int, tokens: int) -> list[Row]:
+    """The rows of a step with `tokens` new tokens, in order, all but attention over the cache and communication."""
+    H, L, D = model.hidden, model.layers, model.head
+    q, kv, ffn, vocab = model.heads * D // tp, model.kv_heads * D // tp, model.ffn // tp, model.vocab // tp
+    sampled = min(tokens, SAMPLED)
+    qkv = tokens * (q + 2 * kv) * BF16
+    return [
+        # gather of embedding rows; the table is split over the vocabulary
+        Row("embedding", 1, "embedding", 0, 0, 0, tokens * H * BF16, tokens * H * BF16),
+        _norm("attention_norm", L, model, tokens),
+        _linear("qkv_linear", L, tokens, q + 2 * kv, H),
+        # rotate queries and keys in place, write keys and values to the cache
+        Row("rotary_cache", L, "permute", 0, 6 * tokens * (q + kv), 0, qkv, qkv),
+        # attention's own input and output; what it reads of the cache is linear in pairs or context
+        Row("attention_io", L, "decode_attention", 0, 0, 0, tokens * q * BF16, tokens * q * BF16),
+        _linear("output_linear", L, tokens, H, q),
+        _norm("mlp_norm", L, model, tokens),
+        _linear("gate_up_linear", L, tokens, 2 * ffn, H),
+        Row("silu", L, "gelu", 0, 5 * tokens * ffn, 2 * tokens * ffn, 2 * tokens * ffn * BF16, tokens * ffn * BF16),
+        _linear("down_linear", L, tokens, H, ffn),
+        _norm("last_norm", 1, model, tokens),
+        _linear("logits_linear", 1, sampled, vocab, H),
+        # softmax and draw of the next token over fp32 logits
+        Row("sample", 1, "softmax", 0, 5 * sampled * vocab, sampled * vocab, sampled * vocab * FP32, sampled * FP32),
+    ]
+
+
+def prompt_attention(model: ServedModel, tp: int, pairs: float) -> Row:
+    """Attention of prompt tokens over `pairs` (token, token at or before it), FlashAttention: compute alone counts."""
+    heads = model.heads // tp
+    return Row(
+        "prompt_attention", model.layers, "flash_attention", 4 * heads * model.head * pairs, 0, heads * pairs, 0, 0
+    )
+
+
+def decode_attention(model: ServedModel, tp: int, context: float) -> Row:
+    """Attention of decoding sequences over `context` cached tokens, summed over sequences: the cache is read once."""
+    heads, kv = model.heads // tp, model.kv_heads // tp
+    return Row(
+        "decode_attention",
+        model.layers,
+        "decode_attention",
+        4 * heads * model.head * context,
+        0,
+        heads * context,
+        2 * kv * model.head * BF16 * context,
+        0,
+    )
+
+
+def all_reduces(model: ServedModel, tokens: int) -> tuple[int, int]:
+    """(how many a step, bytes each): one after the attention and one after the MLP of every layer."""
+    return 2 * model.layers, tokens * model.hidden * BF16

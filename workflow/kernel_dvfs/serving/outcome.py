@@ -1,14 +1,90 @@
-"""What one run of a system amounts to: energy, latencies against promises, servers, events; as plain JSON values."""
+"""What one run of a system amounts to: energy by state, latencies against promises, servers, events.
+
+Accounts are kept while the simulation runs; `outcome` sums a finished run up in plain JSON values.
+"""
+
+from __future__ import annotations
+
+from math import exp, floor, log
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernel_dvfs.serving.accounts import STATES
-from kernel_dvfs.serving.classes import CLASSES, TBT_SLO_S, ttft_slo_s
+from kernel_dvfs.serving.instance import Recorder
+from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
+
+if TYPE_CHECKING:
+    from kernel_dvfs.serving.cluster import Cluster
 
 J_PER_KWH = 3.6e6
 
+STATES = ("busy", "idle", "starting", "switching")
+# gaps between tokens are counted in classes of equal ratio
+_PER_E = 200
 
-def outcome(cluster, timeline: bool = False) -> dict:
+
+class Accounts(Recorder):
+    """Energy by state, in all and over time; the histogram of gaps between tokens.
+
+    bin_s: width of the bins over time, s.
+    """
+
+    def __init__(self, bin_s: float = 10.0):
+        self.bin_s = bin_s
+        self.energy_j = dict.fromkeys(STATES, 0.0)
+        self.bins: dict[str, list[float]] = {state: [] for state in STATES}
+        self.gaps: dict[int, int] = {}  # place of a class of length: how many
+        self.gap_count = 0
+
+    def add(self, state: str, start_s: float, end_s: float, energy_j: float) -> None:
+        """Energy spent evenly over a span."""
+        self.energy_j[state] += energy_j
+        bins, width = self.bins[state], self.bin_s
+        first, last = int(start_s / width), int(end_s / width)
+        if last >= len(bins):
+            bins.extend([0.0] * (last + 1 - len(bins)))
+        if first == last or end_s <= start_s:
+            bins[first] += energy_j
+            return
+        power_w = energy_j / (end_s - start_s)
+        bins[first] += power_w * ((first + 1) * width - start_s)
+        for place in range(first + 1, last):
+            bins[place] += power_w * width
+        bins[last] += power_w * (end_s - last * width)
+
+    def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
+        """Work of an instance."""
+        self.add("busy", start_s, end_s, energy_j)
+
+    def idle(self, start_s: float, end_s: float, energy_j: float) -> None:
+        """Idleness of an instance."""
+        self.add("idle", start_s, end_s, energy_j)
+
+    def gap(self, seconds: float, count: int) -> None:
+        """`count` tokens came `seconds` after those before them."""
+        place = floor(log(seconds) * _PER_E) if seconds > 1e-9 else floor(log(1e-9) * _PER_E)
+        self.gaps[place] = self.gaps.get(place, 0) + count
+        self.gap_count += count
+
+    def gap_quantile(self, share: float) -> float:
+        """Length of a gap that `share` of all gaps do not exceed, s, within 0.5 %; NaN without gaps."""
+        reached = 0
+        for place in sorted(self.gaps):
+            reached += self.gaps[place]
+            if reached >= share * self.gap_count:
+                return exp((place + 0.5) / _PER_E)
+        return float("nan")
+
+    def power_w(self) -> dict[str, list[float]]:
+        """{state: mean power in each bin, W}, all of the same length."""
+        length = max(len(bins) for bins in self.bins.values())
+        return {
+            state: [energy / self.bin_s for energy in bins] + [0.0] * (length - len(bins))
+            for state, bins in self.bins.items()
+        }
+
+
+def outcome(cluster: Cluster, timeline: bool = False) -> dict:
     """Figures of a finished Cluster; timeline: also power by state and knobs over time.
 
     Latencies are of finished requests, attainment is of all: a rejected request keeps no promise. tbt_*: over all gaps
@@ -22,7 +98,7 @@ def outcome(cluster, timeline: bool = False) -> dict:
         # one token has no gap
         rest_kept = cluster.finished & ~(cluster.mean_tbt_s > scale * TBT_SLO_S)
     energy_j = sum(cluster.accounts.energy_j.values())
-    found = {
+    found: dict[str, Any] = {
         "system": cluster.system.name,
         "requests": len(kinds),
         "finished": int(cluster.finished.sum()),
@@ -33,7 +109,7 @@ def outcome(cluster, timeline: bool = False) -> dict:
         "energy_kwh": energy_j / J_PER_KWH,
         **{f"{state}_kwh": cluster.accounts.energy_j[state] / J_PER_KWH for state in STATES},
         "mean_power_w": energy_j / cluster.end_s,
-        "server_hours": cluster.server_s / 3600,
+        "server_hours": cluster.fleet.server_s / 3600,
         "ttft_p50_s": _quantile(cluster.ttft_s, 0.5),
         "ttft_p99_s": _quantile(cluster.ttft_s, 0.99),
         "tbt_p50_s": _number(cluster.accounts.gap_quantile(0.5)),
@@ -57,7 +133,7 @@ def outcome(cluster, timeline: bool = False) -> dict:
     return found
 
 
-def lines(found: dict) -> list:
+def lines(found: dict) -> list[str]:
     """What has to be said aloud: requests given up, load that the servers could not carry."""
     said = []
     if found["rejected"]:
@@ -71,10 +147,10 @@ def lines(found: dict) -> list:
     return said
 
 
-def _quantile(values, share: float):
+def _quantile(values: np.ndarray, share: float) -> float | None:
     values = values[np.isfinite(values)]
     return float(np.quantile(values, share)) if values.size else None
 
 
-def _number(value: float):
+def _number(value: float) -> float | None:
     return value if np.isfinite(value) else None

@@ -1,21 +1,24 @@
 """A serving profile: power and latencies of one instance over load, by class, tensor-parallel degree and clock.
 
 A CSV, so that a measured one can stand in for the simulated one. Between profiled loads it is read by linear
-interpolation; outside them it is refused, never extrapolated. Knows neither GPUs nor how a profile is made.
+interpolation; outside them it is refused, never extrapolated.
 """
 
 from __future__ import annotations
 
 import csv
-from collections import namedtuple
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
+from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
-from kernel_dvfs.serving.classes import CLASSES
+from kernel_dvfs.serving.requests import CLASSES
 
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
 COLUMNS = ("model", "gpu", "tp", "core_mhz", "class", "tps", "power_w", *LATENCIES, "source")
@@ -23,8 +26,16 @@ SOURCES = ("measured", "table1", "simulated")
 # before a clock: each kernel at its own clock, at the step times of the one that follows
 KERNEL_LEVEL = "kernel:"
 
-Point = namedtuple("Point", "power_w ttft_p50_s ttft_p99_s tbt_p50_s tbt_p99_s")
-Point.__doc__ = "An instance at one load: W of all its GPUs, percentiles of time to first token and between tokens, s."
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An instance at one load."""
+
+    power_w: float  # of all its GPUs
+    ttft_p50_s: float  # time to the first token
+    ttft_p99_s: float
+    tbt_p50_s: float  # time between tokens
+    tbt_p99_s: float
 
 
 def clock_name(core_mhz: int, kernel_level: bool = False) -> str:
@@ -32,21 +43,19 @@ def clock_name(core_mhz: int, kernel_level: bool = False) -> str:
     return f"{KERNEL_LEVEL if kernel_level else ''}{core_mhz}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One class at one degree and clock over load. tps: (n,) ascending, tokens/s, input and output together.
+    """One class at one degree and clock over load. All arrays are of shape (n,)."""
 
-    power_w, ttft_p50_s, ...: (n,). where: for messages.
-    """
+    where: str  # whose curve it is, for messages
+    tps: np.ndarray  # ascending, tokens/s, input and output together
+    power_w: np.ndarray
+    ttft_p50_s: np.ndarray
+    ttft_p99_s: np.ndarray
+    tbt_p50_s: np.ndarray
+    tbt_p99_s: np.ndarray
 
-    def __init__(self, tps, power_w, latencies: dict, where: str):
-        self.tps, self.power_w, self.where = tps, power_w, where
-        for name, values in latencies.items():
-            setattr(self, name, values)
-
-    def __len__(self) -> int:
-        return len(self.tps)
-
-    def check(self, tps) -> None:
+    def check(self, tps: float | np.ndarray) -> None:
         """Raise InputError where a load lies outside what was profiled."""
         lowest, highest = np.min(tps), np.max(tps)
         if not (self.tps[0] <= lowest and highest <= self.tps[-1]):
@@ -56,7 +65,7 @@ class Curve:
                 f"{self.tps[-1]:.6g}; profile that load too (a profile is not extrapolated)"
             )
 
-    def power(self, tps) -> np.ndarray:
+    def power(self, tps: float | np.ndarray) -> np.ndarray:
         """W at loads (any shape), linear between profiled ones. Raises InputError outside them."""
         self.check(tps)
         return np.interp(tps, self.tps, self.power_w)
@@ -93,28 +102,32 @@ class Curve:
         return float(low + min(shares) * (high - low))
 
 
+@dataclass(frozen=True, eq=False)
 class Profile:
-    """All curves of one model on one GPU. curves: {(class, tp, clock name): Curve}."""
+    """All curves of one model on one GPU."""
 
-    def __init__(self, model: str, gpu: str, curves: dict, sources: set, name: str = "profile"):
-        self.model, self.gpu, self.curves, self.sources, self.name = model, gpu, curves, sources, name
+    model: str
+    gpu: str
+    curves: dict[tuple[str, int, str], Curve]  # by class, degree and clock's name
+    sources: set[str]  # of SOURCES
+    name: str = "profile"  # for messages
 
     @cached_property
-    def classes(self) -> list:
+    def classes(self) -> list[str]:
         """Classes profiled, in the order of CLASSES."""
         return [name for name in CLASSES if any(key[0] == name for key in self.curves)]
 
     @cached_property
-    def degrees(self) -> list:
+    def degrees(self) -> list[int]:
         """Tensor-parallel degrees profiled, ascending."""
         return sorted({key[1] for key in self.curves})
 
-    def clocks(self, tp: int) -> list:
+    def clocks(self, tp: int) -> list[str]:
         """Names of the clocks profiled at a degree, by rising MHz: `1400`, `kernel:1400`."""
         own = {key[2] for key in self.curves if key[1] == tp}
         return sorted(own, key=lambda name: (name.startswith(KERNEL_LEVEL), int(name.removeprefix(KERNEL_LEVEL))))
 
-    def curve(self, class_: str, tp: int, core_mhz) -> Curve:
+    def curve(self, class_: str, tp: int, core_mhz: int | str) -> Curve:
         """core_mhz: MHz or a clock's name. Raises InputError where it was not profiled."""
         try:
             return self.curves[class_, tp, str(core_mhz)]
@@ -123,17 +136,17 @@ class Profile:
                 f"{self.name}: no rows for class {class_}, tp {tp}, core clock {core_mhz}; profile it, or leave it out"
             ) from None
 
-    def at(self, class_: str, tp: int, core_mhz, tps: float) -> Point:
+    def at(self, class_: str, tp: int, core_mhz: int | str, tps: float) -> Point:
         """See Curve.at."""
         return self.curve(class_, tp, core_mhz).at(tps)
 
-    def capacity(self, class_: str, tp: int, core_mhz, ttft_slo_s: float, tbt_slo_s: float) -> float:
+    def capacity(self, class_: str, tp: int, core_mhz: int | str, ttft_slo_s: float, tbt_slo_s: float) -> float:
         """See Curve.capacity; 0.0 also where it was not profiled."""
         found = self.curves.get((class_, tp, str(core_mhz)))
         return found.capacity(ttft_slo_s, tbt_slo_s) if found else 0.0
 
 
-def write_profile(path, rows: list) -> None:
+def write_profile(path: str | Path, rows: list[dict]) -> None:
     """Rows (dicts by COLUMNS) as a profile, whole or not at all; floats with 6 digits."""
     lines = [",".join(COLUMNS)]
     for row in rows:
@@ -142,7 +155,7 @@ def write_profile(path, rows: list) -> None:
     write_text(path, "\n".join(lines) + "\n")
 
 
-def read_profile(path) -> Profile:
+def read_profile(path: str | Path) -> Profile:
     """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
@@ -162,8 +175,8 @@ def read_profile(path) -> Profile:
             continue
         if len(cells) != len(header):
             raise InputError(f"{path}: line {number}: {len(cells)} cells under {len(header)} columns; mend the line")
-        row = _Row(path, number, {name: cell.strip() for name, cell in zip(header, cells)})
-        heads.add((row["model"], row["gpu"]))
+        row = _Line(path, number, {name: cell.strip() for name, cell in zip(header, cells)})
+        heads.add((row.cells["model"], row.cells["gpu"]))
         sources.add(row.one_of("source", SOURCES))
         key = (row.one_of("class", CLASSES), row.count("tp"), row.clock("core_mhz"))
         tps = row.number("tps", 0)
@@ -185,32 +198,32 @@ def _where(class_: str, tp: int, clock: str) -> str:
     return f"class {class_}, tp {tp}, {clock} MHz"
 
 
-def _curve(points: dict, where: str) -> Curve:
+def _curve(points: dict[float, list[float]], where: str) -> Curve:
     if len(points) < 2:
         raise InputError(f"{where}: one load alone; a profile needs at least two to read between")
     tps = np.array(sorted(points))
-    power_w, *latencies = np.array([points[load] for load in tps.tolist()]).T
-    return Curve(tps, power_w, dict(zip(LATENCIES, latencies)), where)
+    return Curve(where, tps, *np.array([points[load] for load in tps.tolist()]).T)
 
 
-class _Row(dict):
-    """A line of the CSV that knows where it stands."""
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of the CSV."""
 
-    def __init__(self, path, number: int, cells: dict):
-        super().__init__(cells)
-        self.path, self.line = path, number
+    path: str | Path
+    line: int
+    cells: dict[str, str]  # by column
 
-    def _refuse(self, name: str, allowed: str):
-        raise InputError(f"{self.path}: line {self.line}, column {name}: {self[name]!r}; expected {allowed}")
+    def _refuse(self, name: str, allowed: str) -> NoReturn:
+        raise InputError(f"{self.path}: line {self.line}, column {name}: {self.cells[name]!r}; expected {allowed}")
 
-    def one_of(self, name: str, allowed) -> str:
-        if self[name] not in allowed:
+    def one_of(self, name: str, allowed: Collection[str]) -> str:
+        if self.cells[name] not in allowed:
             self._refuse(name, f"one of {', '.join(allowed)}")
-        return self[name]
+        return self.cells[name]
 
     def number(self, name: str, least: float, positive: bool = False) -> float:
         try:
-            value = float(self[name])
+            value = float(self.cells[name])
         except ValueError:
             value = float("nan")
         if not isfinite(value) or value < least or (positive and value == 0):
@@ -218,12 +231,12 @@ class _Row(dict):
         return value
 
     def count(self, name: str) -> int:
-        if not self[name].isdecimal() or int(self[name]) < 1:
+        if not self.cells[name].isdecimal() or int(self.cells[name]) < 1:
             self._refuse(name, "a whole number of at least 1")
-        return int(self[name])
+        return int(self.cells[name])
 
     def clock(self, name: str) -> str:
-        text = self[name].removeprefix(KERNEL_LEVEL)
+        text = self.cells[name].removeprefix(KERNEL_LEVEL)
         if not text.isdecimal() or int(text) < 1:
             self._refuse(name, f"MHz, or {KERNEL_LEVEL}MHz")
-        return self[name]
+        return self.cells[name]

@@ -2,13 +2,18 @@
 
 Resident weight shards are kept where a maximum matching allows, only missing ones move, GPU to GPU, each GPU sending
 and receiving at most one eighth of the weights per unit T. The published overhead matrix was not available; this one
-was computed under that rule (docs/serving.md), weights only.
+was computed under that rule, of weights only.
 """
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
 
 from kernel_dvfs.errors import InputError
 
 SERVER_GPUS = 8
-# instances' degrees, largest first; in the order of the matrix
+Layout = tuple[int, ...]  # degrees of a server's instances, largest first
+# in the order of the matrix
 LAYOUTS = (
     (2,),
     (2, 2),
@@ -34,7 +39,7 @@ UNITS = (
 )
 
 
-def check_degrees(degrees) -> None:
+def check_degrees(degrees: Collection[int]) -> None:
     """Raise InputError unless servers can be divided by these degrees, and be one whole instance."""
     known = sorted({degree for layout in LAYOUTS for degree in layout})
     if SERVER_GPUS not in degrees or not set(degrees) <= set(known):
@@ -44,20 +49,20 @@ def check_degrees(degrees) -> None:
         )
 
 
-def units(before: tuple, after: tuple) -> int | None:
+def units(before: Layout, after: Layout) -> int | None:
     """Units of T from one layout to another; None where no weights are resident, which is a reload."""
     if not before:
         return None
     return 0 if not after else UNITS[LAYOUTS.index(before)][LAYOUTS.index(after)]
 
 
-def layouts_for(counts: dict, servers: int) -> list:
+def layouts_for(counts: dict[int, int], servers: int) -> list[Layout]:
     """The instances of a pool, {degree: count}, dealt to its servers largest first: `servers` layouts, some empty.
 
     Degrees are powers of two, so first-fit wastes nothing. Raises InputError where the GPUs do not suffice.
     """
     free = [SERVER_GPUS] * servers
-    layouts = [[] for _ in range(servers)]
+    layouts: list[list[int]] = [[] for _ in range(servers)]
     for degree in sorted(counts, reverse=True):
         for _ in range(counts[degree]):
             place = next((place for place, gpus in enumerate(free) if gpus >= degree), None)
@@ -68,7 +73,7 @@ def layouts_for(counts: dict, servers: int) -> list:
     return [tuple(layout) for layout in layouts]
 
 
-def assign(before: list, after: list) -> list:
+def assign(before: Sequence[Layout], after: Sequence[Layout]) -> list[int]:
     """Which of the layouts `after` each server gets, so that fewest units move: a permutation of indices.
 
     before, after: one layout each for the same servers. An unchanged layout is preferred among equals; a reload counts
@@ -81,7 +86,7 @@ def assign(before: list, after: list) -> list:
     return linear_sum_assignment(cost)[1].tolist()
 
 
-def _cost(old: tuple, new: tuple) -> float:
+def _cost(old: Layout, new: Layout) -> float:
     if old == new:
         return 0.0
     moved = units(old, new)

@@ -12,9 +12,10 @@ Every number from here is simulated.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import namedtuple
+from dataclasses import dataclass
 from functools import cache, cached_property
 from math import isfinite, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +24,8 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
-from kernel_dvfs.serving import rows
-from kernel_dvfs.serving.models import check_degree, served
-
-Step = namedtuple("Step", "time_s power_w")
-Linear = namedtuple("Linear", "time_s time_per_token_s energy_j energy_per_token_j")
-Linear.__doc__ = "Step of a decoding batch: time_s + time_per_token_s x context, energy likewise; whole instance."
+from kernel_dvfs.serving import models
+from kernel_dvfs.serving.models import Row, ServedModel, check_degree, served
 
 MAX_TOKENS = 16384  # new tokens of one step
 # share of a GPU's memory that an engine uses, as vLLM's default
@@ -55,9 +52,32 @@ def _knots() -> np.ndarray:
 
 KNOTS = _knots()
 
-# what a step is made of at one clock, or at one price of time: seconds and joules of ONE GPU, standing power included
-# tokens_s, tokens_j: (knots,); prompt, context: (launch_s, launch_j, s per unit, J per unit)
-Parts = namedtuple("Parts", "tokens_s tokens_j prompt context")
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an instance."""
+
+    time_s: float
+    power_w: float  # of the whole instance, mean
+
+
+class Linear(NamedTuple):
+    """Step of a decoding batch as a line over its context, whole instance: s = time_s + time_per_token_s x tokens."""
+
+    time_s: float
+    time_per_token_s: float
+    energy_j: float
+    energy_per_token_j: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """What a step is made of at one clock, or at one price of time, on ONE GPU, standing power included."""
+
+    tokens_s: np.ndarray  # (knots,) of all rows that depend on the new tokens
+    tokens_j: np.ndarray  # (knots,)
+    prompt: tuple[float, float, float, float]  # attention over prompts: launch s, launch J, s per pair, J per pair
+    context: tuple[float, float, float, float]  # attention over the cache: likewise, per cached token
 
 
 class StepModel:
@@ -67,7 +87,14 @@ class StepModel:
     Raises InputError for an unknown GPU, model or degree, or a model that does not fit.
     """
 
-    def __init__(self, gpu="h100_sxm", model="llama2-70b", tp=8, overrides=None, host_s=HOST_S):
+    def __init__(
+        self,
+        gpu: str = "h100_sxm",
+        model: str | ServedModel = "llama2-70b",
+        tp: int = 8,
+        overrides: dict | None = None,
+        host_s: float = HOST_S,
+    ):
         self.spec = gpu_spec.resolve(gpu, overrides)
         for family in self.spec["families"].values():
             family["latency_us"] = LAUNCH_US
@@ -87,7 +114,7 @@ class StepModel:
                 f"serving: {model} ({self.weights_byte / 1e9:.0f} GB) does not fit on {tp} x {gpu} "
                 f"({memory_byte / 1e9:.0f} GB usable); use a higher tp"
             )
-        self._engines = {}
+        self._engines: dict[int, Engine] = {}  # by clock of the grid
 
     # -- one clock ----------------------------------------------------------------------------------------------------
 
@@ -101,43 +128,49 @@ class StepModel:
         """The whole instance without a request, W."""
         return self.tp * self.standing_w(core_mhz)
 
-    def launch(self, kernel: Kernel, core_mhz: int) -> tuple:
+    def launch(self, kernel: Kernel, core_mhz: int) -> tuple[float, float]:
         """(s, J) of one launch on one GPU, standing power included."""
         time_s = launch_time_s(kernel, core_mhz / 1000, 1.0)
         own_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
         return time_s, own_j + self.standing_w(core_mhz) * time_s
 
-    def rows(self, tokens: int) -> list:
-        """The kernel rows of a step with so many new tokens (rows.Row), without attention over the cache."""
-        return rows.token_rows(self.model, self.tp, tokens)
+    def rows(self, tokens: int) -> list[Row]:
+        """The kernel rows of a step with so many new tokens, without attention over the cache."""
+        return models.token_rows(self.model, self.tp, tokens)
 
     @cached_property
-    def token_kernels(self) -> list:
+    def token_kernels(self) -> list[list[tuple[str, Kernel, int]]]:
         """Per knot: [(row id, Kernel, launches)], communication and host included."""
         made = []
         for tokens in KNOTS.tolist():
             own = [(row.id, self.kernel(row, tokens), row.launches) for row in self.rows(tokens)]
-            count, byte = rows.all_reduces(self.model, tokens)
+            count, byte = models.all_reduces(self.model, tokens)
             own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
             own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
             made.append(own)
         return made
 
-    def kernel(self, row, tokens: int) -> Kernel:
+    def kernel(self, row: Row, tokens: int) -> Kernel:
         """A row's model parameters. Two things are particular to kernels that stream weights or cache.
 
         A linear layer of few tokens fills neither tiles nor SMs, which costs time. And such kernels move fewer bytes
         per clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
         """
-        work = rows.work(row)
-        kernel = parameters(self.spec, work)
+        rest = row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte
+        kernel = parameters(self.spec, Work(row.family, row.tensor_flop, *rest))
         if row.family not in _STREAMING:
             return kernel
-        slowed = work
-        if row.family == "linear":
-            slowed = Work(work.family, work.tensor_flop * (1 + HALF_FILLED_TOKENS / tokens), *work[2:])
-        plain = parameters(self.spec, Work(_PLAIN_STREAM, *work[1:]))
-        return Kernel(parameters(self.spec, slowed).core_s_ghz, *kernel[1:4], core_j=plain.core_j, dram_j=kernel.dram_j)
+        unfilled = 1 + HALF_FILLED_TOKENS / tokens if row.family == "linear" else 1
+        slowed = parameters(self.spec, Work(row.family, row.tensor_flop * unfilled, *rest))
+        plain = parameters(self.spec, Work(_PLAIN_STREAM, row.tensor_flop, *rest))
+        return Kernel(
+            core_s_ghz=slowed.core_s_ghz,
+            memory_s=kernel.memory_s,
+            latency_s=kernel.latency_s,
+            overlap=kernel.overlap,
+            core_j=plain.core_j,
+            dram_j=kernel.dram_j,
+        )
 
     def all_reduce(self, byte: float) -> Kernel:
         """Ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
@@ -149,9 +182,9 @@ class StepModel:
         return Kernel(0.0, 0.0, time_s, 1, 0.0, moved * link["byte_pj"] * 1e-12)
 
     @cached_property
-    def linear_kernels(self) -> dict:
+    def linear_kernels(self) -> dict[str, tuple[Kernel, int]]:
         """Attention's rows at a large unit of work: {"prompt" | "context": (Kernel, launches)}."""
-        kinds = {"prompt": rows.prompt_attention, "context": rows.decode_attention}
+        kinds = {"prompt": models.prompt_attention, "context": models.decode_attention}
         made = {}
         for name, row_of in kinds.items():
             row = row_of(self.model, self.tp, _UNIT)
@@ -167,9 +200,10 @@ class StepModel:
                 for own in self.token_kernels
             ]
         )
-        return Parts(sums[:, 0], sums[:, 1], *(self.linear_part(name, core_mhz) for name in ("prompt", "context")))
+        prompt, context = (self.linear_part(name, core_mhz) for name in ("prompt", "context"))
+        return Parts(sums[:, 0], sums[:, 1], prompt, context)
 
-    def linear_part(self, name: str, core_mhz: int) -> tuple:
+    def linear_part(self, name: str, core_mhz: int) -> tuple[float, float, float, float]:
         """(launch s, launch J, s per unit, J per unit) of an attention row on one GPU."""
         kernel, count = self.linear_kernels[name]
         fixed_s = count * kernel.latency_s
@@ -179,33 +213,25 @@ class StepModel:
 
     # -- engines ------------------------------------------------------------------------------------------------------
 
-    def check_clock(self, core_mhz) -> int:
-        """`core_mhz` if the GPU has it. Raises InputError."""
-        if core_mhz not in self.clocks:
+    def check_clock(self, core_mhz: int) -> None:
+        """Raise InputError unless the clock is within the GPU's."""
+        if not self.clocks[0] <= core_mhz <= self.top_mhz:
             raise InputError(
                 f"serving: {self.gpu} has no core clock {core_mhz} MHz; allowed: {self.clocks[0]} to {self.top_mhz} in "
                 f"steps of {self.clocks[1] - self.clocks[0]}, and the nearest below is "
                 f"{max((mhz for mhz in self.clocks if mhz <= core_mhz), default=self.clocks[0])}"
             )
-        return core_mhz
 
-    def at(self, core_mhz: int, kernel_level: bool = False) -> Engine:
-        """The engine at a clock; kernel_level: each kernel at its own, no step slower (kernel_clocks.py).
+    def at(self, core_mhz: int) -> Engine:
+        """The engine with all kernels at one clock (kernel_clocks.engine: each kernel at its own).
 
         A clock between two of the GPU's grid is taken down to the one below, as the driver does. Raises InputError.
         """
-        if not self.clocks[0] <= core_mhz <= self.top_mhz:
-            self.check_clock(core_mhz)
+        self.check_clock(core_mhz)
         grid_mhz = self.clocks[bisect_right(self.clocks, core_mhz) - 1]
-        key = (grid_mhz, kernel_level)
-        if key not in self._engines:
-            if kernel_level:
-                from kernel_dvfs.serving.kernel_clocks import KernelEngine
-
-                self._engines[key] = KernelEngine(self.at(grid_mhz))
-            else:
-                self._engines[key] = Engine(self, grid_mhz)
-        return self._engines[key]
+        if grid_mhz not in self._engines:
+            self._engines[grid_mhz] = Engine(self, grid_mhz)
+        return self._engines[grid_mhz]
 
     def prefill(self, tokens: int, core_mhz: int) -> Step:
         """A step that reads one whole prompt."""
@@ -218,33 +244,38 @@ class StepModel:
         return Step(time_s, energy_j / time_s)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """Parts of the whole instance, ready to be added up: dense over the number of new tokens."""
 
-    __slots__ = (
-        "context_j",
-        "context_s",
-        "energy_j",
-        "launch_context",
-        "launch_prompt",
-        "prompt_j",
-        "prompt_s",
-        "time_s",
-    )
+    time_s: memoryview  # by number of new tokens; hands out plain floats, faster than an array its own scalars
+    energy_j: memoryview
+    launch_prompt: tuple[float, float]  # s, J of attention over prompts, whatever its work
+    launch_context: tuple[float, float]  # s, J of attention over the cache, likewise
+    prompt_s: float  # per pair
+    prompt_j: float
+    context_s: float  # per cached token
+    context_j: float
 
-    def __init__(self, parts: Parts, tp: int):
+    @classmethod
+    def of(cls, parts: Parts, tp: int) -> Table:
+        """From the parts on one of `tp` GPUs."""
         tokens = np.arange(MAX_TOKENS + 1)
-        # a memoryview hands out plain floats, faster than an array its own scalars
-        self.time_s = memoryview(np.interp(tokens, KNOTS, parts.tokens_s))
-        self.energy_j = memoryview(np.interp(tokens, KNOTS, tp * parts.tokens_j))
-        self.launch_prompt = parts.prompt[0], tp * parts.prompt[1]
-        self.launch_context = parts.context[0], tp * parts.context[1]
-        self.prompt_s, self.prompt_j = parts.prompt[2], tp * parts.prompt[3]
-        self.context_s, self.context_j = parts.context[2], tp * parts.context[3]
+        return cls(
+            memoryview(np.interp(tokens, KNOTS, parts.tokens_s)),
+            memoryview(np.interp(tokens, KNOTS, tp * parts.tokens_j)),
+            (parts.prompt[0], tp * parts.prompt[1]),
+            (parts.context[0], tp * parts.context[1]),
+            parts.prompt[2],
+            tp * parts.prompt[3],
+            parts.context[2],
+            tp * parts.context[3],
+        )
 
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """(s, J) of a step, no cap."""
-        time_s, energy_j = self.time_s[new_tokens], self.energy_j[new_tokens]
+        time_s: float = self.time_s[new_tokens]
+        energy_j: float = self.energy_j[new_tokens]
         if prompt_pairs:
             fixed = self.launch_prompt
             time_s += fixed[0] + self.prompt_s * prompt_pairs
@@ -273,10 +304,10 @@ class Engine:
         self.cap_w = model.cap_w
         self._index = model.clocks.index(core_mhz)
         self._hint = self._index
-        self._lines = {}  # of a batch, no cap
-        self._table = Table(model.parts(core_mhz), model.tp)
+        self._lines: dict[int, Linear] = {}  # of a batch, no cap
+        self._table = Table.of(model.parts(core_mhz), model.tp)
 
-    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple:
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
         """(s, J of the whole instance) of one step of continuous batching.
 
         new_tokens: prompt tokens of this step and one for each decoding sequence, 1 to MAX_TOKENS. prompt_pairs: n s +
@@ -288,12 +319,12 @@ class Engine:
             return self._capped(new_tokens, prompt_pairs, context_tokens).step(new_tokens, prompt_pairs, context_tokens)
         return found
 
-    def _capped(self, new_tokens, prompt_pairs, context_tokens) -> Table:
+    def _capped(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> Table:
         """The table of the highest clock that keeps the cap. Power rises with the clock, so look near the last one."""
         tables, index, cap_w = self.model.at, self._hint, self.cap_w
         clocks = self.model.clocks
 
-        def above(place):
+        def above(place: int) -> bool:
             time_s, energy_j = tables(clocks[place])._table.step(new_tokens, prompt_pairs, context_tokens)
             return energy_j > cap_w * time_s
 
@@ -323,7 +354,7 @@ class Engine:
             line = self._lines[batch] = self._table.linear(batch)
         return line
 
-    def run(self, batch: int, context_tokens: float, steps: int) -> tuple:
+    def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
         """(s, J) of `steps` decode steps in a row, each adding `batch` to the context: their sum in closed form."""
         line = self.linear(batch, context_tokens)
         context = steps * context_tokens + batch * steps * (steps - 1) / 2

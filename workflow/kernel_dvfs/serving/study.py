@@ -1,31 +1,45 @@
 """The serving study on disk: study.json says what was asked, experiments/*.json what came of it."""
 
+from __future__ import annotations
+
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_json
-from kernel_dvfs.serving.settings import settings
+from kernel_dvfs.serving.system import Settings
+
+if TYPE_CHECKING:
+    from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.trace import Trace
 
 SCHEMA = "kernel-dvfs/serving/1"
-# shipped: made by kernel-dvfs serving-trace --hour --rate 3 --seed 1
-SYNTHETIC_HOUR = Path(__file__).parent / "traces" / "synthetic_hour.csv"
 
 
 class ServingStudy:
-    """A study's folder. Raises InputError where there is none, or an experiment has not been run."""
+    """The folder of a replay, or of an instance, which has experiments and no study.json.
 
-    def __init__(self, folder):
+    Raises InputError where study.json is asked for and is not there, or an experiment has not been run.
+    """
+
+    def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+
+    @cached_property
+    def _asked(self) -> dict[str, Any]:
+        folder = self.folder
         try:
-            self._asked = read_json(self.folder / "study.json")
+            asked = read_json(folder / "study.json")
         except FileNotFoundError:
             raise InputError(f"{folder}: no study.json; make it with snakemake --cores 1 serving") from None
         except ValueError as error:
             raise InputError(f"{folder}/study.json: {error}; delete it and run snakemake --cores 1 serving") from None
-        if self._asked.get("schema") != SCHEMA:
+        if asked.get("schema") != SCHEMA:
             raise InputError(f"{folder}/study.json: of another version; delete it and run snakemake again")
+        return asked
 
-    def __getitem__(self, key: str):
+    def __getitem__(self, key: str) -> Any:
         return self._asked[key]
 
     @property
@@ -33,41 +47,40 @@ class ServingStudy:
         """Whose numbers these are, for captions."""
         return f"{self['hardware']}, {self['trace_subject']}"
 
-    def settings(self, **changed):
+    def settings(self, **changed: Any) -> Settings:
         """The study's settings, with some changed."""
-        return settings(**(self["settings"] | changed))
+        return Settings(**(self["settings"] | changed))
 
-    def trace(self):
+    def trace(self) -> Trace:
         """The study's trace."""
-        from kernel_dvfs.serving.trace import read_trace
+        from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace
 
         return read_trace(self["trace"] or SYNTHETIC_HOUR, self["trace_sha256"])
 
-    def bench(self):
+    def replayer(self) -> Replayer:
         """Machine and profile of the study."""
-        from kernel_dvfs.serving.machine import Machine
         from kernel_dvfs.serving.profile import read_profile
-        from kernel_dvfs.serving.replay_cluster import Bench
+        from kernel_dvfs.serving.replayer import Machine, Replayer
 
-        return Bench(Machine(self["gpu"], self["model"]), read_profile(self["profile"]), slo_scale=self["slo_scale"])
+        return Replayer(Machine(self["gpu"], self["model"]), read_profile(self["profile"]), slo_scale=self["slo_scale"])
 
-    def experiment(self, name: str):
+    def experiment(self, name: str) -> Any:
         """What an experiment wrote."""
         try:
             return read_json(self.folder / "experiments" / f"{name}.json")
         except FileNotFoundError:
             raise InputError(
-                f"{self.folder}/experiments/{name}.json: not there yet; run kernel-dvfs serving-experiment {name}"
+                f"{self.folder}/experiments/{name}.json: not there yet; run snakemake --cores 1 serving"
             ) from None
 
 
-def make_study(folder, asked: dict) -> None:
-    """Write study.json; asked: what the workflow hands over (study_replay). Raises InputError for a bad trace.
+def make_study(folder: str | Path, asked: dict) -> None:
+    """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for a bad trace.
 
-    The trace's subject, digest and figures are kept beside, for captions and for checking against its publisher's.
+    The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
     from kernel_dvfs.serving.profile import KERNEL_LEVEL, read_profile
-    from kernel_dvfs.serving.trace import read_trace, sha256, summary
+    from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace, sha256, summary
 
     path = asked["trace"] or SYNTHETIC_HOUR
     trace, profile = read_trace(path, asked["trace_sha256"]), read_profile(asked["profile"])

@@ -1,20 +1,22 @@
-"""From a checked configuration to what the serving study is made of: its folder, its profile, how that is made.
+"""From a checked configuration to the serving study: its folders, its profile, its experiments, tables and figures.
 
-Names only: like `study`, it knows no Snakemake.
+Pure: looks whether given files are there, writes nothing, starts nothing. Two folders: what is said of one instance
+lies in that of the instance, what comes of replaying a trace in one of its own below.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.outputs import Output, outputs
 from kernel_dvfs.serving.models import check_degree, served
+from kernel_dvfs.serving.report import figures, tables
 from kernel_dvfs.serving.resharding import check_degrees
-
-ServingPlan = namedtuple("ServingPlan", "folder profile made_here instance grid")
-ServingPlan.__doc__ = """folder: of the study. profile: path of the serving profile. made_here: it is simulated here;
-then instance: options of `kernel-dvfs serving-profile` and `serving-table1`, grid: those of the former alone, each as
-one text."""
+from kernel_dvfs.serving.system import DEFAULTS
 
 # keys that say what is simulated, and what grid of it, with their options
 _INSTANCE = {
@@ -25,25 +27,118 @@ _INSTANCE = {
     "chunk_tokens": "--chunk-tokens",
 }
 _GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
+# keys of the replay that are no settings of a cluster
+_REPLAY = (
+    "gpu",
+    "model",
+    "kernel_level",
+    "trace",
+    "trace_sha256",
+    "slo_scale",
+    "loads_tps",
+    "loads_span_s",
+    "week",
+    "usd_per_server_hour",
+    "usd_per_kwh",
+    "co2_g_per_kwh",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingPlan:
+    """What a serving study is made of."""
+
+    folder: str  # of the instance
+    profile: str  # path of the serving profile
+    made_here: bool  # whether the profile is simulated here; else it is given
+    instance: str  # options of `kernel-dvfs serving profile` and `serving table1`, as one text; "" for a given profile
+    grid: str  # options of `serving profile` alone, likewise
+    replay: str  # folder of the replay
+    trace: str | None  # path of a given trace; None: the shipped one
+    options: dict[str, Any]  # of `kernel-dvfs serving study`
+    experiments: dict[str, str]  # name: path, those of the instance and those of the replay
+
+    def has(self, *names: str) -> bool:
+        """Whether these experiments are all made."""
+        return set(names) <= set(self.experiments)
+
+    def reads(self, *names: str) -> list[str]:
+        """Paths of experiments."""
+        return [self.experiments[name] for name in names]
+
+    def replayed(self) -> list[str]:
+        """Names of the experiments that replay the trace."""
+        return [name for name, path in self.experiments.items() if path.startswith(f"{self.replay}/")]
+
+    def tables(self) -> dict[str, Output]:
+        """The tables of this study by name."""
+        return {name: output for name, output in outputs(tables).items() if output.when(self)}
+
+    def figures(self) -> dict[str, Output]:
+        """The figures of this study by name."""
+        return {name: output for name, output in outputs(figures).items() if output.when(self)}
+
+    def table_files(self, name: str) -> list[str]:
+        """Paths of a table, one a format."""
+        return self._files("tables", name, self.tables()[name])
+
+    def figure_files(self, name: str) -> list[str]:
+        """Paths of a figure, one a format."""
+        return self._files("figures", name, self.figures()[name])
+
+    def inputs(self, output: Output) -> list[str]:
+        """Paths that an output is made from: its experiments, and of the replay study.json."""
+        experiments = output.inputs(self)
+        return [*experiments, f"{self.replay}/study.json"] if self._home(output) == self.replay else experiments
+
+    def _home(self, output: Output) -> str:
+        """The folder of the experiments that an output reads first is its own."""
+        return str(Path(output.inputs(self)[0]).parent.parent)
+
+    def _files(self, kind: str, name: str, output: Output) -> list[str]:
+        return [f"{self._home(output)}/{kind}/{name}.{form}" for form in output.formats]
 
 
 def plan_serving(config: dict, results: str = "results") -> ServingPlan:
     """The serving study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
     asked = config["serving"]
     try:
-        return _given(asked, results) if asked["profile"] else _simulated(asked, config["seed"], results)
+        if asked["profile"]:
+            folder, profile, instance, grid = _given(asked, results)
+        else:
+            folder, profile, instance, grid = _simulated(asked, config["seed"], results)
+        _check_replay(asked)
     except InputError as error:
         raise InputError(f"config: serving: {str(error).removeprefix('serving: ')}") from None
+    settings = {key: asked[key] for key in DEFAULTS if key in asked} | {"seed": config["seed"]}
+    replay = f"{folder}/{_replay_name(asked, settings)}"
+    of_instance = ["anchors", "table1"] if instance else ["anchors"]
+    of_replay = ["systems", "misprediction", "sweeps", "hierarchy"]
+    of_replay += [name for name, wanted in (("loads", asked["loads_tps"]), ("week", asked["week"])) if wanted]
+    return ServingPlan(
+        folder=folder,
+        profile=profile,
+        made_here=bool(instance),
+        instance=instance,
+        grid=grid,
+        replay=replay,
+        trace=asked["trace"],
+        options={key: asked[key] for key in _REPLAY} | {"profile": profile, "settings": settings},
+        experiments={name: f"{folder}/experiments/{name}.json" for name in of_instance}
+        | {name: f"{replay}/experiments/{name}.json" for name in of_replay},
+    )
 
 
-def _given(asked: dict, results: str) -> ServingPlan:
+def _given(asked: dict, results: str) -> tuple[str, str, str, str]:
+    """(folder, profile, no options of an instance, none of a grid)."""
     path = Path(asked["profile"])
     if not path.is_file():
         raise InputError(f"profile = '{path}': no such file; allowed: a serving profile (.csv), or null")
-    return ServingPlan(f"{results}/serving/table-{path.stem}", str(path), False, "", "")
+    return f"{results}/serving/table-{path.stem}", str(path), "", ""
 
 
-def _simulated(asked: dict, seed: int, results: str) -> ServingPlan:
+def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str]:
+    """(folder, profile, options of the instance, options of the grid)."""
     spec = gpu_spec.resolve(asked["gpu"])
     clocks = spec["clocks"]["core_mhz"]
     outside = [mhz for mhz in asked["core_mhz"] if not clocks["lowest"] <= mhz <= clocks["highest"]]
@@ -57,11 +152,31 @@ def _simulated(asked: dict, seed: int, results: str) -> ServingPlan:
             f"chunk_tokens = {asked['chunk_tokens']} is not possible; allowed: above max_batch ({asked['max_batch']})"
         )
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
-    instance = f"{_text(asked, _INSTANCE)} --seed {seed}"
     grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
-    return ServingPlan(folder, f"{folder}/profile.csv", True, instance, grid)
+    return folder, f"{folder}/profile.csv", f"{_text(asked, _INSTANCE)} --seed {seed}", grid
 
 
-def _text(asked: dict, options: dict) -> str:
+def _text(asked: dict, options: dict[str, str]) -> str:
     values = {key: asked[key] if isinstance(asked[key], list) else [asked[key]] for key in options}
     return " ".join(f"{option} {','.join(map(str, values[key]))}" for key, option in options.items())
+
+
+def _check_replay(asked: dict) -> None:
+    trace = asked["trace"]
+    if trace is not None and not Path(trace).is_file():
+        raise InputError(
+            f"trace = '{trace}': no such file; allowed: a trace (.csv; docs/serving.md says where to get the Azure "
+            "2023 ones), or null for the shipped synthetic hour"
+        )
+    if asked["servers"] < asked["pools"]:
+        raise InputError(
+            f"servers = {asked['servers']} is not possible; allowed: at least one for each of the "
+            f"{asked['pools']} pools"
+        )
+
+
+def _replay_name(asked: dict, settings: dict) -> str:
+    """Trace, servers and pools; a setting that is not the default makes another study."""
+    changed = [key for key, value in settings.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
+    name = f"{Path(asked['trace']).stem if asked['trace'] else 'synthetic-hour'}-s{asked['servers']}-p{asked['pools']}"
+    return name + "".join(f"-{key}-{settings[key]}" for key in sorted(changed))

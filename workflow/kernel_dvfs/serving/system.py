@@ -1,11 +1,24 @@
-"""The systems compared: which knobs each may turn. Definitions of the baselines are ours where sources are silent."""
+"""The systems compared, by the knobs that each may turn, and the settings that all of them share.
 
-from collections import namedtuple
+Definitions of the baselines are ours where sources are silent.
+"""
 
-System = namedtuple("System", "name pooled scale_instances scale_sharding scale_clock kernel_level")
-System.__doc__ = """pooled: by class, else one pool of the largest configuration without an emergency ladder. The three
-scales: instances (cluster manager), degrees (pool manager), clocks (instance manager). kernel_level: each kernel has
-its own clock, the step times those of one clock."""
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Which knobs a system may turn."""
+
+    name: str
+    pooled: bool  # by class; else one pool of the largest configuration, without an emergency ladder
+    scale_instances: bool  # servers per pool (cluster manager)
+    scale_sharding: bool  # degrees within a pool (pool manager)
+    scale_clock: bool  # clock of an instance (instance manager)
+    kernel_level: bool  # each kernel has its own clock, the step times are those of one clock
+
 
 SYSTEMS = {
     each.name: each
@@ -41,3 +54,37 @@ SUBSETS = {
     ("degrees", "clocks"): "degrees + clocks",
     ("instances", "degrees", "clocks"): "DynamoLLM",
 }
+
+# a misprediction of this name: answers are predicted from the prompt's length alone
+TOKEN_COUNT = "token-count"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a cluster is told besides the trace, the system and the profile: epochs, overheads, limits."""
+
+    servers: int = 8  # of 8 GPUs
+    pools: int = 4  # of the pooled systems
+    cluster_epoch_s: float = 1800.0
+    pool_epoch_s: float = 300.0
+    clock_epoch_s: float = 5.0
+    start_s: float = 420.0  # of a server, drawing idle power
+    reshard_unit_s: float = 0.058  # 140 GB / 8 over 300 GB/s
+    reshard_gap_s: float = 1.0
+    reload_s: float = 33.0  # weights onto GPUs that hold none, and the engine's configuration
+    clock_latency_s: float = 0.065
+    kv_gb_per_s: float = 300.0
+    max_batch: int = 256  # sequences that an instance runs at once
+    chunk_tokens: int = 512  # of one step
+    margin: float = 1.1  # on forecast loads
+    clock_margin: float = 1.1  # on the load of the last clock epoch
+    load_slot_s: float = 300.0
+    load_prediction: str = "template"  # or oracle: prediction.METHODS
+    misprediction: float | str = 0.0  # share of answers whose class is mispredicted, or TOKEN_COUNT
+    emergencies: bool = True  # whether queues that grow climb the emergency ladder
+    sample_s: float = 60.0  # between samples of what the knobs stand at
+    bin_s: float = 10.0  # of energy over time
+    seed: int = 1
+
+
+DEFAULTS = asdict(Settings())

@@ -7,11 +7,16 @@ instance power times one request's lifetime, undivided by the batch, it fits in 
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
-from kernel_dvfs.serving.classes import CLASSES
+from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.serving.make_profile import Load, excess, measure
+from kernel_dvfs.serving.requests import CLASSES
 from kernel_dvfs.serving.steps import StepModel
+
+Setting = tuple[int, float]  # GPUs, GHz: a column of the table
+Row = dict[Setting, float]  # Wh
 
 SOURCE = "DynamoLLM, Table I, as quoted on public slides (arXiv 2408.00741, HPCA 2025)"
 TPS = 2000  # "medium system load"
@@ -19,11 +24,10 @@ DEGREES = (2, 4, 8)
 CLOCKS_GHZ = (0.8, 1.2, 1.6, 2.0)
 COLUMNS = tuple((tp, ghz) for tp in DEGREES for ghz in CLOCKS_GHZ)
 REFERENCE = (8, 2.0)
-_MISSED = None  # a promise was broken
 
 # Wh, Llama2-70B, in the order of COLUMNS
-_ = _MISSED
-PAPER_WH = {
+_: None = None  # a promise was broken
+PAPER_WH: dict[str, tuple[float | None, ...]] = {
     "SS": (_, 0.77, 0.97, 1.03, 0.94, 0.79, 0.91, 1.01, 1.35, 1.19, 1.29, 1.49),
     "SM": (_, 2.78, 3.45, 3.68, 3.39, 2.82, 3.37, 3.81, 4.55, 4.15, 4.43, 4.74),
     "SL": (_, _, _, _, 4.84, 4.17, 4.97, 5.52, 6.37, 5.62, 5.59, 6.95),
@@ -42,21 +46,27 @@ MIX = {
 }
 
 
-def paper_row(class_: str) -> dict:
+def paper_row(class_: str) -> Row:
     """{(tp, GHz): Wh} of a class, cells that broke a promise left out."""
     return {column: wh for column, wh in zip(COLUMNS, PAPER_WH[class_]) if wh is not None}
 
 
-def best(row: dict) -> tuple:
+def best(row: Row) -> tuple[Setting, float]:
     """((tp, GHz), saved percent against the reference) of the least energy in a row."""
-    column = min(row, key=row.get)
+    column = min(row, key=row.__getitem__)
     return column, 100 * (1 - row[column] / row[REFERENCE])
 
 
-Saving = namedtuple("Saving", "reference_wh chosen_wh percent")
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Arithmetic on the published table, per mean request of a trace."""
+
+    reference_wh: float
+    chosen_wh: float
+    percent: float  # change, negative: saved
 
 
-def mix_saving(mix: str, degrees=DEGREES, clocks_ghz=CLOCKS_GHZ) -> Saving:
+def mix_saving(mix: str, degrees: Sequence[int] = DEGREES, clocks_ghz: Sequence[float] = CLOCKS_GHZ) -> Saving:
     """Table I times the shares of a trace: all at the reference, and each class at its best among the columns given.
 
     Regression arithmetic on published figures, not a result: it takes the table's unit to be one request's energy.
@@ -71,14 +81,25 @@ def mix_saving(mix: str, degrees=DEGREES, clocks_ghz=CLOCKS_GHZ) -> Saving:
     return Saving(reference, chosen, 100 * (chosen / reference - 1))
 
 
-Cell = namedtuple("Cell", "class_ tp ghz paper_wh feasible power_w share_wh lifetime_wh ttft_p99_s tbt_p99_s")
-Cell.__doc__ = """A cell of both tables. feasible: ours keeps both promises at TPS. share_wh: power over request rate;
-lifetime_wh: power times a request's mean lifetime; both simulated, given also where a promise is broken."""
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of both tables: what is published, and the simulated rest, given also where a promise is broken."""
+
+    class_: str
+    tp: int
+    ghz: float
+    paper_wh: float | None  # None: the promise was broken
+    feasible: bool  # ours keeps both promises at TPS
+    power_w: float
+    share_wh: float  # power over request rate
+    lifetime_wh: float  # power times a request's mean lifetime
+    ttft_p99_s: float
+    tbt_p99_s: float
 
 
-def simulated_cells(gpu: str, model: str, requests: int = 800, seed: int = 1, **limits) -> list:
+def simulated_cells(gpu: str, model: str, requests: int = 800, seed: int = 1, **limits: int) -> list[Cell]:
     """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
-    loads = {class_: Load(class_, requests, seed) for class_ in CLASSES}
+    loads = {class_: Load.draw(class_, requests, seed) for class_ in CLASSES}
     made = []
     for tp in DEGREES:
         steps = StepModel(gpu, model, tp)
@@ -105,18 +126,22 @@ def simulated_cells(gpu: str, model: str, requests: int = 800, seed: int = 1, **
     return sorted(made, key=lambda cell: (CLASSES.index(cell.class_), cell.tp, cell.ghz))
 
 
-Agreement = namedtuple(
-    "Agreement",
-    "class_ paper_best ours_best_share ours_best_lifetime feasible_alike order_share order_lifetime "
-    "ratio_error_share ratio_error_lifetime",
-)
-Agreement.__doc__ = """A class of both tables. *_best: (tp, GHz) of the least energy among feasible cells.
-feasible_alike: of 12 cells. order_*: share of pairs of cells feasible in both that stand in the same order;
-ratio_error_*: mean absolute difference, as a factor minus 1, of the cells' ratios to the reference; None where nothing
-can be compared."""
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A class of both tables, in both readings of the unit; None where nothing can be compared."""
+
+    class_: str
+    paper_best: Setting  # least energy among feasible cells
+    ours_best_share: Setting | None
+    ours_best_lifetime: Setting | None
+    feasible_alike: int  # of 12 cells
+    order_share: float | None  # share of pairs of cells feasible in both that stand in the same order
+    order_lifetime: float | None
+    ratio_error_share: float | None  # mean |ratio to the reference, ours over theirs, minus 1|
+    ratio_error_lifetime: float | None
 
 
-def agreement(cells: list) -> list:
+def agreement(cells: Sequence[Cell]) -> list[Agreement]:
     """An Agreement for each class of `cells`."""
     made = []
     for class_ in CLASSES:
@@ -124,27 +149,32 @@ def agreement(cells: list) -> list:
         paper = paper_row(class_)
         feasible = {column for column, cell in own.items() if cell.feasible}
         both = [column for column in COLUMNS if column in feasible and column in paper]
-        energies = [{column: getattr(own[column], name) for column in own} for name in ("share_wh", "lifetime_wh")]
+        share, lifetime = (
+            {column: getattr(cell, name) for column, cell in own.items()} for name in ("share_wh", "lifetime_wh")
+        )
         made.append(
             Agreement(
-                class_,
-                best(paper)[0],
-                *(min(feasible, key=energy.get, default=None) for energy in energies),
-                sum((column in feasible) == (column in paper) for column in COLUMNS),
-                *(_order(both, paper, energy) for energy in energies),
-                *(_ratio_error(both, paper, energy) for energy in energies),
+                class_=class_,
+                paper_best=best(paper)[0],
+                ours_best_share=min(feasible, key=share.__getitem__, default=None),
+                ours_best_lifetime=min(feasible, key=lifetime.__getitem__, default=None),
+                feasible_alike=sum((column in feasible) == (column in paper) for column in COLUMNS),
+                order_share=_order(both, paper, share),
+                order_lifetime=_order(both, paper, lifetime),
+                ratio_error_share=_ratio_error(both, paper, share),
+                ratio_error_lifetime=_ratio_error(both, paper, lifetime),
             )
         )
     return made
 
 
-def _order(columns: list, paper: dict, ours: dict):
+def _order(columns: Sequence[Setting], paper: Row, ours: Row) -> float | None:
     pairs = [(a, b) for place, a in enumerate(columns) for b in columns[:place] if paper[a] != paper[b]]
     alike = sum(bool((paper[a] < paper[b]) == (ours[a] < ours[b])) for a, b in pairs)
     return alike / len(pairs) if pairs else None
 
 
-def _ratio_error(columns: list, paper: dict, ours: dict):
+def _ratio_error(columns: Sequence[Setting], paper: Row, ours: Row) -> float | None:
     if REFERENCE not in columns or len(columns) < 2:
         return None
     ratios = [
@@ -153,3 +183,28 @@ def _ratio_error(columns: list, paper: dict, ours: dict):
         if column != REFERENCE
     ]
     return float(sum(abs(ratio - 1) for ratio in ratios) / len(ratios))
+
+
+def mixes() -> list[dict]:
+    """What each class at its best cell would save on each trace, with both knobs and with one."""
+    knobs: dict[str, dict] = {
+        "degree and clock": {},
+        "clock alone": {"degrees": (8,)},
+        "degree alone": {"clocks_ghz": (2.0,)},
+    }
+    return [
+        {"trace": mix, "knobs": knob} | asdict(mix_saving(mix, **limits))
+        for mix in MIX
+        for knob, limits in knobs.items()
+    ]
+
+
+def experiment(gpu: str, model: str, **options: int) -> dict:
+    """All of it as plain JSON values. options: as simulated_cells."""
+    cells = simulated_cells(gpu, model, **options)
+    return {
+        "subject": f"simulated {gpu_spec.resolve(gpu)['name']}, {model}",
+        "cells": [asdict(cell) for cell in cells],
+        "agreement": [asdict(row) for row in agreement(cells)],
+        "mix": mixes(),
+    }

@@ -1,20 +1,26 @@
-"""Guided search beside other ways to search, scored on what is really so: rows of a table, one a way and seed.
+"""Guided search compared with other ways to search, scored on the truth: rows of a table, one for each way and seed.
 
 A simulated GPU is scored on its truth, without noise; a measured table on its own rows, so that there the luck of a row
 counts as real. Shares of measurements count the baseline's repeats on both sides. Of identical launches an
 exhaustive search measures all, every other way one (and all at the baseline).
 """
 
+from __future__ import annotations
+
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import replace
-from time import process_time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu import specimen
+from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import setup as setups
+from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.search.fit import fit
 from kernel_dvfs.search.propose import Options
 from kernel_dvfs.studies import strategies
@@ -33,14 +39,20 @@ COLUMNS = (
     "of_exhaustive_percent",
     "rounds",
     "left_percent",
-    "cpu_s",
 )
 AUTO_REPEATS = 10  # of an exhaustive search
-CHECK_Z = 1.645  # standard errors that a fresh check takes off the limit
+CHECK_Z = 1.645  # standard errors that a check takes off the limit
+
+Row = dict[str, Any]  # a row of the table, by column
 
 
-def of_tables(path, weights: str, slack: float, budget: float, seeds: list, without=()) -> list:
-    """Rows of one measured table: every way with the same budget, a share of all points."""
+def of_tables(
+    path: str | Path, weights: str, slack: float, budget: float, seeds: Sequence[int], without: Sequence[str] = ()
+) -> list[Row]:
+    """Rows of one measured table: every way with the same budget, a share of all points.
+
+    weights: raw or equal-time. slack: fraction of the baseline's time. without: ways to leave out.
+    """
     testbed = of_table(path, weights)
     rows = []
     for seed in seeds:
@@ -50,34 +62,44 @@ def of_tables(path, weights: str, slack: float, budget: float, seeds: list, with
     return [about | row for row in rows]
 
 
-def table_name(path) -> str:
+def table_name(path: str | Path) -> str:
     """A table's name in the rows: its file's."""
     return str(path).rsplit("/", 1)[-1].removesuffix(".csv")
 
 
-def of_simulated(setup, folder: str, pairs: list, slack: float, budget: float, seeds: list, without=()) -> list:
-    """Rows of the simulated GPU of a setup, then of second specimens of it, one a seed.
+def of_simulated(
+    setup: Setup,
+    folder: str,
+    pairs: Sequence[Pair],
+    slack: float,
+    budget: float,
+    seeds: Sequence[int],
+    without: Sequence[str] = (),
+) -> list[Row]:
+    """Rows of the simulated GPU of a setup, then of second specimens of it, one for each seed.
 
-    setup: measurement.setup.Setup; folder: where the setups of other seeds and specimens go.
+    folder: where the setups of other seeds and specimens go. The rest: as for of_tables.
     """
-    rows, truth = [], None
+    rows: list[Row] = []
+    truth = None
     for seed in seeds:
         own = _seeded(setup, folder, seed, {})
         testbed = of_setup(own, pairs, AUTO_REPEATS, truth)
         truth = testbed.true_time_s, testbed.true_energy_j
         allowed = int(budget * testbed.measurements)
         options = Options(budget=budget, seed=seed, baseline_repeats=1, all_baseline_repeats=AUTO_REPEATS)
-        about = {"ground": f"simulated {own.gpu['name']}", "weights": "counts", "slack_percent": 100 * slack}
+        name = f"simulated {own.gpu['name']}"
+        about = {"ground": name, "weights": "counts", "slack_percent": 100 * slack}
         rows += [about | row for row in _ways(testbed, slack, allowed, 1, seed, options, without)]
-        fresh = of_setup(own, pairs, 1, truth, campaign="check")
-        rows += [about | row for row in _checked(testbed, fresh, slack, budget, seed, options)]
+        check = of_setup(own, pairs, 1, truth, campaign="check")
+        rows += [about | row for row in _checked(testbed, check, slack, budget, seed, options)]
         other = of_setup(_seeded(setup, folder, seed, specimen.overrides(own.gpu["spec"], seed)), pairs, AUTO_REPEATS)
-        about["ground"] += ", second specimen"
+        about |= {"ground": f"{name}, second specimen"}
         rows += [about | row for row in _carried(testbed, other, slack, allowed, seed, options)]
     return rows
 
 
-def _seeded(setup, folder: str, seed: int, overrides: dict):
+def _seeded(setup: Setup, folder: str, seed: int, overrides: dict) -> Setup:
     """The setup with another seed, and figures of its GPU replaced."""
     spec = specs.merge(setup.gpu["spec"], overrides)
     gpu = setup.gpu | {"spec": spec}
@@ -85,21 +107,28 @@ def _seeded(setup, folder: str, seed: int, overrides: dict):
     return setups.read(setups.store(folder, gpu, setup.workload, setup.targets, measurement))
 
 
-def _ways(testbed: Testbed, slack, allowed: int, baselines: int, seed: int, options: Options, without) -> list:
+def _ways(
+    testbed: Testbed,
+    slack: float,
+    allowed: int,
+    baselines: int,
+    seed: int,
+    options: Options,
+    without: Sequence[str],
+) -> list[Row]:
     """Oracle, exhaustive, guided, and the baselines with the budget that guided may spend."""
     all_repeats = testbed.base_time_s.shape[1]
-    rows = []
+    rows: list[Row] = []
 
-    def note(way, measured, cpu_s, **more):
+    def note(way: str, measured: np.ndarray, **more: Any) -> None:
         choice = testbed.choose(measured, baselines, slack)
-        rows.append(_row(testbed, way, seed, testbed.candidates.spent(measured, baselines), choice, cpu_s) | more)
+        rows.append(_row(testbed, way, seed, testbed.candidates.spent(measured, baselines), choice) | more)
 
-    rows.append(_row(testbed, "oracle", seed, None, testbed.oracle(slack), 0.0))
+    rows.append(_row(testbed, "oracle", seed, None, testbed.oracle(slack)))
     rows.append(_exhaustive(testbed, all_repeats, slack, seed))
-    began = process_time()
     measured, last, rounds = strategies.guided(testbed, slack, options)
     left = None if last.left is None else 100 * last.left
-    note("guided", measured, process_time() - began, rounds=rounds, left_percent=left)
+    note("guided", measured, rounds=rounds, left_percent=left)
     ways = {
         "random": lambda: strategies.random(testbed, allowed, baselines, seed),
         "coarse grid": lambda: strategies.coarse(testbed, allowed, baselines, seed),
@@ -107,27 +136,25 @@ def _ways(testbed: Testbed, slack, allowed: int, baselines: int, seed: int, opti
     }
     for way, search in ways.items():
         if way not in without:
-            began = process_time()
-            measured = search()
-            note(way, measured, process_time() - began)
+            note(way, search())
     return _against(rows)
 
 
-def _exhaustive(testbed: Testbed, repeats: int, slack: float, seed: int) -> dict:
+def _exhaustive(testbed: Testbed, repeats: int, slack: float, seed: int) -> Row:
     choice = testbed.choose(testbed.candidates.offered, repeats, slack, every=True)
-    return _row(testbed, "exhaustive", seed, testbed.measurements, choice, 0.0)
+    return _row(testbed, "exhaustive", seed, testbed.measurements, choice)
 
 
-def _checked(testbed: Testbed, fresh: Testbed, slack, budget: float, seed: int, options: Options) -> list:
-    """Exhaustive and guided, each with a fresh check: choice and auto of every copy once more, in a new campaign.
+def _checked(testbed: Testbed, check: Testbed, slack: float, budget: float, seed: int, options: Options) -> list[Row]:
+    """Exhaustive and guided, each with a check: choice and auto of every copy once more, in a new campaign.
 
     What the choice took longer than its own data said is taken off the limit, and CHECK_Z standard errors of that, and
     the clocks are chosen again. Guided saves the check's measurements from its budget.
     """
-    check = int(2 * testbed.candidates.copies.sum())
-    few = replace(options, budget=budget - check / testbed.measurements)
+    spent_on_check = int(2 * testbed.candidates.copies.sum())
+    few = replace(options, budget=budget - spent_on_check / testbed.measurements)
     measured, _, rounds = strategies.guided(testbed, slack, few)
-    oracle = _row(testbed, "oracle", seed, None, testbed.oracle(slack), 0.0)
+    oracle = _row(testbed, "oracle", seed, None, testbed.oracle(slack))
     rows = [oracle]
     for way, mask, repeats, every, spent in (
         ("exhaustive, checked", testbed.candidates.offered, AUTO_REPEATS, True, testbed.measurements),
@@ -135,60 +162,44 @@ def _checked(testbed: Testbed, fresh: Testbed, slack, budget: float, seed: int, 
     ):
         choice = testbed.choose(mask, repeats, slack, every)
         scatter = fit(testbed.candidates, testbed.seen(mask, repeats, every)).scatter[0]
-        own, again = testbed.shown(repeats, every)[0], fresh.shown(1, every=True)[0]
-        overrun = _slowdown(testbed, again, choice) - _slowdown(testbed, own, choice)
+        own, remeasured = testbed.shown(repeats, every)[0], check.shown(1, every=True)[0]
+        overrun = _slowdown(testbed, remeasured, choice) - _slowdown(testbed, own, choice)
         limit = slack - overrun - CHECK_Z * _error(testbed, choice, scatter)
-        row = _row(testbed, way, seed, spent + check, testbed.choose(mask, repeats, limit, every), 0.0)
+        row = _row(testbed, way, seed, spent + spent_on_check, testbed.choose(mask, repeats, limit, every))
         rows.append(row | ({} if every else {"rounds": rounds}))
     return _against(rows)[1:]
 
 
-def _slowdown(testbed: Testbed, time, choice) -> float:
+def _slowdown(testbed: Testbed, time: np.ndarray, choice: np.ndarray) -> float:
     """Total time of a choice over the baseline's, by a table of times (K, P)."""
     rows, candidates = np.arange(len(choice)), testbed.candidates
     return (candidates.weight * time[rows, choice]).sum() / (candidates.weight * time[rows, candidates.baseline]).sum()
 
 
-def _error(testbed: Testbed, choice, scatter: float) -> float:
-    """Standard error of a fresh slowdown when every point is off by `scatter` (relative), independently."""
+def _error(testbed: Testbed, choice: np.ndarray, scatter: float) -> float:
+    """Standard error of a remeasured slowdown when every point is off by `scatter` (relative), independently."""
     rows, candidates = np.arange(len(choice)), testbed.candidates
     base = candidates.weight * testbed.time_s[rows, candidates.baseline]
     moved = choice != candidates.baseline
     return float(scatter * np.sqrt(2 * (base[moved] ** 2).sum()) / base.sum())
 
 
-def _carried(first: Testbed, other: Testbed, slack, allowed: int, seed: int, options: Options) -> list:
-    """A second specimen: the first one's choice as it is, measured again around it, and searched anew."""
+def _carried(first: Testbed, other: Testbed, slack: float, allowed: int, seed: int, options: Options) -> list[Row]:
+    """A second specimen: the first one's choice as it is, remeasured around it, and searched from scratch."""
     optimum = first.choose(first.candidates.offered, AUTO_REPEATS, slack, every=True)
-    rows = [_row(other, "oracle", seed, None, other.oracle(slack), 0.0)]
+    rows = [_row(other, "oracle", seed, None, other.oracle(slack))]
     rows.append(_exhaustive(other, AUTO_REPEATS, slack, seed))
-    rows.append(_row(other, "carried over as it is", seed, 0, optimum, 0.0))
+    rows.append(_row(other, "carried over as it is", seed, 0, optimum))
     near = strategies.around(other, allowed, 1, optimum, seed)
-    rows.append(
-        _row(
-            other,
-            "re-measured around the first's",
-            seed,
-            other.candidates.spent(near, 1),
-            other.choose(near, 1, slack),
-            0.0,
-        )
-    )
-    began = process_time()
+    spent = other.candidates.spent(near, 1)
+    rows.append(_row(other, "re-measured around the first's", seed, spent, other.choose(near, 1, slack)))
     measured, last, rounds = strategies.guided(other, slack, options)
     left = None if last.left is None else 100 * last.left
-    row = _row(
-        other,
-        "guided",
-        seed,
-        other.candidates.spent(measured, 1),
-        other.choose(measured, 1, slack),
-        process_time() - began,
-    )
+    row = _row(other, "guided", seed, other.candidates.spent(measured, 1), other.choose(measured, 1, slack))
     return _against([*rows, row | {"rounds": rounds, "left_percent": left}])
 
 
-def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice, cpu_s: float) -> dict:
+def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.ndarray) -> Row:
     saving, change = testbed.score(choice)
     return {
         "way": way,
@@ -198,11 +209,10 @@ def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice, cpu_s
         "time_change_percent": 100 * change,
         "rounds": None,
         "left_percent": None,
-        "cpu_s": cpu_s,
     }
 
 
-def _against(rows: list) -> list:
+def _against(rows: list[Row]) -> list[Row]:
     """The rows with their shares of what the oracle and the exhaustive search save."""
     best = next(row["saving_percent"] for row in rows if row["way"] == "oracle")
     full = next((row["saving_percent"] for row in rows if row["way"].startswith("exhaustive")), None)
@@ -216,21 +226,21 @@ def _against(rows: list) -> list:
     ]
 
 
-def summarised(rows: list) -> list:
-    """Means over seeds; the time's highest and how often it is over its limit beside."""
-    groups: dict = {}
+def summarised(rows: list[Row]) -> list[Row]:
+    """Means over seeds, with the least share of the oracle's saving and how often the time is over its limit."""
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
         groups.setdefault((row["ground"], row["weights"], row["slack_percent"], row["way"]), []).append(row)
     summary = []
-    for (testbed, weights, slack, way), own in groups.items():
+    for (where, weights, slack, way), own in groups.items():
 
-        def mean(name, own=own):
+        def mean(name: str, own: list[Row] = own) -> float | None:
             values = [row[name] for row in own if row[name] is not None]
             return float(np.mean(values)) if values else None
 
         times = np.array([row["time_change_percent"] for row in own])
         summary.append(
-            {"ground": testbed, "weights": weights, "slack_percent": slack, "way": way, "seeds": len(own)}
+            {"ground": where, "weights": weights, "slack_percent": slack, "way": way, "seeds": len(own)}
             | {name: mean(name) for name in COLUMNS[5:]}
             | {
                 "least_of_oracle_percent": min(row["of_oracle_percent"] for row in own),
@@ -240,17 +250,16 @@ def summarised(rows: list) -> list:
     return summary
 
 
-def csv_of(rows: list) -> str:
-    """The rows as CSV, figures to five digits, the CPU time left out: it would differ each time."""
-    names = [name for name in COLUMNS if name != "cpu_s"]
+def csv_of(rows: list[Row]) -> str:
+    """The rows as CSV, figures to five digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([_cell(row[name]) for name in names] for row in rows)
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
     return text.getvalue()
 
 
-def _cell(value):
+def _cell(value: Any) -> Any:
     return f"{value:.5g}" if isinstance(value, float) else value
 
 
@@ -267,15 +276,15 @@ _SHOWN = {
 }
 
 
-def markdown_of(summary: list) -> str:
-    """The means over seeds as Markdown tables, one a testbed, weighting and slack."""
-    groups: dict = {}
+def markdown_of(summary: list[Row]) -> str:
+    """The means over seeds as Markdown tables, one for each testbed, weighting and slack."""
+    groups: dict[tuple, list[Row]] = {}
     for row in summary:
         groups.setdefault((row["ground"], row["weights"], row["slack_percent"], row["seeds"]), []).append(row)
     parts = []
-    for (testbed, weights, slack, seeds), own in groups.items():
+    for (where, weights, slack, seeds), own in groups.items():
         many = f"means of {seeds} seeds" if seeds > 1 else "one seed"
-        parts.append(f"**{testbed}**, weights {weights}, slack {slack:g} %, {many}\n")
+        parts.append(f"**{where}**, weights {weights}, slack {slack:g} %, {many}\n")
         parts.append(f"| way | {' | '.join(title for title, _ in _SHOWN.values())} |")
         parts.append("|---|" + "---|" * len(_SHOWN))
         for row in own:

@@ -4,8 +4,10 @@ Cross-validated over kernels: the GPU's constants and the prior of the kernels c
 the GPU's spec; a kernel shows its probes (and, for the choice, its baseline row) and is scored on its other points.
 """
 
-from dataclasses import replace
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,15 +19,18 @@ from kernel_dvfs.studies.testbed import Testbed, choose
 LEAST_PROBES = 3  # capped ones do not count
 
 
-class Prediction(NamedTuple):
-    """time_s, energy_j: (K, P) predicted. scored: (K, P) bool, points that were neither shown nor capped."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """What probes predict of K kernels at P pairs."""
 
-    time_s: np.ndarray
-    energy_j: np.ndarray
-    scored: np.ndarray
+    time_s: np.ndarray  # (K, P)
+    energy_j: np.ndarray  # (K, P)
+    scored: np.ndarray  # (K, P) bool, points that were neither shown nor capped
 
 
-def predict(testbed: Testbed, probes: list, below_w: float, folds: int = 5, seed: int = 0) -> Prediction:
+def predict(
+    testbed: Testbed, probes: Sequence[tuple[float, float]], below_w: float, folds: int = 5, seed: int = 0
+) -> Prediction:
     """Predictions of every kernel of a table from its probes [(core, mem) MHz], by the other folds' kernels.
 
     below_w: power from which a point counts as capped: dropped as a probe, not scored.
@@ -51,7 +56,7 @@ def predict(testbed: Testbed, probes: list, below_w: float, folds: int = 5, seed
     return Prediction(time, energy, scored)
 
 
-def errors(testbed: Testbed, prediction: Prediction, where: np.ndarray | None = None) -> dict:
+def errors(testbed: Testbed, prediction: Prediction, where: np.ndarray | None = None) -> dict[str, float]:
     """Mean absolute errors, percent: {time, power, energy}, over the scored points (of pairs `where`, (P,) bool)."""
     scored = prediction.scored if where is None else prediction.scored & where
     measured = {"time": testbed.time_s, "power": testbed.energy_j / testbed.time_s, "energy": testbed.energy_j}
@@ -60,7 +65,7 @@ def errors(testbed: Testbed, prediction: Prediction, where: np.ndarray | None = 
     return {name: float(100 * np.abs(found[name] / table - 1)[scored].mean()) for name, table in measured.items()}
 
 
-def decide(testbed: Testbed, prediction: Prediction, slack: float) -> dict:
+def decide(testbed: Testbed, prediction: Prediction, slack: float) -> dict[str, float]:
     """The global choice on predictions, the baseline as measured, scored on measured rows.
 
     {saving, optimum: percent of energy; over: percentage points of time over the limit}. testbed: its weights count.

@@ -1,44 +1,110 @@
-"""Many measurements of a simulated GPU at once: the noise of gpu/noise.py drawn as arrays.
+"""A simulated GPU measured thousands of times at once: its truth as arrays, and noise drawn around it.
 
-The same distributions as a measurement job's (tests compare them), other random numbers: thousands of studies cost
-minutes instead of days. For studies of how to choose; results of a study itself come from records.
+The noise has the same distributions as that of a measurement job (gpu/noise.py; tests compare them)
+but other random numbers, so thousands of studies cost minutes instead of days. For studies of how to choose; results of
+a study itself come from records.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernel_dvfs.studies.truth import Truth
+from kernel_dvfs.gpu.clocks import AUTO, Pair
+from kernel_dvfs.gpu.simulated import SimulatedGpu
+from kernel_dvfs.measurement.point import condition
+from kernel_dvfs.measurement.point import measure as measure_point
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
 
 
-class Noise(NamedTuple):
-    """time_sd, power_sd: (K, C) of one window; offset_sd: of a campaign; late_sd: of a window's length, all relative.
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """What a simulated GPU would measure without noise and campaign offset: K kernels at C clock pairs.
 
-    windows: per measurement.
+    The highest requests land on one of M clocks, each with its own share.
     """
 
-    time_sd: np.ndarray
-    power_sd: np.ndarray
-    offset_sd: float
-    late_sd: float
-    windows: int
+    names: list[str]  # of the kernels
+    launches: np.ndarray  # (K,) per iteration
+    groups: list[str | None]  # (K,) replicate group
+    pairs: list[Pair]  # the baseline first
+    time_s: np.ndarray  # (K, C) of one launch
+    energy_j: np.ndarray  # (K, C) of one launch
+    shares: np.ndarray  # (M,) how often the highest requests land on each of their clocks
+    top_time_s: np.ndarray  # (K, C, M) of one launch at each of them
+    top_energy_j: np.ndarray  # (K, C, M) likewise
 
 
-class Campaign(NamedTuple):
-    """What one campaign measured of some cells. cell: (G,) flat index target x pairs + pair; n: (G,) measurements.
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise:
+    """How measurements scatter; standard deviations, all relative."""
 
-    time_s, energy_j: (G,) means over measurements. time_squares, energy_squares: (G,) sums of squared deviations.
-    """
-
-    cell: np.ndarray
-    n: np.ndarray
-    time_s: np.ndarray
-    energy_j: np.ndarray
-    time_squares: np.ndarray
-    energy_squares: np.ndarray
+    time_sd: np.ndarray  # (K, C) of one window
+    power_sd: np.ndarray  # (K, C) of one window
+    offset_sd: float  # of a campaign
+    late_sd: float  # of a window's length, from late readings of the energy counter
+    windows: int  # per measurement
 
 
-def noise_of(setup, known: Truth) -> Noise:
+@dataclass(frozen=True, slots=True, eq=False)
+class Campaign:
+    """What one campaign measured of G cells, each a target at a pair."""
+
+    cell: np.ndarray  # (G,) flat index target x pairs + pair
+    n: np.ndarray  # (G,) measurements
+    time_s: np.ndarray  # (G,) mean over measurements
+    energy_j: np.ndarray  # (G,) mean over measurements
+    time_squares: np.ndarray  # (G,) sum of squared deviations, s^2
+    energy_squares: np.ndarray  # (G,) sum of squared deviations, J^2
+
+
+def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
+    """The truth of the kernels of a setup (simulated GPU) at `pairs`."""
+    kernels, spec = setup.targets["kernel"], setup.gpu["spec"]
+    tops = spec["clocks"].get("top_core_mhz") or {}
+    landing = [float(mhz) for mhz in tops]
+    points, drawn = [], []
+    for name in kernels:
+        gpu = SimulatedGpu(spec, seed=0, exact=True)
+        load = gpu.prepare(setup, Target("kernel", name))
+        condition(gpu, load, ("condition",))
+        for pair in pairs:
+            own = _point(gpu, load, pair, setup)
+            points.append(own)
+            high = landing and pair[0] != AUTO and float(pair[0]) > min(landing)
+            drawn += [_point(gpu, load, pair, setup, top) for top in landing] if high else [own] * max(len(tops), 1)
+    shape = (len(kernels), len(pairs))
+    time_s, energy_j = np.array(points).reshape(*shape, 2).transpose(2, 0, 1)
+    top_time_s, top_energy_j = np.array(drawn).reshape(*shape, -1, 2).transpose(3, 0, 1, 2)
+    shares = np.array(list(tops.values()) or [1.0])
+    return Truth(
+        names=list(kernels),
+        launches=np.array([about["launches_per_iteration"] for about in kernels.values()], dtype=float),
+        groups=[about["replicate_group"] for about in kernels.values()],
+        pairs=list(pairs),
+        time_s=time_s,
+        energy_j=energy_j,
+        shares=shares / shares.sum(),
+        top_time_s=top_time_s,
+        top_energy_j=top_energy_j,
+    )
+
+
+def _point(
+    hot: SimulatedGpu, load: list, pair: Pair, setup: Setup, top_mhz: float | None = None
+) -> tuple[float, float]:
+    """(s, J) of one launch, on a copy of the hot GPU."""
+    gpu = hot.copy()
+    if top_mhz is not None:
+        gpu.top_mhz = top_mhz
+    summary = measure_point(gpu, load, pair, setup.measurement, ("truth",))["summary"]
+    return summary["time_us"] * 1e-6, summary["energy_mj"] * 1e-3
+
+
+def noise_of(setup: Setup, known: Truth) -> Noise:
     """The noise of the spec's own tables, by the time of one launch."""
     spec, windows = setup.gpu["spec"], setup.measurement["windows"]
     rows = spec["noise"]["window"]
@@ -50,11 +116,11 @@ def noise_of(setup, known: Truth) -> Noise:
     return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], late_sd, windows)
 
 
-def high_noise(setup, known: Truth, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
+def high_noise(setup: Setup, known: Truth, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
     """The same relative noise for every kernel, given per measurement instead of per window; offsets as in the spec."""
     own = noise_of(setup, known)
     factor = np.sqrt(own.windows) * np.ones(known.time_s.shape)
-    return own._replace(time_sd=time_sd * factor, power_sd=power_sd * factor)
+    return replace(own, time_sd=time_sd * factor, power_sd=power_sd * factor)
 
 
 def offsets(noise: Noise, draw: np.random.Generator, cells: int) -> np.ndarray:
@@ -62,7 +128,9 @@ def offsets(noise: Noise, draw: np.random.Generator, cells: int) -> np.ndarray:
     return np.exp(noise.offset_sd * draw.standard_normal((2, cells)))
 
 
-def measure(known: Truth, noise: Noise, draw: np.random.Generator, cell: np.ndarray, n: int, offset=None) -> Campaign:
+def measure(
+    known: Truth, noise: Noise, draw: np.random.Generator, cell: np.ndarray, n: int, offset: np.ndarray | None = None
+) -> Campaign:
     """One campaign that measures each of the cells (different ones) n times. offset: its offsets, or new ones."""
     target, pair = np.divmod(cell, len(known.pairs))
     offset = (offsets(noise, draw, len(cell)) if offset is None else offset)[:, :, None]

@@ -1,54 +1,57 @@
 """Is the saving we claim the saving you get? The same simulated GPU studied over and over, its truth known.
 
-Two procedures on the same sweeps: the paper's (one sweep, every launch by itself, the best taken at its word) and ours
-(identical launches pooled, rounds of measuring again, margin, fresh repeats). Both are judged by fresh repeats, whose
+Two procedures on the same sweeps: the paper's (one sweep, every launch by itself, the best believed) and ours
+(identical launches pooled, rounds of measuring again, margin, validation). Both are judged by validation repeats, whose
 interval ought to hold the truth, and by the truth itself.
 """
 
-from dataclasses import replace
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
 from kernel_dvfs.choice.margin import decide, guarded
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.profile.uncertainty import standard_errors
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.profile.aggregate import standard_errors
 from kernel_dvfs.search.refine import contest, settled
-from kernel_dvfs.studies.sampling import Campaign, Noise, measure, offsets
-from kernel_dvfs.studies.truth import Truth
+from kernel_dvfs.studies.sampling import Campaign, Noise, Truth, high_noise, measure, noise_of, offsets, truth
 
 CONFIDENCE = 0.95
-# what many.high_noise is called in tables
+# what sampling.high_noise is called in tables
 HIGH_NOISE = "time 1 %, power 2 % per measurement"
 
 
-class Procedure(NamedTuple):
-    """name; tied: pool identical launches; rounds (0: none), repeats, margin_z: as `refine` in the configuration."""
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """A way to choose from noisy measurements."""
 
     name: str
-    tied: bool
-    rounds: int
-    repeats: int
-    margin_z: float
+    tied: bool  # whether identical launches are pooled
+    rounds: int  # of measuring again, at most; 0: none
+    repeats: int  # measurements in a round, as `refine` in the configuration
+    margin_z: float  # standard errors of the total time that are kept free, as in `refine`
 
 
-class Outcome(NamedTuple):
-    """Changes of an iteration's time and energy against auto, percent, each [time, energy].
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Changes of an iteration's time and energy against auto, percent, each [time, energy]; and what they took."""
 
-    claimed: by the data that chose; fresh, half: mean and half width of the 95 % interval of the fresh repeats; true.
-    windows: measured to choose; fresh_windows: to judge; rounds: of measuring again.
-    """
+    claimed: list[float]  # by the data that chose
+    fresh: list[float]  # mean of the validation repeats
+    half: list[float]  # half width of their 95 % interval
+    true: list[float]  # in truth
+    windows: int  # measured to choose
+    fresh_windows: int  # measured to validate
+    rounds: int  # of measuring again
 
-    claimed: list
-    fresh: list
-    half: list
-    true: list
-    windows: int
-    fresh_windows: int
-    rounds: int
-
-    def flat(self) -> dict:
+    def flat(self) -> dict[str, float]:
         """As a row of a table."""
         return {
             f"{quantity}_{name}_percent": getattr(self, name)[place]
@@ -57,22 +60,19 @@ class Outcome(NamedTuple):
         } | {name: getattr(self, name) for name in ("windows", "fresh_windows", "rounds")}
 
 
-class Arena(NamedTuple):
-    """A choice problem whose numbers are drawn anew for each study.
-
-    problem: its structure (times and energies are placeholders); option: (K x C,) which option a cell belongs to;
-    weight: (N,) launches an option stands for.
-    """
+@dataclass(frozen=True, slots=True, eq=False)
+class Arena:
+    """A choice problem with N options whose numbers are drawn again for each study."""
 
     known: Truth
-    problem: Problem
-    option: np.ndarray
-    weight: np.ndarray
+    problem: Problem  # its structure; times and energies are placeholders
+    option: np.ndarray  # (K x C,) which option a cell belongs to
+    weight: np.ndarray  # (N,) launches that an option stands for
 
 
 def arena(known: Truth, tied: bool) -> Arena:
     """The problem of all kernels at all pairs; tied: kernels of a replicate group are one target."""
-    places = {}
+    places: dict = {}
     labels = [group if tied and group else number for number, group in enumerate(known.groups)]
     target = np.array([places.setdefault(label, len(places)) for label in labels])
     count, pairs = len(places), len(known.pairs)
@@ -82,7 +82,7 @@ def arena(known: Truth, tied: bool) -> Arena:
     return Arena(known, problem, option, np.bincount(target, known.launches)[problem.target])
 
 
-def pooled(own: Arena, campaigns: list) -> Problem:
+def pooled(own: Arena, campaigns: list[Campaign]) -> Problem:
     """The problem as the campaigns show it: means weighted by n, standard errors, what was measured again."""
     cell, n, time, squares, energy = (
         np.concatenate([getattr(each, name) for each in campaigns])
@@ -103,11 +103,11 @@ def pooled(own: Arena, campaigns: list) -> Problem:
 def study(
     own: Arena, noise: Noise, how: Procedure, slack: float, auto_repeats: int, repeats: int, seed: int
 ) -> Outcome | None:
-    """One study from sweep to fresh repeats, as Outcome; None where no choice keeps the limit.
+    """One study from sweep to validation; None where no choice keeps the limit.
 
-    slack: fraction of auto's time. repeats: fresh ones. The sweep of a seed is the same for every procedure.
+    slack: fraction of auto's time. repeats: of the validation. The sweep of a seed is the same for every procedure.
     """
-    draw, later, fresh = (np.random.default_rng([seed, stream]) for stream in range(3))
+    draw, later, validation = (np.random.default_rng([seed, stream]) for stream in range(3))
     known = own.known
     every = np.arange(len(own.option))
     baseline = every % len(known.pairs) == 0
@@ -115,7 +115,7 @@ def study(
         measure(known, noise, draw, every[baseline], auto_repeats),
         measure(known, noise, draw, every[~baseline], 1),
     ]
-    history = []
+    history: list[list[int]] = []
     for _ in range(how.rounds):
         problem = pooled(own, campaigns)
         found = contest(problem, slack, how.margin_z)
@@ -134,7 +134,7 @@ def study(
     if final is None:
         return None
     pair = every[np.isin(own.option, final.option)] % len(known.pairs)
-    shown = [_fresh(known, noise, pair, fresh) for _ in range(repeats)]
+    shown = [_validated(known, noise, pair, validation) for _ in range(repeats)]
     mean, sd = np.mean(shown, axis=0), np.std(shown, axis=0, ddof=1)
     return Outcome(
         claimed=[
@@ -150,8 +150,8 @@ def study(
     )
 
 
-def _fresh(known: Truth, noise: Noise, pair: np.ndarray, draw) -> list:
-    """One fresh repeat: auto, chosen, chosen, auto of every kernel in a campaign of its own; percent as `_change`."""
+def _validated(known: Truth, noise: Noise, pair: np.ndarray, draw: np.random.Generator) -> list[float]:
+    """One validation repeat: auto, chosen, chosen, auto of every kernel in its own campaign; percent as `_change`."""
     auto = np.arange(len(pair)) * len(known.pairs)
     of_auto = offsets(noise, draw, len(pair))
     # a kernel left at auto is the same cell in the same campaign
@@ -164,7 +164,7 @@ def _fresh(known: Truth, noise: Noise, pair: np.ndarray, draw) -> list:
     ]
 
 
-def _change(known: Truth, pair: np.ndarray) -> list:
+def _change(known: Truth, pair: np.ndarray) -> list[float]:
     """Percent against auto, [time, energy] of an iteration, in truth."""
     place = np.arange(len(pair))
     return [
@@ -173,10 +173,50 @@ def _change(known: Truth, pair: np.ndarray) -> list:
     ]
 
 
-def oracle(own: Arena, slack: float) -> list:
+def procedures(rounds: int, repeats: int, margin_z: float) -> list[Procedure]:
+    """The ways to choose that are compared: without rounds, with `rounds` of them, and with the margin as well."""
+    return [
+        Procedure("one sweep", False, 0, 0, 0),
+        Procedure("one sweep, replicates pooled", True, 0, 0, 0),
+        Procedure("rounds", True, rounds, repeats, 0),
+        Procedure("rounds and margin", True, rounds, repeats, margin_z),
+    ]
+
+
+def rows(
+    setup: Setup,
+    pairs: Sequence[Pair],
+    ways: Sequence[Procedure],
+    seeds: int,
+    slack: float,
+    auto_repeats: int,
+    repeats: int,
+) -> list[dict[str, Any]]:
+    """Studies 0 to `seeds` - 1 of a simulated GPU by each procedure, at its own noise and at a higher one.
+
+    slack: fraction of auto's time. auto_repeats: of a sweep. repeats: of the validation. Raises InputError where no
+    choice keeps the limit.
+    """
+    known = truth(setup, pairs)
+    noises = {"as the GPU's spec": noise_of(setup, known), HIGH_NOISE: high_noise(setup, known)}
+    found = []
+    for name, noise in noises.items():
+        for how in ways:
+            own = arena(known, how.tied)
+            for seed in range(seeds):
+                outcome = study(own, noise, how, slack, auto_repeats, repeats, seed)
+                if outcome is None:
+                    raise InputError(f"--slack {100 * slack:g}: no choice keeps the limit; raise it")
+                found.append({"noise": name, "procedure": how.name, "seed": seed, **outcome.flat()})
+    return found
+
+
+def oracle(own: Arena, slack: float) -> list[float]:
     """The change that the best choice would make, known to one who knows the truth; percent, [time, energy]."""
     every = np.arange(len(own.option))
     one = np.ones(len(every))
     exact = Campaign(every, one, own.known.time_s.ravel(), own.known.energy_j.ravel(), 0 * one, 0 * one)
     found = guarded(pooled(own, [exact]), slack, 0, effort=0)
+    if found is None:
+        raise InputError(f"no choice keeps the limit of {100 * slack:g} % slowdown; raise the slack")
     return _change(own.known, every[np.isin(own.option, found.option)] % len(own.known.pairs))

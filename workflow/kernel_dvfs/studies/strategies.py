@@ -1,8 +1,10 @@
 """Ways to search: guided, and what else one might do with as many measurements.
 
-Each takes a Testbed and returns what it measured: a mask (K, P), the baselines included. None sees a point before it has
-asked for it; none sees what is really so.
+Each takes a Testbed and returns what it measured: a mask (K, P), the baselines included. None sees a point before it
+has asked for it; none sees the truth.
 """
+
+from __future__ import annotations
 
 import numpy as np
 
@@ -79,7 +81,14 @@ def _steps(clocks: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(clocks), max(len(known) - 1, 0), np.searchsorted(known, clocks))
 
 
-def _fill(testbed: Testbed, measured, ways: list, budget: int, baselines: int, rng) -> np.ndarray:
+def _fill(
+    testbed: Testbed,
+    measured: np.ndarray,
+    ways: list[list],
+    budget: int,
+    baselines: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
     """Measure from each target's list in turn until the budget is spent."""
     measured = measured.copy()
     room = budget - testbed.candidates.spent(measured, baselines)

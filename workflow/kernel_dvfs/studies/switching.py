@@ -1,28 +1,39 @@
 """What is left of an iteration's saving where a change of clocks takes time: by behaviour, latency and jitter.
 
-Each is chosen anew for its latency, and stands beside what one would play without knowing better: the latency-free
+Clocks are chosen for each latency, and compared with what one would play without knowing better: the latency-free
 choice as it is, one pair for each pass, one pair for all.
 """
 
 from __future__ import annotations
 
-from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
 
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Changes, Timing
+from kernel_dvfs.sequence.launches import Sequence
 from kernel_dvfs.sequence.programme import choose_changes
 from kernel_dvfs.sequence.replay import expected
-from kernel_dvfs.sequence.timing import BEHAVIOURS, Timing
 
 # jitters drawn of each replay of the latency-free choice
 _DRAWS = 5
 # ways on that the exact search looks at where the gap is wide: some ten CPU seconds
 _EFFORT = 60_000_000
 
-Known = namedtuple("Known", "what low_s high_s source mark")
-Known.__doc__ = (
-    """A latency of a change of clocks that somebody has told: from low to high, s. mark: how far to trust it."""
-)
+Row = dict[str, Any]  # a row of a table, by column
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A latency of a change of clocks that somebody has told."""
+
+    what: str  # whose
+    low_s: float
+    high_s: float
+    source: str
+    mark: str  # how far to trust it
+
 
 KNOWN = (
     Known("A100", 0.005, 0.025, "LATEST, arXiv 2502.20075", "unverified: recalled, not read again"),
@@ -34,8 +45,11 @@ KNOWN = (
 )
 
 
-def study(sequence, latencies_s: list, jitters: list, slack: float = 0.0) -> list:
-    """[row]: a dict for each behaviour, latency and jitter, as the table has it; changes in percent of the baseline."""
+def study(sequence: Sequence, latencies_s: list[float], jitters: list[float], slack: float = 0.0) -> list[Row]:
+    """The rows of the table, one for each behaviour, latency and jitter; changes in percent of the baseline.
+
+    jitters: shares of the latency. slack: fraction of the baseline's time.
+    """
     naive = baselines.latency_free(sequence, slack)
     single = baselines.single(sequence, slack)
     rows = []
@@ -49,7 +63,7 @@ def study(sequence, latencies_s: list, jitters: list, slack: float = 0.0) -> lis
     return rows
 
 
-def _row(sequence, timing: Timing, slack: float, naive, single) -> dict:
+def _row(sequence: Sequence, timing: Timing, slack: float, naive: Changes, single: Changes | None) -> Row:
     chain = chain_of(sequence, timing)
     found = choose_changes(sequence, timing, slack, chain, _EFFORT)
     base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
@@ -76,7 +90,7 @@ def _row(sequence, timing: Timing, slack: float, naive, single) -> dict:
     }
 
 
-def known_rows(rows: list) -> list:
+def known_rows(rows: list[Row]) -> list[Row]:
     """Where the known latencies fall: what a host thread that asks ahead, jitter aside, would still save there."""
     ahead = [row for row in rows if row["behaviour"] == "ahead" and not row["jitter_percent"]]
 

@@ -1,45 +1,47 @@
-"""Where a search is tried out: what measuring would say at every pair, and what is really so.
+"""Where a search is tried out: what measuring would say at every pair, and the truth.
 
-Of a simulated GPU both are known. Of a measured table only the rows are: a search is shown those it asks for and scored
-on them all. Targets are those that are chosen for: tied launches are one.
+Of a simulated GPU both are known. Of a measured table only the rows are known: a search is shown those it asks for and
+is scored on all of them. Targets are what a choice is made for: tied launches are one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.table import import_table
 from kernel_dvfs.search.candidates import Candidates, Context, Seen
 from kernel_dvfs.search.guided import candidates_of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Testbed:
-    """candidates: what can be measured. time_s, energy_j: (K, P) as measured at one copy of a target, NaN where not offered;
-    all_time_s, all_energy_j: means over its copies. base_time_s, base_energy_j: (K, R) single measurements of the
-    baseline (R = 1 in a table), means over the copies. core_mhz, mem_mhz: (K, P) clocks recorded, NaN where none.
-    true_time_s, true_energy_j: (K, P) what a choice is scored on.
+    """K targets at P pairs: what measuring would say of each, and the truth.
 
-    every, in the methods: all copies are measured at every pair (an exhaustive search), not one beside the baseline."""
+    every, in the methods: all copies are measured at every pair (an exhaustive search), not one besides the baseline.
+    """
 
-    candidates: Candidates
-    time_s: np.ndarray
-    energy_j: np.ndarray
-    all_time_s: np.ndarray
-    all_energy_j: np.ndarray
-    base_time_s: np.ndarray
-    base_energy_j: np.ndarray
-    core_mhz: np.ndarray
-    mem_mhz: np.ndarray
-    true_time_s: np.ndarray
-    true_energy_j: np.ndarray
+    candidates: Candidates  # what can be measured
+    time_s: np.ndarray  # (K, P) as measured at one copy of a target, NaN where not offered
+    energy_j: np.ndarray  # (K, P) likewise
+    all_time_s: np.ndarray  # (K, P) means over the copies of a target
+    all_energy_j: np.ndarray  # (K, P) likewise
+    base_time_s: np.ndarray  # (K, R) single measurements of the baseline, means over the copies; R = 1 in a table
+    base_energy_j: np.ndarray  # (K, R) likewise
+    core_mhz: np.ndarray  # (K, P) clock recorded, NaN where none
+    mem_mhz: np.ndarray  # (K, P) likewise
+    true_time_s: np.ndarray  # (K, P) what a choice is scored on
+    true_energy_j: np.ndarray  # (K, P) likewise
 
     @property
     def measurements(self) -> int:
@@ -68,11 +70,11 @@ class Testbed:
         return choose(self.candidates, *self.shown(baselines, every), measured, slack)
 
     def oracle(self, slack: float) -> np.ndarray:
-        """(K,) pairs of the best choice by what is really so."""
+        """(K,) pairs of the best choice by the truth."""
         return choose(self.candidates, self.true_time_s, self.true_energy_j, self.candidates.offered, slack)
 
     def score(self, choice: np.ndarray) -> tuple[float, float]:
-        """(energy saved, change of time) of a choice (K,), shares of the baseline, by what is really so."""
+        """(energy saved, change of time) of a choice (K,), shares of the baseline, by the truth."""
         rows, weight = np.arange(len(choice)), self.candidates.weight
         base = self.candidates.baseline
         time, energy = ((weight * table[rows, choice]).sum() for table in (self.true_time_s, self.true_energy_j))
@@ -82,20 +84,22 @@ class Testbed:
         return float(1 - energy / base_energy), float(time / base_time - 1)
 
 
-def choose(candidates: Candidates, time, energy, known, slack: float) -> np.ndarray:
+def choose(candidates: Candidates, time: np.ndarray, energy: np.ndarray, known: np.ndarray, slack: float) -> np.ndarray:
     """(K,) the global choice of pairs on (K, P) times and energies, among those `known` (K, P) and offered."""
     options = [np.flatnonzero(own) for own in known & candidates.offered]
     problem = Problem.of(
         [weight * time[k, own] for k, (weight, own) in enumerate(zip(candidates.weight, options))],
         [weight * energy[k, own] for k, (weight, own) in enumerate(zip(candidates.weight, options))],
         [int(np.flatnonzero(own == base)[0]) for own, base in zip(options, candidates.baseline)],
-        options,
+        [own.tolist() for own in options],
     )
     answer = solve(problem, "global", "waste", slack, effort=0)
+    if answer.option is None:
+        raise InputError(f"no choice keeps the limit of {100 * slack:g} % slowdown; raise the slack")
     return np.array([problem.keys[problem.key[option]] for option in answer.option])
 
 
-def of_table(path, weights: str) -> Testbed:
+def of_table(path: str | Path, weights: str) -> Testbed:
     """The testbed of a measured table (profile.table); weights: raw or equal-time. Recorded clocks are not believed."""
     columns = import_table(path).columns
     names, pairs = dict.fromkeys(columns["target"]), dict.fromkeys(zip(columns["core_mhz"], columns["mem_mhz"]))
@@ -119,7 +123,13 @@ def of_table(path, weights: str) -> Testbed:
     return Testbed(candidates, time, energy, time, energy, base_time, base_energy, nothing, nothing, time, energy)
 
 
-def of_setup(setup, pairs: list, auto_repeats: int, truth: tuple | None = None, campaign: str = "sweep") -> Testbed:
+def of_setup(
+    setup: Setup,
+    pairs: Sequence[Pair],
+    auto_repeats: int,
+    truth: tuple[np.ndarray, np.ndarray] | None = None,
+    campaign: str = "sweep",
+) -> Testbed:
     """The testbed of a simulated study; truth: (time, energy) of an earlier one of the same GPU and work."""
     members, candidates = candidates_of(Context(setup, pairs, auto_repeats, [0.0], "tied", None, {}))
     shape = len(members), len(pairs)
@@ -153,8 +163,3 @@ def of_setup(setup, pairs: list, auto_repeats: int, truth: tuple | None = None, 
 
 def _per_launch(point: dict) -> tuple[float, float]:
     return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3
-
-
-def without_work(testbed: Testbed) -> Testbed:
-    """The same, the work of the kernels unknown to the search."""
-    return replace(testbed, candidates=replace(testbed.candidates, work=None))

@@ -37,7 +37,7 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
     if known["clocks"] != _clocks(setup, pair):
         _end(setup, path, known["job"])
         return None
-    command = [sys.executable, "-S", "-m", "kernel_dvfs", "serve", "--gpu", path, "--ask"]
+    command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
     done = slurm.inside(known["job"], command, json.dumps(request))
     try:
         return parse_json(done.stdout)
@@ -61,7 +61,7 @@ def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
     os.makedirs(FOLDER, exist_ok=True)
     if os.path.exists(tell):
         os.unlink(tell)
-    command = [sys.executable, "-m", "kernel_dvfs", "serve", "--gpu", path, "--tell", tell]
+    command = [sys.executable, "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--tell", tell]
     job = slurm.submit(options, "kernel-dvfs-gpu", command)
     write_json(_file(setup), {"job": job, "clocks": clocks})
     answer = wait(job, tell)

@@ -205,7 +205,7 @@ def _become_server(path: str, ready: int) -> NoReturn:
         os.dup2(null, 1)
         os.dup2(log, 2)
         os.set_inheritable(ready, True)
-        words = [sys.executable, "-m", "kernel_dvfs", "serve", "--gpu", path, "--ready", str(ready)]
+        words = [sys.executable, "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ready", str(ready)]
         os.execv(sys.executable, words)
     finally:
         os._exit(1)

@@ -173,7 +173,7 @@ def problem(results: Results, name: str = STRICT) -> Problem:
 
 
 def validation(results: Results) -> Comparisons:
-    """The repeats behind the validation table, and no stale ones that lie beside them."""
+    """The repeats behind the validation table, and none of an earlier study."""
     repeats = int(table(results, "validation").repeats.iloc[0])
     return _comparisons(results, fresh_repeats(STRICT, repeats))
 

@@ -153,23 +153,21 @@ def lowest_memory_never_best(results: Results) -> Finding:
     if not have:
         raise NotTestable("this GPU was measured at neither memory 405 nor 810 MHz; use one that has them")
     strict = evidence.chosen(results, PASS_STRICT, "pass")
-    best, closest = {}, None
+    best, lowest = {}, []
     for name, rows in found.items():
         scores = {"time": rows.time_s, "energy": rows.energy_j, "EDP": rows.time_s * rows.energy_j}
         for score, values in scores.items():
             best[name, score] = rows.loc[values.idxmin()]
         best[name, "waste"] = strict.loc[name]
         low = rows[rows.mem_mhz.isin(have)]
-        low = low.loc[low.energy_j.idxmin()]
-        if closest is None or low.energy_change < closest[1].energy_change:
-            closest = name, low
+        lowest.append((name, low.loc[low.energy_j.idxmin()]))
     losers = [f"{score} of {name}" for (name, score), row in best.items() if row.mem_mhz in LOWEST_MEMORY_MHZ]
     ours = "; ".join(
         f"{name}: "
         + ", ".join(f"{score} {pair(row.core_mhz, row.mem_mhz)}" for (of, score), row in best.items() if of == name)
         for name in found
     )
-    name, low = closest
+    name, low = min(lowest, key=lambda each: each[1].energy_change)
     return Finding(
         f"best {ours}",
         not losers,
@@ -182,7 +180,8 @@ def lowest_memory_never_best(results: Results) -> Finding:
 
 @claim(7, "At pass level lower memory clocks are dominated", "5")
 def lower_memory_dominated(results: Results) -> Finding:
-    found, undominated = evidence.passes(results), {}
+    found = evidence.passes(results)
+    undominated: dict[str, list] = {}
     for name, rows in found.items():
         lower, full = rows[rows.lower_mem], rows[~rows.lower_mem]
         if lower.empty:

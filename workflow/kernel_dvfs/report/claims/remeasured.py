@@ -98,8 +98,8 @@ def _kernels(results: Results) -> Kernels:
     """Time of an iteration in each kernel that chooses for itself (replicates are one)."""
     problem = evidence.problem(results)
     chosen = evidence.schedule(results, evidence.STRICT)["targets"]
-    keys = [[chosen[own[0]][name] for name in problem.settings] for own in problem.members]
-    keys = [tuple(None if clock == "auto" else clock for clock in key) for key in keys]
+    clocks = [[chosen[own[0]][name] for name in problem.settings] for own in problem.members]
+    keys = [tuple(None if clock == "auto" else clock for clock in key) for key in clocks]
     option = [
         next(i for i in np.flatnonzero(problem.target == k) if problem.keys[problem.key[i]] == key)
         for k, key in enumerate(keys)
@@ -258,7 +258,7 @@ def _culprit(results: Results, folder: str, where: str) -> str:
         return f"the records of {where} do not tell which kernel it is"
     before = _parts(home)
     added = {name: part - before.get(name, 0.0) for name, part in _parts(away).items()}
-    name = max(added, key=added.get)
+    name = max(added, key=lambda each: added[each])
     label = evidence.labels(results).get(name, name)
     return (
         f"at {where} {label} adds most, {points(added[name])} of {points(sum(added.values()))} points of the"

@@ -12,9 +12,11 @@ from kernel_dvfs.files import write_text
 from kernel_dvfs.outputs import modules
 
 
-def write(results_root: str | Path) -> None:
-    """Write each table to `<results_root>/comparison/<name>.csv` and `.md`, each whole or not at all."""
-    for name, table in modules(sys.modules[__name__]).items():
+def write(results_root: str | Path, *names: str) -> None:
+    """Write the named tables, by default all, to `<results_root>/comparison/<name>.csv` and `.md`."""
+    tables = modules(sys.modules[__name__])
+    for name in names or tables:
+        table = tables[name]
         frame = table.make(results_root)
         base = Path(results_root) / "comparison" / name
         write_text(f"{base}.csv", frame.to_csv(index=False, lineterminator="\n"))

@@ -45,7 +45,7 @@ def make(results_root: str | Path) -> pd.DataFrame:
         try:
             rows.append(_row(Results(folder)))
         except InputError as error:
-            # somebody else's broken folder must not stop this study
+            # another study's broken folder does not stop this one
             print(f"note: left out: {error}", file=sys.stderr)
     if not rows:
         raise InputError(

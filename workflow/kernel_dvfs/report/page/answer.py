@@ -1,24 +1,93 @@
-"""The answer of a study: energy saved and time changed by the strict schedule, fresh where it was measured again."""
+"""The answer of a study: energy saved and time changed by the strict schedule, as a chart, and what a reader must know
+before trusting it."""
 
-from collections import namedtuple
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kernel_dvfs.layout import STRICT
-from kernel_dvfs.report.page.cells import plain, signed
-
-Answer = namedtuple("Answer", "energy time verdict repeats repeats_to_decide slack_percent baseline status")
-Answer.__doc__ = """energy, time: Change. verdict: of the fresh time on its limit, None without fresh repeats.
-baseline: what the same costs at auto clocks, in words. status: of the schedule."""
-Change = namedtuple("Change", "claimed fresh low high")
-Change.__doc__ = "Percent of auto, negative = less; fresh, low, high (95 % interval) are None where not measured again."
+from kernel_dvfs.report.page.provenance import Tally
+from kernel_dvfs.report.page.tables import Rows, Table, number, plain, signed
+from kernel_dvfs.report.results import Results
 
 # what a total is, by the weights that it is made with
 _TOTALS = {
     "counts": "one training iteration takes {time} s and {energy} J",
     "raw": "all kernels, each launched once, take {time} s and {energy} J",
 }
+_TICKS = 6  # of a chart's axis
+# of records, what a reader must know
+_VERDICTS = {
+    "disturbed": "another process, a temperature out of its band or a changed power limit: not used for choosing",
+    "counter": "the energy counter froze: not used for choosing",
+    "unsupported": "the GPU does not know the clock: not used for choosing",
+    "unstable": "the energy kept scattering: used, with its scatter",
+    "not_reached": "the GPU ran another clock than asked for: used as what the request gives",
+    "throttled": "a power cap or heat held the core below the request: used as what the request gives",
+}
+_GRAVE = ("disturbed", "counter", "unsupported")
 
 
-def answer(results, validation: list | None) -> Answer | None:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change against auto, in percent, negative = less. None: not known."""
+
+    claimed: float | None  # by the data that chose
+    validated: float | None = None  # by measuring again
+    low: float | None = None  # of the 95 % interval of that
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the strict schedule gives."""
+
+    energy: Change
+    time: Change
+    verdict: str | None  # of the validated time on its limit
+    repeats: str | None  # of the validation
+    repeats_to_decide: str | None  # where the verdict is ambiguous
+    slack_percent: float | None  # the limit
+    baseline: str | None  # what the same costs at auto clocks, in words
+    status: str | None  # of the schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a chart: positions in percent of its width, None where there is no value."""
+
+    label: str
+    claimed: float | None
+    validated: float | None
+    low: float | None  # of the interval
+    width: float | None  # of the interval
+    said: str  # the same in words
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Claimed and validated values with their intervals, as positions on one axis."""
+
+    ticks: list[tuple[float, str]]  # (position in percent of the width, label)
+    rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """What a reader must know before trusting a page."""
+
+    grave: bool
+    title: str
+    text: str  # one sentence
+
+
+# --- the answer -------------------------------------------------------------------------------------------------------
+
+
+def answer(results: Results, validation: Rows | None) -> Answer | None:
     """validation: rows of its table as text, or None. None where the strict schedule is infeasible: it has no totals.
 
     Raises InputError where there is no strict schedule.
@@ -28,8 +97,8 @@ def answer(results, validation: list | None) -> Answer | None:
         return None
     found = {row["quantity"]: row for row in validation or ()}
     energy, time = (_change(schedule, quantity, found.get(quantity)) for quantity in ("energy", "time"))
-    about = found.get("time", {})
-    totals = _TOTALS.get(schedule.get("weights"))
+    about: Mapping[str, str] = found.get("time", {})
+    totals = _TOTALS.get(schedule.get("weights", ""))
     return Answer(
         energy,
         time,
@@ -42,9 +111,9 @@ def answer(results, validation: list | None) -> Answer | None:
     )
 
 
-def _change(schedule: dict, quantity: str, row: dict | None) -> Change:
-    fresh = (float(row[f"fresh_{bound}_percent"]) for bound in ("change", "low", "high")) if row else (None,) * 3
-    return Change(schedule[f"{quantity}_change_percent"], *fresh)
+def _change(schedule: dict, quantity: str, row: Mapping[str, str] | None) -> Change:
+    measured = [float(row[f"fresh_{bound}_percent"]) for bound in ("change", "low", "high")] if row else []
+    return Change(schedule[f"{quantity}_change_percent"], *measured)
 
 
 def in_words(change: float, quantity: str) -> str:
@@ -53,3 +122,143 @@ def in_words(change: float, quantity: str) -> str:
     if text.strip("0.") == "":
         return f"the same {quantity}"
     return f"{text[1:]} % {'more' if change > 0 else 'less'} {quantity}"
+
+
+# --- its chart --------------------------------------------------------------------------------------------------------
+
+
+def chart(changes: Sequence[tuple[str, Change]]) -> Chart | None:
+    """The chart of labelled changes; None if there is none with a value."""
+    shown = [each for _, change in changes for each in (change.claimed, change.validated, change.low, change.high)]
+    values = [value for value in shown if value is not None]
+    if not values:
+        return None
+    ticks = _ticks(min(0.0, *values), max(0.0, *values))
+    first, span = ticks[0], ticks[-1] - ticks[0]
+
+    def position(value: float) -> float:
+        return round(100 * (value - first) / span, 3)
+
+    def place(value: float | None) -> float | None:
+        return None if value is None else position(value)
+
+    rows = []
+    for label, change in changes:
+        low, high = place(change.low), place(change.high)
+        width = None if low is None or high is None else round(high - low, 3)
+        rows.append(Row(label, place(change.claimed), place(change.validated), low, width, _said(change)))
+    return Chart([(position(tick), signed(tick, _digits(ticks))) for tick in ticks], rows)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers about [low, high], 0 among them."""
+    rough = max(high - low, 1e-3) / _TICKS
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    return [step * number for number in range(math.floor(low / step - 1e-9), math.ceil(high / step + 1e-9) + 1)]
+
+
+def _digits(ticks: Sequence[float]) -> int:
+    return max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
+
+
+def _said(change: Change) -> str:
+    """The same in words, for those who cannot see the chart."""
+    text = [] if change.claimed is None else [f"claimed {signed(change.claimed)} %"]
+    if change.validated is not None and change.low is not None and change.high is not None:
+        text.append(f"fresh {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
+    return ", ".join(text)
+
+
+# --- what to know before trusting it ----------------------------------------------------------------------------------
+
+
+def cautions(
+    kind: str, answer: Answer | None, tally: Tally, kernels: Table | None, tensor_energy: Rows | None
+) -> list[Caution]:
+    """All cautions, the gravest first. kind: of the GPU. kernels, tensor_energy: tables, None where not made."""
+    found = []
+    if kind == "simulated":
+        found.append(
+            Caution(
+                True,
+                "Simulated GPU",
+                "Every number on this page comes from a model of the GPU, not from a board. It fits published "
+                "measurements; what it cannot say is in docs/simulated-gpu.md of the project.",
+            )
+        )
+    found += _of_answer(answer, kind)
+    found += _of_records(tally)
+    found += _of_chosen(kernels)
+    found += _of_headline(tensor_energy)
+    return sorted(found, key=lambda each: not each.grave)
+
+
+def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
+    if answer is None:
+        return []
+    if answer.energy.validated is None or answer.time.validated is None:
+        why = "a table cannot be measured again" if kind == "table" else "it has not been measured again"
+        return [
+            Caution(
+                True,
+                "Claimed only",
+                f"The saving is what the data that chose the clocks promise ({why}). Such promises flatter: among "
+                "noisy points a choice prefers the lucky ones.",
+            )
+        ]
+    limit = answer.slack_percent or 0
+    if answer.verdict == "over":
+        text = (
+            f"Measured again, the time is {signed(answer.time.validated)} % where {signed(limit)} % was allowed; "
+            "the whole 95 % interval lies above the limit."
+        )
+        return [Caution(True, "Over its time limit", text)]
+    if answer.verdict == "ambiguous":
+        more = f" About {answer.repeats_to_decide} repeats would decide." if answer.repeats_to_decide else ""
+        text = f"The 95 % interval of the time holds the limit of {signed(limit)} %.{more}"
+        return [Caution(False, "Time limit undecided", text)]
+    return []
+
+
+def _of_records(tally: Tally) -> list[Caution]:
+    verdicts = sum((group.verdicts for group in tally.groups), Counter[str]())
+    points = sum(verdicts.values())
+    found = [
+        Caution(verdict in _GRAVE, verdict.replace("_", " ").capitalize(), f"{count} of {points} measurements: {why}.")
+        for verdict, why in _VERDICTS.items()
+        if (count := verdicts.get(verdict))
+    ]
+    if tally.broken:
+        names = ", ".join(path.name for path in tally.broken[:3]) + (" ..." if len(tally.broken) > 3 else "")
+        text = f"{len(tally.broken)} files cannot be read ({names}); kernel-dvfs records finds and deletes them."
+        found.append(Caution(True, "Broken records", text))
+    if len(tally.setups) > 1:
+        text = (
+            f"The sweep's records are of {len(tally.setups)} setups ({', '.join(tally.setups)}): settings were changed."
+        )
+        found.append(Caution(True, "Mixed settings", text))
+    return found
+
+
+def _of_chosen(kernels: Table | None) -> list[Caution]:
+    """Chosen pairs that are not what the GPU ran."""
+    place = {column.name: index for index, column in enumerate(kernels.columns)} if kernels else {}
+    if kernels is None or "verdict" not in place:
+        return []
+    count = sum(row[place["verdict"]].value not in ("ok", "") for row in kernels.rows)
+    if not count:
+        return []
+    of = f"{count} of {len(kernels.rows)} kernels"
+    text = f"{of} have a pair that the GPU did not run as asked; the table says what it ran."
+    return [Caution(False, "Chosen, but not reached", text)]
+
+
+def _of_headline(rows: Iterable[Mapping[str, str]] | None) -> list[Caution]:
+    """How far the headline moves with a figure that no measurement fixes."""
+    found = [number(row.get("kernel_fresh_energy_change_percent", "")) for row in rows or ()]
+    values = [value for value in found if value is not None]
+    if len(values) < 2:
+        return []
+    text = f"Energy {signed(min(values))} to {signed(max(values))} % over the tensor-core energies that the data allow."
+    return [Caution(False, "Rests on an inferred figure", text)]

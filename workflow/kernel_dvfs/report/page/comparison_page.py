@@ -1,41 +1,45 @@
-"""The page of all GPUs, specimens and workloads in a results folder, and of the studies beside the road."""
+"""The page of all GPUs, specimens and workloads in a results folder, and of pipeline and serving studies."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.outputs import outputs
+from kernel_dvfs.report import comparison
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.answer import Change
-from kernel_dvfs.report.page.cells import number
-from kernel_dvfs.report.page.figures import Figures
-from kernel_dvfs.report.page.intervals import chart
+from kernel_dvfs.report.page.answer import Change, chart
 from kernel_dvfs.report.page.other_studies import studies_in
-from kernel_dvfs.report.page.render import render
-from kernel_dvfs.report.page.tables import read_rows, table
+from kernel_dvfs.report.page.render import Figures, render
+from kernel_dvfs.report.page.tables import Rows, number, read_rows, table
 
 TABLE = "gpus.csv"
 _FIRST = ("gpu", "workload", "kind")
 _OTHERS = {"pipeline": "Training pipelines", "serving": "Inference serving"}
 
 
-def make(folder, left_out: tuple = ()) -> tuple:
+def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[str]]:
     """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.csv is not readable.
 
     left_out: accepted as study_page's, and of no use here.
     """
-    folder, missing = Path(folder), []
+    folder = Path(folder)
+    missing: list[str] = []
+    known = outputs(comparison)
     rows = read_rows(folder / TABLE)
     further = []
     for path in sorted(folder.glob("*.csv")):
         if path.name != TABLE:
             try:
-                further.append(table(path.stem, read_rows(path), drop=()))
+                further.append(table(path.stem, read_rows(path), known.get(path.stem), drop=()))
             except InputError as error:
                 missing.append(str(error))
     root, inside = folder.parent, Figures()
     others = [(name, title, studies_in(root / name, missing, inside)) for name, title in _OTHERS.items()]
     page = render(
         "comparison.html.j2",
-        gpus=table("gpus", [_fresh_first(row) for row in rows], drop=()),
+        gpus=table("gpus", [_validated_first(row) for row in rows], known["gpus"], drop=()),
         simulated=sum(row["kind"] == "simulated" for row in rows),
         charts=[
             (title, chart(_changes(rows, quantity))) for title, quantity in (("Energy", "energy"), ("Time", "time"))
@@ -50,37 +54,37 @@ def make(folder, left_out: tuple = ()) -> tuple:
     return page, missing
 
 
-def _fresh_first(row: dict) -> dict:
-    """What a reader compares in front: which, then the fresh change of energy and time."""
+def _validated_first(row: dict[str, str]) -> dict[str, str]:
+    """What a reader compares in front: which, then the validated change of energy and time."""
     ranked = sorted(
         row, key=lambda name: (name not in _FIRST, not name.startswith("kernel_fresh_energy"), "fresh" not in name)
     )
     return {name: row[name] for name in ranked}
 
 
-def _changes(rows: list, quantity: str) -> list:
+def _changes(rows: Rows, quantity: str) -> list[tuple[str, Change]]:
     """[(label, Change)] of the strict schedule, a row each."""
 
-    def value(row, column):
+    def value(row: dict[str, str], column: str) -> float | None:
         return number(row.get(f"kernel_{column}_percent") or "")
 
-    fresh = [f"fresh_{quantity}_{bound}" for bound in ("change", "low", "high")]
+    validated = [f"fresh_{quantity}_{bound}" for bound in ("change", "low", "high")]
     return [
         (
             _label(row, rows),
-            Change(value(row, f"claimed_{quantity}_change"), *(value(row, column) for column in fresh)),
+            Change(value(row, f"claimed_{quantity}_change"), *(value(row, column) for column in validated)),
         )
         for row in rows
     ]
 
 
-def _label(row: dict, rows: list) -> str:
-    """GPU and workload; of two boards of one type the folder's name, which holds the UUID's start."""
+def _label(row: dict[str, str], rows: Rows) -> str:
+    """GPU and workload; of two specimens of one model the folder's name, which holds the UUID's start."""
     twins = [each for each in rows if (each["gpu"], each["workload"]) == (row["gpu"], row["workload"])]
     return f"{row['gpu'] if len(twins) == 1 else row.get('slug', row['gpu'])}, {row['workload']}"
 
 
-def _pages(root: Path) -> list:
+def _pages(root: Path) -> list[tuple[str, str]]:
     """[(title, relative address)] of the studies' own pages."""
     found = sorted(path.relative_to(root) for path in root.glob("*/*/report.html"))
     return [(path.parent.as_posix(), f"../{path.as_posix()}") for path in found]

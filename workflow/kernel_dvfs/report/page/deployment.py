@@ -1,21 +1,38 @@
 """How chosen clocks are put to work: commands that can be copied, each with what it promises."""
 
-from collections import namedtuple
+from __future__ import annotations
+
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import PASS_STRICT, STRICT
 from kernel_dvfs.report.page.answer import in_words
-
-Deployment = namedtuple("Deployment", "steps notes")
-Step = namedtuple("Step", "title text command")
+from kernel_dvfs.report.results import Results
 
 SINGLE = "kernel-single-waste-slack0"
 _COMMAND = "python train.py"
 
 
-def deployment(results) -> Deployment:
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do."""
+
+    title: str
+    text: str
+    command: str  # "": none
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """How to use the chosen clocks."""
+
+    steps: list[Step]
+    notes: list[str]
+
+
+def deployment(results: Results) -> Deployment:
     """Steps and notes for a results folder; the steps name only schedules that are there."""
     folder = Path(results.folder).resolve()
     # as the contract has it: a page that is mailed should not tell where its maker keeps files
@@ -45,7 +62,7 @@ def deployment(results) -> Deployment:
     return Deployment(steps, _notes(results))
 
 
-def _schedule(results, name: str) -> dict | None:
+def _schedule(results: Results, name: str) -> dict | None:
     try:
         schedule = results.schedule(name)
     except InputError:
@@ -63,7 +80,7 @@ def _claimed(schedule: dict) -> str:
     return f"claimed: {energy}, {time}"
 
 
-def _notes(results) -> list:
+def _notes(results: Results) -> list[str]:
     notes = []
     if results.gpu["kind"] == "simulated":
         notes.append(
@@ -82,7 +99,7 @@ def _notes(results) -> list:
     return notes
 
 
-def _latency_s(results):
+def _latency_s(results: Results) -> float | None:
     """Median time of a change of core clocks by the spec of a simulated GPU, else None."""
     digest = results.workload.get("setup")
     try:

@@ -1,16 +1,29 @@
-"""What was measured on what, when, and with which program: the facts that a number needs to be believed."""
+"""What was measured on what, when, and with which program: the facts that a number needs to be believed.
+
+The tally counts the records of a study by their labels. A broken record is counted and named and does not
+stop the page.
+"""
+
+from __future__ import annotations
 
 import json
 import os
 import platform
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.report.page.cells import title
+from kernel_dvfs.files import read_json
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.report.page.tables import title
+from kernel_dvfs.report.results import Results
 
 _PACKAGES = ("snakemake", "ortools", "numpy", "pandas", "pyarrow")
 _DEVICE = {
@@ -24,10 +37,102 @@ _DEVICE = {
     "persistence": "persistence mode",
     "energy_scope": "energy counted for",
 }
+VERDICTS = ("ok", "throttled", "not_reached", "unstable", "disturbed", "counter", "unsupported")
+# sweeps first, and numbers by their size
+_ORDER = ("kernel", "pass", "validation", "batch", "tp")
+_SWEEPS = {"kernel": "sweep of the kernels", "pass": "sweep of the passes"}
+
+Facts = list[tuple[str, str]]  # (term, value)
 
 
-def of_gpu(gpu: dict, tally) -> list:
-    """[(term, value)] on the device. gpu: as setups and profiles have it, with the spec where it is simulated."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Records of one campaign."""
+
+    name: str
+    records: int  # files
+    points: int  # measurements in them
+    verdicts: Counter[str]  # over points
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the records of a study say of themselves."""
+
+    groups: list[Group]
+    broken: list[Path]  # could not be read
+    setups: Counter[str]  # digests, of the sweep
+    devices: dict[str, list]  # field of a record's device -> values found
+    started: tuple[str, str] | None  # first and last start of a record, UTC, of real GPUs
+    hosts: list[str]  # names of machines
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def tally(folder: str | Path) -> Tally:
+    """The tally of `<folder>/measurements`; empty where there are none."""
+    found: dict[str, Counter[str]] = {}
+    files: Counter[str] = Counter()
+    setups: Counter[str] = Counter()
+    broken: list[Path] = []
+    started: list[str] = []
+    hosts: set[str] = set()
+    devices: dict[str, list] = {field: [] for field in _DEVICE}
+    root = Path(folder, "measurements")
+    for path in sorted(root.rglob("*.json"), key=lambda path: _rank(path.relative_to(root).parts)):
+        if path.name.startswith("."):
+            continue
+        try:
+            record = read_json(path)
+            verdicts = _verdicts(record)
+            run, device = record["run"], record["device"]
+            digest = run["setup"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            broken.append(path)
+            continue
+        top = path.relative_to(root).parts[0]
+        group = _group(top, run)
+        files[group] += 1
+        found.setdefault(group, Counter()).update(verdicts)
+        if top in _SWEEPS:
+            setups[digest] += 1
+        started += [run["started_utc"]] if "started_utc" in run else []
+        hosts |= {run["host"]} if "host" in run else set()
+        for field, values in devices.items():
+            if device.get(field) is not None and device[field] not in values:
+                values.append(device[field])
+    groups = [Group(name, files[name], sum(verdicts.values()), verdicts) for name, verdicts in found.items()]
+    return Tally(groups, broken, setups, devices, (min(started), max(started)) if started else None, sorted(hosts))
+
+
+def _rank(parts: tuple[str, ...]) -> tuple:
+    study, _, value = parts[0].partition("-")
+    place = _ORDER.index(study) if study in _ORDER else len(_ORDER)
+    return place, int(value) if value.isdecimal() else 0, parts
+
+
+def _group(top: str, run: dict) -> str:
+    if top in _SWEEPS:
+        remeasured = str(run.get("campaign", "")).startswith("remeasure")
+        return f"{_SWEEPS[top]}, measured again" if remeasured else _SWEEPS[top]
+    if top.startswith("validation"):
+        return "fresh repeats"
+    study, _, value = top.partition("-")
+    return {"batch": f"batch {value}", "tp": f"tensor-parallel degree {value}"}.get(study, top)
+
+
+def _verdicts(record: dict) -> list[str]:
+    if "comparisons" in record:
+        return [point["verdict"] for each in record["comparisons"] for point in each["points"]]
+    return [record["verdict"]]
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
+
+def of_gpu(gpu: dict, tally: Tally) -> Facts:
+    """The device. gpu: as setups and profiles have it, with the spec where it is simulated."""
     facts = [("GPU", gpu["name"]), ("kind", {"nvml": "real", "table": "measured table"}.get(gpu["kind"], gpu["kind"]))]
     if gpu["kind"] == "simulated":
         facts += [("model", gpu["model"])] if "model" in gpu else []
@@ -42,8 +147,8 @@ def of_gpu(gpu: dict, tally) -> list:
     return facts
 
 
-def of_workload(workload: dict) -> list:
-    """[(term, value)] of the options that say what work was measured."""
+def of_workload(workload: dict) -> Facts:
+    """The options that say what work was measured."""
     return [
         (key.replace("_", " "), _value(key, value))
         for key, value in workload.items()
@@ -51,21 +156,21 @@ def of_workload(workload: dict) -> list:
     ]
 
 
-def of_protocol(setup) -> list:
-    """[(term, value)] of how it was measured. setup: measurement.setup.Setup or None."""
+def of_protocol(setup: Setup | None) -> Facts:
+    """How it was measured."""
     if setup is None:
         return []
     settings = [(title(key), _value(key, value)) for key, value in setup.measurement.items()]
     return [("setup", setup.digest), *settings]
 
 
-def of_program() -> list:
-    """[(term, value)] of the versions that made the page."""
+def of_program() -> Facts:
+    """The versions that made the page."""
     return [("kernel-dvfs", __version__), ("Python", platform.python_version()), *_versions()]
 
 
-def dates(folder, tally) -> list:
-    """[(term, value)], UTC: when records of a real GPU were started, when the newest result was written, and now."""
+def dates(folder: str | Path, tally: Tally) -> Facts:
+    """UTC: when records of a real GPU were started, when the newest result was written, and now."""
     found = []
     if tally.started:
         found.append(("measured", " to ".join(_minute(datetime.fromisoformat(each)) for each in tally.started)))
@@ -76,7 +181,7 @@ def dates(folder, tally) -> list:
 
 
 def now() -> str:
-    """The time, to the minute; SOURCE_DATE_EPOCH where a build is to give the same bytes again."""
+    """The time, to the minute; SOURCE_DATE_EPOCH where a build must give the same bytes."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     return _minute(datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC))
 
@@ -86,7 +191,7 @@ def digest(content: dict) -> str:
     return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def setup_of(results, digests: list):
+def setup_of(results: Results, digests: Iterable[str]) -> Setup | None:
     """The first setup of these digests that is there and whole, or None: of a table, or where it is lost."""
     for name in digests:
         try:
@@ -96,7 +201,7 @@ def setup_of(results, digests: list):
     return None
 
 
-def _results(folder):
+def _results(folder: str | Path) -> list[Path]:
     return [
         path for name in ("profile.parquet", "schedules/*.json", "tables/*.csv") for path in Path(folder).glob(name)
     ]
@@ -106,7 +211,7 @@ def _minute(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _value(field: str, value) -> str:
+def _value(field: str, value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if field.endswith("_mw"):
@@ -116,7 +221,7 @@ def _value(field: str, value) -> str:
     return "none" if value is None else str(value)
 
 
-def _versions() -> list:
+def _versions() -> Facts:
     found = []
     for name in _PACKAGES:
         try:

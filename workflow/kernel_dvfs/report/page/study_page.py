@@ -1,62 +1,53 @@
 """The page of one study: what is there in `results/<gpu>/<workload>`, in the order that a reader asks for it.
 
-Knows what belongs together; how a part is made is in the modules beside it. A part that is missing or broken is
-named on the page, and the rest is shown.
+Which section a table or figure belongs to is said by its own module. A part that is missing or broken is named on the
+page, and the rest is shown.
 """
 
-from collections import namedtuple
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import TABLE_FORMATS
-from kernel_dvfs.report.figures import NAMES
+from kernel_dvfs.outputs import Output, outputs
+from kernel_dvfs.report import figures, tables
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.answer import answer, in_words
-from kernel_dvfs.report.page.cautions import cautions
+from kernel_dvfs.report.page.answer import answer, cautions, chart, in_words
 from kernel_dvfs.report.page.deployment import deployment
-from kernel_dvfs.report.page.figures import Figures
-from kernel_dvfs.report.page.intervals import chart
-from kernel_dvfs.report.page.kernels import kernels
 from kernel_dvfs.report.page.other_studies import study_below
-from kernel_dvfs.report.page.render import render
-from kernel_dvfs.report.page.tables import read_rows, table
-from kernel_dvfs.report.page.tally import VERDICTS, tally
-from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.page.provenance import VERDICTS, tally
+from kernel_dvfs.report.page.render import Figure, Figures, render
+from kernel_dvfs.report.page.tables import Rows, Table, kernels, read_rows, table
+from kernel_dvfs.report.results import Results, subject
 
-Section = namedtuple("Section", "id title tables figures")
+Made = TypeVar("Made")
 
-# (id, title, tables, figures); what is in no section comes last
-_SECTIONS = (
-    ("kernels", "Clocks of each kernel", ("kernel_clocks", "baseline"), ("fig5_kernels",)),
-    (
-        "choosing",
-        "How to choose",
-        ("headline", "strategies", "relaxed"),
-        ("fig6_relaxed_waste", "fig2_desirability"),
-    ),
-    ("passes", "Forward and backward pass", (), ("fig3_forward_pass", "fig4_backward_pass")),
-    (
-        "carried",
-        "The same clocks elsewhere",
-        ("data_parallelism", "tensor_parallelism"),
-        ("fig7_data_parallelism", "fig8_tensor_parallelism"),
-    ),
-    ("rests-on", "What the headline rests on", ("tensor_energy",), ()),
-    ("claims", "The paper's claims", ("claims",), ()),
-)
-# what a kind of GPU has no use for, so that nobody waits for it
-_NEVER = {
-    "table": {
-        *("baseline", "validation", "headline", "data_parallelism", "tensor_parallelism", "tensor_energy"),
-        *("omitted_pairs", "passes", "locking", "fig3_forward_pass", "fig4_backward_pass"),
-        *("fig7_data_parallelism", "fig8_tensor_parallelism"),
-    },
-    "simulated": {"baseline", "passes", "locking"},
-    "nvml": {"tensor_energy"},
+# id -> title, in the order of the page
+SECTIONS = {
+    "kernels": "Clocks of each kernel",
+    "choosing": "How to choose",
+    "passes": "Forward and backward pass",
+    "carried": "The same clocks elsewhere",
+    "rests-on": "What the headline rests on",
+    "claims": "The paper's claims",
 }
 
 
-def make(folder, left_out: tuple = ()) -> tuple:
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section with what it shows."""
+
+    id: str
+    title: str
+    tables: list[Table]
+    figures: list[Figure]
+
+
+def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[str]]:
     """(the page as HTML, [what is missing]) of a results folder.
 
     left_out: names of tables and figures that the configuration leaves out, which are not missed. Raises InputError
@@ -65,7 +56,8 @@ def make(folder, left_out: tuple = ()) -> tuple:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; expected results/<gpu>/<workload>")
-    results, missing = Results(folder), []
+    results = Results(folder)
+    missing: list[str] = []
     counted = tally(folder)
     has_profile = _has_profile(results, missing)
     digests = [results.workload["setup"]] if has_profile and results.workload.get("setup") else list(counted.setups)
@@ -73,19 +65,19 @@ def make(folder, left_out: tuple = ()) -> tuple:
     if not (has_profile or setup):
         raise InputError(f"{folder}: neither a profile nor records of a sweep; expected results/<gpu>/<workload>")
     gpu = setup.gpu if setup else results.gpu
-    wanted = [name for name in (*TABLE_FORMATS, *NAMES) if name not in _NEVER[gpu["kind"]] and name not in left_out]
+    known_tables, known_figures = (_in_order(outputs(package)) for package in (tables, figures))
 
-    rows = _tables(folder, wanted, missing)
+    rows = _tables(folder, _wanted(known_tables, gpu["kind"], left_out), missing)
     # without clocks to set there is nothing to choose
     chosen = "kernel_clocks" not in left_out
     found = _tried(lambda: answer(results, rows.get("validation")), missing) if has_profile and chosen else None
-    extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in TABLE_FORMATS]
-    figures = _figures(folder, wanted, missing, Figures())
-    views = {name: _view(results, name, each) for name, each in rows.items() if each}
+    extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in known_tables]
+    drawn = _figures(folder, _wanted(known_figures, gpu["kind"], left_out), missing, Figures())
+    views = {name: _view(results, name, each, known_tables[name]) for name, each in rows.items() if each}
     return (
         render(
             "study.html.j2",
-            subject=results.subject if has_profile else _subject(gpu),
+            subject=results.subject if has_profile else subject(gpu),
             simulated=gpu["kind"] == "simulated",
             workload=(results if has_profile else setup).workload["name"],
             dates=provenance.dates(folder, counted),
@@ -106,7 +98,7 @@ def make(folder, left_out: tuple = ()) -> tuple:
             validation=views.get("validation"),
             cautions=cautions(gpu["kind"], found, counted, views.get("kernel_clocks"), rows.get("tensor_energy")),
             deployment=deployment(results) if found else None,
-            sections=_sections(views, figures),
+            sections=_sections(views, drawn, known_tables | known_figures),
             verdicts=_count(rows.get("claims", ()), "verdict"),
             omitted=views.get("omitted_pairs"),
             further=[table(name, _read(folder, name, missing) or []) for name in extra],
@@ -117,11 +109,23 @@ def make(folder, left_out: tuple = ()) -> tuple:
     )
 
 
-def _has_profile(results, missing: list) -> bool:
+def _has_profile(results: Results, missing: list[str]) -> bool:
     return bool(_tried(lambda: results.gpu, missing))
 
 
-def _tried(make, missing: list):
+def _wanted(known: Mapping[str, Output], kind: str, left_out: Sequence[str]) -> dict[str, Output]:
+    """Those that a study on such a GPU can have, less what the configuration leaves out."""
+    return {name: each for name, each in known.items() if each.fits(kind) and name not in left_out}
+
+
+def _in_order(known: Mapping[str, Output]) -> dict[str, Output]:
+    """In the order of the page; what is in no section comes last."""
+    rank = {name: number for number, name in enumerate(SECTIONS)}
+    ranked = sorted(known, key=lambda name: (rank.get(known[name].section, len(rank)), known[name].place, name))
+    return {name: known[name] for name in ranked}
+
+
+def _tried(make: Callable[[], Made], missing: list[str]) -> Made | None:
     """What `make` gives, or None with the reason added to `missing`."""
     try:
         return make()
@@ -130,62 +134,60 @@ def _tried(make, missing: list):
         return None
 
 
-def _read(folder: Path, name: str, missing: list):
+def _read(folder: Path, name: str, missing: list[str]) -> Rows | None:
     return _tried(lambda: read_rows(folder / "tables" / f"{name}.csv"), missing)
 
 
-def _tables(folder: Path, wanted: list, missing: list) -> dict:
+def _tables(folder: Path, wanted: Iterable[str], missing: list[str]) -> dict[str, Rows]:
     """{name: rows} of those that are there and whole."""
-    there, absent = _split(folder, [name for name in wanted if name in TABLE_FORMATS], "tables/{}.csv")
+    there, absent = _split(folder, wanted, "tables/{}.csv")
     if absent:
         missing.append(f"tables {', '.join(absent)}: not made yet; run snakemake --cores 1 report")
     read = {name: _read(folder, name, missing) for name in there}
     return {name: rows for name, rows in read.items() if rows is not None}
 
 
-def _figures(folder: Path, wanted: list, missing: list, inside: Figures) -> dict:
-    there, absent = _split(folder, [name for name in wanted if name in NAMES], "figures/{}.png")
+def _figures(folder: Path, wanted: Mapping[str, Output], missing: list[str], inside: Figures) -> dict[str, Figure]:
+    there, absent = _split(folder, sorted(wanted), "figures/{}.png")
     if absent:
         missing.append(f"figures {', '.join(absent)}: not made yet; run snakemake --cores 1 report")
-    read = {name: _tried(lambda name=name: inside.figure(folder / f"figures/{name}.png"), missing) for name in there}
+    paths = {name: folder / f"figures/{name}.png" for name in there}
+    read = {name: _tried(partial(inside.figure, path, wanted[name]), missing) for name, path in paths.items()}
     return {name: figure for name, figure in read.items() if figure}
 
 
-def _split(folder: Path, names: list, pattern: str) -> tuple:
+def _split(folder: Path, names: Iterable[str], pattern: str) -> tuple[list[str], list[str]]:
+    names = list(names)
     there = [name for name in names if (folder / pattern.format(name)).is_file()]
     return there, [name for name in names if name not in there]
 
 
-def _sections(views: dict, figures: dict) -> list:
-    """Those that have something to show."""
+def _sections(views: Mapping[str, Table], drawn: Mapping[str, Figure], known: Mapping[str, Output]) -> list[Section]:
+    """Those that have something to show; views and drawn are in the order of the page."""
     found = []
-    for name, title, tables, drawn in _SECTIONS:
-        shown = [views[each] for each in tables if each in views]
-        seen = [figures[each] for each in drawn if each in figures]
+    for name, title in SECTIONS.items():
+        shown = [view for each, view in views.items() if known[each].section == name]
+        seen = [drawn[each] for each in known if each in drawn and known[each].section == name]
         if shown or seen:
             found.append(Section(name, title, shown, seen))
     return found
 
 
-def _view(results, name: str, rows: list):
+def _view(results: Results, name: str, rows: Rows, about: Output) -> Table:
     if name == "kernel_clocks":
         try:
-            return kernels(results, rows)
+            return kernels(results, rows, about)
         except InputError:
             pass  # the schedule or the profile is missing, which is said; the table by itself still tells
     if name == "claims":
         # on a phone the first columns are all that is seen without scrolling
         first = ("number", "verdict", "claim")
         rows = [{column: row[column] for column in (*first, *row) if column in row} for row in rows]
-        return table(name, rows, folds=False)
-    return table(name, rows)
+        return table(name, rows, about, folds=False)
+    return table(name, rows, about)
 
 
-def _subject(gpu: dict) -> str:
-    return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]
-
-
-def _size(results) -> dict:
+def _size(results: Results) -> dict[str, int]:
     """How much was measured: kernels, passes, clock pairs."""
     profile = results.profile
     pairs = profile.groupby(["study", "target"]).size()
@@ -193,8 +195,8 @@ def _size(results) -> dict:
     return {"kernels": int(targets.get("kernel", 0)), "passes": int(targets.get("pass", 0)), "pairs": int(pairs.max())}
 
 
-def _count(rows, column: str) -> dict:
-    counted = {}
+def _count(rows: Iterable[Mapping[str, str]], column: str) -> dict[str, int]:
+    counted: dict[str, int] = {}
     for row in rows:
         counted[row.get(column, "")] = counted.get(row.get(column, ""), 0) + 1
     return counted

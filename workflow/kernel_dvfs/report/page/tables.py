@@ -1,29 +1,170 @@
-"""A CSV as a table to be read and sorted: headings with units, a change and its interval in one cell."""
+"""A CSV as a table to be read and sorted: headings with units, a change and its interval in one cell.
+
+How a value is shown follows from the name of its column, which ends in the unit.
+"""
+
+from __future__ import annotations
 
 import csv
-from collections import namedtuple
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.report.page.captions import caption
-from kernel_dvfs.report.page.cells import number, shown, title
+from kernel_dvfs.layout import STRICT
+from kernel_dvfs.outputs import Output
+from kernel_dvfs.report.results import Results, is_chosen
 
-Table = namedtuple("Table", "name title text columns rows folded")
-Table.__doc__ = """columns: [Column]; rows: lists of Cell. folded: long and of use to few, so shown on demand."""
-Column = namedtuple("Column", "name title kind")
-Column.__doc__ = "kind: number, text, long (sentences) or verdict."
-Cell = namedtuple("Cell", "text value")
-Cell.__doc__ = "text: as shown. value: as the CSV has it, which is what is sorted by."
-
+NOTHING = "–"
+MINUS = "−"  # as wide as a plus
+_UNITS = {
+    "percent": "%",
+    "pp": "points",
+    "mhz": "MHz",
+    "us": "µs",
+    "ms": "ms",
+    "s": "s",
+    "mj": "mJ",
+    "j": "J",
+    "w": "W",
+    "share": "share",
+}
+# words that a practitioner knows by another name than the column's
+_TITLES = {
+    "row": "row",
+    "id": "id in schedules",
+    "core_mhz": "core, MHz",
+    "mem_mhz": "memory, MHz",
+    "reached_core_mhz": "core ran at, MHz",
+    "reached_mem_mhz": "memory ran at, MHz",
+    "time_change_percent": "time, %",
+    "energy_change_percent": "energy, %",
+    "slack_percent": "slower by at most, %",
+    "waste_j": "waste left, J",
+    "optimism_pp": "fresh less claimed, points",
+    "repeats_to_decide": "repeats that would decide",
+    "n": "measurements",
+    "pairs": "clock pairs",
+    "number": "no.",
+    "ours": "found here",
+    "tensor_energy_pj_per_flop": "tensor core, pJ/FLOP",
+    "is_default": "of the spec",
+    "kernel_fresh_energy_change_percent": "energy, fresh, %",
+    "kernel_fresh_time_change_percent": "time, fresh, %",
+    "kernel_claimed_energy_change_percent": "energy, claimed, %",
+    "kernel_claimed_time_change_percent": "time, claimed, %",
+    "baseline_time_s": "time at auto, s",
+    "baseline_energy_j": "energy at auto, J",
+    "edp_time_change_percent": "time by EDP, %",
+    "edp_energy_change_percent": "energy by EDP, %",
+    "pass_time_change_percent": "time, clocks by pass, %",
+    "pass_energy_change_percent": "energy, clocks by pass, %",
+}
+_SIGNED = ("change", "difference", "optimism", "cost", "low", "high", "drift")
 _LONG_CHARACTERS = 40
 _FOLD_ROWS = 24
 _VERDICTS = ("verdict", "status")
 # the same in every row, and said on top of the page
 _CONSTANT = ("gpu",)
+_LAST = "id"  # column of the table of kernels
+
+Rows = list[dict[str, str]]  # of a CSV, as text
 
 
-def read_rows(path) -> list:
-    """A CSV as [{column: text}]. Raises InputError naming the file."""
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table on a page."""
+
+    name: str  # as in the CSV
+    title: str  # its heading
+    kind: str  # number, text, long (sentences) or verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A value of a table on a page."""
+
+    text: str  # as shown
+    value: str  # as in the CSV; what is sorted by
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table on a page."""
+
+    name: str
+    title: str
+    text: str  # below the heading
+    columns: list[Column]
+    rows: list[list[Cell]]
+    folded: bool  # long and of use to few, so shown on demand
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def number(raw: str) -> float | None:
+    """A finite number, or None for anything else."""
+    try:
+        value = float(raw)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def title(column: str) -> str:
+    """A heading: `fresh_time_change_percent` is "fresh time, %"."""
+    if column in _TITLES:
+        return _TITLES[column]
+    words = column.split("_")
+    unit = _UNITS.get(words[-1]) if len(words) > 1 else None
+    words = [word for word in (words[:-1] if unit else words) if word != "change"]
+    return " ".join(words) + (f", {unit}" if unit else "")
+
+
+def shown(column: str, raw: str) -> str:
+    """The value as read by a person; a dash for nothing."""
+    if raw == "":
+        return NOTHING
+    if raw in ("True", "False"):
+        return "yes" if raw == "True" else "no"
+    value = number(raw)
+    if value is None:
+        return raw
+    words = column.split("_")
+    if words[-1] in ("percent", "pp"):
+        return signed(value) if any(word in _SIGNED for word in words) or words[-1] == "pp" else f"{value:.2f}"
+    if words[-1] == "mhz" or (value == int(value) and "." not in raw and "e" not in raw):
+        return f"{value:.0f}"
+    return plain(value)
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A change: `−7.23`, `+0.24`; no sign on what rounds to zero."""
+    rounded = round(value, digits)
+    return f"{rounded:+.{digits}f}".replace("-", MINUS) if rounded else f"{0:.{digits}f}"
+
+
+def plain(value: float) -> str:
+    """Four digits that count, no exponent where it can be helped."""
+    if value and not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.3g}".replace("-", MINUS)
+    digits = 0 if not value or abs(value) >= 1000 else 3 - math.floor(math.log10(abs(value)))
+    return f"{value:.{digits}f}".replace("-", MINUS)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def heading(name: str, about: Output | None) -> str:
+    """The heading of a table or figure: its own, or its name in words."""
+    return (about.title if about else "") or name.replace("_", " ").capitalize()
+
+
+def read_rows(path: str | Path) -> Rows:
+    """A CSV as text. Raises InputError naming the file."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -34,30 +175,32 @@ def read_rows(path) -> list:
     return rows
 
 
-def table(name: str, rows: list, drop: tuple = _CONSTANT, folds: bool = True) -> Table:
-    """The table of a CSV's rows (`read_rows`). Columns without a value are left out."""
+def table(
+    name: str, rows: Rows, about: Output | None = None, drop: Sequence[str] = _CONSTANT, folds: bool = True
+) -> Table:
+    """The table of a CSV's rows (`read_rows`); about: what it says of itself. Columns without a value are left out."""
     names = [each for each in (rows[0] if rows else ()) if each not in drop and any(row[each] for row in rows)]
     # a change takes its interval in
     bounds = {each: _bounds(each, names) for each in names}
     names = [each for each in names if each not in {bound for pair in bounds.values() if pair for bound in pair}]
     columns = [Column(each, _heading(each, bounds[each]), _kind(each, rows)) for each in names]
     cells = [[_cell(row, each, bounds[each]) for each in names] for row in rows]
-    about = caption(name)
-    return Table(name, about.title, about.text, columns, cells, folds and len(rows) > _FOLD_ROWS)
+    text = about.text if about else ""
+    return Table(name, heading(name, about), text, columns, cells, folds and len(rows) > _FOLD_ROWS)
 
 
-def _bounds(column: str, names: list):
+def _bounds(column: str, names: Sequence[str]) -> tuple[str, str] | None:
     """(low, high) of a column's interval, or None."""
     stem, found, unit = column.rpartition("_change_percent")
     pair = (f"{stem}_low_percent", f"{stem}_high_percent")
     return pair if found and not unit and all(each in names for each in pair) else None
 
 
-def _heading(column: str, bounds) -> str:
+def _heading(column: str, bounds: tuple[str, str] | None) -> str:
     return f"{title(column)} (95 % interval)" if bounds else title(column)
 
 
-def _kind(column: str, rows: list) -> str:
+def _kind(column: str, rows: Rows) -> str:
     if column in _VERDICTS:
         return "verdict"
     values = [row[column] for row in rows if row[column]]
@@ -67,8 +210,51 @@ def _kind(column: str, rows: list) -> str:
     return "long" if max(map(len, values)) > _LONG_CHARACTERS else "text"
 
 
-def _cell(row: dict, column: str, bounds) -> Cell:
+def _cell(row: Mapping[str, str], column: str, bounds: tuple[str, str] | None) -> Cell:
     text = shown(column, row[column])
     if bounds and row[column] and all(row[each] for each in bounds):
         text += " ({} to {})".format(*(shown(each, row[each]) for each in bounds))
     return Cell(text, row[column])
+
+
+# --- the table of kernels ---------------------------------------------------------------------------------------------
+
+
+def kernels(results: Results, rows: Rows, about: Output | None = None) -> Table:
+    """The rows of kernel_clocks with what the profile adds: share and part in the saving, and the clocks that ran.
+
+    Raises InputError where the profile or the schedule is missing.
+    """
+    schedule = results.schedule(STRICT)
+    # a schedule that weighs otherwise has other totals: shares would not add up to its change
+    weighed = {"counts": True, "raw": False}.get(schedule.get("weights", ""))
+    profile = results.profile.query("study == 'kernel'")
+    auto = profile[profile.is_baseline].set_index("target")
+    chosen = profile[is_chosen(profile, schedule["targets"])].drop_duplicates("target").set_index("target")
+    weights: Any = auto.launches_per_iteration if weighed else 1
+    shares = {
+        f"{quantity}_share_percent": 100 * auto[column] * weights / (auto[column] * weights).sum()
+        for quantity, column in (("energy", "energy_j"), ("time", "time_s"))
+    }
+    wider = []
+    for row in rows:
+        name = row[_LAST]
+        more: dict[str, str] = {}
+        if weighed is not None and name in auto.index:
+            more = {column: repr(float(values[name])) for column, values in shares.items()}
+            change = number(row.get("energy_change_percent", ""))
+            part = None if change is None else float(more["energy_share_percent"]) * change / 100
+            more["part_of_the_saving_pp"] = "" if part is None else repr(part)
+        if name in chosen.index:
+            ran = chosen.loc[name]
+            for column in ("reached_core_mhz", "reached_mem_mhz"):
+                more[column] = "" if ran[column] != ran[column] else f"{ran[column]:.0f}"
+            more["verdict"] = ran.verdict
+        wider.append({key: value for key, value in row.items() if key != _LAST} | more | {_LAST: name})
+    return table("kernel_clocks", _even(wider), about, folds=False)
+
+
+def _even(rows: Rows) -> Rows:
+    """All rows with the columns of all, the last one last."""
+    columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name != _LAST] + [_LAST]
+    return [{name: row.get(name, "") for name in columns} for row in rows]

@@ -37,7 +37,7 @@ def make(results: Results, targets: list[str]) -> pd.DataFrame:
     for name in targets:
         repeats = [points for target, _, points in comparisons.points if target == name]
         request = repeats[0][1]["request"]
-        row = {"id": name, "locked": label((request["core_mhz"], request["mem_mhz"]))}
+        row: dict[str, object] = {"id": name, "locked": label((request["core_mhz"], request["mem_mhz"]))}
         for quantity, change in zip(("time", "energy"), changes[name]):
             row |= {
                 f"{quantity}_change_percent": change.mean,

@@ -1,4 +1,4 @@
-"""Whole passes as they ran beside the sums of their kernels measured alone: what adds up, and what does not.
+"""Whole passes compared with the sums of their kernels measured alone: what adds up, and what does not.
 
 A power limit acts over more than one kernel: one that is capped alone can run faster between cooler ones.
 """
@@ -43,7 +43,7 @@ def make(results: Results, schedules: list[str]) -> pd.DataFrame:
             for chosen in [results.schedule(schedule)["targets"][name]]
         }
         rows += [
-            {"pass": name, "chosen_by": how} | _beside(points, name, steps[name], at) for how, at in clocks.items()
+            {"pass": name, "chosen_by": how} | _compared(points, name, steps[name], at) for how, at in clocks.items()
         ]
     return pd.DataFrame(rows)
 
@@ -58,7 +58,7 @@ def _points(profile: pd.DataFrame) -> dict[tuple, Any]:
     }
 
 
-def _beside(points: dict[tuple, Any], name: str, steps: list, clocks: tuple) -> dict:
+def _compared(points: dict[tuple, Any], name: str, steps: list, clocks: tuple) -> dict:
     ran = points["pass", name, *clocks]
     alone = [(_alone(points, name, kernel, clocks), count) for kernel, count in steps]
     sum_s = sum(count * row.time_s for row, count in alone)

@@ -39,7 +39,7 @@ _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste":
 def make(results: Results, schedules: list[str], validated: list[str] | None = None, repeats: int = 1) -> pd.DataFrame:
     """One row a schedule of those named, after one row a granularity for auto itself.
 
-    validated: those that were validated, whose mean change is given beside the claimed one (fresh_*; empty elsewhere).
+    validated: those that were validated, whose mean change is given next to the claimed one (fresh_*; empty elsewhere).
 
     Columns of the contract, then weights and the schedule's name. waste_j is in J for weights that count launches,
     else in the unit of the weighted energy.

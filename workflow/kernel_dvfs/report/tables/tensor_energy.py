@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats
 from kernel_dvfs.outputs import Output
@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
 _KIND = "tensor-energy"  # of variants
 
-
-def _inputs(plan: Any) -> list[str]:
-    variants = [name for name, variant in plan.variants.items() if variant.study == _KIND]
-    return [
-        *plan.schedule_files(),
-        *plan.validation(plan.headline[:1]),
-        *plan.chosen_again(_KIND),
-        *(f"{plan.folder}/variants/{name}/schedule-pass.json" for name in variants),
-    ]
-
-
 OUTPUT = Output(
     caption="The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and "
     "fresh",
@@ -34,7 +23,11 @@ OUTPUT = Output(
     section="rests-on",
     kinds=("simulated",),
     when=lambda plan: plan.is_chosen,
-    inputs=_inputs,
+    inputs=lambda plan: [
+        *plan.schedule_files(),
+        *plan.validation(plan.headline[:1]),
+        *plan.chosen_again(_KIND),
+    ],
     options=lambda plan: {
         "repeats": plan.repeats,
         "values": plan.tensor_energies_pj,

@@ -1,1 +1,1 @@
-"""Tables and figures of the serving study: ours beside what DynamoLLM and others report."""
+"""Tables and figures of the serving study: ours, and what DynamoLLM and others report."""

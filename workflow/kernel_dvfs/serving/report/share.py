@@ -1,8 +1,17 @@
-"""Arithmetic that several tables share: savings, and the split of a saving between knobs."""
+"""What several tables and figures share: savings, the split of a saving between knobs, a figure's subtitle."""
 
+from __future__ import annotations
+
+import textwrap
 from itertools import permutations
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.serving.system import KNOBS, SUBSETS
+
+if TYPE_CHECKING:
+    from kernel_dvfs.serving.study import ServingStudy
+
+_CHARACTERS = 72  # of a subtitle's line
 
 
 def saved_percent(energy: float, reference: float) -> float:
@@ -10,12 +19,12 @@ def saved_percent(energy: float, reference: float) -> float:
     return 100.0 * (1.0 - energy / reference)
 
 
-def by_system(outcomes: list) -> dict:
+def by_system(outcomes: list[dict]) -> dict[str, dict]:
     """{system: outcome}."""
     return {each["system"]: each for each in outcomes}
 
 
-def split(energy_of: dict) -> dict:
+def split(energy_of: dict[str, float]) -> dict[str, float]:
     """{knob: saving}: each knob's mean contribution over all orders of turning them (Shapley), in energy's unit.
 
     energy_of: {system: energy} of all SUBSETS. The parts add up to MultiPool minus DynamoLLM.
@@ -23,9 +32,21 @@ def split(energy_of: dict) -> dict:
     parts = dict.fromkeys(KNOBS, 0.0)
     orders = list(permutations(KNOBS))
     for order in orders:
-        turned = ()
+        turned: tuple[str, ...] = ()
         for knob in order:
             then = tuple(each for each in KNOBS if each in (*turned, knob))
             parts[knob] += (energy_of[SUBSETS[turned]] - energy_of[SUBSETS[then]]) / len(orders)
             turned = then
     return parts
+
+
+def subtitle(study: ServingStudy, better: str = "") -> str:
+    """The study's subject and size; better: the direction in which numbers are better, or ""."""
+    own = study["settings"]
+    text = f"{study.subject}, {own['servers']} servers of 8 GPUs" + (f"; better: {better}" if better else "")
+    return wrapped(text)
+
+
+def wrapped(text: str) -> str:
+    """A subtitle in lines that fit."""
+    return textwrap.fill(text, _CHARACTERS)

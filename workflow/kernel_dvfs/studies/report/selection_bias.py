@@ -1,16 +1,29 @@
-"""What the study of selection bias says: claimed, fresh and true change of each procedure, means over its seeds."""
+"""The table of the selection bias study: claimed, validated and true change of each procedure, means over its seeds."""
 
-import pandas as pd
+from __future__ import annotations
 
-CAPTION = (
-    "Choosing from noisy measurements, the same studies by each procedure: mean change of time and energy in percent "
-    "of auto as claimed by the data that chose, in fresh repeats and in truth; coverage = share of studies in which "
-    "the fresh repeats' 95 % interval holds the truth; over budget = share whose true time exceeds the limit"
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OUTPUT = Output(
+    caption=(
+        "Choosing from noisy measurements, the same studies by each procedure: mean change of time and energy in "
+        "percent of auto as claimed by the data that chose, in fresh repeats and in truth; coverage = share of studies "
+        "in which the fresh repeats' 95 % interval holds the truth; over budget = share whose true time exceeds the "
+        "limit"
+    ),
+    kinds=("simulated",),
 )
 
 
 def make(studies: pd.DataFrame, limit_percent: float) -> pd.DataFrame:
-    """One row a noise and procedure. studies: a row a study, as cli.selection_bias writes them."""
+    """One row for each noise and procedure. studies: one for each study, of studies.selection_bias.rows."""
+    import pandas as pd
+
     return pd.DataFrame(
         [
             {"noise": noise, "procedure": procedure, **_row(own, limit_percent)}
@@ -19,7 +32,7 @@ def make(studies: pd.DataFrame, limit_percent: float) -> pd.DataFrame:
     )
 
 
-def _row(own: pd.DataFrame, limit_percent: float) -> dict:
+def _row(own: pd.DataFrame, limit_percent: float) -> dict[str, float]:
     row = {"studies": len(own), "windows": own.windows.mean(), "fresh_windows": own.fresh_windows.mean()}
     for quantity in ("time", "energy"):
         claimed, fresh, half, true = (
@@ -29,7 +42,7 @@ def _row(own: pd.DataFrame, limit_percent: float) -> dict:
             f"{quantity}_claimed_percent": claimed.mean(),
             f"{quantity}_fresh_percent": fresh.mean(),
             f"{quantity}_true_percent": true.mean(),
-            # of the truth, so that the scatter of fresh repeats plays no part
+            # of the truth, so that the scatter of validation repeats plays no part
             f"{quantity}_optimism_pp": (true - claimed).mean(),
             f"{quantity}_coverage": ((fresh - true).abs() <= half).mean(),
         }

@@ -1,27 +1,73 @@
-"""What slow changes of clocks leave of an iteration's saving, drawn: a panel for each behaviour."""
+"""What slow changes of clocks leave of an iteration's saving: two tables, and a figure, a panel for each behaviour."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
+from typing import TYPE_CHECKING, Any
 
-CAPTION = (
-    "Energy saved in an iteration within its time limit where each change of clocks takes time, chosen for that "
-    "latency: the stream waits for a change, launches lag behind it, or it is asked for ahead; beside the latency-free "
-    "choice replayed as it is (naive), and one pair for each pass or for all"
+from kernel_dvfs.outputs import FIGURE_FORMATS, MEASURED, Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.studies.switching import Row
+
+
+def _clocks_are_chosen(plan: Any) -> bool:
+    return plan.is_chosen
+
+
+OUTPUT = Output(
+    caption=(
+        "Energy saved in an iteration within its time limit where each change of clocks takes time, chosen for that "
+        "latency: the stream waits for a change, launches lag behind it, or it is asked for ahead; beside the "
+        "latency-free choice replayed as it is (naive), and one pair for each pass or for all"
+    ),
+    kinds=MEASURED,
+    when=_clocks_are_chosen,
 )
-KNOWN_CAPTION = (
-    "Latencies of a change of clocks that are known of, and what this iteration would still save if this GPU had them "
-    "(asked for ahead, no jitter, the next longer latency of the study; 0 beyond it)"
+KNOWN = Output(
+    caption=(
+        "Latencies of a change of clocks that are known of, and what this iteration would still save if this GPU had "
+        "them (asked for ahead, no jitter, the next longer latency of the study; 0 beyond it)"
+    ),
+    kinds=MEASURED,
+    when=_clocks_are_chosen,
 )
+FIGURE = Output(caption=OUTPUT.caption, formats=FIGURE_FORMATS, kinds=MEASURED, when=_clocks_are_chosen)
+
 NAMES = {"wait": "wait: the stream stands still", "lag": "lag: launches run on", "ahead": "ahead: asked for in time"}
 # a replay that saves by losing time is not the same thing: its points say how much
 _LATE_PERCENT = 0.05
 _FLOOR_PERCENT = -1.0
 
 
+def make(rows: list[Row]) -> pd.DataFrame:
+    """The table of the study: rows of studies.switching.study."""
+    import pandas as pd
+
+    return pd.DataFrame(rows).round(6)
+
+
+def make_known(rows: list[Row]) -> pd.DataFrame:
+    """The table of known latencies: rows of studies.switching.study."""
+    import pandas as pd
+
+    from kernel_dvfs.studies.switching import known_rows
+
+    return pd.DataFrame(known_rows(rows))
+
+
 def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
-    """frame: the table. Latencies are evenly spaced, zero among them; naive replays are cut off at a loss."""
+    """The figure of the study: latencies evenly spaced, zero among them; naive replays are cut off at a loss.
+
+    frame: the table. subject: the GPU, as captions name it.
+    """
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     latencies = sorted(set(frame.latency_ms))
     place = {each: number for number, each in enumerate(latencies)}
     frame = frame.assign(

@@ -1,1 +1,1 @@
-"""One module a figure of the serving study, each with its CAPTION."""
+"""One module a figure of the serving study: its OUTPUT, and `draw(study)`, which reads files only."""

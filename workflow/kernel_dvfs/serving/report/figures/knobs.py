@@ -1,20 +1,30 @@
 """What DynamoLLM's knobs stand at over time: servers, GPUs by degree, mean clock."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.report.figures.subtitle import subtitle
-from kernel_dvfs.serving.report.share import by_system
+from typing import TYPE_CHECKING
 
-CAPTION = (
-    "DynamoLLM's knobs over time: servers on, GPUs in instances by tensor-parallel degree, mean clock of their GPUs"
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report.share import by_system, subtitle
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "DynamoLLM's knobs over time: servers on, GPUs in instances by tensor-parallel degree, mean clock of their GPUs",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.reads("systems"),
 )
 SERVERS, GPUS, CLOCK = "servers on", "GPUs in instances", "mean core clock, MHz"
 
 
-def data(study, experiment: str = "systems") -> pd.DataFrame:
+def data(study: ServingStudy, experiment: str = "systems") -> pd.DataFrame:
     """Long form: time_min, panel, series, value."""
+    import pandas as pd
+
     samples = pd.DataFrame(by_system(study.experiment(experiment))["DynamoLLM"]["samples"])
     degrees = [name for name in samples if name.startswith("gpus_tp")]
     parts = [("servers_on", SERVERS, "all")] + [(name, GPUS, name.removeprefix("gpus_").upper()) for name in degrees]
@@ -27,8 +37,12 @@ def data(study, experiment: str = "systems") -> pd.DataFrame:
     ).assign(panel=lambda frame: pd.Categorical(frame.panel, [SERVERS, GPUS, CLOCK]))
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: ServingStudy) -> p9.ggplot:
     """Three panels under each other."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     frame = data(study)
     names = list(dict.fromkeys(frame.series))
     colours = dict(zip(names, [style.INK, *style.cycle(style.SERIES, len(names) - 1)]))

@@ -1,35 +1,51 @@
 """Energy saved over load."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.report import paper
-from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report import reported
+from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import loads
 from kernel_dvfs.serving.system import BASELINE
 
-CAPTION = (
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
     "Energy saved against SinglePool over constant load, simulated; DynamoLLM as reported in both versions, placed at "
-    "the loads that its names are taken for"
+    "the loads that its names are taken for",
+    formats=FIGURE_FORMATS,
+    when=lambda plan: plan.has("loads"),
+    inputs=lambda plan: plan.reads("loads"),
 )
 
 
-def data(study) -> pd.DataFrame:
+def data(study: ServingStudy) -> pd.DataFrame:
     """system, tps_per_server, saved_percent: ours, and the reported points."""
+    import pandas as pd
+
     ours = loads.make(study)
     ours = ours[ours.system != BASELINE][["system", "tps_per_server", "saved_percent"]]
     at = {name: tps for tps, name in loads.NAMES.items()}
-    reported = [
+    theirs = [
         {"system": f"DynamoLLM, reported ({version})", "tps_per_server": at[name], "saved_percent": value}
-        for version, values in paper.BY_LOAD.items()
+        for version, values in reported.BY_LOAD.items()
         for name, value in values.items()
     ]
-    return pd.concat([ours, pd.DataFrame(reported)], ignore_index=True)
+    return pd.concat([ours, pd.DataFrame(theirs)], ignore_index=True)
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: ServingStudy) -> p9.ggplot:
     """A line a system."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     frame = data(study)
     names = list(dict.fromkeys(frame.system))
     return (

@@ -1,18 +1,33 @@
 """What wrong classes do to DynamoLLM's energy and promises."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import misprediction
 
-CAPTION = "DynamoLLM's energy and kept promises over the share of mispredicted answers"
+if TYPE_CHECKING:
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "DynamoLLM's energy and kept promises over the share of mispredicted answers",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.reads("misprediction"),
+)
 _PANELS = {"energy_change_percent": "energy, change in %", "kept_percent": "requests whose promises are kept, %"}
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: ServingStudy) -> p9.ggplot:
     """Two panels; the token-count predictor stands last."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     frame = misprediction.make(study)
     frame = pd.concat([frame.assign(panel=panel, value=frame[name]) for name, panel in _PANELS.items()])
     frame = frame.assign(

@@ -1,18 +1,31 @@
 """Power of all servers over time, by system."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
 
-CAPTION = "Power of all GPUs over time, one minute's means, by serving system"
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report.share import subtitle
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "Power of all GPUs over time, one minute's means, by serving system",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.reads("systems"),
+)
 SYSTEMS = ("SinglePool", "ScaleFreq", "DynamoLLM")
 _STEP_S = 60.0
 
 
 def over_time(found: dict, step_s: float = _STEP_S) -> pd.DataFrame:
     """time_s (middle of a step), kw: means of all states' bins; the last step only if it is whole."""
+    import pandas as pd
+
     each = max(1, round(step_s / found["bin_s"]))
     total = [sum(powers) for powers in zip(*found["power_w"].values())][: int(found["end_s"] / found["bin_s"])]
     means = [sum(total[start : start + each]) / each for start in range(0, len(total) - each + 1, each)]
@@ -22,14 +35,21 @@ def over_time(found: dict, step_s: float = _STEP_S) -> pd.DataFrame:
     )
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: ServingStudy) -> p9.ggplot:
     """Three systems of the trace."""
+    import pandas as pd
+
     runs = [each for each in study.experiment("systems") if each["system"] in SYSTEMS]
     return plot(pd.concat(map(over_time, runs)), subtitle(study, "down"), 60.0, "time, min")
 
 
 def plot(frame: pd.DataFrame, text: str, unit_s: float, x: str) -> p9.ggplot:
     """frame: over_time of some systems. unit_s: of the axis."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     names = list(dict.fromkeys(frame.system))
     frame = frame.assign(system=pd.Categorical(frame.system, names), time=frame.time_s / unit_s)
     return (

@@ -1,24 +1,41 @@
-"""Energy saved by each system, with the share of kept promises beside."""
+"""Energy saved by each system, with the share of kept promises."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import savings
 
-CAPTION = "Energy saved against SinglePool by serving system; beside each bar the requests whose promises are kept"
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "Energy saved against SinglePool by serving system; beside each bar the requests whose promises are kept",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.reads("systems"),
+)
 
 
-def data(study) -> pd.DataFrame:
+def data(study: ServingStudy) -> pd.DataFrame:
     """system (ordered), saved_percent, label."""
+    import pandas as pd
+
     frame = savings.make(study)[["system", "saved_percent", "kept_percent"]]
     label = [f" {saved:.1f} %, kept {kept:.1f} %" for saved, kept in zip(frame.saved_percent, frame.kept_percent)]
     return frame.assign(system=pd.Categorical(frame.system, frame.system[::-1]), label=label)
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: ServingStudy) -> p9.ggplot:
     """One bar a system."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     frame = data(study)
     return (
         p9.ggplot(frame, p9.aes("system", "saved_percent"))

@@ -1,17 +1,32 @@
 """Where DynamoLLM's saving comes from."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import split
 
-CAPTION = "Split of DynamoLLM's saving against SinglePool: pools, instances, degrees, clocks (mean over all orders)"
+if TYPE_CHECKING:
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "Split of DynamoLLM's saving against SinglePool: pools, instances, degrees, clocks (mean over all orders)",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.reads("systems"),
+)
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: ServingStudy) -> p9.ggplot:
     """One bar a part."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     frame = split.make(study)
     frame = frame.assign(
         part=pd.Categorical(frame.part, frame.part[::-1]),

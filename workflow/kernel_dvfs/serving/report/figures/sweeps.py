@@ -1,18 +1,33 @@
 """DynamoLLM's saving over epochs, overheads, margins and numbers of pools."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.report.figures.subtitle import subtitle
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import sweeps
 
-CAPTION = "DynamoLLM with one setting changed at a time: energy saved against SinglePool, and promises kept"
+if TYPE_CHECKING:
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "DynamoLLM with one setting changed at a time: energy saved against SinglePool, and promises kept",
+    formats=FIGURE_FORMATS,
+    inputs=lambda plan: plan.reads("systems", "sweeps"),
+)
 _SERIES = {"saved_percent": "energy saved, %", "kept_percent": "promises kept, %"}
 
 
-def draw(study) -> p9.ggplot:
+def draw(study: ServingStudy) -> p9.ggplot:
     """A panel a setting."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
     frame = sweeps.make(study)
     frame = pd.concat([frame.assign(series=text, y=frame[name]) for name, text in _SERIES.items()])
     frame = frame.assign(value=[f"{value:g}" for value in frame.value])

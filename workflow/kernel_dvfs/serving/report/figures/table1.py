@@ -1,15 +1,25 @@
 """Heat map of Table I, published and simulated: energy relative to eight GPUs at the highest clock, row by row."""
 
-import pandas as pd
-import plotnine as p9
+from __future__ import annotations
 
-from kernel_dvfs.report import style
-from kernel_dvfs.serving.classes import CLASSES
-from kernel_dvfs.serving.table1 import COLUMNS, REFERENCE
+from typing import TYPE_CHECKING
 
-CAPTION = (
+from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.serving.report.tables import table1
+from kernel_dvfs.serving.report.tables.table1 import subject as subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
     "Energy of each class by degree and clock relative to TP8 at the highest clock: DynamoLLM's Table I and a "
-    "simulated instance in both readings of its unit; no number: a promise is broken"
+    "simulated instance in both readings of its unit; no number: a promise is broken",
+    formats=FIGURE_FORMATS,
+    when=lambda plan: plan.has("table1"),
+    inputs=lambda plan: plan.reads("table1"),
 )
 _PANELS = {
     "paper_wh": "DynamoLLM, Table I (measured)",
@@ -17,11 +27,15 @@ _PANELS = {
     "share_wh": "simulated: a request's share of the power",
 }
 _BROKEN = "#F2F2F2"
-_COLUMN_NAMES = [f"{tp}\n{ghz}" for tp, ghz in COLUMNS]
 
 
 def ratios(cells: pd.DataFrame) -> pd.DataFrame:
     """Long form: panel, class, column, ratio to REFERENCE (NaN where a promise is broken), is_best."""
+    import pandas as pd
+
+    from kernel_dvfs.serving.requests import CLASSES
+    from kernel_dvfs.serving.table1 import COLUMNS, REFERENCE
+
     frames = []
     for name, panel in _PANELS.items():
         own = cells[["class", "tp", "ghz"]].assign(panel=panel, wh=cells[name])
@@ -32,16 +46,21 @@ def ratios(cells: pd.DataFrame) -> pd.DataFrame:
         own["is_best"] = own.ratio == own.groupby("class").ratio.transform("min")
         frames.append(own)
     frame = pd.concat(frames, ignore_index=True)
+    names = [f"{tp}\n{ghz}" for tp, ghz in COLUMNS]
     return frame.assign(
         panel=pd.Categorical(frame.panel, list(_PANELS.values())),
-        column=pd.Categorical([f"{tp}\n{ghz}" for tp, ghz in zip(frame.tp, frame.ghz)], _COLUMN_NAMES),
+        column=pd.Categorical([f"{tp}\n{ghz}" for tp, ghz in zip(frame.tp, frame.ghz)], names),
         **{"class": pd.Categorical(frame["class"], CLASSES[::-1])},
     )
 
 
-def draw(cells: pd.DataFrame, subject: str) -> p9.ggplot:
-    """cells: report.serving.tables.table1.make. subject: the simulated instance, in words."""
-    frame = ratios(cells)
+def draw(study: ServingStudy) -> p9.ggplot:
+    """A panel a reading."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = ratios(table1.make(study))
     known = frame.dropna(subset="ratio")
     known = known.assign(
         text=[f"{ratio:.2f}" for ratio in known.ratio],
@@ -59,7 +78,7 @@ def draw(cells: pd.DataFrame, subject: str) -> p9.ggplot:
         )
         + p9.labs(
             title="Least energy by degree, clock and class",
-            subtitle=f"{subject}, 2,000 tokens/s;\n1 = TP8 at 2.0 GHz, row by row; better: darker; framed: best",
+            subtitle=f"{subject(study)}, 2,000 tokens/s;\n1 = TP8 at 2.0 GHz, row by row; better: darker; framed: best",
             x="GPUs (tensor parallel) and clock, GHz",
             y="class",
             fill="energy",

@@ -1,26 +1,30 @@
-"""The simulated instance beside published measurements of serving, each with its error."""
+"""Published measurements of serving, the same of the simulated instance, and its errors."""
 
-import pandas as pd
+from __future__ import annotations
 
-CAPTION = "Serving on the simulated GPU beside published measurements; informed: a kernel family's figure rests on it"
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "Serving on the simulated GPU beside published measurements; informed: a kernel family's figure rests on it",
+    inputs=lambda plan: plan.reads("anchors"),
+)
 
 
-def make(anchors: list) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row an anchors.Anchor. error_percent: ours against the published one."""
-    frame = pd.DataFrame([anchor._asdict() for anchor in anchors])
+    import pandas as pd
+
+    frame = pd.DataFrame(study.experiment("anchors")["anchors"])
     return frame.assign(error_percent=100 * (frame.ours / frame.published - 1))
 
 
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean absolute and mean error of each source, quantity and role."""
-    groups = frame.groupby(["source", "quantity", "role"], sort=False).error_percent
-    return pd.DataFrame(
-        {"count": groups.size(), "mean_error_percent": groups.mean(), "mean_abs_error_percent": groups.apply(_absolute)}
-    ).reset_index()
-
-
-def _absolute(errors: pd.Series) -> float:
-    return errors.abs().mean()
-
-
-SUMMARY_CAPTION = "Errors of the simulated serving instance against published measurements, by source and quantity"
+def subject(study: ServingStudy) -> str:
+    """Whose numbers these are."""
+    return study.experiment("anchors")["subject"]

@@ -1,19 +1,30 @@
-"""Simulated systems beside what could be planned for the same loads: the joint optimum as a bound."""
+"""Simulated systems, and what could be planned for the same loads: the joint optimum as a bound."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report.share import by_system, saved_percent
 from kernel_dvfs.serving.system import BASELINE
 
-CAPTION = (
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
     "Mean power over the trace: simulated, and planned on the profile for each slot's load in hindsight with free "
-    "changes, by levels and at once (the joint optimum)"
+    "changes, by levels and at once (the joint optimum)",
+    inputs=lambda plan: plan.reads("hierarchy", "systems"),
 )
 _SIMULATED = ("SinglePool", "DynamoLLM", "DynamoLLM, kernel clocks")
 
 
-def make(study) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row a system or plan; saved: against SinglePool of the same kind (simulated or planned)."""
+    import pandas as pd
+
     runs, slots = by_system(study.experiment("systems")), study.experiment("hierarchy")
     base = runs[BASELINE]["mean_power_w"]
     rows = [

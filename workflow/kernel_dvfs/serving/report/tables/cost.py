@@ -1,15 +1,28 @@
 """What an hour costs and emits: servers by the hour, energy by the kWh."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report.share import by_system, saved_percent
 from kernel_dvfs.serving.system import BASELINE
 
-CAPTION = "Cost and carbon per hour of the trace, at the prices and the carbon intensity of study.json; GPU energy only"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "Cost and carbon per hour of the trace, at the prices and the carbon intensity of study.json; GPU energy only",
+    inputs=lambda plan: plan.reads("systems"),
+)
 
 
-def make(study) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row a system; savings against SinglePool. Servers are charged from when they start until released."""
+    import pandas as pd
+
     runs = by_system(study.experiment("systems"))
     rows = {name: costs(study, found) for name, found in runs.items()}
     base = rows[BASELINE]
@@ -23,7 +36,7 @@ def make(study) -> pd.DataFrame:
     return pd.DataFrame(list(rows.values()))
 
 
-def costs(study, found: dict) -> dict:
+def costs(study: ServingStudy, found: dict) -> dict:
     """Of one run, per hour."""
     hours = found["end_s"] / 3600
     servers, kwh = found["server_hours"] / hours, found["energy_kwh"] / hours

@@ -1,17 +1,31 @@
 """Savings by load: constant Poisson loads on the same servers."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report.share import by_system
 from kernel_dvfs.serving.report.tables import savings
 
-CAPTION = "Energy saved under constant loads, tokens/s per server of 8 GPUs; latencies and kept promises beside"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "Energy saved under constant loads, tokens/s per server of 8 GPUs; latencies and kept promises beside",
+    when=lambda plan: plan.has("loads"),
+    inputs=lambda plan: plan.reads("loads"),
+)
 # the published names of the first three
 NAMES = {650: "low", 2000: "medium", 4000: "high"}
 
 
-def make(study) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row a load and system."""
+    import pandas as pd
+
     found, rows = study.experiment("loads"), []
     for tps in dict.fromkeys(each["tps_per_server"] for each in found):
         runs = by_system([each for each in found if each["tps_per_server"] == tps])

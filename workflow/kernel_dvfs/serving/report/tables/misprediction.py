@@ -1,17 +1,29 @@
 """What wrong classes cost."""
 
-import pandas as pd
+from __future__ import annotations
 
-from kernel_dvfs.serving.report import paper
+from typing import TYPE_CHECKING
 
-CAPTION = (
+from kernel_dvfs.outputs import Output
+from kernel_dvfs.serving.report import reported
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
     "DynamoLLM with a share of answers' classes mispredicted, and with classes predicted from the prompt's length "
-    f"alone; reported at 40 %: energy +{paper.MISPREDICTION['energy']:g} %, TTFT +{paper.MISPREDICTION['ttft']:g} %"
+    f"alone; reported at 40 %: energy +{reported.MISPREDICTION['energy']:g} %, "
+    f"TTFT +{reported.MISPREDICTION['ttft']:g} %",
+    inputs=lambda plan: plan.reads("misprediction"),
 )
 
 
-def make(study) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row a share; changes against none."""
+    import pandas as pd
+
     found = study.experiment("misprediction")
     base = found[0]
     return pd.DataFrame(

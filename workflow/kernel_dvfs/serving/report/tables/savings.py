@@ -1,17 +1,30 @@
-"""What each system saves on the trace, with what it does to latencies beside it."""
+"""What each system saves on the trace, and what it does to latencies."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report.share import by_system, saved_percent
 from kernel_dvfs.serving.system import BASELINE, STATIC
 
-CAPTION = "Energy saved by each serving system, with latencies and the share of requests whose promises are kept"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "Energy saved by each serving system, with latencies and the share of requests whose promises are kept",
+    inputs=lambda plan: plan.reads("systems"),
+)
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
 KEPT = ("kept_percent", "ttft_kept_percent", "tbt_kept_percent")
 
 
-def make(study) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row a system. kept: of all requests, TTFT and mean TBT within the promise of the request's own class."""
+    import pandas as pd
+
     runs = by_system(study.experiment("systems"))
     return pd.DataFrame([row(found, runs) for found in runs.values()])
 
@@ -35,5 +48,4 @@ def row(found: dict, runs: dict) -> dict:
         "idle_kwh": found["idle_kwh"],
         "starting_kwh": found["starting_kwh"],
         "switching_kwh": found["switching_kwh"],
-        "cpu_s": found["cpu_s"],
     }

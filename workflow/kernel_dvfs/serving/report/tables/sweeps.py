@@ -1,15 +1,28 @@
 """DynamoLLM over epochs, overheads and numbers of pools."""
 
-import pandas as pd
+from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report.share import by_system, saved_percent
 from kernel_dvfs.serving.system import BASELINE
 
-CAPTION = "DynamoLLM with one setting changed at a time: epochs, overheads, number of pools"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "DynamoLLM with one setting changed at a time: epochs, overheads, number of pools",
+    inputs=lambda plan: plan.reads("systems", "sweeps"),
+)
 
 
-def make(study) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row a setting and value; is_default: the study's own."""
+    import pandas as pd
+
     base = by_system(study.experiment("systems"))[BASELINE]["energy_kwh"]
     return pd.DataFrame(
         [

@@ -1,26 +1,40 @@
 """A synthetic week: energy, latencies, cost and carbon."""
 
-import pandas as pd
+from __future__ import annotations
 
-from kernel_dvfs.serving.report import paper
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
+from kernel_dvfs.serving.report import reported
 from kernel_dvfs.serving.report.share import by_system
 from kernel_dvfs.serving.report.tables import cost, savings
 
-CAPTION = "A synthetic week of published load shape: savings, latencies, cost and carbon"
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.serving.study import ServingStudy
+
+OUTPUT = Output(
+    "A synthetic week of published load shape: savings, latencies, cost and carbon",
+    when=lambda plan: plan.has("week"),
+    inputs=lambda plan: plan.reads("week"),
+)
 
 
-def subject(study) -> str:
+def subject(study: ServingStudy) -> str:
     """Whose numbers these are: not the study's own trace."""
     return f"{study['hardware']}, {study.experiment('week')[0]['trace']}"
 
 
-def make(study) -> pd.DataFrame:
+def make(study: ServingStudy) -> pd.DataFrame:
     """One row a system."""
+    import pandas as pd
+
     runs = by_system(study.experiment("week"))
     rows = []
     for found in runs.values():
         bill = {name: value for name, value in cost.costs(study, found).items() if name != "system"}
-        reported = paper.WEEK[study["week"]["service"]] if found["system"] == "DynamoLLM" else None
+        theirs = reported.WEEK[study["week"]["service"]] if found["system"] == "DynamoLLM" else None
         head = {"trace": found["trace"], "requests": found["requests"]}
-        rows.append(head | savings.row(found, runs) | bill | {"paper_arxiv_v1_saved_percent": reported})
+        rows.append(head | savings.row(found, runs) | bill | {"paper_arxiv_v1_saved_percent": theirs})
     return pd.DataFrame(rows)

@@ -1,0 +1,161 @@
+"""Tables, each from the data that it reads."""
+
+import json
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.tables import baseline, locking, passes, relaxed, tensor_energy
+
+NAN = float("nan")
+
+
+# --- passes: as they ran, and the sums of their kernels ---
+
+
+def results(rows):
+    columns = ("study", "target", "core_mhz", "mem_mhz", "time_s", "energy_j")
+    profile = pd.DataFrame(rows, columns=columns).assign(reached_core_mhz=1400.0, verdict="ok")
+    setup = SimpleNamespace(targets={"pass": {"forward": [["gelu", 24], ["gemm", 24], ["gelu", 1]]}})
+    chosen = {"targets": {"forward": {"core_mhz": 1200, "mem_mhz": "auto"}}}
+    return SimpleNamespace(
+        profile=profile, workload={"setup": "0"}, setup=lambda digest: setup, schedule=lambda name: chosen
+    )
+
+
+ROWS = [
+    ("kernel", "gelu", NAN, NAN, 1e-3, 0.5),
+    ("kernel", "gemm", NAN, NAN, 3e-3, 2.0),
+    ("pass", "forward", NAN, NAN, 0.0873, 60.6),
+    ("kernel", "gelu", 1200.0, NAN, 1e-3, 0.4),
+    ("kernel", "gemm", 1200.0, NAN, 4e-3, 1.5),
+    ("pass", "forward", 1200.0, NAN, 0.121, 46.0),
+]
+
+
+def test_a_pass_stands_beside_the_sum_of_its_kernels_at_the_same_clocks():
+    auto, chosen = passes.make(results(ROWS), ["pass-global-waste-slack0"]).to_dict("records")
+    assert (auto["clocks"], chosen["clocks"]) == ("auto-auto", "1200-auto")
+    assert auto["sum_time_ms"] == pytest.approx(97) and auto["time_difference_percent"] == pytest.approx(-10)
+    assert auto["sum_energy_j"] == pytest.approx(60.5)
+    assert chosen["sum_energy_j"] == pytest.approx(46) and chosen["energy_difference_percent"] == pytest.approx(0)
+
+
+def test_without_schedules_only_auto_is_shown():
+    assert list(passes.make(results(ROWS[:3]), []).chosen_by) == ["auto"]
+
+
+def test_a_kernel_that_was_not_measured_there_is_named():
+    with pytest.raises(InputError, match="pass forward at 1200-auto: the profile lacks gemm there"):
+        passes.make(results([*ROWS[:4], ROWS[5]]), ["pass-global-waste-slack0"])
+
+
+def test_a_kernel_that_was_left_out_above_the_cap_runs_as_at_the_highest_lower_clock():
+    lower = [("kernel", "gemm", core, NAN, 5e-3, 1.5) for core in (1000.0, 900.0)]
+    _, chosen = passes.make(results([*ROWS[:4], ROWS[5], *lower]), ["pass-global-waste-slack0"]).to_dict("records")
+    assert chosen["sum_time_ms"] == pytest.approx(25 * 1 + 24 * 5)
+
+
+# --- locking: auto, and locked at the highest clocks ---
+
+
+def point(time_us, energy_mj, core_mhz, request=("auto", "auto")):
+    return {
+        "request": dict(zip(("core_mhz", "mem_mhz"), request, strict=True)),
+        "reached": {"core_mhz": core_mhz},
+        "summary": {"time_us": time_us, "energy_mj": energy_mj},
+    }
+
+
+def test_a_lock_that_costs_power_shows_with_its_interval():
+    locked = (1980, 3201)
+    repeats = [
+        [point(100, 50, 1980), point(110, 45 + k, 1700, locked), point(110, 45 + k, 1720, locked), point(100, 50, 1980)]
+        for k in range(3)
+    ]
+    comparisons = SimpleNamespace(points=[("gemm", k, points) for k, points in enumerate(repeats)])
+    (row,) = locking.make(SimpleNamespace(comparisons=lambda *paths: comparisons), ["gemm"]).to_dict("records")
+    assert (row["locked"], row["repeats"], row["auto_core_mhz"], row["locked_core_mhz"]) == ("1980-3201", 3, 1980, 1710)
+    assert row["time_change_percent"] == pytest.approx(10) and row["energy_change_percent"] == pytest.approx(-8)
+    assert row["energy_low_percent"] < -8 < row["energy_high_percent"]
+
+
+# --- baseline: share of time under the power cap, and drift, from the repeats of auto ---
+
+
+def record(hour, energy_mj, cap_s):
+    return {
+        "run": {"started_utc": f"2026-11-21T{hour:02}:00:00Z"},
+        "summary": {"energy_mj": energy_mj},
+        "windows": [{"cap_ns": round(1e9 * cap_s), "duration_s": 5.0}],
+    }
+
+
+def test_drift_is_the_slope_of_the_energy_in_percent_per_hour():
+    assert baseline._drift([record(hour, 100 + hour, 0) for hour in range(5)]) == pytest.approx(100 / 102)
+
+
+@pytest.mark.parametrize("hours", [[], [1, 2], [3, 3, 3]])
+def test_a_run_too_short_has_no_drift(hours):
+    assert baseline._drift([record(hour, 100, 0) for hour in hours]) is None
+
+
+def test_the_share_under_the_cap_is_over_all_windows():
+    assert baseline._cap_share([record(0, 1, 5.0), record(0, 1, 0.0), record(0, 1, 2.5)]) == pytest.approx(0.5)
+    assert baseline._cap_share([]) is None
+
+
+# --- relaxed: the frontier that was chosen ---
+
+
+POINTS = [
+    {"slack_percent": -1.25, "scope": "local", "time_change_percent": -1.5, "energy_change_percent": 2.0},
+    {"slack_percent": 0.0, "scope": "global", "time_change_percent": -0.01, "energy_change_percent": -7.5},
+]
+
+
+def test_its_rows_are_the_points_in_their_order(tmp_path):
+    frontier(tmp_path, {"schema": "kernel-dvfs/frontier/1", "points": POINTS})
+    assert relaxed.make(Results(tmp_path)).to_dict("records") == POINTS
+
+
+@pytest.mark.parametrize("content", [{}, {"schema": "kernel-dvfs/frontier/1"}, {"schema": "x", "points": []}, []])
+def test_another_file_in_its_place_is_named(tmp_path, content):
+    frontier(tmp_path, content)
+    with pytest.raises(InputError, match=r"schedules/frontier.json: not a .*; delete it and run"):
+        relaxed.make(Results(tmp_path))
+
+
+def test_without_a_frontier_the_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"frontier.json"):
+        relaxed.make(Results(tmp_path))
+
+
+def frontier(folder, content):
+    (folder / "schedules").mkdir()
+    (folder / "schedules/frontier.json").write_text(json.dumps(content))
+
+
+# --- tensor_energy: what was chosen and validated at each energy ---
+
+
+def test_each_energy_shows_the_schedules_that_were_chosen_there():
+    def schedule(energy):
+        return {"time_change_percent": 0.0, "energy_change_percent": energy}
+
+    repeats = [point(100, 100, 1980), point(100, 92, 1700), point(100, 92, 1700), point(100, 100, 1980)]
+    measured = SimpleNamespace(points=[("gemm", k, repeats) for k in range(2)], launches={"gemm": 24})
+    variant = SimpleNamespace(pass_schedule=schedule(-1.0), own_schedule=schedule(-7.0), validation=measured)
+    made = SimpleNamespace(
+        schedule={"pass-global-waste-slack0": schedule(-2.0), "kernel-global-waste-slack0": schedule(-9.0)}.get,
+        comparisons=lambda *paths: measured,
+        variant={"tensor-energy-3.6": variant}.get,
+    )
+    default, other = tensor_energy.make(made, [3.6], 2.2, 2).to_dict("records")
+    assert (default["is_default"], other["is_default"]) == (True, False)
+    assert (default["pass_energy_change_percent"], other["pass_energy_change_percent"]) == (-2.0, -1.0)
+    assert (default["kernel_claimed_energy_change_percent"], other["kernel_claimed_energy_change_percent"]) == (-9, -7)
+    assert other["kernel_fresh_energy_change_percent"] == pytest.approx(-8)

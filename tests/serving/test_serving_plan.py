@@ -1,0 +1,57 @@
+"""The plan of a serving study: which files it makes, from a configuration alone and without heavy libraries."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_dvfs.serving.study_plan import plan_serving
+
+INSTANCE = "results/serving/sim-h100-sxm-llama2-70b"
+REPLAY = f"{INSTANCE}/synthetic-hour-s8-p4"
+
+
+@pytest.fixture
+def planned(config):
+    """`planned(week=...)` is the plan of the shipped configuration with keys of `serving` changed."""
+    return lambda **changed: plan_serving(config(serving=config()["serving"] | changed))
+
+
+def test_a_table_lies_in_the_folder_of_the_experiments_that_it_reads(planned):
+    plan = planned()
+    assert plan.table_files("table1_mix") == [f"{INSTANCE}/tables/table1_mix.csv", f"{INSTANCE}/tables/table1_mix.md"]
+    assert plan.table_files("savings") == [f"{REPLAY}/tables/savings.csv", f"{REPLAY}/tables/savings.md"]
+    assert plan.figure_files("table1") == [f"{INSTANCE}/figures/table1.pdf", f"{INSTANCE}/figures/table1.png"]
+    experiments = [f"{REPLAY}/experiments/{name}.json" for name in ("systems", "loads")]
+    assert plan.inputs(plan.tables()["paper"]) == [*experiments, f"{REPLAY}/study.json"]
+    assert plan.inputs(plan.tables()["anchors"]) == [f"{INSTANCE}/experiments/anchors.json"]
+
+
+def test_what_is_not_asked_for_has_no_table(planned, tmp_path):
+    whole = planned(week={"service": "coding", "scale": 0.1, "days": 1})
+    assert "week" in whole.tables() and "week" in whole.figures()
+    shipped = planned()
+    assert set(whole.tables()) - set(shipped.tables()) == {"week"}
+    # the reported figures by load need loads
+    assert set(shipped.tables()) - set(planned(loads_tps=[]).tables()) == {"loads", "paper"}
+    # with a given profile there is no simulated instance to compare with Table I
+    (tmp_path / "mine.csv").write_text("")
+    given = planned(profile=str(tmp_path / "mine.csv"))
+    assert set(shipped.tables()) - set(given.tables()) == {"table1", "table1_agreement", "table1_mix"}
+    assert "table1" not in given.figures() and given.folder == "results/serving/table-mine"
+
+
+def test_planning_writes_nothing_and_imports_nothing_heavy(root, tmp_path):
+    """Read whenever the workflow is parsed, so what only makes tables and figures is imported when they are made."""
+    code = (
+        "import sys; from kernel_dvfs.plan.study import load; before = set(sys.modules);"
+        "from kernel_dvfs.serving.study_plan import plan_serving;"
+        f"plan = plan_serving(load({str(root / 'config.yaml')!r})); assert plan.tables() and plan.figures();"
+        "heavy = {'numpy', 'pandas', 'matplotlib', 'plotnine', 'scipy', 'simpy', 'ortools'};"
+        "print(sorted(heavy & (set(sys.modules) - before)))"
+    )
+    environment = {"PYTHONPATH": str(root / "workflow"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert not list(Path(tmp_path).iterdir())

@@ -1,0 +1,302 @@
+"""Inference serving: a simulated instance, traces replayed through serving systems, tables and figures of a study.
+
+Each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from kernel_dvfs.cli import Command
+from kernel_dvfs.errors import InputError
+
+
+def _add_instance(parser: argparse.ArgumentParser) -> None:
+    """What simulates an instance: GPU, model, engine, and how many requests of which draw."""
+    _add_machine(parser)
+    parser.add_argument("--requests", type=int, default=800, metavar="N", help="simulated per load (default: 800)")
+    parser.add_argument("--max-batch", type=int, default=256, metavar="N", help="sequences at once (default: 256)")
+    parser.add_argument("--chunk-tokens", type=int, default=512, metavar="N", help="tokens of a step (default: 512)")
+    parser.add_argument("--seed", type=int, default=1)
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", default="h100_sxm", help="a simulated GPU (default: h100_sxm)")
+    parser.add_argument("--model", default="llama2-70b", help="a served model (default: llama2-70b)")
+
+
+def _instance(options: argparse.Namespace) -> dict[str, Any]:
+    """The numbers of _add_instance as keywords of make_profile. Raises InputError."""
+    for name, least in (("requests", 20), ("max_batch", 1), ("chunk_tokens", 1)):
+        if getattr(options, name) < least:
+            raise InputError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected at least {least}")
+    if options.chunk_tokens <= options.max_batch:
+        raise InputError(
+            f"--chunk-tokens {options.chunk_tokens}: a step must hold more tokens than the batch of {options.max_batch}"
+        )
+    return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens")}
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    """`2,4,8` as numbers, each once, in order. Raises InputError."""
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
+        raise InputError(f"{option} {text}: expected different whole numbers of at least 1, separated by commas")
+    return [int(word) for word in words]
+
+
+# -- one instance ------------------------------------------------------------------------------------------------------
+
+
+def _profile_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving profile --tp 2,4,8 --core-mhz 800,1200,1600,1980 -o profile.csv"
+    parser.add_argument("-o", "--output", required=True, metavar="PROFILE.csv")
+    _add_instance(parser)
+    parser.add_argument("--tp", default="2,4,8", metavar="N,...", help="tensor-parallel degrees (default: 2,4,8)")
+    parser.add_argument("--core-mhz", required=True, metavar="MHZ,...", help="core clocks")
+    parser.add_argument("--classes", metavar="SS,...", help="request classes (default: all nine)")
+    parser.add_argument("--kernel-level", action="store_true", help="also a clock for each kernel")
+
+
+def _profile(options: argparse.Namespace) -> None:
+    from kernel_dvfs.serving.make_profile import profile_rows
+    from kernel_dvfs.serving.profile import write_profile
+    from kernel_dvfs.serving.requests import CLASSES
+
+    classes = options.classes.split(",") if options.classes else CLASSES
+    unknown = [name for name in classes if name not in CLASSES]
+    if unknown:
+        raise InputError(f"--classes {options.classes}: no class {unknown[0]!r}; allowed: {', '.join(CLASSES)}")
+    rows = profile_rows(
+        options.gpu,
+        options.model,
+        _whole_numbers("--tp", options.tp),
+        _whole_numbers("--core-mhz", options.core_mhz),
+        classes,
+        kernel_level=options.kernel_level,
+        **_instance(options),
+    )
+    write_profile(options.output, rows)
+
+
+def _anchors_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving anchors -o results/serving/mine/experiments/anchors.json"
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
+
+
+def _anchors(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs.serving.anchors import experiment
+
+    write_json(options.output, experiment())
+
+
+def _table1_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving table1 -o results/serving/mine/experiments/table1.json"
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
+    _add_instance(parser)
+
+
+def _table1(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs.serving.table1 import experiment
+
+    write_json(options.output, experiment(options.gpu, options.model, **_instance(options)))
+
+
+# -- traces and their replay -------------------------------------------------------------------------------------------
+
+
+def _trace_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving trace --hour --rate 3 --seed 1 -o synthetic_hour.csv"
+    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="to check, sum up and print the SHA-256 of")
+    parser.add_argument("--hour", action="store_true", help="make a synthetic hour")
+    parser.add_argument("--week", choices=("conversation", "coding"), help="make a synthetic week of published shape")
+    parser.add_argument("--rate", type=float, default=3.0, metavar="R", help="of the hour, requests/s (default: 3)")
+    parser.add_argument("--scale", type=float, default=0.05, metavar="X", help="of the week's rate (default: 0.05)")
+    parser.add_argument("--days", type=float, default=7.0, metavar="D", help="of the week (default: 7)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", metavar="TRACE.csv", help="where a synthetic trace goes")
+
+
+def _trace(options: argparse.Namespace) -> None:
+    from kernel_dvfs.serving.trace import hour, read_trace, sha256, summary, week, write_trace
+
+    if options.hour or options.week:
+        if not options.output:
+            raise InputError("a synthetic trace needs a place: -o synthetic.csv")
+        if min(options.rate, options.scale, options.days) <= 0 or options.days > 7:
+            raise InputError("--rate, --scale and --days: expected numbers > 0, and at most 7 days")
+        if options.week:
+            trace = week(options.week, options.scale, options.seed, options.days)
+        else:
+            trace = hour(options.rate, options.seed)
+        write_trace(options.output, trace)
+        path = options.output
+    elif options.trace:
+        trace, path = read_trace(options.trace), options.trace
+    else:
+        raise InputError("name a trace to check, or ask for a synthetic one: --hour or --week")
+    print(f"{path}: {trace.subject}\nsha256 {sha256(path)}")
+    for name, value in summary(trace).items():
+        print(f"{name} {value:g}")
+
+
+def _replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "example: kernel-dvfs serving replay conv.csv --profile profile.csv --system DynamoLLM --servers 8 -o out.json"
+    )
+    parser.add_argument("trace", metavar="TRACE.csv", help="TIMESTAMP, ContextTokens, GeneratedTokens")
+    parser.add_argument("--profile", required=True, metavar="PROFILE.csv", help="see kernel-dvfs serving profile")
+    parser.add_argument("--system", default="DynamoLLM", metavar="NAME", help="(default: DynamoLLM)")
+    _add_machine(parser)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
+    parser.add_argument("--servers", type=int, default=8, metavar="N", help="of 8 GPUs (default: 8)")
+    parser.add_argument("--pools", type=int, default=4, metavar="N", help="of pooled systems (default: 4)")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
+
+
+def _replay(options: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs.serving.outcome import lines, outcome
+    from kernel_dvfs.serving.profile import read_profile
+    from kernel_dvfs.serving.replayer import Machine, Replayer
+    from kernel_dvfs.serving.system import SYSTEMS, Settings
+    from kernel_dvfs.serving.trace import read_trace
+
+    if options.system not in SYSTEMS:
+        raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
+    own = Settings(**_settings(options))
+    trace = read_trace(options.trace)
+    replayer = Replayer(Machine(options.gpu, options.model), read_profile(options.profile))
+    found = outcome(replayer.run(trace, options.system, own), timeline=True)
+    write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
+    for line in lines(found):
+        print(f"note: {line}", file=sys.stderr)
+
+
+def _settings(options: argparse.Namespace) -> dict:
+    """The settings that are given, checked against the defaults. Raises InputError."""
+    import yaml
+
+    from kernel_dvfs.serving.system import DEFAULTS
+
+    changed = {"servers": options.servers, "pools": options.pools}
+    for each in options.set:
+        key, _, text = each.partition("=")
+        if key not in DEFAULTS:
+            raise InputError(f"--set {each}: no setting '{key}'; allowed: {', '.join(DEFAULTS)}")
+        value, usual = yaml.safe_load(text), DEFAULTS[key]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (isinstance(value, type(usual)) or (number and isinstance(usual, float)) or key == "misprediction"):
+            raise InputError(f"--set {each}: expected a value such as {usual}")
+        if number and value < 0:
+            raise InputError(f"--set {each}: expected a value >= 0")
+        changed[key] = value
+    if changed["servers"] < 1:
+        raise InputError(f"--servers {changed['servers']}: expected at least 1")
+    return changed
+
+
+# -- a study: experiments, tables, figures -----------------------------------------------------------------------------
+
+
+def _study_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving study results/serving/mine --options '{...}'"
+    parser.add_argument("folder", metavar="FOLDER", help="gets study.json")
+    parser.add_argument("--options", required=True, metavar="JSON", help="as the workflow gives them")
+
+
+def _study(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import parse_json
+    from kernel_dvfs.serving.study import make_study
+
+    try:
+        asked = parse_json(options.options)
+    except ValueError as error:
+        raise InputError(f"--options: {error}") from None
+    make_study(options.folder, asked)
+
+
+def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
+    parser.add_argument("name", metavar="NAME", help="systems, loads, misprediction, sweeps, hierarchy or week")
+    parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
+
+
+def _experiment(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs.serving.experiments import EXPERIMENTS
+    from kernel_dvfs.serving.outcome import lines
+    from kernel_dvfs.serving.study import ServingStudy
+
+    if options.name not in EXPERIMENTS:
+        raise InputError(f"no experiment '{options.name}'; allowed: {', '.join(EXPERIMENTS)}")
+    found = EXPERIMENTS[options.name](ServingStudy(options.folder))
+    write_json(Path(options.folder) / "experiments" / f"{options.name}.json", found)
+    for each in found:
+        for line in lines(each) if "system" in each else []:
+            print(f"note: {line}", file=sys.stderr)
+
+
+def _table_arguments(parser: argparse.ArgumentParser) -> None:
+    from kernel_dvfs.outputs import outputs
+    from kernel_dvfs.serving.report import tables
+
+    names = list(outputs(tables))
+    parser.epilog = "example: kernel-dvfs serving table savings results/serving/sim-h100-sxm-llama2-70b/mine"
+    parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
+    parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its tables/")
+
+
+def _table(options: argparse.Namespace) -> None:
+    from kernel_dvfs.outputs import modules
+    from kernel_dvfs.report.write import write_table
+    from kernel_dvfs.serving.report import tables
+    from kernel_dvfs.serving.study import ServingStudy
+
+    table, study = modules(tables)[options.name], ServingStudy(options.folder)
+    frame = table.make(study)
+    subject = table.subject(study) if hasattr(table, "subject") else study.subject
+    write_table(frame, options.folder, options.name, table.OUTPUT.caption, subject, table.OUTPUT.formats)
+
+
+def _figure_arguments(parser: argparse.ArgumentParser) -> None:
+    from kernel_dvfs.outputs import outputs
+    from kernel_dvfs.serving.report import figures
+
+    names = list(outputs(figures))
+    parser.epilog = "example: kernel-dvfs serving figure power results/serving/sim-h100-sxm-llama2-70b/mine"
+    parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
+    parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its figures/")
+
+
+def _figure(options: argparse.Namespace) -> None:
+    from kernel_dvfs.outputs import modules
+    from kernel_dvfs.report.write import write_figure
+    from kernel_dvfs.serving.report import figures
+    from kernel_dvfs.serving.study import ServingStudy
+
+    figure, study = modules(figures)[options.name], ServingStudy(options.folder)
+    plot = figure.draw(study)
+    subject = figure.subject(study) if hasattr(figure, "subject") else study.subject
+    write_figure(plot, options.folder, options.name, figure.OUTPUT.caption, subject)
+
+
+COMMANDS = {
+    "profile": Command("power and latencies of a served model over load, simulated", _profile_arguments, _profile),
+    "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
+    "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
+    # called by rules
+    "anchors": Command("published measurements, and the same simulated", _anchors_arguments, _anchors, False),
+    "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),
+    "study": Command("a folder for a study of serving systems", _study_arguments, _study, False),
+    "experiment": Command("run one experiment of a serving study", _experiment_arguments, _experiment, False),
+    "table": Command("write one table of a serving study", _table_arguments, _table, False),
+    "figure": Command("draw one figure of a serving study", _figure_arguments, _figure, False),
+}
