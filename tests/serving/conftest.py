@@ -4,6 +4,7 @@ import pytest
 from synthetic_profile import QUICK, LineMachine, line_profile
 
 from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.steps import StepModel
 from kernel_dvfs.serving.system import Settings
 from kernel_dvfs.serving.trace import hour
 
@@ -29,5 +30,18 @@ def replayed(replayer, trace):
         if name not in finished:
             finished[name] = replayer.run(trace, name, Settings(**QUICK))
         return finished[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def instances():
+    """`instances(4)` simulates steps of Llama2-70B on so many H100s, each made once."""
+    made = {}
+
+    def get(tp):
+        if tp not in made:
+            made[tp] = StepModel("h100_sxm", "llama2-70b", tp)
+        return made[tp]
 
     return get

@@ -8,12 +8,12 @@ import pytest
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.serving.kernel_clocks import engine
-from kernel_dvfs.serving.steps import KNOTS, StepModel
+from kernel_dvfs.serving.steps import KNOTS
 
 
-@pytest.fixture(scope="module")
-def model():
-    return StepModel("h100_sxm", "llama2-70b", 4)
+@pytest.fixture
+def model(instances):
+    return instances(4)
 
 
 @pytest.mark.parametrize("core_mhz", [800, 1200, 1605, 1980])

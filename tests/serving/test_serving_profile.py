@@ -6,7 +6,6 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.make_profile import Load, curve, excess, measure, profile_rows
 from kernel_dvfs.serving.profile import COLUMNS, read_profile, write_profile
-from kernel_dvfs.serving.steps import StepModel
 
 HEADER = ",".join(COLUMNS)
 LINE = "llama2-70b,dgx,4,1400,MM,{tps},{power},0.1,{ttft},0.02,{tbt},measured"
@@ -26,9 +25,9 @@ def csv_of(tmp_path):
     return write
 
 
-@pytest.fixture(scope="module")
-def instance():
-    return StepModel("h100_sxm", "llama2-70b", 4)
+@pytest.fixture
+def instance(instances):
+    return instances(4)
 
 
 def test_a_measured_profile_is_read_by_lines_between_its_loads(csv_of):

@@ -11,18 +11,6 @@ from kernel_dvfs.serving import kernel_clocks
 from kernel_dvfs.serving.steps import KNOTS, StepModel
 
 
-@pytest.fixture(scope="module")
-def instances():
-    made = {}
-
-    def get(tp):
-        if tp not in made:
-            made[tp] = StepModel("h100_sxm", "llama2-70b", tp)
-        return made[tp]
-
-    return get
-
-
 def _load(model, knot):
     return [(kernel, count) for _, kernel, count in model.token_kernels[knot]]
 
