@@ -134,7 +134,7 @@ main(["measure", "--gpu", setup, "--target", "forward_gelu", "--clocks", "1500,2
         "import yaml; from kernel_dvfs.plan.study import plan; "
         "c = yaml.safe_load(open('config.yaml')); c['gpu'] = 'nvml'; "
     )
-    assert made.python(plan + "plan(c, 'plan')").returncode == 0
+    assert made.python(plan + "plan(c, 'plan').setup.write()").returncode == 0
     made.boards.set(limit_mw=650000)
     done = made.python(code)
     record = json.loads((made.folder / "r1.json").read_text())
