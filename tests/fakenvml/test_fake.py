@@ -238,7 +238,7 @@ print(json.dumps([n.nvmlDeviceGetTemperature(h, 0), n.nvmlDeviceGetClockInfo(h, 
 def test_without_persistence_the_driver_goes_with_its_last_client(boards, run, persistence, locks):
     made = boards(persistence=persistence)
     assert run(made, f"{SET_CORE}\nprint(1)") == 1
-    run(made, "print(1)")  # whoever comes next finds the driver loaded anew
+    run(made, "print(1)")  # the next client finds the driver loaded again
     assert made.locks == locks
 
 

@@ -220,7 +220,7 @@ def test_an_algorithm_is_timed_once_and_every_later_process_and_target_runs_the_
     assert json.loads(Path("results/sim-h200-sxm/gemm_algorithms.json").read_text())["cublaslt"].keys() == {"130100"}
 
 
-def test_another_cublaslt_chooses_anew(loads, setup):
+def test_another_cublaslt_chooses_again(loads, setup):
     loads(Cuda()).prepare(setup, GEMM)
     assert loads(Cuda(cublaslt=130200)).chooses(setup, GEMM)
 

@@ -116,7 +116,7 @@ def test_another_gpu_of_the_type_is_another_specimen_and_is_named(site):
     assert json.loads(path.read_text())["device"]["uuid"] == site.boards.get("uuid", 1)
 
 
-def test_another_driver_on_the_node_is_noticed_there_and_measured_anew(site):
+def test_another_driver_on_the_node_is_noticed_there_and_measured_again(site):
     site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
     site.boards.set(driver="581.00 (fake NVML)")
     record = f"results/{SLUG}/gpt3-xl-b40-tp1/measurements/kernel/forward_gelu/1500-auto/r0.json"
