@@ -92,7 +92,8 @@ def main() -> None:
             print(line(results[-1]), flush=True)
     finally:
         subprocess.run(
-            [sys.executable, "-m", "kernel_dvfs", "serve", "--gpu", study.setup.path, "--stop"], env=environment()
+            [sys.executable, "-m", "kernel_dvfs", "measure", "serve", "--gpu", study.setup.path, "--stop"],
+            env=environment(),
         )
     left = len(targets) - len({result["target"] for result in results} & set(targets))
     print(f"{len(targets) - left} of {len(targets)} targets in {output}", file=sys.stderr)

@@ -43,7 +43,7 @@ def profile(tmp_path):
 
 def compare(setup_path, tmp_path, schedule, *more):
     (tmp_path / "s.json").write_text(json.dumps(schedule))
-    return ["compare", "--gpu", setup_path, "--schedule", tmp_path / "s.json", "-o", tmp_path / "c.json", *more]
+    return ["measure", "compare", "--gpu", setup_path, "--schedule", tmp_path / "s.json", "-o", tmp_path / "c.json", *more]
 
 
 def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(setup_path, tmp_path):
@@ -128,7 +128,7 @@ def test_the_limit_is_strict_unless_slack_is_given(profile, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
-@pytest.mark.parametrize("command", [("sweep",), ("profile", "--records", "r")])
+@pytest.mark.parametrize("command", [("measure", "sweep"), ("measure", "pool", "--records", "r")])
 def test_the_baseline_is_measured_at_least_once(refused, setup_path, tmp_path, command, value):
     words = (*command, "--gpu", setup_path, "--pairs", "auto-auto", "-o", tmp_path / "p.parquet")
     assert f"--auto-repeats {value}: expected a whole number >= 1" in refused(*words, "--auto-repeats", value)

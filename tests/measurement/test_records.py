@@ -75,9 +75,9 @@ def test_bad_records_are_found_and_deleted_on_request(setup, setup_of, path, cap
     path.write_text("{")
     stored = store(str(tmp_path / "setup"), setup.gpu, setup.workload, setup.targets, setup.measurement)
     folder = str(tmp_path / "measurements")
-    assert main(["records", folder, "--gpu", stored]) == 2
+    assert main(["measure", "records", folder, "--gpu", stored]) == 2
     assert path.exists() and str(path) in capsys.readouterr().err
-    assert main(["records", folder, "--gpu", stored, "--delete-bad"]) == 0
+    assert main(["measure", "records", folder, "--gpu", stored, "--delete-bad"]) == 0
     assert not path.exists() and good.exists()
 
 

@@ -1,4 +1,4 @@
-"""`kernel-dvfs compare`: auto, chosen, chosen, auto for one target of a schedule or all, in fresh campaigns."""
+"""`kernel-dvfs measure compare`: auto, chosen, chosen, auto for one target of a schedule or all, in fresh campaigns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernel_dvfs.measurement.target import Target, parse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "example: kernel-dvfs compare --gpu SETUP.json --schedule kernel-global-waste-slack0.json -o fresh.json"
+        "example: kernel-dvfs measure compare --gpu SETUP.json --schedule kernel-global-waste-slack0.json -o fresh.json"
     )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
     parser.add_argument("--schedule", default="", metavar="S.json", help="the chosen clocks")

@@ -1,4 +1,4 @@
-"""`kernel-dvfs kernels`: writes down which kernels a real GPU runs, for measurements to depend on."""
+"""`kernel-dvfs measure kernels`: writes down which kernels a real GPU runs, for measurements to depend on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernel_dvfs.files import write_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs kernels -o results/native/kernels.sha256"
+    parser.epilog = "example: kernel-dvfs measure kernels -o results/native/kernels.sha256"
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where the library's checksum goes")
 
 

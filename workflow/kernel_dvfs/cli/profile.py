@@ -15,7 +15,7 @@ from kernel_dvfs.search import search_file
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "example: kernel-dvfs profile --gpu SETUP.json --records measurements "
+        "example: kernel-dvfs measure pool --gpu SETUP.json --records measurements "
         "--pairs auto-auto,1470-auto -o profile.parquet"
     )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that the records were measured under")

@@ -1,4 +1,4 @@
-"""`kernel-dvfs records`: which records of a study cannot be used, and why; deletes them to have them remeasured."""
+"""`kernel-dvfs measure records`: which records of a study cannot be used, and why; deletes them to have them remeasured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_dvfs.measurement.target import Target
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "example: kernel-dvfs records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements "
+        "example: kernel-dvfs measure records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements "
         "--gpu SETUP.json --delete-bad"
     )
     parser.add_argument("folder", help="folder with kernel/, pass/, validation/ and the like; variants/ is beside it")

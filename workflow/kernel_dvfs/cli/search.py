@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--kernels",
         metavar="FILE",
-        help="what `kernel-dvfs kernels` wrote: records of another build are measured again (real GPU)",
+        help="what `kernel-dvfs measure kernels` wrote: records of another build are measured again (real GPU)",
     )
     parser.add_argument("--token", default="", metavar="TEXT", help="kept in the file, for the workflow")
     parser.add_argument("-o", "--output", required=True, metavar="S.json", help="what was asked for, and what was read")

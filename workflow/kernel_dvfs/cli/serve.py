@@ -1,4 +1,4 @@
-"""`kernel-dvfs serve`: the measuring process of a real GPU. Started by `measure` where it is needed."""
+"""`kernel-dvfs measure serve`: the measuring process of a real GPU. Started by `measure` where it is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ END_AFTER_S = 15.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs serve --gpu SETUP.json --stop"
+    parser.epilog = "example: kernel-dvfs measure serve --gpu SETUP.json --stop"
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a real GPU")
     parser.add_argument("--stop", action="store_true", help="end the one that runs; back when its clocks are restored")
     parser.add_argument("--ready", type=int, metavar="FD", help="file descriptor to tell that it listens")

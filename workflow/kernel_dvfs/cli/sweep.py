@@ -1,4 +1,4 @@
-"""`kernel-dvfs sweep`: measures a whole sweep of a simulated GPU in one process, straight into a profile."""
+"""`kernel-dvfs measure sweep`: measures a whole sweep of a simulated GPU in one process, straight into a profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_dvfs.profile import aggregate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs sweep --gpu SETUP.json --pairs auto-auto,1470-auto -o profile.parquet"
+    parser.epilog = "example: kernel-dvfs measure sweep --gpu SETUP.json --pairs auto-auto,1470-auto -o profile.parquet"
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM, separated by commas")
     parser.add_argument(
