@@ -1,9 +1,11 @@
 """`kernel-dvfs build`: compile the native layer. Options only; kernel_dvfs.native.build does the work."""
 
+from argparse import ArgumentParser
+
 MODES = ("auto", "on", "off")
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     """Describe the options to an argparse parser."""
     parser.description = (
         "Compile the native layer into results/native/. With --cpu or --cuda only what they name, else both (auto). "
