@@ -43,17 +43,8 @@ def profile(tmp_path):
 
 def compare(setup_path, tmp_path, schedule, *more):
     (tmp_path / "s.json").write_text(json.dumps(schedule))
-    return [
-        "measure",
-        "compare",
-        "--gpu",
-        setup_path,
-        "--schedule",
-        tmp_path / "s.json",
-        "-o",
-        tmp_path / "c.json",
-        *more,
-    ]
+    words = ["measure", "compare", "--gpu", setup_path, "--schedule", tmp_path / "s.json"]
+    return [*words, "-o", tmp_path / "c.json", *more]
 
 
 def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(setup_path, tmp_path):

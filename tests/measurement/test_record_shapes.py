@@ -121,7 +121,7 @@ def test_the_remedy_is_a_command_that_finds_bad_comparisons_too(setup, made, tmp
     for name, (text, _) in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    command = ["records", str(tmp_path / "measurements"), "--gpu", stored]
+    command = ["measure", "records", str(tmp_path / "measurements"), "--gpu", stored]
     assert main(command) == 2
     said = capsys.readouterr()
     assert said.out == "8 records, 4 bad\n"

@@ -14,7 +14,8 @@ def test_a_client_runs_without_site_packages_and_imports_no_heavy_library(lab):
     made = lab()
     made.measure()  # the measuring process is there
     plan = (
-        "from kernel_dvfs.plan.study import load, plan\nprint(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup)"
+        "from kernel_dvfs.plan.study import load, plan\n"
+        "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
     )
     setup = made.python(plan).stdout.strip()
     code = "import sys, kernel_dvfs.cli.main as m; m.main(sys.argv[1:]); print(' '.join(sys.modules))"

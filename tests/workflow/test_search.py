@@ -1,4 +1,4 @@
-"""What is measured beyond the sweep, in a clone: it ends, nothing is measured twice, and it cannot outlive its records."""
+"""What is measured beyond the sweep, in a clone: it ends, measures nothing twice, and cannot outlive its records."""
 
 import json
 import shutil

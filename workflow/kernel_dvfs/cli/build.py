@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(args) -> int:
+def run(args: Namespace) -> int:
     """Build what `args` asks for. Raises InputError: see kernel_dvfs.native.build.build."""
     from kernel_dvfs.native.build import build
 

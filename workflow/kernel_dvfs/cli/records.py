@@ -1,4 +1,4 @@
-"""`kernel-dvfs measure records`: which records of a study cannot be used, and why; deletes them to have them remeasured."""
+"""`kernel-dvfs measure records`: which records of a study cannot be used, and why; deletes them on request."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ COMPARISON = "kernel-dvfs/comparison/1"
 
 _VERDICTS = ("ok", "throttled", "not_reached", "disturbed", "unstable", "counter")
 _REMEDY = (
-    "delete it (kernel-dvfs measure records FOLDER/measurements --gpu FOLDER/setup/DIGEST.json --delete-bad finds all such "
-    "files) and run snakemake again"
+    "delete it (kernel-dvfs measure records FOLDER/measurements --gpu FOLDER/setup/DIGEST.json --delete-bad finds all "
+    "such files) and run snakemake again"
 )
 
 

@@ -134,7 +134,7 @@ class Study:
 
     @property
     def reoptimised(self) -> bool:
-        """The clocks are also chosen again at other batches and degrees, on simulated GPUs: each is swept in one job."""
+        """The clocks are also chosen again at other batches and degrees: on simulated GPUs, each swept in one job."""
         return self.is_simulated and self.options["reoptimise"]
 
     @property
@@ -261,7 +261,7 @@ class Study:
         return _again(found, gone) if gone else found.token
 
     def choice_options(self, scope: str, objective: str, weights: str) -> str:
-        """The options of `kernel-dvfs choose` behind the parts of a schedule's name, `waste-slack0` and `-equal-time`."""
+        """The options of `kernel-dvfs choose` behind a schedule's name: of its objective, slack and weights."""
         name, _, slack = objective.partition("-slack")
         words = [f"--objective {name}"]
         words += [f"--slack {slack}"] if slack else []
