@@ -1,8 +1,8 @@
 """The exact global choice against a plain CP-SAT model of the same problem, in one run.
 
-Both minimise the same whole numbers under the same budget (integer_grid.py). Plain: one Boolean per option, exactly one per
-target, one linear constraint, no bound, no fixing, no hint; as many workers as there are cores. Its presolve step that
-can cut off the optimum of such models (google/or-tools#5293) is switched off, or the two would not always agree.
+Both minimise the same whole numbers under the same budget (integer_grid.py). Plain: one Boolean per option, exactly one
+per target, one linear constraint, no bound, no fixing, no hint; as many workers as there are cores. Its presolve step
+that can cut off the optimum of such models (google/or-tools#5293) is switched off, or the two would not always agree.
 
     PYTHONPATH=workflow python benchmarks/global_choice.py [--limit SECONDS] [--runs N] [--quick]
 """
@@ -125,10 +125,11 @@ def main():
             agree &= energy <= objective and (status != "OPTIMAL" or energy == objective or found.by == "gap")
         size = f"{len(problem.targets)}x{len(problem.time) // len(problem.targets)}"
         proof = found.by + (" +CP" if found.confirmed else "")
+        undecided = f"{found.undecided_targets}/{found.undecided_options}"
         ratio = ("" if status == "OPTIMAL" else ">") + f"{solved / ours:.0f}"
         print(
             f"{name:22} {size:>10} {slack:5.2f}  {1e3 * ours:7.1f} ({1e3 * max(times):6.1f}) ms {proof:10}"
-            f" {f'{found.undecided_targets}/{found.undecided_options}':>7}  {solved:10.2f} s {built:6.1f} s {status:9} {gap:>8}"
+            f" {undecided:>7}  {solved:10.2f} s {built:6.1f} s {status:9} {gap:>8}"
             f" {ratio:>8}  {verdict}",
             flush=True,
         )

@@ -214,7 +214,7 @@ def results() -> str:
     rows = [
         ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),
         ("`measurements/`", "one [record](records.md) a measurement"),
-        ("`rounds/<n>.json`", "what a round of measurements asked for"),
+        ("`search.json`", "what was measured beyond the sweep, and the checksums of the records that it followed from"),
         ("`profile.parquet`", "all measurements of the choice, pooled: one row a target and pair"),
         ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),
         (f"`schedules/{layout.STRICT}.json`", "the one that is validated and carried over"),

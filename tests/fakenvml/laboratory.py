@@ -67,14 +67,18 @@ class Lab:
     def lease(self) -> Path:
         return self.locks / f"kernel-dvfs-{self.boards.uuid}.json"
 
-    def restored(self, seconds=10.0) -> bool:
-        """Whether both locks are reset and the lease is gone within a while."""
+    def comes_to(self, holds, seconds=60.0) -> bool:
+        """Whether `holds()` is true within a while, long enough for a busy machine."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if self.boards.locks == ("none", "none") and not self.lease.exists():
-                return True
+        while not holds():
+            if time.monotonic() > end:
+                return False
             time.sleep(0.02)
-        return False
+        return True
+
+    def restored(self, seconds=60.0) -> bool:
+        """Whether both locks are reset and the lease is gone within a while."""
+        return self.comes_to(lambda: self.boards.locks == ("none", "none") and not self.lease.exists(), seconds)
 
     def stop(self) -> None:
         """End the measuring processes of all boards."""

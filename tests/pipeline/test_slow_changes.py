@@ -15,7 +15,7 @@ from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import KINDS, Planner
 from kernel_dvfs.pipeline.slow_changes import cheapest, switched_kernel_level, with_switches
 from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
-from kernel_dvfs.workload.launch_order import launch_order
+from kernel_dvfs.workload.passes import launch_order
 
 STAGES, WAITING_W = 4, 160.0
 LATENCIES_S = (0.0, 1e-4, 1e-3, 1e-2, 1.0)

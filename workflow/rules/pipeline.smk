@@ -12,17 +12,6 @@ PIPELINE_FOLDER = PIPELINE.folder
 PIPELINE_OUTPUTS = {"table": outputs.outputs(pipeline_tables), "figure": outputs.outputs(pipeline_figures)}
 
 
-def pipeline_inputs(kind, wildcards):
-    """What a table or figure reads."""
-    return PIPELINE_OUTPUTS[kind][wildcards.name].inputs(PIPELINE)
-
-
-def pipeline_caption(kind, wildcards):
-    """What Snakemake's report says of it."""
-    declared = PIPELINE_OUTPUTS[kind][wildcards.name]
-    return declared.text or declared.caption
-
-
 rule pipeline:
     input:
         expand(f"{PIPELINE_FOLDER}/mb{{microbatches}}/frontier.csv", microbatches=PIPELINE.options["microbatches"]),
@@ -126,7 +115,7 @@ for kind, formats in (("table", outputs.TABLE_FORMATS), ("figure", outputs.FIGUR
             f"pipeline_{kind}"
         input:
             rules.pipeline_stages.output,
-            partial(pipeline_inputs, kind),
+            lambda wildcards, declared=PIPELINE_OUTPUTS[kind]: declared[wildcards.name].inputs(PIPELINE),
         output:
             report(
                 multiext(f"{PIPELINE_FOLDER}/{kind}s/{{name}}.", *formats),
@@ -142,6 +131,7 @@ for kind, formats in (("table", outputs.TABLE_FORMATS), ("figure", outputs.FIGUR
         params:
             kind=kind,
             folder=subpath(output[0], ancestor=2),
-            caption=partial(pipeline_caption, kind),
+            caption=lambda wildcards, declared=PIPELINE_OUTPUTS[kind]: declared[wildcards.name].text
+            or declared[wildcards.name].caption,
         shell:
             f"{RUN} pipeline {{params.kind}} {{wildcards.name}} {{params.folder:q}} {LOGGED}"

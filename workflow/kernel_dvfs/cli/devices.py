@@ -119,7 +119,8 @@ def _study(uuid: str, config: str, allowed: bool) -> Iterator[str]:
             content = load(config)
             content |= {"gpu": f"nvml:{uuid}"} | ({} if allowed else {"clocks": "auto-only"})
             study = plan(content, folder)
-            measurement = read(study.setup).measurement
+            assert study.setup, "only tables have no setup"
+            measurement = read(study.setup.write()).measurement
         except (InputError, KeyError) as error:
             yield f"   no study as configured: {error}"
             return

@@ -62,9 +62,11 @@ def _measure_as_configured(options: argparse.Namespace) -> None:
         check(content, str(schema))
     with TemporaryDirectory() as folder:
         try:
-            path = plan(content, folder).setup.write()
+            planned = plan(content, folder).setup
         except KeyError as missing:
             raise InputError(
                 f"configuration {options.config}: key {missing} is missing; see the shipped config.yaml"
             ) from None
+        assert planned, "only tables have no setup"
+        path = planned.write()
         _measure(read(path), path, options)

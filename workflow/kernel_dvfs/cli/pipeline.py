@@ -115,8 +115,8 @@ def run_solve(options: argparse.Namespace) -> None:
         raise InputError(f"pipeline solve: unknown part {', '.join(unknown)}; allowed: {', '.join(PARTS)}")
     solver = Solver(PipelineStudy(options.folder))
     _say(*solver.planner(options.microbatches).notes)
-    possible = [part for part in PARTS if part != "levels" or solver.kernels is not None]
-    for part in options.parts or possible:
+    # kernels are read only where levels might be solved
+    for part in options.parts or [part for part in PARTS if part != "levels" or solver.kernels is not None]:
         PARTS[part](solver, options.microbatches)
 
 

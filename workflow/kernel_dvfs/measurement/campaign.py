@@ -6,10 +6,12 @@ simulated GPU each campaign draws its own noise and offsets, as another day woul
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
+from kernel_dvfs.gpu.draws import uniform
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.measurement.point import condition, measure
 from kernel_dvfs.measurement.setup import Setup
@@ -55,6 +57,30 @@ def of_repeat(pair: Pair, repeat: int, auto_repeats: int) -> str:
     """
     remeasured = repeat - repeats(pair, auto_repeats)
     return SWEEP if remeasured < 0 else f"remeasure-{1 + remeasured}"
+
+
+def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[tuple[Pair, int]]:
+    """[(Pair, repeat)] in the order in which a real GPU sweeps: every pair once, the baseline `auto_repeats` times.
+
+    Clock pair after clock pair, shuffled, with the baseline first, last and evenly between. A drift over hours then
+    looks like noise instead of an effect of the clocks, the baseline shows the drift, and clocks change once per pair.
+    """
+    others = sorted((pair for pair in pairs if pair != BASELINE), key=lambda pair: uniform(seed, "order", *pair))
+    count = repeats(BASELINE, auto_repeats) if BASELINE in pairs else 0
+    ordered: list[tuple[Pair, int]] = []
+    for place in range(max(count, 1)):
+        if place < count:
+            ordered.append((BASELINE, place))
+        gaps = max(count - 1, 1)
+        if place < gaps:
+            ordered += [(pair, 0) for pair in others[place * len(others) // gaps : (place + 1) * len(others) // gaps]]
+    return ordered
+
+
+def highest_pair(clocks: dict[str, Any]) -> Pair:
+    """The highest memory clock that can be locked, with the highest core clock that goes with it."""
+    mem_mhz = max(clocks["mem_mhz"], default=AUTO)
+    return Pair(supported_core_mhz(clocks, mem_mhz)[-1], mem_mhz)
 
 
 def open_bench(setup: Setup, path: str, target: Target) -> AnyBench:

@@ -29,7 +29,7 @@ from kernel_dvfs.pipeline.planner import KINDS, Plan, Planner
 from kernel_dvfs.pipeline.rounding import Rounded
 from kernel_dvfs.pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
 from kernel_dvfs.pipeline.stages_from_kernels import Kernels, Launches, launches, stage_profile
-from kernel_dvfs.workload.launch_order import launch_order
+from kernel_dvfs.workload.passes import launch_order
 
 # prices of time that are tried per operation: as many, at even ranks among those of its kernels' hulls
 _PRICES = 40

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -92,7 +92,8 @@ def read_kernels(path: Path | str) -> Kernels:
 
 def _passes(workload: dict) -> dict[str, str]:
     """{kernel id: forward or backward}: a stage runs its part of the loss within these two."""
-    rows = [_Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
+    # a profile says of its kernels what passes() asks, and no more of a Row
+    rows: list[Any] = [_Row(name, about["section"], 1) for name, about in workload["kernels"].items()]
     return {name: kind for kind, own in passes(rows, "llmc").items() for name, _ in own}
 
 

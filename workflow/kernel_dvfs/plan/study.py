@@ -20,7 +20,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
-from kernel_dvfs.measurement import campaign, order, probes, setup
+from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
 from kernel_dvfs.report import tables as table_modules
@@ -471,7 +471,7 @@ def _simulated(config: dict, results: str) -> Study:
         passes=tuple(passes(rows, config["pass_boundary"])),
         pairs=tuple(pairs),
         omitted=tuple(omitted),
-        points=tuple(order.points(pairs, config["auto_repeats"], config["seed"])),
+        points=tuple(campaign.ordered_points(pairs, config["auto_repeats"], config["seed"])),
         variants=variants,
         batches=tuple(config["data_parallel_batches"]),
         degrees=tuple(degrees),
@@ -527,12 +527,12 @@ def _real(config: dict, results: str) -> Study:
         passes=tuple(passes(rows, config["pass_boundary"])),
         pairs=tuple(pairs),
         omitted=tuple(omitted),
-        points=tuple(order.points(pairs, config["auto_repeats"], config["seed"])),
+        points=tuple(campaign.ordered_points(pairs, config["auto_repeats"], config["seed"])),
         variants=variants,
         batches=tuple(batches),
         degrees=tuple(degrees),
-        locked=tuple(probes.three(works)) if mode == "lock" else (),
-        highest=",".join(map(str, probes.highest(facts["clocks"]))) if mode == "lock" else "",
+        locked=tuple(target.representatives(works)) if mode == "lock" else (),
+        highest=",".join(map(str, campaign.highest_pair(facts["clocks"]))) if mode == "lock" else "",
     )
 
 

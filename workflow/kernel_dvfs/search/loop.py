@@ -14,9 +14,9 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair, parse
-from kernel_dvfs.measurement import job, order, request
+from kernel_dvfs.measurement import job, request
 from kernel_dvfs.measurement import setup as setups
-from kernel_dvfs.measurement.campaign import of_repeat, open_bench
+from kernel_dvfs.measurement.campaign import of_repeat, open_bench, ordered_points
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns
@@ -52,12 +52,12 @@ def run(
     known = request.sweep(study.setup, study.pairs, options["auto_repeats"]) if exhaustive else []
     missing = study.missing(known)
     if missing:
-        print(f"sweep: {_points(len(missing))} to measure", file=sys.stderr, flush=True)
+        print(f"sweep: {_many(len(missing), 'point')} to measure", file=sys.stderr, flush=True)
         study.measure(missing)
     rounds: list[Round] = []
     while not rounds or rounds[-1].requests:
         rows = columns(study.setup, known, options["auto_repeats"], study.records.points)
-        rounds.append(next_round(study, rows, known, rounds))
+        rounds.append(_next_round(study, rows, known, rounds))
         missing = study.missing(rounds[-1].requests)
         print(_line(rounds, len(missing)), file=sys.stderr, flush=True)
         study.measure(missing)
@@ -78,7 +78,7 @@ class _Study:
         self._path, self._folder, self._kernels = setup_path, folder, kernels
         # opening a simulated GPU takes as long as some twenty points
         self._benches: dict[Target, Any] = {}
-        swept = order.points(self.pairs, options["auto_repeats"], self.setup.measurement["seed"])
+        swept = ordered_points(self.pairs, options["auto_repeats"], self.setup.measurement["seed"])
         self._place = {point: place for place, point in enumerate(swept)}
 
     def missing(self, requests: list[Request]) -> list[tuple[Target, Pair, int]]:
@@ -104,7 +104,7 @@ class _Study:
             job.measure(self.setup, self._path, target, pair, campaign, repeat, path, self._benches[target])
 
 
-def next_round(study: _Study, rows: Mapping[str, list], known: list[Request], before: list[Round]) -> Round:
+def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], before: list[Round]) -> Round:
     """The round that follows from the profile so far (`rows`), of all `known` requests; without requests: the last."""
     options = study.options
 
@@ -127,34 +127,34 @@ def next_round(study: _Study, rows: Mapping[str, list], known: list[Request], be
 
 
 def _line(rounds: list[Round], missing: int) -> str:
-    """What the last round asks for, for the user. missing: points that have no record yet."""
-    last: Round = rounds[-1]
+    """What the last round asks for, for the user. missing: points without a record yet."""
+    last = rounds[-1]
     own = [each for each in rounds if each.stage == last.stage]
     asked = sum(len(each.repeats) for each in last.requests)
-    parts = []
     if not asked:
-        parts.append("nothing is left to measure")
+        what = f"ended after {_many(len(own) - 1, 'round')}"
     elif not missing:
-        parts.append(f"{_points(asked)}, all measured before")
+        what = f"round {len(own)}: {_many(asked, 'point')}, all measured before"
     else:
-        before = f" ({asked - missing} more were measured before)" if missing < asked else ""
-        parts.append(f"{_points(missing)} to measure{before}")
+        what = f"round {len(own)}: {_many(missing, 'point')} to measure"
+        what += f" ({asked - missing} more were measured before)" if missing < asked else ""
+    changed = ""
     if len(own) > 1 and "choice" in last.about:
-        count = _differences(own[-2].about["choice"], last.about["choice"])
-        changed = "stayed as it was" if not count else f"changed for {count} kernel{'s' if count > 1 else ''}"
-        parts.append(f"the choice {changed}")
-    return f"{last.stage}: round {len(own)}: {', '.join(parts)}"
+        changed = f", {_changed(own[-2].about['choice'], last.about['choice'])}"
+    return f"{last.stage}: {what}{changed}"
 
 
-def _points(count: int) -> str:
-    return f"{count} point{'' if count == 1 else 's'}"
-
-
-def _differences(before: dict, after: dict) -> int:
-    """Kernels and passes whose pair is another one in any of the choices."""
-    changed = set()
+def _changed(before: dict[str, dict], after: dict[str, dict]) -> str:
+    """For how many kernels and passes another pair is chosen, in words. before, after: choices of search.refine."""
+    changed: dict[str, set[str]] = {}
     for name in before.keys() | after.keys():
         old, new = before.get(name, {}), after.get(name, {})
-        granularity = name.partition("-")[0]
-        changed |= {(granularity, each) for each in old.keys() | new.keys() if old.get(each) != new.get(each)}
-    return len(changed)
+        different = {each for each in old.keys() | new.keys() if old.get(each) != new.get(each)}
+        changed.setdefault(name.partition("-")[0], set()).update(different)
+    parts = [_many(len(changed.get(kind, ())), kind) for kind in ("kernel", "pass") if changed.get(kind)]
+    return f"the choice changed for {' and '.join(parts)}" if parts else "the choice stayed as it was"
+
+
+def _many(count: int, what: str) -> str:
+    plural = "" if count == 1 else "es" if what.endswith("s") else "s"
+    return f"{count} {what}{plural}"

@@ -201,8 +201,8 @@ def _passes(workload: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, i
     """((pass, first launch), ...) of a workload of ours; () of a table."""
     if "kernels" not in workload or "pass_boundary" not in workload:
         return ()
-    # what `passes` reads of a row of the workload
-    rows = [
+    # only what `passes` reads of a row of the workload, since a profile keeps no more
+    rows: list[Any] = [
         SimpleNamespace(id=name, section=about["section"], multiplicity=1)
         for name, about in workload["kernels"].items()
     ]

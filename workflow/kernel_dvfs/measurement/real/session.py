@@ -17,12 +17,11 @@ from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.measurement.point import measure
-from kernel_dvfs.measurement.probes import hottest
 from kernel_dvfs.measurement.real import estimate, preflight
 from kernel_dvfs.measurement.real import loads as kernels
 from kernel_dvfs.measurement.real.gpu import RealGpu
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.target import Target, hottest
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -140,7 +140,7 @@ def plateaus_from_grid(results: Results) -> Finding:
     stays = np.array([key[core] not in left_out for key in problem.keys])[problem.key] | problem.is_baseline
     coarse = problem.subset(np.flatnonzero(stays))
     local, local_coarse, all_in = (
-        longest_plateau([-point.energy_change_percent for point in frontier(of, SLACKS_PERCENT, scope)])
+        longest_plateau([-(each.energy_change_percent or 0) for each in frontier(of, SLACKS_PERCENT, scope)])
         for of, scope in ((problem, "local"), (coarse, "local"), (problem, "global"))
     )
     step = float(np.median(np.diff(clocks)))

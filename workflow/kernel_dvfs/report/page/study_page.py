@@ -65,6 +65,7 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
     if not (has_profile or setup):
         raise InputError(f"{folder}: neither a profile nor records of a sweep; expected results/<gpu>/<workload>")
     gpu = setup.gpu if setup else results.gpu
+    workload = setup.workload if setup else results.workload
     known_tables, known_figures = (_in_order(outputs(package)) for package in (tables, figures))
 
     rows = _tables(folder, _wanted(known_tables, gpu["kind"], left_out), missing)
@@ -79,11 +80,11 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             "study.html.j2",
             subject=results.subject if has_profile else subject(gpu),
             simulated=gpu["kind"] == "simulated",
-            workload=(results if has_profile else setup).workload["name"],
+            workload=results.workload["name"] if has_profile else workload["name"],
             dates=provenance.dates(folder, counted),
             facts=[
                 ("Device", provenance.of_gpu(gpu, counted)),
-                ("Work", provenance.of_workload((setup or results).workload)),
+                ("Work", provenance.of_workload(workload)),
                 ("Protocol", provenance.of_protocol(setup)),
                 ("Program", provenance.of_program()),
             ],

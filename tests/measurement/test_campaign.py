@@ -5,32 +5,32 @@ from itertools import pairwise
 import pytest
 
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.measurement.order import points
+from kernel_dvfs.measurement.campaign import ordered_points
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in range(300, 1500, 100) for mem in (800, 1600))]
 
 
 def test_every_pair_is_measured_once_and_auto_as_often_as_asked():
-    ordered = points(PAIRS, 10, 1)
+    ordered = ordered_points(PAIRS, 10, 1)
     assert sorted(ordered, key=str) == sorted(
         [*((BASELINE, repeat) for repeat in range(10)), *((pair, 0) for pair in PAIRS[1:])], key=str
     )
 
 
 def test_auto_is_first_last_and_evenly_between():
-    places = [place for place, (pair, _) in enumerate(points(PAIRS, 10, 1)) if pair == BASELINE]
+    places = [place for place, (pair, _) in enumerate(ordered_points(PAIRS, 10, 1)) if pair == BASELINE]
     assert places[0] == 0 and places[-1] == len(PAIRS) + 10 - 2
     gaps = [after - before for before, after in pairwise(places)]
     assert max(gaps) - min(gaps) <= 1
-    assert [repeat for pair, repeat in points(PAIRS, 10, 1) if pair == BASELINE] == list(range(10))
+    assert [repeat for pair, repeat in ordered_points(PAIRS, 10, 1) if pair == BASELINE] == list(range(10))
 
 
 def test_pairs_are_shuffled_by_the_seed():
-    assert points(PAIRS, 3, 1) == points(PAIRS, 3, 1) != points(PAIRS, 3, 2)
-    assert [pair for pair, _ in points(PAIRS, 1, 1) if pair != BASELINE] != PAIRS[1:]
+    assert ordered_points(PAIRS, 3, 1) == ordered_points(PAIRS, 3, 1) != ordered_points(PAIRS, 3, 2)
+    assert [pair for pair, _ in ordered_points(PAIRS, 1, 1) if pair != BASELINE] != PAIRS[1:]
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 100])
 def test_any_number_of_repeats_is_possible(repeats):
-    assert len(points(PAIRS, repeats, 1)) == len(PAIRS) - 1 + repeats
-    assert points([BASELINE], repeats, 1) == [(BASELINE, place) for place in range(repeats)]
+    assert len(ordered_points(PAIRS, repeats, 1)) == len(PAIRS) - 1 + repeats
+    assert ordered_points([BASELINE], repeats, 1) == [(BASELINE, place) for place in range(repeats)]
