@@ -2,6 +2,8 @@
 
 from argparse import ArgumentParser
 
+from argparse import ArgumentParser, Namespace
+
 MODES = ("auto", "on", "off")
 
 
