@@ -54,7 +54,9 @@ def setup_of(config, tmp_path_factory):
     from kernel_dvfs.plan.study import plan
 
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
-    return lambda **changed: read(plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup.write())
+    return lambda **changed: read(
+        plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup.write()
+    )
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from kernel_dvfs.cli.main import COMMANDS, every_command, main
+from kernel_dvfs.cli.main import COMMANDS, GROUPS, every_command, group, main
 
 
 @pytest.mark.parametrize("command", every_command())
@@ -16,15 +16,33 @@ def test_help_shows_an_example(command, capsys):
     assert "example: kernel-dvfs " + command in " ".join(capsys.readouterr().out.split())
 
 
-def test_help_lists_every_command(capsys):
+def test_help_lists_what_users_call_and_the_groups(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert all(command in shown for command in COMMANDS)
+    assert all(f"\n  {command} " in shown for command in COMMANDS)
+    assert all(f"\n  {name} ... " in shown for name in GROUPS)
+
+
+@pytest.mark.parametrize("name", set(GROUPS) - set(COMMANDS))
+def test_help_of_a_group_lists_its_commands_without_those_that_only_rules_call(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    shown = capsys.readouterr().out
+    assert stopped.value.code == 0
+    assert {word for word, command in group(name).items() if f"\n  {word} " in shown} == {
+        word for word, command in group(name).items() if command.listed
+    }
+
+
+def test_a_slip_of_the_keyboard_is_told_what_was_meant(capsys):
+    with pytest.raises(SystemExit):
+        main(["pipeline", "plam"])
+    assert "unknown command 'plam' (did you mean 'plan'?)" in capsys.readouterr().err
 
 
 def test_an_unknown_command_or_option_exits_with_2(capsys):
-    for arguments in (["mesure"], ["measure", "--gpuu", "x"], ["measure"], []):
+    for arguments in (["mesure"], ["measure", "--gpuu", "x"], ["measure"], ["pipeline"], []):
         with pytest.raises(SystemExit) as stopped:
             main(arguments)
         assert stopped.value.code == 2

@@ -89,8 +89,15 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
     record(study).write_text(json.dumps(content) + "\n")
     snakemake(study)
     after = files(study)
-    changed = {str(path.relative_to(FOLDER)) for path in after if after[path][0] != before[path][0] and FOLDER in path.parents}
-    assert {"profile.parquet", "schedules/kernel-global-waste-slack0.json", "tables/strategies.csv", "report.html"} <= changed
+    changed = {
+        str(path.relative_to(FOLDER)) for path in after if after[path][0] != before[path][0] and FOLDER in path.parents
+    }
+    assert {
+        "profile.parquet",
+        "schedules/kernel-global-waste-slack0.json",
+        "tables/strategies.csv",
+        "report.html",
+    } <= changed
     assert not [path for path in changed if path.startswith(("variants", "measurements/pass"))]
 
 

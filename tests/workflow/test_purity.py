@@ -1,4 +1,4 @@
-"""Looking changes nothing: `snakemake -n`, `--lint`, `--list-rules` and `--summary` write no file and start no process."""
+"""Looking changes nothing: `snakemake -n`, `--lint`, `--list-rules`, `--summary` write no file and start no process."""
 
 import hashlib
 import subprocess

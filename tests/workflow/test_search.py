@@ -1,4 +1,4 @@
-"""What is measured beyond the sweep, in a clone: it ends, nothing is measured twice, and it cannot outlive its records."""
+"""What is measured beyond the sweep, in a clone: it ends, measures nothing twice, and cannot outlive its records."""
 
 import json
 import shutil
@@ -69,7 +69,9 @@ def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_an
     assert (refined / REMEASURED).read_bytes() == whole
     after = times(refined, "**/*")
     again = {str(path.relative_to(FOLDER)) for path in after if path.suffix and after[path] != before[path]}
-    assert again == {str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet"}, "the same bytes run nothing"
+    assert again == {str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet"}, (
+        "the same bytes run nothing"
+    )
     assert planned(refined, config=(*QUICK, ON)) == {}
 
 

@@ -1,6 +1,5 @@
 """Names in a results folder that both the workflow and the report rely on."""
 
-
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3
 

@@ -1,9 +1,13 @@
 """`kernel-dvfs build`: compile the native layer. Options only; kernel_dvfs.native.build does the work."""
 
+from argparse import ArgumentParser
+
+from argparse import ArgumentParser, Namespace
+
 MODES = ("auto", "on", "off")
 
 
-def add_arguments(parser) -> None:
+def add_arguments(parser: ArgumentParser) -> None:
     """Describe the options to an argparse parser."""
     parser.description = (
         "Compile the native layer into results/native/. With --cpu or --cuda only what they name, else both (auto). "
@@ -25,7 +29,7 @@ def add_arguments(parser) -> None:
     )
 
 
-def run(args) -> int:
+def run(args: Namespace) -> int:
     """Build what `args` asks for. Raises InputError: see kernel_dvfs.native.build.build."""
     from kernel_dvfs.native.build import build
 

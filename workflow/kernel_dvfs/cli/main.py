@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 success, 2 bad input."""
     options = None
     try:
-        run, options = _parsed(sys.argv[1:] if arguments is None else list(arguments))
+        run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
         return run(options) or 0
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
@@ -101,8 +101,8 @@ def _reason(error: OSError) -> str:
     return " ".join(text.split())
 
 
-def _parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
-    """(the command's function, its options)."""
+def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
+    """(the command's function, its options); ends the program where argparse does: with help, or with an error."""
     first, second = (*arguments[:2], "", "")[:2]
     # a command pays for its own imports only
     if first in GROUPS and second in group(first):

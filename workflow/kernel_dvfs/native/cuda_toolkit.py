@@ -79,6 +79,21 @@ def nvcc_path() -> str | None:
     return shutil.which("nvcc", path=os.pathsep.join([os.environ.get("PATH", ""), *_extra_folders()]))
 
 
+def watched() -> list[str | None]:
+    """Where nvcc and every copy of cuBLASLt lie, looked up without running anything: what a workflow watches."""
+    nvcc = nvcc_path()
+    if not nvcc:
+        return [None]
+    root = os.path.normpath(os.path.join(os.path.dirname(os.path.realpath(nvcc)), ".."))
+    libraries = {
+        path
+        for place in (*_wheels("*"), root, *SYSTEM)
+        for folder in ("lib64", "lib", "targets/*/lib")
+        for path in glob.glob(os.path.join(glob.escape(place), folder, "libcublasLt.so.[0-9]*"))
+    }
+    return [os.path.realpath(nvcc), *sorted(libraries)]
+
+
 def host_compiler(cxx_command: Sequence[str]) -> str:
     """The compiler that nvcc shall give host code to: $CUDAHOSTCXX, else the C++ compiler, without its launcher.
 

@@ -70,17 +70,12 @@ def find(backend: str) -> Toolchain:
 
 
 def watched(backend: str) -> list[str | None]:
-    """Where the tools lie that a user installs, None for those that are absent: what a workflow watches, cheaper
-    than `find`."""
+    """Where the tools lie that a user installs, None for those that are absent: what a workflow watches.
+
+    Runs nothing, unlike `find`.
+    """
     cxx = compilers.which("cxx")
-    paths = [cxx[0] if cxx else None]
-    if backend == "cuda":
-        try:
-            toolkit = cuda_toolkit.find()
-            paths += [os.path.realpath(toolkit.nvcc), toolkit.cublaslt.library]
-        except MissingTool:
-            paths.append(None)
-    return paths
+    return [cxx[0] if cxx else None, *(cuda_toolkit.watched() if backend == "cuda" else ())]
 
 
 def _for_c() -> _Found:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -76,7 +76,7 @@ class Study:
     pairs: tuple[Pair, ...] = ()  # of the grid, the baseline first
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
-    variants: dict[str, Variant] | None = None
+    variants: dict[str, Variant] = field(default_factory=dict)
     batches: tuple[int, ...] = ()  # where the strict schedule is carried to
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
@@ -134,7 +134,7 @@ class Study:
 
     @property
     def reoptimised(self) -> bool:
-        """The clocks are also chosen again at other batches and degrees: sweeping in one process, simulated GPUs only."""
+        """The clocks are also chosen again at other batches and degrees: on simulated GPUs, each swept in one job."""
         return self.is_simulated and self.options["reoptimise"]
 
     @property
@@ -186,7 +186,7 @@ class Study:
 
     def variants_of(self, kind: str) -> list[str]:
         """Names of the variants of a kind: batch, tp or tensor-energy."""
-        return [name for name, variant in (self.variants or {}).items() if variant.study == kind]
+        return [name for name, variant in self.variants.items() if variant.study == kind]
 
     def carried(self, kind: str) -> list[str]:
         """The comparisons of every kernel at every other batch or degree."""
@@ -211,7 +211,7 @@ class Study:
     def setups(self) -> list[PlannedFile]:
         """Every setup that jobs of this study read."""
         own = [self.setup] if self.setup else []
-        return own + [variant.setup for variant in (self.variants or {}).values()]
+        return own + [variant.setup for variant in self.variants.values()]
 
     def elsewhere(self, workload: str) -> list[str]:
         """What other GPUs' folders hold of a workload (`*`: of any): the report shows them beside this study."""
@@ -244,7 +244,7 @@ class Study:
         return f"{self.folder}/search.json"
 
     def search_token(self) -> str:
-        """What the search is asked for with: another token where a record that it measured is gone or has changed since.
+        """What the search is asked with: another token where a record that it measured is gone or has changed since.
 
         Such records are no inputs of a rule, since nobody knows them before the search. A parameter of its rule is
         another one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one
@@ -261,7 +261,7 @@ class Study:
         return _again(found, gone) if gone else found.token
 
     def choice_options(self, scope: str, objective: str, weights: str) -> str:
-        """The options of `kernel-dvfs choose` behind a schedule's name: `waste-slack0` and `-equal-time` are parts of it."""
+        """The options of `kernel-dvfs choose` behind a schedule's name: of its objective, slack and weights."""
         name, _, slack = objective.partition("-slack")
         words = [f"--objective {name}"]
         words += [f"--slack {slack}"] if slack else []
@@ -283,7 +283,7 @@ def _again(found: search_file.Search, gone: list[str]) -> str:
 
 
 def seen(*folders: str) -> list[str]:
-    """Tables and figures that lie in folders, with their times: what a page shows of other studies, if they are there."""
+    """Tables and figures that lie in folders, with their times: what a page shows of other studies."""
     found = [path for folder in folders for form in ("csv", "png") for path in Path(folder).rglob(f"*.{form}")]
     return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
 
@@ -489,14 +489,15 @@ def _real(config: dict, results: str) -> Study:
     if config["grid"]["mem_mhz"] == []:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
+    omitted: list[tuple[Pair, str]] = []
     if mode == "auto-only":
-        pairs, omitted = [BASELINE], []
+        pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:
         raise InputError("the driver lists no clocks for this GPU; measure it with clocks: auto-only")
     else:
         pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
         if not facts["clocks"]["mem_mhz"]:
-            omitted.append((("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
+            omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
     folder = f"{results}/{slug}/{workload_name(config)}"
     # comparisons switch clocks within a job: nobody but us can
     degrees = _degrees(config) if mode == "lock" else []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.request import Request, path
@@ -70,7 +71,7 @@ class Records:
         return point
 
     def has(self, target: Target, pair: Pair, repeat: int, library: str = "") -> bool:
-        """Whether the record is there and ran kernels of `library` (a SHA-256; "": of any).
+        """Whether the record is there, of this setup, and ran kernels of `library` (a SHA-256; "": of any).
 
         Raises InputError naming a record that is there but damaged or foreign.
         """
@@ -80,12 +81,22 @@ class Records:
                 pass
         except FileNotFoundError:
             return False
+        if self._is_of_another_setup(f"{self._folder}/{name}"):
+            # measured under another protocol, or on the GPU as it was: it will be measured again
+            return False
         found = self._get(target, pair, repeat)
         if library and found.library and found.library != library:
             # it will be measured again
             del self._read[name], self.checksums[name]
             return False
         return True
+
+    def _is_of_another_setup(self, file: str) -> bool:
+        try:
+            run = read_json(file)["run"]
+            return isinstance(run["setup"], str) and run["setup"] != self._setup.digest
+        except (OSError, ValueError, KeyError, TypeError):
+            return False  # damaged, as reading it will tell
 
     def _get(self, target: Target, pair: Pair, repeat: int) -> _Read:
         name = path(Request(*target, *pair, ()), repeat)

@@ -1,7 +1,7 @@
 """The three controllers: servers per pool, degrees within a pool, clock of an instance.
 
-A static system has the first one's decision for its peak, once. All decide on forecast loads but the clock's, which
-follows what the instance has just done.
+A static system has the first decision made once, for its peak. Servers and degrees are decided on forecast loads, the
+clock on what the instance has just done.
 """
 
 from __future__ import annotations

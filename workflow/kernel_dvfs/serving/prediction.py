@@ -2,7 +2,7 @@
 
 Of a request the prompt's letter is known and the answer's is predicted, with errors by a confusion matrix, or from the
 prompt's length alone. Of a load, a slot's expectation is the median of the same slot in the earlier weeks; in the first
-week, of the day before; on the first day there is no history, so the truth is taken (an oracle: results say so).
+week, of the day before; on the first day there is no history, so the truth is taken, as an oracle would.
 """
 
 from __future__ import annotations
@@ -86,8 +86,6 @@ class LoadForecast:
         self.margin = margin
         self.loads = loads
         self.expected = loads if method == "oracle" else _template(loads, slot_s)
-        day = min(len(loads), max(1, round(DAY_S / slot_s)))
-        self.oracle_share = 1.0 if method == "oracle" else day / len(loads)
 
     def peak(self, start_s: float, end_s: float) -> np.ndarray:
         """The highest expectation of any slot that meets [start_s, end_s), per class."""

@@ -231,7 +231,9 @@ def _of_records(tally: Tally) -> list[Caution]:
     ]
     if tally.broken:
         names = ", ".join(path.name for path in tally.broken[:3]) + (" ..." if len(tally.broken) > 3 else "")
-        text = f"{len(tally.broken)} files cannot be read ({names}); kernel-dvfs measure records finds, deletes them."
+        text = (
+            f"{len(tally.broken)} files cannot be read ({names}); kernel-dvfs measure records finds and deletes them."
+        )
         found.append(Caution(True, "Broken records", text))
     if len(tally.setups) > 1:
         text = (
