@@ -6,7 +6,6 @@ from kernel_dvfs import environment
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml import known
-from kernel_dvfs.plan import cluster
 
 ONE, TWO = (
     {"uuid": f"GPU-{each}", "slug": f"nvidia-h200-{each}", "driver": "580"} for each in ("1a2b3c4d", "5e6f7a8b")
@@ -55,12 +54,3 @@ def test_away_from_any_login_node_one_line_says_so(results, monkeypatch, capsys)
     monkeypatch.setenv("PATH", results)
     assert main(["identify", "--slurm=--partition=gpu"]) == 2
     assert "error: sbatch is not on PATH" in capsys.readouterr().err
-
-
-def test_without_the_profile_nothing_is_asked_of_slurm(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert cluster.options(None) == {} and cluster.options({}) == {}
-    cluster.find_gpu({}, "nvml")
-    cluster.check({}, True)
-    assert not list(tmp_path.iterdir())
