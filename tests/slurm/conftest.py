@@ -112,6 +112,10 @@ class Site:
             timeout=120,
         )
 
+    def identify(self, options="--partition=gpu --gpus=1") -> subprocess.CompletedProcess:
+        """Let a job look which GPU it gets, as users do before their first study."""
+        return self.command_line("identify", f"--slurm={options}")
+
     def records(self) -> dict:
         """{path: time of its writing} of the sweep."""
         found = self.directory.glob("results/*/*/measurements/*/*/*/r*.json")

@@ -11,12 +11,13 @@ TARGETS = 48
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
 RECORDS = 2 * TARGETS
 # CPU stages beside the GPU's job, on the one node that there is
-SHARED = ("--default-resources", "slurm_gpu=--partition=gpu --gpus=1", "slurm_cpu=--partition=cpu", "mem_mb=100")
+SHARED = ("--default-resources", "slurm_cpu=--partition=cpu", "mem_mb=100")
+ONE_GPU = "slurm_gpu=--partition=gpu --gpus=1"
 
 
 def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(site):
-    said = site.run("all", options=SHARED)
-    assert "looks which GPU it gets" in said, "the login node has no driver"
+    assert "looks which GPU it gets" in site.identify().stderr, "the login node has no driver"
+    site.run("all", config=[ONE_GPU], options=SHARED)
     folder = site.directory / f"results/{SLUG}/gpt3-xl-b40-tp1"
     records = [json.loads(path.read_text()) for path in site.records()]
     assert len(records) == RECORDS
@@ -29,7 +30,7 @@ def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(site):
     assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-pool_records", "kernel-dvfs-GROUP"} <= submitted
     # jobs of their own for the measurements would be hundreds
     assert len(list((site.directory / "logs/slurm").iterdir())) < 30
-    assert "Nothing to be done" in site.run("all", options=[*SHARED, "--quiet", "host"])
+    assert "Nothing to be done" in site.run("all", config=[ONE_GPU], options=[*SHARED, "--quiet", "host"])
 
 
 def records_of(kernels, *pairs) -> list:
@@ -44,6 +45,7 @@ def kernels(setup_of) -> list:
 
 
 def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
+    site.identify()
     wanted = records_of(kernels[:20], "auto-auto", "1500-auto")
     running = site.begin(*wanted)
     site.wait_for(lambda: len(site.records()) >= 10, "ten records")
@@ -63,6 +65,7 @@ def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
 
 
 def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels):
+    site.identify()
     wanted = records_of(kernels[:16], "1500-auto")
     running = site.begin(*wanted, options=["--retries", "0"])
     site.wait_for(lambda: site.boards.locks != ("none", "none") and len(site.records()) > 2, "locked clocks")
@@ -77,6 +80,7 @@ def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, ke
 
 
 def test_ctrl_c_ends_the_job_with_the_run(site, kernels):
+    site.identify()
     running = site.begin(*records_of(kernels, "1500-auto"))
     site.wait_for(lambda: len(site.records()) > 2, "records")
     running.send_signal(signal.SIGINT)
@@ -85,7 +89,7 @@ def test_ctrl_c_ends_the_job_with_the_run(site, kernels):
 
 
 def test_external_clocks_are_one_job_a_pair_each_asked_for_its_clocks(site, kernels):
-    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
+    site.identify()
     site.run(*records_of(kernels[:2], "auto-auto", "1500-auto"), config=["clocks=external"])
     records = [json.loads(path.read_text()) for path in site.records()]
     assert len(records) == 4 and len({record["run"]["run_id"] for record in records}) == 2
@@ -97,7 +101,7 @@ def test_external_clocks_are_one_job_a_pair_each_asked_for_its_clocks(site, kern
 
 
 def test_another_gpu_of_the_type_is_another_specimen_and_is_named(site):
-    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
+    site.identify()
     both = "--partition=gpu --gpus=2"
     assert site.boards.get("uuid", 1) != site.boards.uuid
     seen = site.slurm.environment(LD_LIBRARY_PATH=str(site.boards.folder), FAKENVML_STATE=str(site.boards.path))
@@ -111,13 +115,13 @@ def test_another_gpu_of_the_type_is_another_specimen_and_is_named(site):
     said = site.run(f"{record}/1500-auto/r0.json", config=[other], check=False, options=["--retries", "0"])
     assert f"not {site.boards.get('uuid', 1)}: another specimen" in said, "a job with one GPU is given the first"
     assert not site.records()
-    site.run(f"{record}/1500-auto/r0.json", config=[other], options=["--default-resources", f"slurm_gpu={both}"])
+    site.run(f"{record}/1500-auto/r0.json", config=[other, f"slurm_gpu={both}"])
     (path,) = site.records()
     assert json.loads(path.read_text())["device"]["uuid"] == site.boards.get("uuid", 1)
 
 
 def test_another_driver_on_the_node_is_noticed_there_and_measured_again(site):
-    site.command_line("identify", "--slurm=--partition=gpu --gpus=1")
+    site.identify()
     site.boards.set(driver="581.00 (fake NVML)")
     record = f"results/{SLUG}/gpt3-xl-b40-tp1/measurements/kernel/forward_gelu/1500-auto/r0.json"
     said = site.run(record, check=False, options=["--retries", "0"])
@@ -136,8 +140,9 @@ def test_another_driver_on_the_node_is_noticed_there_and_measured_again(site):
     ],
 )
 def test_what_slurm_cannot_give_is_one_line_before_anything_is_measured(site, options, says):
-    said = site.run("profile", check=False, options=["--default-resources", f"slurm_gpu={options}"])
-    (error,) = (line for line in said.splitlines() if line.startswith("error: "))
+    done = site.identify(options)
+    assert done.returncode == 2
+    (error,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert says in error and "slurm_gpu" in error
     assert not site.records()
 

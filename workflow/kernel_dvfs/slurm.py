@@ -13,7 +13,10 @@ from kernel_dvfs.gpu.clocks import AUTO, Pair
 
 LOGS = "logs/slurm"
 _ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "STAGE_OUT")
-_REMEDY = "edit slurm_gpu and slurm_cpu in profiles/slurm/profile.yaml (sinfo -o '%P %G' lists partitions and GPUs)"
+_REMEDY = (
+    "edit slurm_gpu in profiles/slurm/site.yaml, slurm_cpu in profiles/slurm/profile.yaml (sinfo -o '%P %G' lists "
+    "partitions and GPUs)"
+)
 
 
 def gpu_freq(pair: Pair) -> str:
