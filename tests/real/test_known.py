@@ -28,7 +28,7 @@ def test_two_gpus_with_one_slug_are_refused_by_name(results):
 
 
 def test_on_a_cluster_the_one_known_gpu_is_meant_and_of_several_the_one_that_is_named(results):
-    with pytest.raises(InputError, match="no GPU of the cluster is known; .* kernel-dvfs identify"):
+    with pytest.raises(InputError, match=r"no GPU of the cluster is known; .* kernel-dvfs identify"):
         known.known_facts("", results)
     known.keep(ONE, results)
     assert known.known_facts("", results) == ONE
