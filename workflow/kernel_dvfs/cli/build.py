@@ -1,7 +1,5 @@
 """`kernel-dvfs build`: compile the native layer. Options only; kernel_dvfs.native.build does the work."""
 
-from argparse import ArgumentParser
-
 from argparse import ArgumentParser, Namespace
 
 MODES = ("auto", "on", "off")

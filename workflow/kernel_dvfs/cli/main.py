@@ -124,8 +124,13 @@ def _listed(commands: dict[str, Command]) -> dict[str, str]:
     return {name: command.help for name, command in commands.items() if command.listed}
 
 
+def _help(prog: str) -> argparse.HelpFormatter:
+    # a fixed width: to ask for the terminal's, argparse imports shutil, a twelfth of what a measurement job takes
+    return argparse.HelpFormatter(prog, width=100)
+
+
 def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
-    parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}", description=command.help)
+    parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
     command.add_arguments(parser)
     if name in GROUPS:
         parser.epilog = (
