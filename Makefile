@@ -23,10 +23,10 @@ run: $(VENV)/run.stamp
 	$(BIN)/snakemake --cores $(CORES) all $(ARGS)
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 unit: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -m "not workflow and not compiles" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not workflow and not compiles" $(ARGS)
 
 cuda: $(VENV)/cuda.stamp
 	$(BIN)/kernel-dvfs build --cuda on $(ARGS)
