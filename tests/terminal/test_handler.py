@@ -438,3 +438,19 @@ def test_a_terminal_that_has_gone_stops_nothing(seen):
     run.tick(1)
     run.fail(1, "measure")
     run.handler.close()
+
+
+def test_a_run_that_is_refused_before_its_first_job_gives_no_answer(seen, answers):
+    answers(lambda: "the answer of another day")
+    run = seen().begin(measure=5)
+    run.handler.close()
+    assert "the answer" not in run.said
+
+
+def test_jobs_that_have_nothing_to_do_after_a_checkpoint_are_not_shown_as_left(seen, answers):
+    answers(lambda: "the answer")
+    run = seen(terminal=True).begin(measure=1, choose_a=3)
+    run.start(1, "measure")
+    run.finish(1)
+    run.handler.close()
+    assert "choose" not in run.said.splitlines()[-2] and run.said.splitlines()[-1] == "the answer"

@@ -30,7 +30,7 @@ def test_the_study_is_complete_and_leaves_nothing_half_written(finished):
 
 def test_another_slack_measures_only_its_own_fresh_repeats(study):
     jobs = planned(study, config=["slack_percent=5"])
-    assert not MEASURING & set(jobs)
+    assert not (MEASURING - {"validate"}) & set(jobs)
     assert jobs["choose_schedule"] == 6, "the six schedules that did not exist"
     assert jobs["validate"] == 2
 
@@ -79,13 +79,11 @@ def test_a_record_that_is_measured_again_to_the_same_bytes_runs_nothing_after_th
 
 def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_it(study):
     before = files(study)
-    other = record(study, "kernel/forward_gelu/1470-auto/r0.json")
     content = json.loads(record(study).read_text())
-    content["summary"]["energy_mj"] *= 1.01
-    content["summary"]["power_mw"] *= 1.01
+    for field in ("energy_mj", "energy_sd_mj", "power_mw"):
+        content["summary"][field] *= 1.01
     for window in content["windows"]:
         window["energy_mj"] *= 1.01
-    assert other.is_file()
     record(study).write_text(json.dumps(content) + "\n")
     snakemake(study)
     after = files(study)

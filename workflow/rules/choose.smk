@@ -28,7 +28,7 @@ rule choose_schedule:
         ties=config["ties"],
     shell:
         f"{RUN} choose {{input}} --granularity {{wildcards.granularity}} --scope {{wildcards.scope}} "
-        f"{{params.options}} --ties {{params.ties}} -o {{output}} {LOGGED}"
+        f"{{params.options}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"
 
 
 # the least energy at every tolerated slowdown: Figure 6
@@ -47,4 +47,4 @@ rule choose_frontier:
         weights=f"--weights {config['weights']}" if config["weights"] else "",
         ties=config["ties"],
     shell:
-        f"{RUN} choose {{input}} --frontier {{params.weights}} --ties {{params.ties}} -o {{output}} {LOGGED}"
+        f"{RUN} choose {{input}} --frontier {{params.weights}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"

@@ -2,7 +2,6 @@
 # decided in kernel_dvfs/plan, which is pure: parsing writes no file and starts no process.
 import json
 import sys
-from functools import partial
 from pathlib import Path
 
 LIBRARY = Path(workflow.basedir) / "workflow"
@@ -13,13 +12,12 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
 from kernel_dvfs.plan import config as configuration
-from kernel_dvfs.plan import study as studies
-
-environment.prepare(str(LIBRARY), config.get("slurm_gpu"))
+from kernel_dvfs.plan import study as planning
 
 try:
     configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")
-    STUDY = studies.plan(config)
+    environment.prepare(str(LIBRARY), config["slurm_gpu"])
+    STUDY = planning.plan(config)
 except InputError as error:
     sys.exit(f"error: {error}")
 
@@ -30,7 +28,7 @@ GPUS = int(STUDY.is_real)
 RUN = "python -m kernel_dvfs"
 RUN_LIGHT = "exec python -S -m kernel_dvfs"
 # an error is one line, in the log as well as on the terminal
-LOGGED = "2> {log} || {{ cat {log} >&2; exit 2; }}"
+LOGGED = "2> {log:q} || {{ cat {log:q} >&2; exit 2; }}"
 # {path: text} of files that follow from the configuration alone and that jobs read: setups
 PLANNED = {file.path: file.text for file in STUDY.setups()}
 SETUP = STUDY.setup.path if STUDY.setup else []
@@ -44,14 +42,19 @@ def start():
             slurm.check(config["slurm_gpu"], "slurm_gpu")
     except InputError as error:
         sys.exit(f"error: {error}")
-    for line in studies.notices(STUDY):
+    if STUDY.facts:
+        STUDY.facts.write()
+    for line in planning.notices(STUDY):
         print(line, file=sys.stderr, flush=True)
 
 
 def finish():
     """Nothing is left to measure: the process that measures a real GPU may go, its clocks restored."""
-    if STUDY.is_real:
-        client.stop(SETUP)
+    if STUDY.is_real and Path(SETUP).is_file():
+        try:
+            client.stop(SETUP)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
 
 
 def kernels(wildcards):
@@ -64,10 +67,19 @@ def profile(wildcards):
     return checkpoints.pool_records.get().output[0] if STUDY.is_measured else STUDY.profile
 
 
-def campaign_of(wildcards, pair=None):
+def after_profile(paths):
+    """Inputs that rest on the profile, for rules that do not read it: they are looked at again when it is there."""
+
+    def inputs(wildcards):
+        profile(wildcards)
+        return paths(wildcards) if callable(paths) else paths
+
+    return inputs
+
+
+def campaign_of(wildcards):
     """The campaign that a record belongs to, by its clocks and number."""
-    pair = pair or (wildcards.core, wildcards.mem)
-    return campaign.of_repeat(tuple(pair), int(wildcards.repeat), config["auto_repeats"])
+    return campaign.of_repeat((wildcards.core, wildcards.mem), int(wildcards.repeat), config["auto_repeats"])
 
 
 def setup_of(wildcards):

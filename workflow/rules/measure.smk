@@ -15,28 +15,16 @@ rule write_setup:
     wildcard_constraints:
         folder="results/.+",
         digest="[0-9a-f]+",
+    localrule: True
     conda:
         "../../envs/pipeline.yaml"
     params:
-        text=lambda wildcards: PLANNED[f"{wildcards.folder}/setup/{wildcards.digest}.json"],
+        text=lambda wildcards: PLANNED.get(f"{wildcards.folder}/setup/{wildcards.digest}.json", ""),
     shell:
-        "printf %s {params.text:q} > {output} 2> {log}"
+        "printf %s {params.text:q} > {output:q} 2> {log:q}"
 
 
 if STUDY.is_real:
-
-    # what a study must know of a GPU where there is no driver
-    rule keep_facts:
-        output:
-            STUDY.facts.path,
-        log:
-            f"logs/{STUDY.gpu}/facts.log",
-        conda:
-            "../../envs/pipeline.yaml"
-        params:
-            text=STUDY.facts.text,
-        shell:
-            "printf %s {params.text:q} > {output} 2> {log}"
 
     # a rule a clock pair, in descending priority: all targets at one pair, then the next
     for rank, (pair, repeat) in enumerate(STUDY.points):
@@ -48,9 +36,9 @@ if STUDY.is_real:
                 kernels,
                 gpu=SETUP,
             output:
-                f"{FOLDER}/measurements/{{study}}/{{target}}/{studies.label(pair)}/r{repeat}.json",
+                f"{FOLDER}/measurements/{{study}}/{{target}}/{planning.label(pair)}/r{repeat}.json",
             log:
-                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{studies.label(pair)}-r{repeat}.log",
+                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{planning.label(pair)}-r{repeat}.log",
             wildcard_constraints:
                 study="kernel|pass",
                 target=r"\w+",
@@ -67,7 +55,7 @@ if STUDY.is_real:
                 repeat=repeat,
             shell:
                 f"{RUN_LIGHT} measure --gpu {{input.gpu}} --target {{wildcards.study}}/{{wildcards.target}} "
-                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} --log {log} -o {output}"
+                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} --log {log:q} -o {output:q}"
 
 else:
 
@@ -93,7 +81,7 @@ else:
         shell:
             f"{RUN_LIGHT} measure --gpu {{input.gpu}} --target {{wildcards.study}}/{{wildcards.target}} "
             "--clocks {wildcards.core},{wildcards.mem} --campaign {params.campaign} --repeat {wildcards.repeat} "
-            "--log {log} -o {output}"
+            "--log {log:q} -o {output:q}"
 
 
 if STUDY.is_searched:
@@ -122,7 +110,7 @@ if STUDY.is_searched:
             kernels="--kernels results/native/kernels.sha256" if STUDY.is_real else "",
         shell:
             f"{RUN} measure search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
-            f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output}} {LOGGED}"
+            f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output:q}} {LOGGED}"
 
 
 if STUDY.is_measured:
@@ -141,12 +129,12 @@ if STUDY.is_measured:
             "../../envs/pipeline.yaml"
         params:
             folder=subpath(output[0], parent=True),
-            pairs=studies.clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
+            pairs=planning.clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
             auto_repeats=config["auto_repeats"],
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
             f"{RUN} measure pool --gpu {{input.gpu}} --records {{params.folder}}/measurements --pairs={{params.pairs}} "
-            f"--auto-repeats {{params.auto_repeats}} {{params.search}} -o {{output}} {LOGGED}"
+            f"--auto-repeats {{params.auto_repeats}} {{params.search}} -o {{output:q}} {LOGGED}"
 
 else:
 
@@ -160,17 +148,16 @@ else:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            options=studies.import_options(config["gpu"]),
+            options=planning.import_options(config["gpu"]),
         shell:
             # notices belong in front of the user as well as in the log
-            f"{RUN} import {{input:q}} {{params.options}} -o {{output}} 2>&1 | tee {{log}} >&2"
+            f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} 2>&1 | tee {{log}} >&2"
 
 
 # every record, so that a deleted one is noticed although there is a profile
 rule measurements:
     input:
         STUDY.sweep(),
-        STUDY.facts.path if STUDY.is_real else [],
         STUDY.search_file if STUDY.is_searched else [],
 
 

@@ -55,4 +55,4 @@ if STUDY.is_real:
         conda:
             "../../envs/pipeline.yaml"
         shell:
-            "python -m kernel_dvfs measure kernels -o {output} 2> {log} || {{ cat {log} >&2; exit 2; }}"
+            f"{RUN} measure kernels -o {{output:q}} {LOGGED}"

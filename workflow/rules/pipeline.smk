@@ -38,11 +38,11 @@ if PIPELINE.setup:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            pairs=studies.clocks_argument(PIPELINE.pairs),
+            pairs=planning.clocks_argument(PIPELINE.pairs),
             auto_repeats=config["auto_repeats"],
         shell:
             f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies kernel "
-            f"--auto-repeats {{params.auto_repeats}} -o {{output}} {LOGGED}"
+            f"--auto-repeats {{params.auto_repeats}} -o {{output:q}} {LOGGED}"
 
 
 rule pipeline_stages:

@@ -1,5 +1,5 @@
 # Tables, figures, verdicts and the page of them all. Each table and figure says in its own module what it is made from.
-from kernel_dvfs.report import figures, tables
+from kernel_dvfs.report import figures, page, tables
 
 for name in STUDY.tables():
     declared = outputs.outputs(tables)[name]
@@ -55,7 +55,7 @@ for name in STUDY.figures():
 # every GPU and workload that lies in results/, whichever was made last
 rule compare_gpus:
     input:
-        STUDY.schedule_files(),
+        after_profile(STUDY.schedule_files()),
         f"{FOLDER}/tables/validation.csv" if "validation" in STUDY.tables() else [],
         STUDY.elsewhere("*"),
     output:
@@ -86,18 +86,18 @@ rule report_page:
     params:
         folder=subpath(output[0], parent=True),
         # no inputs: a page must not start what other targets make
-        beside=studies.seen(f"{FOLDER}/beyond"),
+        beside=planning.seen(f"{FOLDER}/beyond"),
         without=",".join(
             sorted({*outputs.outputs(tables), *outputs.outputs(figures)} - {*STUDY.tables(), *STUDY.figures()})
         ),
-        caption="The whole study as one page: the answer, warnings, clocks, tables, figures, claims, provenance.",
+        caption=page.STUDY_PAGE.caption,
     shell:
-        f"{RUN} report {{params.folder}} --without {{params.without:q}} -o {{output}} {LOGGED}"
+        f"{RUN} report {{params.folder}} --without {{params.without:q}} -o {{output:q}} {LOGGED}"
 
 
 rule comparison_page:
     input:
-        rules.compare_gpus.output,
+        after_profile(rules.compare_gpus.output),
         rules.report_page.output,
     output:
         report("results/comparison/report.html", caption="../report/output.rst", category="Page"),
@@ -107,10 +107,10 @@ rule comparison_page:
         "../../envs/pipeline.yaml"
     params:
         folder=subpath(output[0], parent=True),
-        beside=studies.seen("results/pipeline", "results/serving"),
-        caption="Every GPU, specimen and workload in the results folder side by side, as one page.",
+        beside=planning.seen("results/pipeline", "results/serving"),
+        caption=page.COMPARISON_PAGE.caption,
     shell:
-        f"{RUN} report {{params.folder}} -o {{output}} {LOGGED}"
+        f"{RUN} report {{params.folder}} -o {{output:q}} {LOGGED}"
 
 
 rule report:

@@ -27,7 +27,7 @@ if SERVING.made_here:
         params:
             arguments=f"{SERVING.instance} {SERVING.grid}",
         shell:
-            f"{RUN} serving profile {{params.arguments}} -o {{output}} {LOGGED}"
+            f"{RUN} serving profile {{params.arguments}} -o {{output:q}} {LOGGED}"
 
     rule serving_table1:
         output:
@@ -39,7 +39,7 @@ if SERVING.made_here:
         params:
             arguments=SERVING.instance,
         shell:
-            f"{RUN} serving table1 {{params.arguments}} -o {{output}} {LOGGED}"
+            f"{RUN} serving table1 {{params.arguments}} -o {{output:q}} {LOGGED}"
 
 
 rule serving_anchors:
@@ -50,7 +50,7 @@ rule serving_anchors:
     conda:
         "../../envs/pipeline.yaml"
     shell:
-        f"{RUN} serving anchors -o {{output}} {LOGGED}"
+        f"{RUN} serving anchors -o {{output:q}} {LOGGED}"
 
 
 rule serving_study:

@@ -7,7 +7,7 @@ rule validate:
         kernels,
         gpu=SETUP,
         # a folder that names no schedule is the strict one's
-        schedule=lambda wildcards: STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT),
+        schedule=after_profile(lambda wildcards: STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT)),
     output:
         f"{FOLDER}/measurements/validation{{schedule}}/repeat-{{k}}.json",
     log:
@@ -24,14 +24,14 @@ rule validate:
         gpu=GPUS,
     shell:
         f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} "
-        "--first {wildcards.k} --last {wildcards.k} --log {log} -o {output}"
+        "--first {wildcards.k} --last {wildcards.k} --log {log:q} -o {output:q}"
 
 
 rule carry_over:
     input:
         kernels,
         gpu=setup_of,
-        schedule=STUDY.schedule(layout.STRICT),
+        schedule=after_profile(STUDY.schedule(layout.STRICT)),
     output:
         f"{FOLDER}/measurements/{{variant}}/{{target}}.json",
     log:
@@ -50,7 +50,7 @@ rule carry_over:
         last=STUDY.repeats - 1,
     shell:
         f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --target {{wildcards.target}} "
-        "--last {params.last} --log {log} -o {output}"
+        "--last {params.last} --log {log:q} -o {output:q}"
 
 
 if STUDY.is_real:
@@ -76,7 +76,7 @@ if STUDY.is_real:
             last=layout.LOCKING_REPEATS - 1,
         shell:
             f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --clocks {{params.clocks}} --target {{wildcards.target}} "
-            "--last {params.last} --log {log} -o {output}"
+            "--last {params.last} --log {log:q} -o {output:q}"
 
 
 rule sweep_variant:
@@ -89,7 +89,7 @@ rule sweep_variant:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        pairs=studies.clocks_argument(STUDY.pairs),
+        pairs=planning.clocks_argument(STUDY.pairs),
         auto_repeats=config["auto_repeats"],
         # passes are chosen again only where the headline is repeated
         studies=lambda wildcards: (
@@ -97,7 +97,7 @@ rule sweep_variant:
         ),
     shell:
         f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies {{params.studies}} "
-        f"--auto-repeats {{params.auto_repeats}} -o {{output}} {LOGGED}"
+        f"--auto-repeats {{params.auto_repeats}} -o {{output:q}} {LOGGED}"
 
 
 rule choose_variant:
@@ -113,11 +113,10 @@ rule choose_variant:
         "../../envs/pipeline.yaml"
     params:
         granularity=lambda wildcards: wildcards.granularity.removeprefix("-") or "kernel",
-        # passes have no identical launches
         ties=config["ties"],
     shell:
         f"{RUN} choose {{input}} --granularity {{params.granularity}} --scope global --objective waste --slack 0 "
-        f"--ties {{params.ties}} -o {{output}} {LOGGED}"
+        f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"
 
 
 rule validate_variant:
@@ -134,4 +133,4 @@ rule validate_variant:
         last=STUDY.repeats - 1,
     shell:
         f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --last {{params.last}} "
-        "--log {log} -o {output}"
+        "--log {log:q} -o {output:q}"

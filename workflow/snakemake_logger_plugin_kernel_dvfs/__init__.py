@@ -219,11 +219,21 @@ class LogHandler(LogHandlerBase):
         if self._started_s is None:
             return
         self._erase()
-        if self._shows_progress and self._progress.planned and (self._terminal or not self._progress.complete):
+        # neither failed nor stopped, and nothing done: refused before the first job, which has been said
+        ended_well = not (self._failed or self._interrupted)
+        refused = ended_well and self._progress.planned and not self._progress.worked
+        if ended_well and not refused:
+            self._progress.close()
+        if (
+            self._shows_progress
+            and self._progress.planned
+            and not refused
+            and (self._terminal or not self._progress.complete)
+        ):
             self._write(self._line() + "\n")
         if self._interrupted:
             self._say(STOPPED)
-        elif not self._failed:
+        elif ended_well and not refused:
             if not self._progress.planned:
                 self._say(NOTHING)
             # last, so that one that fails keeps nothing from being told

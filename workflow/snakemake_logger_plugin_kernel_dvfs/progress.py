@@ -12,10 +12,10 @@ from functools import cache
 # Stages in the order of a run, each with the first letters of its rules' names. The longest beginning decides:
 # compare_locked is measured, compare_gpus is part of the report.
 STAGES: Mapping[str, tuple[str, ...]] = {
-    "setup": ("setup", "identify", "build_native", "native", "kernels", "import_table"),
-    "measure": ("measure", "compare_locked", "plan_round"),
-    "search": ("search", "refine"),
-    "profile": ("profile", "pool_records"),
+    "setup": ("write_setup", "build_native", "kernels", "import_table"),
+    "measure": ("measure", "compare_locked"),
+    "search": ("search",),
+    "profile": ("pool_records",),
     "choose": ("choose",),
     "validate": ("validate",),
     "carry over": ("carry_over", "sweep_variant", "choose_variant", "validate_variant"),
@@ -26,7 +26,9 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 OTHER = "other"
 # rules that only name what is wanted: no work, so not counted
-_TARGETS = frozenset({"all"})
+_TARGETS = frozenset(
+    ("all", "setup", "native", "measurements", "profile", "choose", "report", "pipeline", "serving", "beyond")
+)
 # A stage has a rate once this share of it is done and it has taken this long. Before that a first slow job, or a
 # quick one, would give an estimate that is off by a factor.
 _LEAST_SHARE, _LEAST_S = 0.05, 10.0
@@ -91,6 +93,17 @@ class Progress:
     def complete(self) -> bool:
         """Whether all that is known is done."""
         return not self._unnamed and all(stage.done >= stage.total for stage in self._shown())
+
+    @property
+    def worked(self) -> bool:
+        """Whether any job is done."""
+        return bool(self._finished)
+
+    def close(self) -> None:
+        """The run has ended well: jobs that were planned and not started had nothing to do after a checkpoint."""
+        for stage in self._stages.values():
+            stage.total = stage.done
+        self._all_jobs = 0
 
     def plan(self, jobs: Mapping[str, int], now_s: float) -> None:
         """Take up how many jobs each rule has. A total only grows."""

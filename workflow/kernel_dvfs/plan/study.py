@@ -32,7 +32,7 @@ from kernel_dvfs.workload.rows import Row, kernel_rows
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A file that a rule writes from what the planner knows: a setup, or the facts of a real GPU."""
+    """A file that a run writes from what the planner knows: a setup, or the facts of a real GPU."""
 
     path: str
     text: str
@@ -43,7 +43,7 @@ class PlannedFile:
         return Path(self.path).stem
 
     def write(self) -> str:
-        """Write it, whole or not at all, unless it lies there so already; its path."""
+        """Write it, whole or not at all, unless an identical file is there; returns the path."""
         return setup.write(self.path, self.text)
 
 

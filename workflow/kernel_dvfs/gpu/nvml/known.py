@@ -45,7 +45,7 @@ def known_facts(which: str, results: str) -> dict[str, Any]:
 def kept_as(found: dict[str, Any], results: str) -> tuple[str, str]:
     """(path, text) of the file that keeps a GPU's facts. Raises InputError where another GPU's lies in its place."""
     path = Path(results, found["slug"], _FILE)
-    before = read_json(path) if path.is_file() else None
+    before = _read(path) if path.is_file() else None
     if before and before["uuid"] != found["uuid"]:
         raise InputError(
             f"two GPUs with one slug: {path.parent} holds results of {before['uuid']}, this one is {found['uuid']}; "
@@ -78,7 +78,17 @@ def node_of(slug: str, results: str) -> str:
 
 
 def _kept(results: str) -> list[dict[str, Any]]:
-    return [read_json(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
+    return [_read(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = read_json(path)
+        if isinstance(found, dict) and isinstance(found.get("uuid"), str) and isinstance(found.get("slug"), str):
+            return found
+    except (OSError, ValueError):
+        pass
+    raise InputError(f"{path}: damaged; delete it, and look at the GPU again (kernel-dvfs identify)")
 
 
 def _known_away(which: str, results: str) -> dict[str, Any]:

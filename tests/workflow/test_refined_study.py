@@ -80,8 +80,8 @@ def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_
     record = json.loads((refined / REMEASURED).read_text())
     for window in record["windows"]:
         window["energy_mj"] *= 1.1
-    record["summary"]["energy_mj"] *= 1.1
-    record["summary"]["power_mw"] *= 1.1
+    for field in ("energy_mj", "energy_sd_mj", "power_mw"):
+        record["summary"][field] *= 1.1
     (refined / REMEASURED).write_text(json.dumps(record) + "\n")
     snakemake(refined, "all", config=(*QUICK, ON))
     after = search_of(refined)
