@@ -184,9 +184,7 @@ def test_a_changed_record_is_refused_by_the_pool_and_read_by_the_next_search(fol
     assert main(folder.words()) == 0
     assert other_numbers(folder, SOME) != finished[0][SOME]
     assert changed(folder.measurements, search_file.read(str(folder.output)).records) == [SOME]
-    assert "r0.json: was changed since the search read it; run kernel-dvfs measure search again" in refused(
-        *folder.words()
-    )
+    assert "r0.json: was changed since the search read it; run snakemake again" in refused(*folder.words())
     folder.run()
     assert folder.output.read_bytes() != finished[1] and main(folder.words()) == 0
 
@@ -353,10 +351,10 @@ def test_the_command_searches_and_refuses_options_that_say_too_little(folder, re
 )
 def test_a_file_that_is_no_search_is_named(tmp_path, text, said):
     path = tmp_path / "search.json"
-    with pytest.raises(InputError, match=r"search\.json: missing; run kernel-dvfs measure search again"):
+    with pytest.raises(InputError, match=r"search\.json: missing; run snakemake again"):
         search_file.read(str(path))
     path.write_text(text)
-    with pytest.raises(InputError, match=rf"search\.json: truncated.*{said}.*; run kernel-dvfs measure search again"):
+    with pytest.raises(InputError, match=rf"search\.json: truncated.*{said}.*; delete it and run snakemake again"):
         search_file.read(str(path))
 
 

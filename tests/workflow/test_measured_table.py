@@ -38,7 +38,8 @@ def test_a_table_gives_the_proven_optimum_tables_and_figures(directory):
     assert chosen["energy_change_percent"] == pytest.approx(100 * (860 / 1000 - 1)) and chosen["status"] == "optimal"
     made = {path.stem for path in (directory / FOLDER / "figures").glob("*.png")}
     assert made == {"fig2_desirability", "fig5_kernels", "fig6_relaxed_waste"}
-    assert "not testable" in (directory / FOLDER / "tables/claims.md").read_text()
+    # verdicts on the paper's claims are for its own workload, and nothing here needs a compiler
+    assert not list((directory / FOLDER / "tables").glob("claims.*")) and not (directory / "results/native").exists()
     page = (directory / FOLDER / "report.html").read_text()
     assert "a table cannot be measured again" in page and "What is missing" not in page
 

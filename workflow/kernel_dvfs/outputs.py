@@ -48,6 +48,11 @@ class Output:
     inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, besides the study's main file
     options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
 
+    @property
+    def in_words(self) -> str:
+        """Title and text in one, for Snakemake's own report; the caption where there is neither."""
+        return f"{self.title}. {self.text}" if self.title and self.text else self.text or self.caption
+
     def fits(self, kind: str) -> bool:
         """Whether a kind of GPU can have it: what a folder tells without its configuration."""
         return not self.kinds or kind in self.kinds

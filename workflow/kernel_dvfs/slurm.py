@@ -46,7 +46,7 @@ def submit(options: str, name: str, command: list[str]) -> str:
         *shlex.split(options),
     ]
     # in a step: Slurm sends SIGTERM to the steps of a cancelled job, and --gpu-freq applies to steps
-    done = _run([*words, *shlex.split(options), f"--wrap=exec srun --ntasks=1 {shlex.join(command)}"], f"'{options}'")
+    done = _run([*words, f"--wrap=exec srun --ntasks=1 {shlex.join(command)}"], f"'{options}'")
     if done.returncode:
         raise InputError(f"Slurm refuses the job {name} with '{options}': {_said(done)}; {_REMEDY}")
     return done.stdout.strip().partition(";")[0]

@@ -131,7 +131,6 @@ for kind, formats in (("table", outputs.TABLE_FORMATS), ("figure", outputs.FIGUR
         params:
             kind=kind,
             folder=subpath(output[0], ancestor=2),
-            caption=lambda wildcards, declared=PIPELINE_OUTPUTS[kind]: declared[wildcards.name].text
-            or declared[wildcards.name].caption,
+            caption=lambda wildcards, declared=PIPELINE_OUTPUTS[kind]: declared[wildcards.name].in_words,
         shell:
             f"{RUN} pipeline {{params.kind}} {{wildcards.name}} {{params.folder:q}} {LOGGED}"

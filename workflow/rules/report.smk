@@ -22,7 +22,7 @@ for name in STUDY.tables():
             name=name,
             folder=subpath(output[0], ancestor=2),
             options=json.dumps(declared.options(STUDY)),
-            caption=declared.text or declared.caption,
+            caption=declared.in_words,
         shell:
             f"{RUN} study table {{params.name}} {{params.folder}} --options {{params.options:q}} {LOGGED}"
 
@@ -47,7 +47,7 @@ for name in STUDY.figures():
         params:
             name=name,
             folder=subpath(output[0], ancestor=2),
-            caption=declared.text or declared.caption,
+            caption=declared.in_words,
         shell:
             f"{RUN} study figure {{params.name}} {{params.folder}} {LOGGED}"
 

@@ -104,7 +104,7 @@ for name, table in SERVING.tables().items():
         params:
             name=name,
             folder=subpath(output[0], ancestor=2),
-            caption=table.text or table.caption,
+            caption=table.in_words,
         shell:
             f"{RUN} serving table {{params.name}} {{params.folder:q}} {LOGGED}"
 
@@ -125,6 +125,6 @@ for name, figure in SERVING.figures().items():
         params:
             name=name,
             folder=subpath(output[0], ancestor=2),
-            caption=figure.text or figure.caption,
+            caption=figure.in_words,
         shell:
             f"{RUN} serving figure {{params.name}} {{params.folder:q}} {LOGGED}"

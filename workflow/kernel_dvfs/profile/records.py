@@ -109,9 +109,7 @@ class Records:
         checksum = _checksum(file)
         if self._expected is not None and checksum is not None and self._expected.get(name) != checksum:
             what = "was changed since the search read it" if name in self._expected else "the search did not read it"
-            raise InputError(
-                f"record {file}: {what}; run kernel-dvfs measure search again, as snakemake does by itself"
-            )
+            raise InputError(f"record {file}: {what}; run snakemake again: it searches again")
         skipped = self._setup.measurement.get("skip_capped") and record.read_skipped(file, self._setup, target, pair)
         if skipped:
             found = _Read(None, None, None)

@@ -11,7 +11,7 @@ from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.measurement.request import Request, from_json, to_json
 
 SCHEMA = "kernel-dvfs/search/1"
-_REMEDY = "run kernel-dvfs measure search again, as snakemake does once the file is deleted"
+_REMEDY = "delete it and run snakemake again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def read(path: str) -> Search:
             raise ValueError("its last round asks for more")
         return Search(content["setup"], dict(content["options"]), rounds, dict(content["records"]), content["token"])
     except FileNotFoundError:
-        raise InputError(f"search {path}: missing; {_REMEDY}") from None
+        raise InputError(f"search {path}: missing; run snakemake again") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f"search {path}: truncated or no search ({error}); {_REMEDY}") from None
 
