@@ -82,6 +82,14 @@ def campaign_of(wildcards):
     return campaign.of_repeat((wildcards.core, wildcards.mem), int(wildcards.repeat), config["auto_repeats"])
 
 
+def planned_text(wildcards):
+    """What a setup's file must hold."""
+    path = f"{wildcards.folder}/setup/{wildcards.digest}.json"
+    if path not in PLANNED:
+        raise ValueError(f"{path} is the setup of another configuration, or of none; give that one with --config")
+    return PLANNED[path]
+
+
 def setup_of(wildcards):
     """The setup of a variant: the same workload at another batch, degree or tensor-core energy."""
     return STUDY.variants[wildcards.variant].setup.path

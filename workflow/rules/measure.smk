@@ -19,7 +19,7 @@ rule write_setup:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        text=lambda wildcards: PLANNED.get(f"{wildcards.folder}/setup/{wildcards.digest}.json", ""),
+        text=planned_text,
     shell:
         "printf %s {params.text:q} > {output:q} 2> {log:q}"
 
