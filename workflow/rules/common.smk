@@ -13,6 +13,7 @@ from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
+from snakemake_logger_plugin_kernel_dvfs import at_end
 
 try:
     configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")
@@ -29,6 +30,8 @@ RUN = "python -m kernel_dvfs"
 RUN_LIGHT = "exec python -S -m kernel_dvfs"
 # an error is one line, in the log as well as on the terminal
 LOGGED = "2> {log:q} || {{ cat {log:q} >&2; exit 2; }}"
+# the checksum of the kernels that a real GPU runs
+KERNELS = "results/native/kernels.sha256"
 # {path: text} of files that follow from the configuration alone and that jobs read: setups
 PLANNED = {file.path: file.text for file in STUDY.setups()}
 SETUP = STUDY.setup.path if STUDY.setup else []
@@ -101,9 +104,4 @@ def native_mode(wildcards):
     return "on" if needed else config["native"][wildcards.backend]
 
 
-try:
-    from snakemake_logger_plugin_kernel_dvfs import at_end
-
-    at_end(lambda: answer.summary(FOLDER, STUDY.title))
-except ModuleNotFoundError:
-    pass  # another logger, and a Python that this package is not installed in
+at_end(lambda: answer.summary(FOLDER, STUDY.title))

@@ -107,7 +107,7 @@ if STUDY.is_searched:
             options=json.dumps(STUDY.search_options()),
             # another one where a record that it measured is gone or has changed
             token=STUDY.search_token(),
-            kernels="--kernels results/native/kernels.sha256" if STUDY.is_real else "",
+            kernels=f"--kernels {KERNELS}" if STUDY.is_real else "",
         shell:
             f"{RUN} measure search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
             f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output:q}} {LOGGED}"

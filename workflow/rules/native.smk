@@ -49,7 +49,7 @@ if STUDY.is_real:
         input:
             loads.record(),
         output:
-            "results/native/kernels.sha256",
+            KERNELS,
         log:
             "logs/kernels.log",
         conda:

@@ -143,7 +143,7 @@ class Study:
 
     @property
     def pass_schedules(self) -> list[str]:
-        return [layout.PASS_STRICT] if self.is_chosen and self.passes else []
+        return [layout.PASS_STRICT] if self.is_chosen and self.has_passes else []
 
     @property
     def headline(self) -> list[str]:
@@ -167,7 +167,7 @@ class Study:
         if not self.is_chosen:
             return []
         # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
-        always = [layout.STRICT] + ([layout.PASS_STRICT] if self.passes else [])
+        always = [layout.STRICT, *self.pass_schedules]
         return [self.schedule(name) for name in sorted({*always, *self.schedules})]
 
     def sweep(self) -> list[str]:
@@ -201,7 +201,7 @@ class Study:
         if not self.is_simulated or (kind != "tensor-energy" and not self.reoptimised):
             return []
         files = ["profile.parquet", "schedule.json", "fresh.json"]
-        files += ["schedule-pass.json"] if kind == "tensor-energy" and self.passes else []
+        files += ["schedule-pass.json"] if kind == "tensor-energy" and self.has_passes else []
         return [f"{self.folder}/variants/{name}/{file}" for name in self.variants_of(kind) for file in files]
 
     def setup_digests(self, kind: str) -> dict:

@@ -77,11 +77,12 @@ class Records:
         """
         name = path(Request(*target, *pair, ()), repeat)
         try:
-            with open(f"{self._folder}/{name}", "rb"):
-                pass
+            setup = read_json(f"{self._folder}/{name}")["run"]["setup"]
         except FileNotFoundError:
             return False
-        if self._is_of_another_setup(f"{self._folder}/{name}"):
+        except (OSError, ValueError, KeyError, TypeError):
+            setup = None  # damaged, as reading it as a record will tell
+        if isinstance(setup, str) and setup != self._setup.digest:
             # measured under another protocol, or on the GPU as it was: it will be measured again
             return False
         found = self._get(target, pair, repeat)
@@ -90,13 +91,6 @@ class Records:
             del self._read[name], self.checksums[name]
             return False
         return True
-
-    def _is_of_another_setup(self, file: str) -> bool:
-        try:
-            run = read_json(file)["run"]
-            return isinstance(run["setup"], str) and run["setup"] != self._setup.digest
-        except (OSError, ValueError, KeyError, TypeError):
-            return False  # damaged, as reading it will tell
 
     def _get(self, target: Target, pair: Pair, repeat: int) -> _Read:
         name = path(Request(*target, *pair, ()), repeat)

@@ -151,7 +151,6 @@ class GpuModel:
     mean: np.ndarray  # (G,) prior mean of g
     precision: np.ndarray  # (G, G) inverse of its prior covariance
     cap_w: float  # power cap seen in the points, inf if none
-    highest_w: float  # highest mean power seen
 
     @property
     def places(self) -> dict[str, slice]:
@@ -223,7 +222,7 @@ def gpu_model_of(candidates: Candidates, seen: Seen) -> GpuModel:
         end = begin + len(block)
         precision[begin:end, begin:end] = np.linalg.inv(block)
         begin = end
-    return GpuModel(core_node, mem_node, base, mem_labels, voltage, np.concatenate(mean), precision, cap_w, highest)
+    return GpuModel(core_node, mem_node, base, mem_labels, voltage, np.concatenate(mean), precision, cap_w)
 
 
 def _nodes(requested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
