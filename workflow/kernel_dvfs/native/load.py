@@ -13,8 +13,9 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 
-# "cpu": the C reference on NumPy arrays, native/bindings/cpu.cpp; "cuda": the kernels, native/bindings/cuda.cpp
-BACKENDS = ("cpu", "cuda")
+# "cpu": the C reference on NumPy arrays; "cuda": the kernels; "pipeline": the search for clocks of a training pipeline;
+# each is native/bindings/<backend>.cpp
+BACKENDS = ("cpu", "cuda", "pipeline")
 REMEDY = "run `kernel-dvfs build`"
 CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvfs build --cuda on`"
 
