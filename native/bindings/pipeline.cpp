@@ -28,14 +28,15 @@ Choices choices(const Array<int>& first, const Array<Ticks>& ticks, const Array<
 
 }  // namespace
 
+// types are local to the module: a process may load the libraries of two folders
 PYBIND11_MODULE(_pipeline, module) {
   module.doc() = "Clocks of a training pipeline: network simplex, rounding to options.";
-  py::class_<Edges>(module, "Edges")
+  py::class_<Edges>(module, "Edges", py::module_local())
       .def(py::init([](const Array<int>& tail, const Array<int>& head, const Array<Ticks>& lag_ticks) {
         return Edges{values(tail), values(head), values(lag_ticks)};
       }));
-  py::class_<Choices>(module, "Choices").def(py::init(&choices));
-  py::class_<Network>(module, "Network")
+  py::class_<Choices>(module, "Choices", py::module_local()).def(py::init(&choices));
+  py::class_<Network>(module, "Network", py::module_local())
       .def(py::init([](const Edges& edges, const Choices& hull, const Array<std::int64_t>& price_uw,
                        const Choices& options) { return Network(edges, hull, values(price_uw), options); }))
       .def("solve", &Network::solve, py::arg("ticks"), py::call_guard<py::gil_scoped_release>())

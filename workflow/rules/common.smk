@@ -101,7 +101,7 @@ def setup_of(wildcards):
 def native_mode(wildcards):
     """auto, on or off. A real GPU runs the CUDA kernels, so they are not optional there."""
     needed = STUDY.is_real and wildcards.backend == "cuda" and loads.record() == loads.NATIVE
-    return "on" if needed else config["native"][wildcards.backend]
+    return "on" if needed else config["native"].get(wildcards.backend, "auto")
 
 
 at_end(lambda: answer.summary(FOLDER, STUDY.title))

@@ -28,8 +28,8 @@ from kernel_dvfs.pipeline import core
 from kernel_dvfs.pipeline.curve import Options
 from kernel_dvfs.pipeline.graph import Graph
 
-# minimum cuts of a quick search; a thorough one goes on until so many rounds of cuts gained nothing, or for so many
-_QUICK_CUTS, _IDLE_ROUNDS, _ROUNDS = 16, 3, 40
+# minimum cuts at most, of a quick and of a thorough search; one ends after so many rounds that gained nothing
+_QUICK_CUTS, _CUTS, _IDLE_ROUNDS = 16, 800, 3
 _AGAIN = 3  # times that the best plan is searched from once more
 _STEPS = 10  # steps of time that a round tries, each both ways
 _UNIT_J = 1e-6  # cuts count in whole microjoules
@@ -37,6 +37,9 @@ _STILL_J = 1e-6
 _NEVER = 2**50
 # where an operation could gain more than lose, the share of them that are counted by their loss
 _SHARES = (0.0, 0.2, 0.5, 0.8, 1.0)
+
+
+Times = tuple[np.ndarray, np.ndarray]  # planned begins and ends of all operations, ticks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,42 +100,46 @@ def round_to_options(
     The plan must leave every operation the time of its fastest option; then so does every start. programme: the core's
     network of the same options; with it the search is thorough, without it quick. Raises ArithmeticError.
     """
-    begin, end = np.asarray(begin), np.asarray(end)
-    starts = [np.maximum(offered.within(end - begin), 0), _by_end(graph, offered, end)]
-    found = [_finished(graph, offered, start, limit, rule) for start in starts for rule in (False, True)]
-    planned: list = [(begin, end)]
+    planned = np.asarray(begin), np.asarray(end)
+    found = [
+        _finished(graph, offered, start, limit)
+        for start in (np.maximum(offered.within(planned[1] - planned[0]), 0), _by_end(graph, offered, planned[1]))
+    ]
+
+    def search(times: Times, cuts: int) -> Times:
+        moved = shifted(graph, offered, times, limit, cuts)
+        found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
+        return moved
+
+    after = search(planned, _QUICK_CUTS)
     if programme is not None and programme.solve(limit):
-        dives = [np.split(programme.dive(order)[1], 2) for order in _orders(offered, begin, end)]
+        search(after, _CUTS)
+        dives = [(times[: len(offered)], times[len(offered) :]) for times in _dives(programme, offered, planned)]
         # dives differ by chance: the best is worth the cuts
-        planned.append(min(dives, key=lambda times: float(offered.cost_of(offered.within(times[1] - times[0])).sum())))
-    for times in planned:
-        for cuts in (_QUICK_CUTS,) if programme is None else (_QUICK_CUTS, _STEPS * 2 * _ROUNDS):
-            times = shifted(graph, offered, *times, limit, cuts)
-            choice = offered.within(times[1] - times[0])
-            found += [_finished(graph, offered, choice, limit, rule) for rule in (False, True)]
-    best = min(found, key=_cost_of)
-    for _ in range(0 if programme is None else _AGAIN):
-        begin = best.finish - offered.ticks_of(best.choice)
-        moved = shifted(graph, offered, begin, best.finish, limit, _STEPS * 2 * _ROUNDS)
-        choice = offered.within(moved[1] - moved[0])
-        again = min((_finished(graph, offered, choice, limit, rule) for rule in (False, True)), key=_cost_of)
-        if again.cost_j >= best.cost_j - _STILL_J:
-            break
-        best = again
+        search(min(dives, key=lambda times: float(_cost_of(offered, times).sum())), _CUTS)
+        for _ in range(_AGAIN):
+            best = min(found, key=lambda each: each.cost_j)
+            search((best.finish - offered.ticks_of(best.choice), best.finish), _CUTS)
+            if found[-1].cost_j >= best.cost_j - _STILL_J:
+                break
+    best = min(found, key=lambda each: each.cost_j)
     if best.time_ticks > limit:
         raise ArithmeticError(f"a plan takes {best.time_ticks} ticks, more than the promised {limit}")
     return best
 
 
-def _cost_of(rounded: Rounded) -> float:
-    return rounded.cost_j
+def _cost_of(offered: Offered, times: Times) -> np.ndarray:
+    """(N,) J of the slowest options that fit between begins and ends."""
+    return offered.cost_of(offered.within(times[1] - times[0]))
 
 
-def _orders(offered: Offered, begin: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """In which orders dives decide: forwards and backwards in time; what is long first, then forwards."""
+def _dives(programme: Any, offered: Offered, planned: Times) -> list[np.ndarray]:
+    """Begins and ends of dives in three orders: forwards and backwards in time; what is long first, then forwards."""
     fastest = offered.ticks[offered.first[:-1]]
     is_short = fastest < (fastest.min() + fastest.max()) / 2
-    return [np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable"), np.lexsort((begin, is_short))]
+    begin, end = planned
+    orders = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable"), np.lexsort((begin, is_short))
+    return [programme.dive(order)[1] for order in orders]
 
 
 def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
@@ -149,9 +156,10 @@ def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
     return np.array(choice)
 
 
-def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> Rounded:
-    """A start, repaired."""
-    choice = repaired(graph, offered, start, limit, per_second)
+def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> Rounded:
+    """A start, repaired in the better of both ways."""
+    ways = (repaired(graph, offered, start, limit, per_second) for per_second in (False, True))
+    choice = min(ways, key=lambda way: float(offered.cost_of(way).sum()))
     finish = np.array(graph.finish_ticks(offered.ticks_of(choice).tolist()), np.int64)
     return Rounded(choice, float(offered.cost_of(choice).sum()), finish, int(finish.max()))
 
@@ -242,15 +250,13 @@ class Floats:
                         heappush(waiting, -tail)
 
 
-def shifted(
-    graph: Graph, offered: Offered, begin: np.ndarray, end: np.ndarray, limit: int, cuts: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(begins, ends) that offer cheaper options in all than those given, by at most `cuts` moves of sets of times.
+def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: int) -> Times:
+    """Begins and ends that offer cheaper options in all than those planned, by at most `cuts` moves of sets of times.
 
     Rounds of moves end when some gained nothing. The random choices have a fixed seed.
     """
     n = len(offered)
-    times = np.concatenate([begin, end, [0, limit]]).astype(np.int64)
+    times = np.concatenate([*planned, [0, limit]]).astype(np.int64)
     source, sink = 2 * n, 2 * n + 1
     entry, leave = (np.flatnonzero(np.bincount(ends, minlength=n) == 0) for ends in (graph.head, graph.tail))
     tail = np.concatenate([graph.tail + n, np.full(len(entry), source), leave + n])
