@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import subject
 from kernel_dvfs.outputs import Output, outputs
 from kernel_dvfs.report import figures, tables
 from kernel_dvfs.report.page import provenance
@@ -22,7 +23,7 @@ from kernel_dvfs.report.page.other_studies import study_below
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
 from kernel_dvfs.report.page.tables import Rows, Table, kernels, read_rows, table
-from kernel_dvfs.report.results import Results, subject
+from kernel_dvfs.report.results import Results
 
 Made = TypeVar("Made")
 

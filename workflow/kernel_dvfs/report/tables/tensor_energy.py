@@ -22,7 +22,7 @@ OUTPUT = Output(
     "least and the most that the data allow.",
     section="rests-on",
     kinds=("simulated",),
-    when=lambda plan: plan.is_chosen,
+    when=lambda plan: plan.is_chosen and not plan.is_step,
     inputs=lambda plan: [
         *plan.schedule_files(),
         *plan.validation(plan.headline[:1]),
