@@ -89,6 +89,15 @@ def _about(row: Row) -> dict[str, Any]:
     }
 
 
+# a captured step as a whole: measured as a pass is, but no part of a choice, since its sections are
+WHOLE = "step"
+
+
+def study_of(about: Mapping[str, Any], kind: str, name: str) -> str:
+    """The `study` of a target's rows in a profile: kernel, pass, or step, for the whole of a captured step."""
+    return WHOLE if kind == "pass" and name == WHOLE and "step" in about else kind
+
+
 # --- what a setup's or a profile's plain values answer ----------------------------------------------------------------
 
 
