@@ -70,7 +70,7 @@ class Target:
     repeatable: str  # one of REPEATABLE
     reason: str  # why it is `restored` or `no`, in words; "" otherwise
     moved_byte: int  # B that one more launch changes, 0 unless `restored`
-    # of one launch repeated alone at auto, as a study measured it; None: in no study yet (with_measured)
+    # of one launch repeated alone at auto, as a study has measured it; None: in no study yet
     auto_time_us: float | None = None
     auto_energy_mj: float | None = None
     auto_core_mhz: float | None = None
