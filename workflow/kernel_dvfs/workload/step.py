@@ -197,7 +197,13 @@ def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
 def write(path: str | os.PathLike[str], step: Step) -> None:
     """Write a step's file, whole or not at all. Raises InputError where its content does not hold together."""
     _check(step, os.fspath(path))
-    write_json(path, {"schema": SCHEMA} | asdict(step))
+    content = asdict(step)
+    # what no study has measured yet is not in the file of a capture
+    content["targets"] = [
+        {name: value for name, value in target.items() if value is not None or not name.startswith("auto_")}
+        for target in content["targets"]
+    ]
+    write_json(path, {"schema": SCHEMA} | content)
 
 
 def read(path: str | os.PathLike[str]) -> Step:

@@ -29,6 +29,7 @@ Made = TypeVar("Made")
 
 # id -> title, in the order of the page
 SECTIONS = {
+    "step": "Your step",
     "kernels": "Clocks of each kernel",
     "choosing": "How to choose",
     "passes": "Forward and backward pass",
