@@ -138,7 +138,8 @@ def _errors(groups: list[Group], field: str, unit: float) -> list[float | None]:
 
 
 def _write(setup: Setup, rows: dict[str, list[Any]], output: str) -> None:
-    gpu = {key: setup.gpu[key] for key in ("kind", "name", "slug", "forecast") if key in setup.gpu}
+    keys: tuple[str, ...] = ("kind", "name", "slug", "forecast")
+    gpu = {key: setup.gpu[key] for key in keys if key in setup.gpu}
     workload = setup.workload | {"setup": setup.digest, "kernels": _labels(setup.targets["kernel"])}
     write_profile(output, rows, gpu, workload, ["core_mhz", "mem_mhz"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.outputs import MEASURED, Output
 
@@ -43,7 +43,7 @@ def make(results: Results) -> pd.DataFrame:
     return table
 
 
-def _why(row) -> str:
+def _why(row: Any) -> str:
     """Why a kernel takes another time alone than within the step, as far as its own record tells."""
     from kernel_dvfs.report.step_costs import ALIKE_PERCENT
 
