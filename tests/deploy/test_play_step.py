@@ -60,7 +60,11 @@ def played(lab):
         schedule = schedule_of(step, slug)
         write_json(made.folder / "schedule.json", content_of(schedule) if content_of else schedule)
         files = {"step": "step.json", "schedule": "schedule.json", "setup": f"{digest}.json"}
-        words = {name: str(made.folder / file) for name, file in files.items()} | {"settings": QUICK, "slower": SLOWER} | told
+        words = (
+            {name: str(made.folder / file) for name, file in files.items()}
+            | {"settings": QUICK, "slower": SLOWER}
+            | told
+        )
         done = subprocess.run(
             [sys.executable, str(HERE / "play_step.py"), json.dumps(words)],
             env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml")),

@@ -295,7 +295,9 @@ class Playing:
         for name in ("time_s", "energy_j"):
             values = []
             for first, second, third, fourth in zip(*(blocks[at::4] for at in range(4))):
-                auto, chosen = ([getattr(block, name) for _, block in two] for two in ((first, fourth), (second, third)))
+                auto, chosen = (
+                    [getattr(block, name) for _, block in two] for two in ((first, fourth), (second, third))
+                )
                 values.append(100 * (sum(chosen) / sum(auto) - 1))
             unknown = Change(float("nan"), float("nan"), float("nan"), float("nan"), len(values), values)
             changes[name] = interval(values) if len(values) > 1 else unknown

@@ -56,10 +56,10 @@ def step_source(value: Any) -> StepSource | None:
 
 
 def _name(file: str, function: str) -> str:
-    """`step-train-make_step`; a record lies in the folder that its study is, or is called as it is."""
+    """`step-train-make-step`; a record lies in the folder that its study is, or is called as it is."""
     path = Path(file)
     if not function and path.name == "step.json" and path.parent.name.startswith("step-"):
         return path.parent.name
     words = [path.stem, *([function] if function else [])]
-    name = re.sub(r"[^\w.-]+", "-", "-".join(words)).strip("-.")
+    name = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(words)).strip("-")
     return name if name.startswith("step") else f"step-{name}"

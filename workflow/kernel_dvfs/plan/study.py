@@ -76,6 +76,7 @@ class Study:
     facts: PlannedFile | None = None  # what a study must know of a real GPU where there is no driver
     kernels: tuple[str, ...] = ()  # ids
     passes: tuple[str, ...] = ()  # names
+    chosen_passes: bool = False  # all of its passes together are an iteration
     pairs: tuple[Pair, ...] = ()  # of the grid, the baseline first
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
@@ -159,8 +160,8 @@ class Study:
 
     @property
     def has_passes(self) -> bool:
-        # a step has one section at least, also before it has been captured
-        return bool(self.passes) or self.is_step
+        """Clocks can be chosen for its passes: not where a section of a captured step cannot be repeated."""
+        return self.chosen_passes if self.setup else self.is_step
 
     @property
     def pass_schedules(self) -> list[str]:
@@ -494,11 +495,12 @@ def _simulated(config: dict, results: str) -> Study:
         workload=workload.name,
         folder=f"{results}/{slug}/{workload.name}",
         options=config,
-        schedules=schedule_names(["pass", "kernel"], config["slack_percent"], _weights(config, "simulated")),
+        schedules=schedule_names(_granularities(workload), config["slack_percent"], _weights(config, "simulated")),
         title=subject(gpu),
         setup=file,
         kernels=tuple(workload.kernels),
         passes=tuple(workload.passes),
+        chosen_passes=workload.has_passes,
         pairs=tuple(pairs),
         omitted=tuple(omitted),
         points=tuple(campaign.ordered_points(pairs, config["auto_repeats"], config["seed"])),
@@ -550,14 +552,13 @@ def _real(config: dict, results: str) -> Study:
     for variant, kind, value, changed in _other_sizes(config, batches, degrees):
         file, workload = planned(config | changed)
         variants[variant] = Variant(file, kind, value, list(workload.kernels))
-    granularities = [] if mode == "auto-only" else ["pass", "kernel"]
     study = Study(
         kind="nvml",
         gpu=slug,
         workload=name,
         folder=folder,
         options=config,
-        schedules=schedule_names(granularities, config["slack_percent"], _weights(config, "nvml")),
+        schedules=[],
         title=facts["name"],
         facts=PlannedFile(*kept_as(known, results)),
         pairs=tuple(pairs),
@@ -573,13 +574,21 @@ def _real(config: dict, results: str) -> Study:
     if record and not Path(record).is_file():
         return study  # not captured yet: which targets there are is not known
     file, workload = planned(config)
+    granularities = [] if mode == "auto-only" else _granularities(workload)
     return replace(
         study,
+        schedules=schedule_names(granularities, config["slack_percent"], _weights(config, "nvml")),
         setup=file,
         kernels=tuple(workload.kernels),
         passes=tuple(workload.passes),
+        chosen_passes=workload.has_passes,
         locked=tuple(target.representatives(workload.kernels)) if mode == "lock" else (),
     )
+
+
+def _granularities(workload: Workload) -> list[str]:
+    """What clocks are chosen for."""
+    return ["pass", "kernel"] if workload.has_passes else ["kernel"]
 
 
 def _workload_folder(step: StepSource | None, config: dict) -> str:

@@ -52,18 +52,21 @@ def _workload(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) ->
     for number, target in enumerate(launched):
         if not sections or sections[-1][0] != target.section:
             sections.append((target.section, number))
+    passes = _passes(step, numbers)
     more = {
         "captured_on": step.device["name"],
         "captured": step.date_utc,
         "source": step.source,
         "launches": [numbers[target.id] for target in launched],
         "sections": sections,
+        # which passes make up a step: none where one of its sections cannot be repeated
+        "passes": list(step.sections) if all(name in passes for name in step.sections) else [],
     }
     kernels = {
         target.id: _about(target, number, works[target.id])
         for number, target in enumerate((each for each in step.targets if each.id in works), start=1)
     }
-    return Workload(about["name"], about | more, kernels, _passes(step, numbers))
+    return Workload(about["name"], about | more, kernels, passes)
 
 
 def _passes(step: Step, known: dict[str, int]) -> dict[str, list[tuple[str, int]]]:

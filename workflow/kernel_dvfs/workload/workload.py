@@ -43,6 +43,11 @@ class Workload:
     passes: dict[str, list[tuple[str, int]]]
 
     @property
+    def has_passes(self) -> bool:
+        """Its passes make up an iteration, so that clocks can be chosen for them."""
+        return bool(self.about.get("passes", self.passes))
+
+    @property
     def targets(self) -> dict[str, dict[str, Any]]:
         """The setup's group `targets`."""
         return {"kernel": self.kernels, "pass": self.passes}
@@ -89,13 +94,17 @@ def _about(row: Row) -> dict[str, Any]:
     }
 
 
-# a captured step as a whole: measured as a pass is, but no part of a choice, since its sections are
+# the whole of a captured step, as a target
 WHOLE = "step"
 
 
 def study_of(about: Mapping[str, Any], kind: str, name: str) -> str:
-    """The `study` of a target's rows in a profile: kernel, pass, or step, for the whole of a captured step."""
-    return WHOLE if kind == "pass" and name == WHOLE and "step" in about else kind
+    """The `study` of a target's rows in a profile: kernel, pass, or step.
+
+    step: measured as a pass is, but no part of a choice: the whole of a captured step, whose sections are chosen for; and
+    its sections where one of them cannot be repeated, so that those left do not make a step.
+    """
+    return WHOLE if kind == "pass" and name not in about.get("passes", (name,)) else kind
 
 
 # --- what a setup's or a profile's plain values answer ----------------------------------------------------------------
