@@ -1,5 +1,5 @@
-"""A captured step played on a board of the fake NVML: cut where clocks change, certified on itself, back at auto whatever
-happens. The stream of kernels is a simulation in real time; nothing here says what a real GPU does."""
+"""A captured step played on a board of the fake NVML: cut where clocks change, certified on itself, back at auto
+whatever happens. The stream of kernels is a simulation in real time; nothing here says what a real GPU does."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-"""Chosen clocks put to work: a command run at them, passes that mark themselves, an iteration played launch by launch, a
-captured step played in pieces.
+"""Chosen clocks put to work: a command run at them, passes that mark themselves, an iteration played launch by launch,
+a captured step played in pieces.
 
 A training script says in one line where a pass begins. The line does nothing unless `kernel-dvfs apply --pass-level`
 runs the script:

@@ -2,8 +2,8 @@
 
 The captured graph is cut where clocks change; pieces are launched one after the other while a player asks for changes
 ahead. Before the first step of the user's, auto and schedule run in turn on the same step: the schedule is used only if
-the step leaves the same bits, saves energy, and is not over its time limit. On any surprise later, the clocks go back to
-auto and the step runs on as it was captured.
+the step leaves the same bits, saves energy, and is not over its time limit. On any surprise later, the clocks go back
+to auto and the step runs on as it was captured.
 
     with kernel_dvfs.deploy.play(step, "results/nvidia-h200-1a2b3c4d/step-train/schedules/iteration-10ms.json") as run:
         print(run.certificate)
@@ -79,8 +79,8 @@ class Certificate:
         bits = {True: "same bits", False: "OTHER BITS", None: "bits differ from step to step even at auto"}
         what = "dry run, nothing set" if self.dry_run else "used" if self.holds else f"auto instead: {self.why}"
         return (
-            f"{self.pieces} pieces, {self.changes} changes a step, {self.time.repeats} repeats: time {told(self.time)}, "
-            f"energy {told(self.energy)} against auto, {bits[self.same_bits]}; {what}"
+            f"{self.pieces} pieces, {self.changes} changes a step, {self.time.repeats} repeats: time "
+            f"{told(self.time)}, energy {told(self.energy)} against auto, {bits[self.same_bits]}; {what}"
         )
 
 
@@ -98,11 +98,11 @@ def play(
     """A context that runs `step` at the clocks of `schedule`: calling what it yields runs one step.
 
     schedule: of one pair for the whole run, of a pair for each section, or an iteration schedule (kernel-dvfs choose
-    --sequence), made for this step on this GPU. dry_run: cut the step and set nothing, for hardware whose clocks are not
-    yours: the certificate then says what cutting costs, and any GPU's schedule of this step will do. repeats, block_s:
-    of auto, schedule, schedule, auto, each for so many seconds, before the first step; 0 repeats trusts the schedule.
-    latency_s: how long a change between sections may take; an iteration schedule says so itself. share: although
-    others compute on the GPU. say: called with a line for the user; default: print on stderr.
+    --sequence), made for this step on this GPU. dry_run: cut the step and set nothing, for hardware whose clocks are
+    not yours: the certificate then says what cutting costs, and any GPU's schedule of this step will do. repeats,
+    block_s: of auto, schedule, schedule, auto, each for so many seconds, before the first step; 0 repeats trusts the
+    schedule. latency_s: how long a change between sections may take; an iteration schedule says so itself. share:
+    although others compute on the GPU. say: called with a line for the user; default: print on stderr.
     Raises InputError on entering: a schedule of another GPU or step, one that changes clocks for each kernel as if that
     cost nothing, a GPU that is taken, no right to set clocks.
     """
@@ -326,7 +326,8 @@ class Playing:
 
 
 def measured_block(launch: Callable[[], None], step: Replay, energy_mj: Callable[[], int], seconds: float) -> Block:
-    """Steps back to back for at least `seconds`, at most _AHEAD of them queued; energy between two edges of the counter.
+    """Steps back to back for at least `seconds`, at most _AHEAD of them queued; energy between two edges of the
+    counter.
 
     The time runs from the first launch to the end of the last step, on an idle stream before and after.
     """
@@ -385,7 +386,8 @@ def cut(step: Replay, at: Sequence[int]) -> list[tuple[int, Piece]]:
 
 
 def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s: float) -> Iteration:
-    """What a schedule asks of a step's launches. about: the GPU's facts with its slug; None: any GPU's schedule will do.
+    """What a schedule asks of a step's launches. about: the GPU's facts with its slug; None: any GPU's schedule will
+    do.
 
     Raises InputError where the schedule is not for this step, or not one that a host thread can play.
     """
@@ -393,8 +395,8 @@ def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s:
     made_for = (content.get("workload") or {}).get("step") or {}
     if made_for.get("checksum") != step.checksum:
         raise InputError(
-            f"{path}, field workload.step.checksum: made for {made_for.get('checksum') or 'no captured step'}, this step "
-            f"is {step.checksum}: other kernels, another batch size perhaps; study this one"
+            f"{path}, field workload.step.checksum: made for {made_for.get('checksum') or 'no captured step'}, this "
+            f"step is {step.checksum}: other kernels, another batch size perhaps; study this one"
         )
     if about is not None:
         check_gpu(path, content.get("gpu"), about)

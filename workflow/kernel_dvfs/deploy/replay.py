@@ -48,7 +48,8 @@ class Replay(Protocol):
         ...
 
     def save(self) -> None:
-        """Keep what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there is no room."""
+        """Keep what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there is no
+        room."""
         ...
 
     def restore(self) -> None:

@@ -6,7 +6,7 @@ at auto is the board's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernel_dvfs.gpu.clocks import BASELINE, applied_mem_mhz
 from kernel_dvfs.gpu.kernel import Work, parameters

@@ -55,6 +55,9 @@ def _workload(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) ->
     passes = _passes(step, numbers)
     more = {
         "captured_on": step.device["name"],
+        "left_at_auto": [[target.id, target.launches, target.reason] for target in step.left_at_auto],
+        "measured_share": step.coverage,
+        "overlapped": list(step.whole.overlapped),
         "captured": step.date_utc,
         "source": step.source,
         "launches": [numbers[target.id] for target in launched],

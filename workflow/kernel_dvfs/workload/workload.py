@@ -101,8 +101,8 @@ WHOLE = "step"
 def study_of(about: Mapping[str, Any], kind: str, name: str) -> str:
     """The `study` of a target's rows in a profile: kernel, pass, or step.
 
-    step: measured as a pass is, but no part of a choice: the whole of a captured step, whose sections are chosen for; and
-    its sections where one of them cannot be repeated, so that those left do not make a step.
+    step: measured as a pass is, but no part of a choice: the whole of a captured step, whose sections are chosen for;
+    and its sections where one of them cannot be repeated, so that those left do not make a step.
     """
     return WHOLE if kind == "pass" and name not in about.get("passes", (name,)) else kind
 

@@ -16,8 +16,8 @@ OUTPUT = Output(
     caption="The whole step at every clock pair: time and energy saved against auto, one curve per memory clock; the "
     "blue square is better than auto",
     title="The whole step at each clock pair",
-    text="One pair of clocks for the whole step, against auto clocks: what can be had without a change of clocks within "
-    "a step. In the blue square no time is lost and energy is saved.",
+    text="One pair of clocks for the whole step, against auto clocks: what can be had without a change of clocks "
+    "within a step. In the blue square no time is lost and energy is saved.",
     section="passes",
     place=1,
     formats=FIGURE_FORMATS,

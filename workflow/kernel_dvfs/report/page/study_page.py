@@ -22,6 +22,7 @@ from kernel_dvfs.report.page.deployment import deployment
 from kernel_dvfs.report.page.other_studies import study_below
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
+from kernel_dvfs.report.page.step_view import step_view
 from kernel_dvfs.report.page.tables import Rows, Table, kernels, read_rows, table
 from kernel_dvfs.report.results import Results
 
@@ -82,6 +83,8 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             "study.html.j2",
             subject=results.subject if has_profile else subject(gpu),
             simulated=gpu["kind"] == "simulated",
+            forecast=bool(gpu.get("forecast")),
+            step=step_view(workload, rows, bool(gpu.get("forecast"))),
             workload=results.workload["name"] if has_profile else workload["name"],
             dates=provenance.dates(folder, counted),
             facts=[
@@ -99,8 +102,8 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             in_words=in_words,
             chart=found and chart([("energy", found.energy), ("time", found.time)]),
             validation=views.get("validation"),
-            cautions=cautions(gpu["kind"], found, counted, views.get("kernel_clocks"), rows.get("tensor_energy")),
-            deployment=deployment(results) if found else None,
+            cautions=cautions(gpu, found, counted, views.get("kernel_clocks"), rows.get("tensor_energy")),
+            deployment=deployment(results, workload) if found else None,
             sections=_sections(views, drawn, known_tables | known_figures),
             verdicts=_count(rows.get("claims", ()), "verdict"),
             omitted=views.get("omitted_pairs"),

@@ -19,8 +19,8 @@ OUTPUT = Output(
     f"the same study; good within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy",
     title="Do the kernels add up to the step?",
     text="Each section as it ran, beside the sum of its kernels, each repeated alone, at auto clocks. A difference is "
-    "how much more (+) or less the section took than that sum. Hot kernels are slower alone, where the power cap acts on "
-    f"them without cooler neighbours. Adds up: time within {TIME_PERCENT:g} %, energy within {ENERGY_PERCENT:g} %. "
+    "how much more (+) or less the section took than that sum. Hot kernels are slower alone, where the power cap acts "
+    f"on them without cooler neighbours. Adds up: time within {TIME_PERCENT:g} %, energy within {ENERGY_PERCENT:g} %. "
     "Kernels left at auto are in the section as it ran, not in the sum.",
     section="step",
     place=3,

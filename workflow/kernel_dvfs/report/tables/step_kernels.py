@@ -16,8 +16,8 @@ OUTPUT = Output(
     "of one launch time, energy, power, core clock and share of the time under the power cap",
     title="Your step, the costliest kernels first",
     text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated alone at "
-    "auto clocks. Alone against step: how much longer a launch takes alone than within the step. A kernel alone has the "
-    "power cap to itself, without cooler neighbours, and its own data in the cache.",
+    "auto clocks. Alone against step: how much longer a launch takes alone than within the step. A kernel alone has "
+    "the power cap to itself, without cooler neighbours, and its own data in the cache.",
     section="step",
     place=1,
     kinds=MEASURED,

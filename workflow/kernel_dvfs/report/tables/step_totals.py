@@ -15,7 +15,7 @@ OUTPUT = Output(
     caption="One step at auto clocks: time, energy, mean power and share of the time under the power cap, as a whole "
     "and as the sum of its kernels, each measured alone; how many kernels take 80 % of the energy",
     title="One step",
-    text="As a whole: the captured step repeated as it is. Sum: its kernels, each repeated alone, times their launches.",
+    text="As a whole: the captured step, repeated. Sum: its kernels, each repeated alone, times their launches.",
     kinds=MEASURED,
     when=lambda plan: plan.is_step,
 )
