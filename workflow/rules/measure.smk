@@ -176,6 +176,25 @@ else:
             f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} 2>&1 | tee {{log}} >&2"
 
 
+if STUDY.is_step and STUDY.is_real:
+
+    # the step's record with what each kernel took at auto: a forecast on a simulated GPU is held to it
+    rule measured_step:
+        input:
+            profile,
+            step=STUDY.step_record,
+        output:
+            STUDY.measured_step,
+        log:
+            f"logs/{FOLDER}/measured-step.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            profile=STUDY.profile,
+        shell:
+            f"{RUN} measure step {{input.step:q}} --profile {{params.profile:q}} -o {{output:q}} {LOGGED}"
+
+
 # every record, so that a deleted one is noticed although there is a profile
 rule measurements:
     input:
@@ -187,3 +206,4 @@ rule profile:
     input:
         rules.measurements.input,
         STUDY.profile,
+        STUDY.measured_step if STUDY.is_step and STUDY.is_real else [],

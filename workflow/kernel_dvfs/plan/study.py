@@ -181,6 +181,11 @@ class Study:
     def profile(self) -> str:
         return f"{self.folder}/profile.parquet"
 
+    @property
+    def measured_step(self) -> str:
+        """The captured step's record with what its kernels took at auto."""
+        return f"{self.folder}/step-measured.json"
+
     def schedule(self, name: str) -> str:
         return f"{self.folder}/schedules/{name}.json"
 
