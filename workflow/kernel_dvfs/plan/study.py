@@ -76,7 +76,7 @@ class Study:
     facts: PlannedFile | None = None  # what a study must know of a real GPU where there is no driver
     kernels: tuple[str, ...] = ()  # ids
     passes: tuple[str, ...] = ()  # names
-    chosen_passes: bool = False  # all of its passes together are an iteration
+    chosen_passes: bool = False  # of a captured step: its sections together are the step
     pairs: tuple[Pair, ...] = ()  # of the grid, the baseline first
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
@@ -161,7 +161,9 @@ class Study:
     @property
     def has_passes(self) -> bool:
         """Clocks can be chosen for its passes: not where a section of a captured step cannot be repeated."""
-        return self.chosen_passes if self.setup else self.is_step
+        if self.is_step:
+            return self.chosen_passes or self.setup is None
+        return bool(self.passes)
 
     @property
     def pass_schedules(self) -> list[str]:

@@ -20,7 +20,8 @@ OUTPUT = Output(
     place=1,
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
-    when=lambda plan: plan.is_chosen and not plan.is_step and plan.has_passes,
+    workload="model",
+    when=lambda plan: plan.is_chosen and plan.has_passes,
 )
 
 

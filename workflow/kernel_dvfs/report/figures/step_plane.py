@@ -22,7 +22,8 @@ OUTPUT = Output(
     place=1,
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
-    when=lambda plan: plan.is_chosen and plan.is_step,
+    workload="step",
+    when=lambda plan: plan.is_chosen,
 )
 
 

@@ -39,7 +39,7 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
     folder = Path(results.folder).resolve()
     # as the contract has it: a page that is mailed should not tell where its maker keeps files
     place = "/".join(("results", *folder.parts[-2:], "schedules"))
-    steps = _of_step(place, workload) if "launches" in workload else []
+    steps = _of_step(place, workload) if "step" in workload and not results.gpu.get("forecast") else []
     single = _schedule(results, SINGLE)
     if single:
         pair = next(iter(single["targets"].values()))

@@ -71,12 +71,17 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
     workload = setup.workload if setup else results.workload
     known_tables, known_figures = (_in_order(outputs(package)) for package in (tables, figures))
 
-    rows = _tables(folder, _wanted(known_tables, gpu["kind"], left_out), missing)
+    def wanted(known: Mapping[str, Output]) -> dict[str, Output]:
+        """Those that such a study can have, less what the configuration leaves out."""
+        fitting = {name: each for name, each in known.items() if each.fits(gpu["kind"], "step" in workload)}
+        return {name: each for name, each in fitting.items() if name not in left_out}
+
+    rows = _tables(folder, wanted(known_tables), missing)
     # without clocks to set there is nothing to choose
     chosen = "kernel_clocks" not in left_out
     found = _tried(lambda: answer(results, rows.get("validation")), missing) if has_profile and chosen else None
     extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in known_tables]
-    drawn = _figures(folder, _wanted(known_figures, gpu["kind"], left_out), missing, Figures())
+    drawn = _figures(folder, wanted(known_figures), missing, Figures())
     views = {name: _view(results, name, each, known_tables[name]) for name, each in rows.items() if each}
     return (
         render(
@@ -117,11 +122,6 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
 
 def _has_profile(results: Results, missing: list[str]) -> bool:
     return bool(_tried(lambda: results.gpu, missing))
-
-
-def _wanted(known: Mapping[str, Output], kind: str, left_out: Sequence[str]) -> dict[str, Output]:
-    """Those that a study on such a GPU can have, less what the configuration leaves out."""
-    return {name: each for name, each in known.items() if each.fits(kind) and name not in left_out}
 
 
 def _in_order(known: Mapping[str, Output]) -> dict[str, Output]:

@@ -25,7 +25,8 @@ OUTPUT = Output(
     section="claims",
     # the paper speaks of GPT-3: kernels of another model, or of somebody's table, are no test of it
     kinds=MEASURED,
-    when=lambda plan: plan.is_chosen and not plan.is_step and plan.options["model"].startswith("gpt3"),
+    workload="model",
+    when=lambda plan: plan.is_chosen and plan.options["model"].startswith("gpt3"),
     inputs=_inputs,
 )
 

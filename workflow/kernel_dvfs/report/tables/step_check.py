@@ -25,7 +25,7 @@ OUTPUT = Output(
     section="step",
     place=3,
     kinds=("nvml",),
-    when=lambda plan: plan.is_step,
+    workload="step",
 )
 
 

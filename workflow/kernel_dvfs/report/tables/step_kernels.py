@@ -21,7 +21,7 @@ OUTPUT = Output(
     section="step",
     place=1,
     kinds=MEASURED,
-    when=lambda plan: plan.is_step,
+    workload="step",
 )
 
 

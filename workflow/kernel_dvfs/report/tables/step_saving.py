@@ -20,7 +20,8 @@ OUTPUT = Output(
     section="step",
     place=2,
     kinds=MEASURED,
-    when=lambda plan: plan.is_step and plan.is_chosen,
+    workload="step",
+    when=lambda plan: plan.is_chosen,
     inputs=lambda plan: [plan.schedule(STRICT)],
 )
 

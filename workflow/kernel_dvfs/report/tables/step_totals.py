@@ -17,7 +17,7 @@ OUTPUT = Output(
     title="One step",
     text="As a whole: the captured step, repeated. Sum: its kernels, each repeated alone, times their launches.",
     kinds=MEASURED,
-    when=lambda plan: plan.is_step,
+    workload="step",
 )
 
 

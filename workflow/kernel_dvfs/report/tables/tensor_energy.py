@@ -22,7 +22,8 @@ OUTPUT = Output(
     "least and the most that the data allow.",
     section="rests-on",
     kinds=("simulated",),
-    when=lambda plan: plan.is_chosen and not plan.is_step,
+    workload="model",
+    when=lambda plan: plan.is_chosen,
     inputs=lambda plan: [
         *plan.schedule_files(),
         *plan.validation(plan.headline[:1]),
