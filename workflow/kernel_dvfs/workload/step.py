@@ -18,7 +18,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kernel_dvfs.errors import InputError
@@ -113,6 +113,7 @@ class Step:
     nodes: tuple[int, ...]  # place in `order` of the launch that each node of the graph belongs to, in order
     whole: Whole
     state: State
+    not_repeated: dict[str, str] = field(default_factory=dict)  # {section that fails when it is repeated: why}
 
     @property
     def measured(self) -> tuple[Target, ...]:
@@ -145,10 +146,11 @@ class Step:
         """Each section, and the whole step as `step`: {name: [(id, 1), ...]}, launch by launch, in order.
 
         A pass is repeated as a whole, so a target that cannot be repeated alone may be in it; a node that is neither
-        kernel nor memset nor copy may not, and a pass that holds one is left out.
+        kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that failed when it
+        was repeated.
         """
         found: dict[str, list[tuple[str, int]]] = {}
-        for name in (*self.sections, WHOLE):
+        for name in (each for each in (*self.sections, WHOLE) if each not in self.not_repeated):
             launched = [self.targets[place] for place in self.order]
             launched = [target for target in launched if name in (WHOLE, target.section)]
             if all(target.kind != "other" for target in launched):
@@ -208,11 +210,16 @@ def read(path: str | os.PathLike[str]) -> Step:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError(f"{where}: not a {SCHEMA} file; {_REMEDY} {os.fspath(path)}")
     del content["schema"]
+    return from_content(content, os.fspath(path))
+
+
+def from_content(content: dict[str, Any], path: str) -> Step:
+    """The step that `asdict` made a dict of; `path` is where errors say that it comes from. Raises InputError."""
     try:
         step = _step(content)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{where}: {_said(error)}; {_REMEDY} {os.fspath(path)}") from None
-    _check(step, os.fspath(path))
+        raise InputError(f"step {path}: {_said(error)}; {_REMEDY} {path}") from None
+    _check(step, path)
     return step
 
 
@@ -272,11 +279,11 @@ def _check(step: Step, path: str) -> None:
         refuse(f"whole.overlapped names {unknown[0]!r}, which is no target")
     parts: list[Whole | Target] = [step.whole, *step.targets]
     for part in parts:
-        for field in fields(part):
-            value = getattr(part, field.name)
-            numbers = "float" in str(field.type) or field.type == "int"
+        for each in fields(part):
+            value = getattr(part, each.name)
+            numbers = "float" in str(each.type) or each.type == "int"
             if numbers and value is not None and not (_is_number(value) and value >= 0):
-                refuse(f"{field.name} is {value!r}, not a number of 0 or more")
+                refuse(f"{each.name} is {value!r}, not a number of 0 or more")
 
 
 def _wrong(step: Step, target: Target, counted: int) -> Iterable[str]:
