@@ -8,7 +8,7 @@ MODES = ("auto", "on", "off")
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the options to an argparse parser."""
     parser.description = (
-        "Compile the native layer into results/native/. With --cpu, --cuda, --graph only what they name, else all (auto). "
+        "Compile the native layer into results/native/. With --cpu, --cuda, --graph only what they name, else all. "
         "In mode auto the build goes on where a tool is missing, on fails, off removes what was built."
     )
     parser.epilog = "example: kernel-dvfs build --cuda on"
