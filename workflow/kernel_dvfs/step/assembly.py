@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,13 @@ def outline(
     segments: Sequence[tuple[int, int]],
     calls: Sequence[Sequence[trace.Event]],
     replays: Sequence[Sequence[Traced]],
+    joined: Collection[str] = (),
 ) -> Outline:
-    """Launches and classes of the nodes. functions: demangled. replays: what each node did in replays of the graph."""
-    launches = grouping.launches(found)
+    """Launches and classes of the nodes. functions: demangled. replays: what each node did in replays of the graph.
+
+    joined: see grouping.launches.
+    """
+    launches = grouping.launches(found, functions, joined)
     about = trace.matched(functions, trace.traced(calls[-1])) if calls else [None] * len(found)
     sections = _sections(launches, about)
     times_us: list[float | None] = [None] * len(launches)
@@ -165,7 +169,7 @@ def _shown(found: Outline, members: Sequence[int]) -> tuple[str, str]:
     main = found.launches[members[0]].main
     function = names.short(found.functions[main])
     label = _most(each.label for member in members if (each := found.about[member]))
-    if not label or names.slug(label) == names.slug(function):
+    if not label or names.slug(function).startswith(names.slug(label.split()[0])):
         return function, function
     kernels = _kernels_by_label(found)[label]
     return (label if len(kernels) == 1 else f"{label} {function}"), f"{label} ({function})"

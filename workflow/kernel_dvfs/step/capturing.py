@@ -21,14 +21,16 @@ from typing import Any
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import compact_json, read_json, write_json
 from kernel_dvfs.native.load import load
-from kernel_dvfs.step import assembly, framework, nodes, trace, trial
+from kernel_dvfs.step import assembly, framework, grouping, nodes, trace, trial
 from kernel_dvfs.step.framework import Opened
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.step.watchdog import Watchdog
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import Step
 
-_TRACED_REPLAYS = 4
+# replays of the graph that are traced: for so long, at least so many, at most of so many events
+_TRACED_S, _LEAST_TRACED, _MOST_EVENTS = 1.0, 4, 20000
+_KEPT_REPLAYS = 2
 _MOST_PROCESSES = 12
 _ROUND_S, _ROUNDS = 0.3, 5
 
@@ -41,11 +43,13 @@ def capture(
     keep: a folder for node list and trace, which tests group again; "": they are not kept. Raises InputError.
     """
     load("graph", results_dir)  # refuses, with the remedy, before anything is started
-    failed: dict[int, list[str]] = {}
+    failed: dict[int, list[str]] = {}  # by the main node of a class's first launch, as in trial.walk
     known: dict[int, Tried] = {}
+    joined: set[str] = set()
     for _ in range(_MOST_PROCESSES):
         told: dict[str, Any] = {"source": source, "name": name or name_of(source), "results": results_dir, "keep": keep}
         told |= {"failed": failed, "known": {first: asdict(each) for first, each in known.items()}}
+        told["joined"] = sorted(joined)
         for line in _child(told):
             if "say" in line:
                 say(line["say"])
@@ -55,6 +59,8 @@ def capture(
                 known[line["tried"]] = Tried(**line["result"])
             elif "failed" in line:
                 failed.setdefault(line["failed"], []).append(line["why"])
+                if len(failed[line["failed"]]) == trial.MOST_ERRORS - 1:
+                    joined.add(line["kind"])
                 say(f"{line['what']}: {line['why']}; going on without it")
             elif "step" in line:
                 return steps.from_content(line["step"], source)
@@ -124,25 +130,25 @@ class Capturing:
         self._opened, self._told, self._tell = opened, told, tell
         self._living = opened.living
         self._began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self._now: tuple[int, str] | None = None  # what is being tried: its first member, its name
+        # what is being tried: its main node, its name, what it is told by from process to process
+        self._now: tuple[int, str, str] | None = None
         self._dog = Watchdog(lambda _: self._say_failed(trial.hung()))
 
     def step(self) -> dict[str, Any]:
         """The record of the step, for a line of JSON."""
         living, told = self._living, self._told
         whole = self._whole()
-        outline = self._outline()
+        outline = self._outline(whole["time_us"])
         self._tell(
             say=f"{told['source']}: {len(living.nodes)} nodes, {len(outline.launches)} launches of "
             f"{len(outline.classes)} classes, {whole['time_us'] / 1e3:.3f} ms a step"
         )
         failed = {int(first): whys for first, whys in told["failed"].items()}
         known = {int(first): Tried(**each) for first, each in told["known"].items()}
-        names = {members[0]: outline.functions[outline.launches[members[0]].main] for members in outline.classes}
 
         def limit(first: int, seconds: float) -> Any:
-            self._now = first, names[first]
-            return self._dog.limit(seconds, names[first])
+            self._now = first, outline.functions[first], grouping.kind_of(living.nodes[first])
+            return self._dog.limit(seconds, outline.functions[first])
 
         def report(first: int, result: Tried) -> None:
             self._tell(tried=first, result=asdict(result))
@@ -163,7 +169,7 @@ class Capturing:
             source=told["source"],
             date_utc=self._began,
             device={key: value for key, value in self._opened.device.items() if key != "driver"},
-            versions=self._opened.versions | {"driver": str(self._opened.device["driver"])},
+            versions=self._opened.versions | {"cuda_driver": _version(self._opened.device["driver"])},
             found=outline,
             tried=tried,
             whole=whole,
@@ -176,23 +182,27 @@ class Capturing:
         if self._now is None:
             self._tell(error=f"{self._told['source']}: the step as a whole: {why}")
             return
-        number, what = self._now
-        self._tell(failed=number, what=what[:120], why=why)
+        number, what, kind = self._now
+        self._tell(failed=number, what=what[:120], kind=kind, why=why)
 
-    def _outline(self) -> assembly.Outline:
+    def _outline(self, step_us: float) -> assembly.Outline:
         living = self._living
         with self._dog.limit(60.0, "trace"):
             living.memory.restore()
-            events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
-        replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
+            # as hot as in training, and no more than a trace can hold
+            count = max(_LEAST_TRACED, min(round(_TRACED_S * 1e6 / step_us), _MOST_EVENTS // len(living.nodes)))
+            events = framework.traced_replays(living.replay, count)
+        replays = trace.replays(living.functions, events, count)
         if not replays:
             self._tell(say=f"{self._told['source']}: the trace does not show every node: no times within the step")
-        # the first replay starts from an idle GPU
+        # the first replays start from an idle GPU
         outline = assembly.outline(
-            living.nodes, living.functions, living.memory.segments, self._opened.calls, replays[1:]
+            *(living.nodes, living.functions, living.memory.segments, self._opened.calls),
+            replays[len(replays) // 2 :],
+            self._told["joined"],
         )
         if self._told["keep"]:
-            self._keep(events)
+            self._keep(trace.last(events, _KEPT_REPLAYS * len(living.nodes)))
         return outline
 
     def _keep(self, events: list[trace.Event]) -> None:
@@ -208,10 +218,7 @@ class Capturing:
         living = self._living
         with self._dog.limit(120.0, "the whole step"):
             rebuilt = living.whole()
-            living.memory.restore()
-            time_us = self._time_us(living.replay)
-            living.memory.restore()
-            rebuilt_us = self._time_us(lambda: rebuilt.run(1))
+            time_us, rebuilt_us = self._times_us(living.replay, lambda: rebuilt.run(1))
             left = []
             for run in (living.replay, living.replay, lambda: rebuilt.run(1)):
                 living.memory.restore()
@@ -227,11 +234,12 @@ class Capturing:
             "programmatic": sum(early for _, _, early in living.edges),
         }
 
-    def _time_us(self, run: Callable[[], None]) -> float:
-        """Median over rounds of the time of one run."""
+    def _times_us(self, *ways: Callable[[], None]) -> list[float]:
+        """Medians over rounds of the time of one run of each way, in turn: what heats the GPU heats all of them."""
         living = self._living
 
-        def timed(count: int) -> float:
+        def timed(run: Callable[[], None], count: int) -> float:
+            living.memory.restore()
             begin, end = living.extension.Event(living.device), living.extension.Event(living.device)
             begin.record()
             for _ in range(count):
@@ -240,8 +248,9 @@ class Capturing:
             end.wait()
             return 1e3 * end.since_ms(begin) / count
 
-        count = max(2, round(_ROUND_S * 1e6 / timed(2)))
-        return statistics.median(timed(count) for _ in range(_ROUNDS))
+        count = max(2, round(_ROUND_S * 1e6 / timed(ways[0], 2)))
+        rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
+        return [statistics.median(each) for each in zip(*rounds)]
 
     def _sections(self, outline: assembly.Outline, failed: dict[int, list[str]]) -> dict[str, str]:
         """{section that cannot be repeated by itself: why}. Each is run three times from where the step meets it."""
@@ -253,11 +262,16 @@ class Capturing:
                 continue
             launches = [each for each, name in zip(outline.launches, outline.sections) if name == section]
             places = sorted(place for launch in launches for place in launch.nodes)
-            self._now = key, f"section {section}"
+            self._now = key, f"section {section}", section
             with self._dog.limit(2 * trial.LIMIT_S, section):
                 living.meet(places[0])
                 living.loop(places, keep_edges=True).time(3)
         return found
+
+
+def _version(number: int) -> str:
+    """13.0, of 13000."""
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def same_content(path: str, step: Step) -> bool:

@@ -179,7 +179,7 @@ def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[t
     with (
         _as_input_error(f"{name}: the step failed while it was traced"),
         _ranges_as_annotations(torch),
-        profile(activities=activities, record_shapes=True, with_flops=True, with_stack=True) as found,
+        profile(activities=activities, record_shapes=True, with_flops=True, with_stack=True, acc_events=True) as found,
     ):
         for _ in range(_TRACED_CALLS):
             with record_function(trace.CALL):
@@ -296,7 +296,7 @@ def _host_room(torch: Any, byte: int) -> Room | None:
 
 def versions(torch: Any) -> dict[str, str]:
     """What a step's kernels depend on."""
-    found = {"torch": torch.__version__, "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
+    found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
     return found | {"kernel_dvfs": __version__}
 
 
@@ -306,7 +306,7 @@ def traced_replays(replay: Callable[[], None], count: int) -> list[trace.Event]:
     from torch.profiler import ProfilerActivity, profile
 
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
         for _ in range(count):
             replay()
         torch.cuda.synchronize()

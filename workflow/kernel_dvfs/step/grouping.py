@@ -3,14 +3,16 @@
 Three traps decide the rules, each met on an H200. The same function with the same grid is not the same work: cuBLAS's
 kernels have as many blocks as the GPU has multiprocessors, whatever the shape, so the parameters' words count as well,
 addresses apart. A kernel without the memset that clears its counters is silently another kernel, or hangs, so it keeps
-that memset. And parameters do not tell everything (tensor maps hold shapes and addresses in one), so launches of one
-class must also take about the same time in the step.
+that memset. The same holds of kernels: those of CUB hand counters on from one to the next, cuDNN's prepare a workspace.
+And parameters do not tell everything (tensor maps hold shapes and addresses in one), so launches of one
+class must also take about the same time in the step. What fails alone in spite of all this is joined with the launch
+before it (`joined`).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,6 +22,12 @@ from kernel_dvfs.step.nodes import Node, is_address
 _REACH = 6
 # kernels that keep counters in memory that their parameters do not show: a memset right before them is theirs
 _HIDDEN = ("nvjet", "cutlass", "_ZN7cutlass", "sm80_", "sm86_", "sm90_", "sm100_", "cudnn", "void cutlass")
+# kernels that go on from the kernel of their kind before them: a run of them is one launch
+_RUN = ("cub::",)
+# kernels that prepare the next one
+_PREPARES = ("init_device_workspace",)
+# kernels whose parameters are a list of tensors, each a bit of the same work: they tell nothing apart
+_LISTS = ("multi_tensor_apply_kernel",)
 # a copy up to this size prepares a kernel; a larger one is work of its own
 _SMALL_COPY_BYTE = 1 << 16
 # two launches of one class must be closer than both, or they are of two
@@ -29,7 +37,7 @@ _APART_US = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel with what prepares it, or a memset or copy of its own: places of nodes, the main one last."""
+    """One kernel with what prepares it, or a memset or copy of its own: places of nodes in order, the main one last."""
 
     nodes: tuple[int, ...]
 
@@ -38,13 +46,35 @@ class Launch:
         return self.nodes[-1]
 
 
-def launches(nodes: Sequence[Node]) -> list[Launch]:
-    """The launches of a graph, in the order of their main nodes. Every node is in one of them."""
+def kind_of(node: Node) -> str:
+    """What a launch that failed alone is told by, from process to process."""
+    return f"{node.function} {node.shape}"
+
+
+def launches(nodes: Sequence[Node], functions: Sequence[str], joined: Collection[str] = frozenset()) -> list[Launch]:
+    """The launches of a graph, in the order of their main nodes. Every node is in one of them.
+
+    functions: demangled. joined: kinds (kind_of) of kernels that go on from the launch before them.
+    """
     owners = _owners(nodes)
     own: dict[int, list[int]] = {}
     for place, owner in owners.items():
         own.setdefault(owner, []).append(place)
-    return [Launch((*own.get(place, ()), place)) for place in range(len(nodes)) if place not in owners]
+    found: list[Launch] = []
+    for place in (place for place in range(len(nodes)) if place not in owners):
+        parts = [*own.get(place, ()), place]
+        if found and _goes_on(nodes, functions, found[-1].main, place, joined):
+            parts += found.pop().nodes
+        found.append(Launch(tuple(sorted(parts))))
+    return found
+
+
+def _goes_on(nodes: Sequence[Node], functions: Sequence[str], before: int, place: int, joined: Collection[str]) -> bool:
+    if nodes[place].kind != "kernel" or nodes[before].kind != "kernel":
+        return False
+    in_run = any(mark in functions[before] and mark in functions[place] for mark in _RUN)
+    is_prepared = any(mark in functions[before] for mark in _PREPARES)
+    return in_run or is_prepared or kind_of(nodes[place]) in joined
 
 
 def _owners(nodes: Sequence[Node]) -> dict[int, int]:
@@ -81,7 +111,8 @@ def digest(nodes: Sequence[Node], launch: Launch, segments: Sequence[tuple[int, 
     content = []
     for place in launch.nodes:
         node = nodes[place]
-        words = ["p" if is_address(word, segments) else word for word in node.words]
+        is_list = any(mark in node.function for mark in _LISTS)
+        words = ["p" if is_address(word, segments) else word for word in node.words] if not is_list else []
         content.append((node.kind, node.function, node.shape, words, node.is_host))
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 

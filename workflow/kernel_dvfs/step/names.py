@@ -7,9 +7,13 @@ from collections.abc import Iterable
 
 # words of C++ templates that say nothing about what a kernel does
 _EMPTY = {
-    *("void", "at", "native", "cuda", "kernel", "detail", "anonymous", "namespace", "internal", "lambda", "functor"),
-    *("operator", "const", "unsigned", "int", "float", "long", "bool", "double", "std", "c10", "bfloat16", "half"),
-    *("array", "function", "type", "instance", "impl", "launch", "auto", "static", "char", "gpu", "nocast", "tensor"),
+    "unaryfunctor",
+    "binaryfunctor",
+    "cudafunctor",
+    "cudafunctoronself_add",
+    "aunaryfunctor",
+    "bunaryfunctor",
+    "ops",
 }
 _LONGEST = 48
 
@@ -17,21 +21,26 @@ _LONGEST = 48
 def short(function: str) -> str:
     """A demangled function's name for people: its own name, and of a template of torch what it is made for."""
     plain = function.replace("(anonymous namespace)::", "").removeprefix("void ")
-    base = re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1] or plain
+    path, _, arguments = plain.partition("<") if "<" in plain else plain.partition("(")
+    base = path.split("::")[-1] or plain
     if base.startswith("nvjet"):
         # nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_bias_TNN: tile and layout tell it from the others
         parts = base.split("_")
         tile = next((part for part in parts if re.fullmatch(r"\d+x\d+", part)), "")
         return " ".join(part for part in ("nvjet", tile, parts[-1]) if part)
-    made_for = [word for word in re.findall(r"[A-Za-z_][A-Za-z0-9_]*", plain[len(base) :]) if _tells(word, base)]
-    generic = ("elementwise" in base or "reduce_kernel" in base or "multi_tensor" in base) and made_for
-    return _cut(f"{base} {made_for[0]}" if generic else base)
+    words = re.findall(r"[A-Za-z_][A-Za-z0-9_]*", arguments)
+    if re.fullmatch(r"Kernel\d*|device_kernel", base):
+        return _cut(next((word for word in words if word not in ("cutlass", "kernel", "gemm")), base))
+    generic = any(part in base for part in ("elementwise", "reduce_kernel", "multi_tensor"))
+    made_for = next((word for word in words if _tells(word)), "") if generic else ""
+    return _cut(f"{base} {made_for}".strip())
 
 
-def _tells(word: str, base: str) -> bool:
+def _tells(word: str) -> bool:
+    """Whether a word among a template's arguments names an operation: GeluCUDAKernelImpl does, BinaryFunctor not."""
     said = word.lower()
-    telling = said.endswith(("impl", "functor", "ops", "op")) or "kernel_cuda" in said or "kernel" in said
-    return telling and said not in _EMPTY and word != base and "elementwise" not in said and len(word) > 4
+    ends = said.endswith(("impl", "functor", "ops", "_kernel_cuda")) and said not in _EMPTY
+    return ends and not any(part in said for part in ("elementwise", "gpu_kernel", "launch"))
 
 
 def _cut(text: str) -> str:

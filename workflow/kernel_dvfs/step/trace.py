@@ -341,6 +341,11 @@ def mean_times_us(found: Sequence[Sequence[Traced]]) -> list[float]:
     return [statistics.fmean(each.time_us for each in node) for node in zip(*found)]
 
 
+def last(events: Sequence[Event], count: int) -> list[Event]:
+    """The last so many things that ran on the GPU."""
+    return sorted((each for each in events if each.kind == "gpu"), key=lambda each: each.start_ns)[-count:]
+
+
 def overlap(replay: Sequence[Traced]) -> tuple[float, list[int]]:
     """(us by which the times of the nodes exceed the time in which any of them ran, places of those that overlap)."""
     order = sorted(range(len(replay)), key=lambda place: replay[place].start_us)

@@ -20,12 +20,15 @@ from kernel_dvfs.step.nodes import Node
 # so many launches of a class take turns: their weights are others, so caches are about as cold as in the step, and
 # what they read is still the data of their kind
 ROTATED = 4
+# what fails is tried again: without taking turns, then joined with the launch before it; then it is left
+MOST_ERRORS = 3
 # the longest that a trial takes where nothing hangs, s
-LIMIT_S = 15.0
+LIMIT_S = 10.0
 _GRAPH_MS, _TIMED_MS = 10.0, 60.0
 _MOST_REPEATS = 1000
 # alone and in the step a launch must take about as long, or it does something else
-_APART, _APART_US = 2.0, 3.0
+# (caches that are warm alone make it up to three times as fast; a kernel without its counters is 17 and more)
+_FASTER, _SLOWER, _APART_US = 4.0, 2.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +74,24 @@ def walk(
 ) -> list[Tried]:
     """Try every class, in the order in which the step meets them; results in the order of `classes`.
 
-    times_us: of each launch in the step. limit: of a class's first member and seconds: a context that ends this
+    times_us: of each launch in the step. limit: of that node and seconds: a context that ends this
     process after so many (watchdog.Watchdog.limit). failed: what went wrong with a class in earlier
-    processes, by its first member; known: what came of others there. report: told each result as it is found.
+    processes, by the main node of its first member; known: what came of others there, likewise. report: told each
+    result as it is found.
     Raises InputError where a kernel fails: the GPU's context is lost then, and so is this process.
     """
     results: dict[int, Tried] = {}
     for members in sorted(classes, key=lambda each: unit(launches, each, ROTATED)[1]):
-        first = members[0]
+        first = launches[members[0]].main
         if first in known:
             results[first] = known[first]
             continue
         # alone after it failed while taking turns: what later launches read may lie in memory that was reused
         errors = failed.get(first, [])
         rotated = min(ROTATED, len(members)) if not errors else 1
-        if any(living.nodes[place].is_host for place in launches[first].nodes):
+        if any(living.nodes[place].is_host for place in launches[members[0]].nodes):
             result = Tried(None, 1, "no", "it copies from or to the host's memory", 0)
-        elif len(errors) > 1 or (errors and len(members) == 1):
+        elif len(errors) == MOST_ERRORS:
             result = Tried(None, 1, "no", errors[-1], 0)
         else:
             times = [times_us[member] for member in members[:rotated]]
@@ -99,7 +103,7 @@ def walk(
             )
         results[first] = result
         report(first, result)
-    return [results[members[0]] for members in classes]
+    return [results[launches[members[0]].main] for members in classes]
 
 
 def _try(
@@ -132,7 +136,7 @@ def _try(
 
 
 def _is_other_work(alone_us: float, in_step_us: float) -> bool:
-    return abs(alone_us - in_step_us) > _APART_US and not 1 / _APART <= alone_us / in_step_us <= _APART
+    return abs(alone_us - in_step_us) > _APART_US and not 1 / _FASTER <= alone_us / in_step_us <= _SLOWER
 
 
 def hung(seconds: float = LIMIT_S) -> str:

@@ -1,10 +1,10 @@
 """A captured training step as a workload: the content of step.json, read, checked and written.
 
-A step is a list of *launches* in the order in which the GPU does them. A launch is one kernel with the memsets and
-copies that prepare it, or a memset or copy of its own. Launches that do the same work are one *target*, which is what
-is measured and given clocks. The file holds no address of the GPU's memory, so it outlives the process that captured
-it; to measure it, the same function is captured once more (`kernel_dvfs.step`), and `checksum` says whether that gave
-the same launches.
+A step is a list of *launches* in the order in which the GPU does them. A launch is one kernel with the memsets,
+copies and kernels that prepare it, or a memset or copy of its own. Launches that do the same work are one *target*,
+which is what is measured and given clocks. The file holds no address of the GPU's memory, so it outlives the process
+that captured it; to measure it, the same function is captured once more (`kernel_dvfs.step`), and `checksum` says
+whether that gave the same launches.
 
 A study names a step in its setup as `workload["step"] = {"file": path of step.json, "checksum": its checksum}`; its
 kernels are the targets of `Step.measured`, by id, and its passes are `Step.passes`.
@@ -37,10 +37,10 @@ _REMEDY = "capture it again: kernel-dvfs capture FILE.py:FUNCTION -o"
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A memset or copy that prepares a kernel: measured with it, since without it the kernel does other work."""
+    """What prepares a kernel and is measured with it, since without it the kernel does other work."""
 
-    kind: str  # memset or copy
-    byte: int  # how many it writes
+    kind: str  # memset, copy or kernel
+    byte: int  # how many it writes; 0 of a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class State:
     saved_byte: int  # B saved before the first launch, and put back at the end, bit for bit
     place: str  # device or host
     left_out: str  # why not all of it was saved; "" where all was
+    is_restored: bool = True  # at the end of the capture every saved bit was as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Step:
     checksum: str  # 12 hex digits of what is captured: launches in order, their functions and shapes
     date_utc: str  # of the capture
     device: dict[str, Any]  # name, uuid, compute_capability, sm_count, l2_byte, memory_byte
-    versions: dict[str, str]  # torch, cuda, driver, python, kernel_dvfs
+    versions: dict[str, str]  # torch, cuda, cuda_driver, python, kernel_dvfs
     sections: tuple[str, ...]  # in order of their first launch
     targets: tuple[Target, ...]  # in order of their first launch
     order: tuple[int, ...]  # place in `targets` of each launch, in order
