@@ -9,7 +9,7 @@
 #include <string>
 
 #include "exceptions.hpp"
-#include "kdvfs/graph/graph.hpp"
+#include "graph.hpp"
 
 namespace {
 

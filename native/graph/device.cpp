@@ -3,7 +3,7 @@
 #include <map>
 
 #include "kdvfs/error.hpp"
-#include "kdvfs/graph/graph.hpp"
+#include "graph.hpp"
 #include "kernels.hpp"
 
 namespace kdvfs::graph {

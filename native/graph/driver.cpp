@@ -1,4 +1,4 @@
-#include "kdvfs/graph/driver.hpp"
+#include "driver.hpp"
 
 #include <dlfcn.h>
 

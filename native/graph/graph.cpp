@@ -1,4 +1,4 @@
-#include "kdvfs/graph/graph.hpp"
+#include "graph.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,5 +1,5 @@
 #include <cuda.h>
-#include "kdvfs/graph/driver.hpp"
+#include "driver.hpp"
 namespace d = kdvfs::driver;
 #define SAME(ours, o, theirs, t) static_assert(offsetof(ours, o) == offsetof(theirs, t), #o)
 static_assert(sizeof(d::KernelParams)==sizeof(CUDA_KERNEL_NODE_PARAMS_v2));

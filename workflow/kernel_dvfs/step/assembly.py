@@ -121,6 +121,12 @@ def step(
     )
 
 
+def whole_of(edges: Sequence[tuple[int, int, bool]]) -> dict[str, Any]:
+    """What `step` is told of the whole graph where nothing has been measured."""
+    unknown: dict[str, Any] = dict.fromkeys(("time_us", "rebuilt_us", "same_bits", "deterministic"))
+    return unknown | {"edges": len(edges), "programmatic": sum(early for _, _, early in edges)}
+
+
 def _targets(found: Outline, tried: Sequence[Tried]) -> list[Target]:
     shown = [_shown(found, members) for members in found.classes]
     ids = names.unique(names.slug(label) for label, _ in shown)

@@ -225,13 +225,11 @@ class Capturing:
                 run()
                 left.append(living.memory.state_hash())
             living.memory.restore()
-        return {
+        return assembly.whole_of(living.edges) | {
             "time_us": round(time_us, 3),
             "rebuilt_us": round(rebuilt_us, 3),
             "same_bits": left[0] == left[2],
             "deterministic": left[0] == left[1],
-            "edges": len(living.edges),
-            "programmatic": sum(early for _, _, early in living.edges),
         }
 
     def _times_us(self, *ways: Callable[[], None]) -> list[float]:

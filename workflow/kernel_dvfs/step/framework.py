@@ -121,6 +121,8 @@ def open_step(extension: Any, made: Any, is_traced: bool = True, name: str = "st
     torch = torch_module()
     if isinstance(made, torch.cuda.CUDAGraph):
         return _opened(torch, extension, made, [], name)
+    if isinstance(made, int):
+        return _opened(torch, extension, _Handle(made), [], name)
     if not callable(made):
         raise InputError(
             f"{name}: gave a {type(made).__name__}; expected the step: a function without arguments, or a CUDAGraph"
@@ -128,6 +130,21 @@ def open_step(extension: Any, made: Any, is_traced: bool = True, name: str = "st
     _warm_up(torch, made, name)
     calls = _traced_calls(torch, made, name) if is_traced else []
     return _opened(torch, extension, _captured(torch, made, name), calls, name)
+
+
+class _Handle:
+    """A raw handle of a graph (CUgraph) as if it were torch's: replayed by the graph that is rebuilt from its nodes."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def raw_cuda_graph(self) -> int:
+        return self._handle
+
+    def instantiate(self) -> None: ...
+
+    def pool(self) -> tuple[int, int]:
+        return (-1, -1)  # none of torch's: all of its memory is state
 
 
 def _warm_up(torch: Any, step: Callable[[], Any], name: str) -> None:
@@ -154,8 +171,16 @@ def _captured(torch: Any, step: Callable[[], Any], name: str) -> Any:
         with torch.cuda.graph(graph):
             step()
     except Exception as error:
-        raise InputError(f"{name}: capture failed ({_first_line(error)}); usual cause: {cause(error)}") from error
+        raise capture_failed(name, error) from error
     return graph
+
+
+def capture_failed(name: str, error: Exception) -> InputError:
+    """What to raise where a capture ended in an error."""
+    first: BaseException = error
+    while first.__context__ is not None:  # the end of a broken capture fails as well; what broke it came before
+        first = first.__context__
+    return InputError(f"{name}: capture failed ({_first_line(first)}); usual cause: {cause(error)}")
 
 
 def cause(error: BaseException) -> str:
@@ -243,9 +268,7 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
         lambda byte: _host_room(torch, byte),
     )
 
-    def replay() -> None:
-        graph.replay()
-
+    replay = getattr(graph, "replay", None)
     living = LivingStep(extension, device, int(handle), replay, memory, keeps=graph)
     if not any(node.kind == "kernel" for node in living.nodes):
         raise InputError(f"{name}: nothing was captured: the step launches no kernel on the GPU that torch uses")

@@ -17,21 +17,29 @@ class LivingStep:
     """A captured step.
 
     extension: the module `_graph`; device: its Device. handle: of the graph (CUgraph). replay: runs the graph that the
-    framework keeps, as the user would. memory: its saved state. keeps: whatever must live as long as this.
+    framework keeps, as the user would; None: the graph is rebuilt from its nodes. memory: its saved state. keeps:
+    whatever must live as long as this.
 
     nodes: in an order that respects every edge, without empty ones. Places below are places among them.
     """
 
     def __init__(
-        self, extension: Any, device: Any, handle: int, replay: Callable[[], None], memory: Memory, keeps: Any = None
+        self,
+        extension: Any,
+        device: Any,
+        handle: int,
+        replay: Callable[[], None] | None,
+        memory: Memory,
+        keeps: Any = None,
     ) -> None:
-        self.extension, self.device, self.replay, self.memory = extension, device, replay, memory
+        self.extension, self.device, self.memory = extension, device, memory
         self._keeps = keeps
         self._captured = extension.Captured(device, handle)
         raw, self.edges = self._captured.nodes(), self._captured.edges()
         self.nodes, self._places = node_lists.from_graph(raw, self.edges)
         self.names = {node.function: extension.demangled(node.function) for node in self.nodes}
         self.checksum = node_lists.checksum(self.nodes, self.names)
+        self.replay = replay or self.whole().run
 
     @property
     def functions(self) -> list[str]:

@@ -54,28 +54,38 @@ class Memory:
         host_room: Callable[[int], Room | None],
     ) -> None:
         self._device, self.segments, self._ranges = device, list(segments), list(state)
+        self._device_room, self._host_room = device_room, host_room
         self._saved: list[tuple[Range, Room]] = []
-        self.state = self._save(device_room, host_room)
-        self._hash = self.state_hash()
+        self.state = self.save()
 
-    def _save(self, device_room: Callable[[int], Room | None], host_room: Callable[[int], Room | None]) -> State:
-        total = sum(each.byte for each in self._ranges)
-        place, saved, left = "device", 0, 0
+    def save(self) -> State:
+        """Keep the state as it is now. Where not all of it fits on the device, the host takes the rest; where it does
+        not fit there either, the largest blocks are left out, and `left_out` says so."""
+        if not self._saved:
+            self._make_room()
+        for each, room in self._saved:
+            self._device.copy(room.address, each.address, each.byte)
+        self._device.synchronize()
+        self._hash = self.state_hash()
+        return self.state
+
+    def _make_room(self) -> None:
+        place = "device"
         # the largest last: where not all fits, as many ranges as possible are saved
         for each in sorted(self._ranges, key=lambda each: each.byte):
-            room = device_room(each.byte) if place == "device" else None
+            room = self._device_room(each.byte) if place == "device" else None
             if room is None:
-                place = "host"
-                room = host_room(each.byte)
-            if room is None:
-                left += 1
-                continue
-            self._device.copy(room.address, each.address, each.byte)
-            self._saved.append((each, room))
-            saved += each.byte
-        self._device.synchronize()
+                place, room = "host", self._host_room(each.byte)
+            if room is not None:
+                self._saved.append((each, room))
+        left = len(self._ranges) - len(self._saved)
         why = f"no memory was left for {left} of {len(self._ranges)} blocks, the largest ones" if left else ""
-        return State(total, saved, place, why)
+        total, saved = sum(each.byte for each in self._ranges), sum(each.byte for each, _ in self._saved)
+        self.state = State(total, saved, place, why)
+
+    def drop(self) -> None:
+        """Give the room back; `restore` then does nothing until it is saved again."""
+        self._saved = []
 
     def restore(self) -> None:
         """Put the state back, in stream order: as it was when this object was made, as far as it was saved."""

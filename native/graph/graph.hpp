@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kdvfs/graph/driver.hpp"
+#include "driver.hpp"
 
 namespace kdvfs::graph {
 
