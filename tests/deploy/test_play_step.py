@@ -98,8 +98,6 @@ def test_a_step_in_pieces_launches_every_node_once_and_in_order():
     step = read(RECORD)
 
     class Noted:
-        record = step
-
         def piece(self, nodes):
             return list(nodes)
 
@@ -107,7 +105,7 @@ def test_a_step_in_pieces_launches_every_node_once_and_in_order():
             return list(range(len(step.nodes)))
 
     for at in ([0], [0, 3], [0, 1, 5, 6]):
-        pieces = cut(Noted(), at)
+        pieces = cut(Noted(), step, at)
         assert [launch for launch, _ in pieces] == at
         assert [node for _, nodes in pieces for node in nodes] == list(range(len(step.nodes)))
 

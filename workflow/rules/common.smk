@@ -35,7 +35,7 @@ RUN_LIGHT = "exec python -S -m kernel_dvfs"
 # an error is one line, in the log as well as on the terminal
 LOGGED = "2> {log:q} || {{ cat {log:q} >&2; exit 2; }}"
 # the checksum of the kernels that a real GPU runs
-KERNELS = "results/native/kernels.sha256"
+KERNELS = f"results/native/{'step-' if STUDY.is_step else ''}kernels.sha256"
 
 
 def start():
@@ -128,8 +128,8 @@ def setup_of(wildcards):
 
 
 def native_mode(wildcards):
-    """auto, on or off. A real GPU runs the CUDA kernels, so they are not optional there."""
-    needed = STUDY.is_real and wildcards.backend == "cuda" and loads.record() == loads.NATIVE
+    """auto, on or off. A real GPU runs the CUDA kernels, or those of a captured step: what runs them is not optional."""
+    needed = STUDY.is_real and loads.record(STUDY.is_step) == f"results/native/{wildcards.backend}/build.json"
     # what reads graphs is of use beside a GPU only, so it goes with the CUDA kernels
     return "on" if needed else config["native"]["cpu" if wildcards.backend == "cpu" else "cuda"]
 

@@ -13,6 +13,8 @@ if STUDY.is_captured_here:
     checkpoint capture:
         input:
             STUDY.step.file,
+            # what reads its graph
+            loads.record(STUDY.is_step),
         output:
             update(STUDY.step_record),
         log:
@@ -24,8 +26,11 @@ if STUDY.is_captured_here:
             gpu=GPUS,
         params:
             step=STUDY.step.called,
+            name=STUDY.step.name.removeprefix("step-"),
+            uuid=STUDY.uuid,
         shell:
-            f"{RUN} capture {{params.step:q}} -o {{output:q}} {LOGGED}"
+            "CUDA_VISIBLE_DEVICES={params.uuid} "
+            f"{RUN} capture {{params.step:q}} --name {{params.name:q}} -o {{output:q}} {LOGGED}"
 
 
 # What a measurement job needs and nothing else, named by its content: the same content is the same file and job.

@@ -14,11 +14,12 @@ to auto and the step runs on as it was captured.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
 from kernel_dvfs.deploy.control import Control
@@ -31,6 +32,7 @@ from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs.report.validation import OVER, Change, interval, verdict
 from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.schedule import Iteration, read_iteration
+from kernel_dvfs.workload.step import read as read_step
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -126,7 +128,7 @@ class Playing:
         share: bool,
         say: Callable[[str], object],
     ) -> None:
-        self._step, self._schedule, self._dry_run, self._say = step, fspath(schedule), dry_run, say
+        self._step, self._schedule, self._dry_run, self._say = step, os.fspath(schedule), dry_run, say
         self._repeats, self._block_s, self._latency_s, self._share = repeats, block_s, latency_s, share
         self._guard: Guard | None = None
         self._player: Player | None = None
@@ -153,13 +155,14 @@ class Playing:
         about["slug"] = slug(about)
         self._about = None if self._dry_run else about
         self._control = Control(guard, about, reads_only=self._dry_run)
-        self._iteration = iteration_of(self._schedule, self._step.record, self._about, self._latency_s)
+        self._record = record_of(self._schedule, self._step.record)
+        self._iteration = iteration_of(self._schedule, self._record, self._about, self._latency_s)
         others = (guard.board.compute_processes() or 0) - 1  # this process is one
         if others > 0 and not self._share:
             raise InputError(f"GPU {guard.board.uuid}: {others} other process(es) compute on it; wait, or share=True")
         self._whole = self._step.whole()
         player = self._new_player()
-        self._pieces = cut(self._step, sorted(player.boundaries))
+        self._pieces = cut(self._step, self._record, sorted(player.boundaries))
         if not self._dry_run:
             self._probe()
         self._uses_schedule = True
@@ -209,7 +212,7 @@ class Playing:
     # --- playing ------------------------------------------------------------------------------------------------------
 
     def _new_player(self) -> Player:
-        names = [target.id for target in measured_launches(self._step.record)]
+        names = [target.id for target in measured_launches(self._record)]
         # a schedule of sections knows its launches' times at auto only
         tolerance = Tolerance(duration_share=_AT_AUTO_SHARE) if self._iteration.timing.behaviour == "lag" else None
         player = Player(self._iteration, self._control, None, self._about, names, tolerance)
@@ -368,12 +371,25 @@ def measured_launches(step: Step) -> list[Any]:
     return [target for target in (step.targets[place] for place in step.order) if target.repeatable != "no"]
 
 
-def cut(step: Replay, at: Sequence[int]) -> list[tuple[int, Piece]]:
+def record_of(path: str, captured: Step) -> Step:
+    """The record that a schedule's study is of, where it is at hand and of the step that was captured here.
+
+    Only the study has tried which kernels can be repeated alone, so only its record counts launches as its schedules
+    do.
+    """
+    _, content = schema_of(path)
+    file = ((content.get("workload") or {}).get("step") or {}).get("file")
+    if not file or not os.path.isfile(file):
+        return captured
+    studied = read_step(file)
+    return studied if studied.checksum == captured.checksum else captured
+
+
+def cut(step: Replay, record: Step, at: Sequence[int]) -> list[tuple[int, Piece]]:
     """A step in pieces that begin at these launches (as a schedule counts them, 0 among them): [(launch, piece)].
 
     A launch without clocks of its own belongs to the piece before it, the first ones to the first piece.
     """
-    record = step.record
     if list(at) == [0]:
         return [(0, step.whole())]
     places = [place for place, number in enumerate(record.order) if record.targets[number].repeatable != "no"]

@@ -1,6 +1,6 @@
 """A captured step as a player needs it: whole or in pieces on one stream, its memory saved, restored and told apart.
 
-`step.living` has one on a GPU; tests have one on a board of the fake NVML.
+`kernel_dvfs.capture` gives one on a GPU; tests have one on a board of the fake NVML.
 """
 
 from __future__ import annotations

@@ -52,14 +52,18 @@ def step_source(value: Any) -> StepSource | None:
             raise InputError(f"workload = {text!r} names no function of a Python file and no record; {_ALLOWED}")
     if not Path(file).is_file():
         raise InputError(f"workload = {text!r}: {file}: no such file")
-    return StepSource(file, function, own_name or _name(file, function))
+    return StepSource(file, function, _folder(str(own_name)) if own_name else _name(file, function))
 
 
 def _name(file: str, function: str) -> str:
-    """`step-train-make-step`; a record lies in the folder that its study is, or is called as it is."""
+    """`step-train-make-step`; a record that a study has made names that study's folder."""
     path = Path(file)
-    if not function and path.name == "step.json" and path.parent.name.startswith("step-"):
+    if not function and path.name.startswith("step") and path.parent.name.startswith("step-"):
         return path.parent.name
     words = [path.stem, *([function] if function else [])]
-    name = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(words)).strip("-")
-    return name if name.startswith("step") else f"step-{name}"
+    return _folder("-".join(words))
+
+
+def _folder(words: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+    return name if name.startswith("step-") else f"step-{name}"

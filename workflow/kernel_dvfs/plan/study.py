@@ -71,6 +71,7 @@ class Study:
     options: dict  # the checked configuration
     schedules: list[str]  # names of those that Table 2 compares
     title: str  # of the GPU, for people: `simulated RTX 3080 Ti`
+    uuid: str = ""  # of a real GPU
     table: str | None = None  # path of a measured table
     setup: PlannedFile | None = None  # None for a table
     facts: PlannedFile | None = None  # what a study must know of a real GPU where there is no driver
@@ -567,6 +568,7 @@ def _real(config: dict, results: str) -> Study:
         options=config,
         schedules=[],
         title=facts["name"],
+        uuid=facts["uuid"],
         facts=PlannedFile(*kept_as(known, results)),
         pairs=tuple(pairs),
         omitted=tuple(omitted),

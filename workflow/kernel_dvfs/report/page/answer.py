@@ -177,7 +177,8 @@ def _said(change: Change) -> str:
 def cautions(
     gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernels: Table | None, tensor_energy: Rows | None
 ) -> list[Caution]:
-    """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels, tensor_energy: tables, None where not made."""
+    """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels, tensor_energy: tables, None where
+    not made."""
     found, kind = [], gpu["kind"]
     if gpu.get("forecast"):
         found.append(
@@ -185,9 +186,9 @@ def cautions(
                 True,
                 "Forecast",
                 "No number on this page was measured at the clocks that it is for. Each kernel of the step is held to "
-                "what its capture, or a study at auto, says of it; how it answers to clocks is the model of a simulated "
-                "GPU, by its FLOP and bytes. Where the capture knows neither, the kernel is taken as bound by the core. "
-                "With the right to set clocks, measure it: docs/your-step.md of the project.",
+                "what its capture, or a study at auto, says of it; how it answers to clocks is the model of a "
+                "simulated GPU, by its FLOP and bytes. Where the capture knows neither, the kernel is taken as bound "
+                "by the core. With the right to set clocks, measure it: docs/your-step.md of the project.",
             )
         )
     elif kind == "simulated":

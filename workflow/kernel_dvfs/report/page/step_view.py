@@ -41,9 +41,10 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     what = "as a whole" if row["step"] == "as a whole" else "sum of its kernels, each alone"
     what = f"{what}, at auto clocks" + (", forecast" if is_forecast else "")
     cap = number(row["power_cap_share"])
+    launched = f"{row['launches']} launches of {row['kernels']} kernels"
     cards = [
         Card("Energy of one step", f"{_of(row, 'energy_j')} J", what),
-        Card("Time of one step", f"{_of(row, 'time_ms')} ms", f"{row['launches']} launches of {row['kernels']} kernels"),
+        Card("Time of one step", f"{_of(row, 'time_ms')} ms", launched),
         Card(
             "Mean power",
             f"{_of(row, 'power_w')} W",
