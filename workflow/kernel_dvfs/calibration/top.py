@@ -1,8 +1,8 @@
 """Fits the top of the curve: how the clock of auto and of the highest requests falls with power, and what they draw.
 
-What matters there is a contrast: how much longer or cooler a kernel runs at the highest clock below the top than at the
-top itself. So each row at the top is compared with the kernel's own row at that clock and the same memory clock, and the
-constants answer for the ratio of the two. What the model gets wrong of a kernel at both cancels.
+What matters there is a contrast: how much longer or cooler a kernel runs at the highest clock below the top than at
+the top itself. So each row at the top is compared with the kernel's own row at that clock and the same memory clock,
+and the constants answer for the ratio of the two. What the model gets wrong of a kernel at both cancels.
 
 Few constants, all of the GPU: the top clock of a locked and of an auto board, slope and knee of their fall over power,
 the voltage up there, what auto adds to power, and the mean power at the cap.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.kernel import Kernel
 
 _MISFIT = 0.004  # of the model, relative: no row counts for more than this allows
-_OUTLYING = 2.0  # standard deviations from which a row weighs less
+_OUTLYING = 1.0  # standard deviations from which a row weighs less
 _PASSES = 3  # clocks, then power, then again: power moves the clock a little
 
 
