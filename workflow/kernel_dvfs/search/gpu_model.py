@@ -13,8 +13,8 @@ tree of the same V100 and RTX 8000. The exponent p = 3 and its spread: gpu.model
 a simulated GPU.
 
 A core clock that a driver grants is close to its label, except for the lowest (which may act as more) and the highest
-(which the GPU rarely reaches); a recorded clock is believed. Auto and the highest requests ask for the top of the curve:
-the clock there falls with power while the voltage stays, and auto may draw more than the same clock locked.
+(which the GPU rarely reaches); a recorded clock is believed. Auto and the highest requests ask for the top of the
+curve: the clock there falls with power while the voltage stays, and auto may draw more than the same clock locked.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class GpuModel:
         return (rows == (right - 1)[..., None]) * (1 - share)[..., None] + (rows == right[..., None]) * share[..., None]
 
     def at_pairs(self, g: np.ndarray) -> At:
-        """The constants at every pair, (..., P), for g (..., G), of a board without power: no cap, no fall of the top."""
+        """The constants at every pair, (..., P), for g (..., G); no cap, and the top clock of a board without power."""
         place = self.places
         core, mem = self.core_node, self.mem_node
         weights = self.voltage_weights(self.core_ghz)[core]
