@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_dvfs.gpu.clocks import BASELINE, applied_mem_mhz
+from kernel_dvfs.gpu.clocks import BASELINE, asked_core_mhz, reached_core_mhz
+from kernel_dvfs.gpu.governor import Running
 from kernel_dvfs.gpu.kernel import Work, parameters
-from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
+
+# a core clock lower by more than a step of any grid is held down by the power cap
+_STEP_MHZ = 15
 
 
 def held(
@@ -19,19 +22,24 @@ def held(
     """`work` with factors that give it this time, s, and mean board power, W, at auto on the GPU of `spec`.
 
     power_w: None leaves the model's energy. core_mhz: clock that the board ran; None: auto's own, as without a power
-    cap. The two factors are solved for in closed form at that clock. A board that drew less than the model's standing
-    power leaves the kernel no energy of its own (factor 0).
+    cap. Time is proportional to its factor and power linear in the other, so both are solved for at that clock. A board
+    that drew less than the model's standing power leaves the kernel no energy of its own (factor 0).
     """
-    core_mhz = core_mhz or spec["clocks"]["auto_core_mhz"]
-    mem_mhz = applied_mem_mhz(spec["clocks"], BASELINE)
-    kernel = parameters(spec, work)
-    model_s = launch_time_s(kernel, core_mhz / 1000, relative_bandwidth(spec["memory"], mem_mhz))
-    work = work._replace(time_factor=time_s / model_s)
+    clocks = spec["clocks"]
+    top_mhz = reached_core_mhz(clocks, BASELINE, power_w or 0.0)
+    ran_mhz = core_mhz or top_mhz
+    # the voltage is that of the clock that the governor asks for: below the top, the one that the cap leaves
+    asked_mhz = ran_mhz if ran_mhz < top_mhz - _STEP_MHZ else asked_core_mhz(clocks, BASELINE)
+    thermal = spec["thermal"]
+    temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * (power_w or 0.0)
+
+    def at(own: Work) -> tuple[float, float]:
+        running = Running(spec, [(parameters(spec, own), 1)], BASELINE, temperature_c)
+        return running.at(asked_mhz, ran_mhz)
+
+    work = work._replace(time_factor=time_s / at(work)[0])
     if power_w is None:
         return work
-    thermal = spec["thermal"]
-    temperature_c = thermal["ambient_c"] + thermal["c_per_w"] * power_w
-    standing_w = static_w(spec, mem_mhz, temperature_c) + clock_w(spec["core"], core_mhz)
-    own_w = power_w / (1 + spec["governor"]["auto_extra_power"]) - standing_w
-    own_j = launch_j(spec, kernel, core_mhz, mem_mhz)
-    return work._replace(energy_factor=max(own_w, 0.0) * time_s / own_j if own_j else 1.0)
+    standing_w, full_w = (at(work._replace(energy_factor=factor))[1] for factor in (0.0, 1.0))
+    own_w = full_w - standing_w
+    return work._replace(energy_factor=max(power_w - standing_w, 0.0) / own_w if own_w > 0 else 1.0)
