@@ -9,6 +9,8 @@ from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.nvml.errors import PERMISSION_REMEDY, NvmlError, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernel_dvfs.gpu.clocks import Clock
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
@@ -81,17 +83,19 @@ def reset(board: Board) -> None:
         raise NotRestored(f"clocks of {board.uuid} not restored", errors)
 
 
-def leave_as_configured(board: Board, after: dict[str, list[int]]) -> None:
-    """Reset both locks, then set what the site wants to find: {"core": [min, max], "mem": [min, max]} in MHz, or less.
+def leave_as_configured(board: Board, after: Mapping[str, list[int] | None]) -> None:
+    """Reset both locks, then set what the site wants to find: {"core": [min, max], "mem": [min, max]} in MHz; None or
+    nothing for a domain that is to be free.
 
     Raises NotRestored after trying everything.
     """
     reset(board)
     errors = []
     for domain, lock in (("mem", board.lock_mem), ("core", board.lock_core)):
-        if after.get(domain):
+        clocks_mhz = after.get(domain)
+        if clocks_mhz:
             try:
-                lock(*after[domain])
+                lock(*clocks_mhz)
             except NvmlError as error:
                 errors.append(error)
     if errors:
