@@ -342,22 +342,24 @@ HANGS = {"KERNEL_DVFS_NVML_PATIENCE_S": "0.5"}
 
 def test_a_call_that_hangs_ends_the_measurement_with_a_line_and_the_clocks_come_back(lab):
     made = lab()
-    # the third look at the clock: in the first point, long after the probe; the janitor's own NVML answers
-    made.boards.set(fail="nvmlDeviceGetTotalEnergyConsumption:-1:200:1")
+    # in the first window, with both clocks locked
+    made.boards.set(fail="nvmlDeviceGetCurrentClocksEventReasons:-1:2:1")
     done, record = made.measure(environment=HANGS)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and record is None and "logs/kernel-dvfs-server.log" in line
     log = (made.folder / "logs/kernel-dvfs-server.log").read_text()
-    assert "nvmlDeviceGetTotalEnergyConsumption" in log and "has not come back for 0.5 s: the driver hangs" in log
+    assert "nvmlDeviceGetCurrentClocksEventReasons" in log and "has not come back for 0.5 s: the driver hangs" in log
     assert made.restored()
 
 
 def test_a_driver_that_hangs_for_the_janitor_too_does_not_hold_the_gpu_for_ever(lab):
-    made = lab()
-    made.boards.set(fail="nvmlDeviceGetTotalEnergyConsumption:-1:200")
-    made.boards.set(fail="nvmlDeviceResetMemoryLockedClocks:-1:1")  # one reset is part of the probe
-    done, _ = made.measure(environment=HANGS)
-    assert done.returncode == 2
+    made = lab(time="real")
+    process = script(made, "sys.stdin.readline(); control.board.temperature_c()", **HANGS)
+    assert process.stdout.readline() == "locked\n"
+    for call in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV", "nvmlDeviceResetMemoryLockedClocks"):
+        made.boards.set(fail=f"{call}:-1")
+    _, said = process.communicate("\n", timeout=60)
+    assert process.returncode == 2 and "has not come back for 0.5 s" in said
     assert made.comes_to(lambda: "left behind by process" in made.command("devices", **HANGS).stdout)
     assert "was to restore for a process that had died" in made.lease.read_text()
     made.boards.set(fail="")

@@ -14,7 +14,7 @@ from kernel_dvfs.gpu.nvml.errors import Denied, Unsupported
 from kernel_dvfs.gpu.nvml.janitor import Janitor
 from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, reset
+from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored, reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -121,12 +121,11 @@ class Guard:
                 leave_as_configured(self.board, self._after)
                 restored = True
         except NotRestored as failed:
-            calls = ", ".join(getattr(each, "call", str(each)) for each in failed.exceptions)
-            self.announce(f"clocks that could not be restored: {calls} failed")
+            self.announce(not_restored(failed))
             if isinstance(error, Denied):
                 raise Denied(
-                    f"{error}; what had been locked by then could not be reset either ({calls}): kernel-dvfs reset "
-                    f"--uuid {self._lease.uuid} does, with that right",
+                    f"{error}; what had been locked by then could not be reset either ({failed.calls}): kernel-dvfs "
+                    f"reset --uuid {self._lease.uuid} does, with that right",
                     *(error.code, error.call),
                 ) from error
             if error is not None:

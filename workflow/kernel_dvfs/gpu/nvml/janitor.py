@@ -11,10 +11,10 @@ import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured
+from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,9 +92,11 @@ def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None]) -
                 leave_as_configured(Board(nvml, lease.uuid), after)
             lease.release()
         code = 0
-    except (InputError, NotRestored) as error:
+    except NotRestored as failed:
         # the lease stays, and whoever comes next tries again and says so
-        lease.write("clocks that could not be restored: " + "; ".join(lines(error)))
+        lease.write(not_restored(failed))
+    except InputError as error:
+        lease.write(f"clocks that could not be restored: {error}")
     finally:
         os._exit(code)
 

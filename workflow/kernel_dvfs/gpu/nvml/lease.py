@@ -71,7 +71,7 @@ def where_leases_lie() -> str:
     if at == "/tmp":
         why = (
             "not in /run/lock, which only its owner may write to; a process with a private /tmp (systemd's PrivateTmp, "
-            f"a container) does not see them: have an administrator make a folder of mode 1777 and name it in {VARIABLE}"
+            f"a container) does not see them: have a folder of mode 1777 made and name it in {VARIABLE}"
         )
     return f"leases of GPUs lie in {at} ({why}); a container must mount this folder from its host"
 

@@ -21,6 +21,16 @@ _SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
 class NotRestored(ExceptionGroup[Exception]):
     """Controls that could not be reset; an error each."""
 
+    @property
+    def calls(self) -> str:
+        """The calls of NVML that failed, in words."""
+        return ", ".join(getattr(each, "call", str(each)) for each in self.exceptions)
+
+
+def not_restored(failed: NotRestored) -> str:
+    """What a lease says of clocks that could not be restored."""
+    return f"clocks that could not be restored: {failed.calls} failed"
+
 
 def may_set_clocks() -> tuple[bool, str]:
     """(whether this process may set clocks, why in words), as far as one can tell without setting any: the driver has

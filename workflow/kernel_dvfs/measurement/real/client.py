@@ -151,8 +151,8 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
         return parse_json(data.decode())
     except ValueError:
         raise InputError(
-            f"the measuring process of GPU {uuid} was killed during {request.get('target', 'its end')}; its clocks are "
-            "restored, run snakemake again"
+            f"the measuring process of GPU {uuid} died during {request.get('target', 'its end')}; another one restores "
+            f"its clocks; see {_LOG}, then run snakemake again"
         ) from None
 
 
