@@ -151,8 +151,8 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
         return parse_json(data.decode())
     except ValueError:
         raise InputError(
-            f"the measuring process of GPU {uuid} died during {request.get('target', 'its end')}; another process restores "
-            f"its clocks; {_LOG} says why where the driver or a kernel hung; run snakemake again"
+            f"the measuring process of GPU {uuid} died during {request.get('target', 'its end')}; another process "
+            f"restores its clocks; {_LOG} says why where the driver or a kernel hung; run snakemake again"
         ) from None
 
 
