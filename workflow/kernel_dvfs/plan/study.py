@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import Row, kernel_rows
+from kernel_dvfs.workload.traffic import Cache, gemm_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +448,8 @@ def _simulated(config: dict, results: str) -> Study:
     def planned(spec: dict, options: dict) -> tuple[PlannedFile, list]:
         rows = _rows(options, spec)
         gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
-        return _setup(folder, gpu, rows, options, _protocol(config, "simulated")), rows
+        byte = dense_gemm_byte(rows, spec)
+        return _setup(folder, gpu, rows, options, _protocol(config, "simulated"), byte), rows
 
     variants = {}
     for name, study, value, changed in _other_sizes(config, degrees):
@@ -537,8 +540,11 @@ def _real(config: dict, results: str) -> Study:
     )
 
 
-def _setup(folder: str, gpu: dict, rows: list, options: dict, protocol: dict) -> PlannedFile:
-    digest, text = setup.content(gpu, _workload(options), _targets(rows, options), protocol)
+def _setup(
+    folder: str, gpu: dict, rows: list, options: dict, protocol: dict, byte: dict[str, float] | None = None
+) -> PlannedFile:
+    """byte: DRAM traffic of kernels that move more than the compulsory bytes of their rows."""
+    digest, text = setup.content(gpu, _workload(options), _targets(rows, options, byte or {}), protocol)
     return PlannedFile(f"{folder}/setup/{digest}.json", text)
 
 
@@ -597,14 +603,26 @@ def _workload(options: dict) -> dict:
     return {"name": workload_name(options)} | {key: options[key] for key in keys}
 
 
-def _work(row: Row) -> list:
-    return [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte]
+def dense_gemm_byte(rows: list[Row], spec: dict) -> dict[str, float]:
+    """{id: DRAM bytes of a launch} of the dense matrix products of an iteration on the simulated GPU of `spec`.
+
+    By its `memory.gemm_traffic`, else by the products' tiles and its `memory.l2_mb`, else each operand once. The
+    products of attention, small and many, fit in any L2.
+    """
+    gemms = {row.id: (row.gemm, row.multiplicity) for row in rows if row.gemm and row.family == "gemm"}
+    cache = Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
+    return gemm_bytes(gemms, cache, spec["memory"].get("gemm_traffic"))
 
 
-def _targets(rows: list, options: dict) -> dict:
+def _work(row: Row, byte: float | None = None) -> list:
+    once = row.read_byte + row.write_byte
+    return [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, once if byte is None else byte]
+
+
+def _targets(rows: list, options: dict, byte: dict[str, float]) -> dict:
     kernels = {
         row.id: {
-            "work": _work(row),
+            "work": _work(row, byte.get(row.id)),
             "row": row.number,
             "section": row.section,
             "name": row.name,
