@@ -83,6 +83,7 @@ class Study:
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
+    headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
     highest: str = ""  # those clocks, CORE,MEM
 
@@ -140,6 +141,11 @@ class Study:
         return self.is_simulated and self.options["reoptimise"]
 
     @property
+    def is_mapped(self) -> bool:
+        """The headline has a map and a band over what nobody has measured."""
+        return bool(self.headline_axes) and self.is_chosen
+
+    @property
     def has_passes(self) -> bool:
         return bool(self.passes)
 
@@ -160,6 +166,10 @@ class Study:
     @property
     def profile(self) -> str:
         return f"{self.folder}/profile.parquet"
+
+    @property
+    def headline_map(self) -> str:
+        return f"{self.folder}/{layout.HEADLINE_MAP}"
 
     def schedule(self, name: str) -> str:
         return f"{self.folder}/schedules/{name}.json"
@@ -480,7 +490,31 @@ def _simulated(config: dict, results: str) -> Study:
         degrees=tuple(degrees),
         tensor_energy_pj=own_pj,
         tensor_energies_pj=tuple(energies_pj),
+        headline_axes=_headline_axes(config, spec),
     )
+
+
+def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
+    """The values on each axis of the headline's map (studies.headline_map.AXES); {} where none is asked for."""
+    asked = config["headline_map"]
+    if asked is None:
+        return {}
+    name, own_mhz = config["gpu"], spec["clocks"]["auto_core_mhz"]
+    between = gpu_spec.auto_core_range_mhz(name)
+    known_mhz = [own_mhz] if between is None else sorted({*between, own_mhz})
+    return {
+        "tensor_energy_pj": _spread(
+            asked["tensor_energy_pj"] or gpu_spec.tensor_energy_range_pj(name), asked["points"]
+        ),
+        "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"]),
+        "auto_core_mhz": asked["auto_core_mhz"] or known_mhz,
+    }
+
+
+def _spread(ends: list[float], points: int) -> list[float]:
+    """`points` evenly spaced values from one end to the other."""
+    least, most = ends
+    return [round(least + (most - least) * number / (points - 1), 4) for number in range(points)]
 
 
 def _real(config: dict, results: str) -> Study:
