@@ -1,4 +1,4 @@
-"""The strict saving over what nobody has measured: tensor-core energy, traffic of dense products, highest clock at auto.
+"""The strict saving over what nobody has measured: tensor-core energy, traffic of dense products, top clock at auto.
 
 On the truth of the simulated GPU (no noise, no selection) and with the exact choice, for kernels and for passes. A
 kernel that does not depend on what varies is computed once.
@@ -41,7 +41,8 @@ def headline_map(
 
     pairs: of the grid, the baseline among them. ties: tied or untied. Columns: AXES (pJ/FLOP at V0; DRAM bytes of the
     dense products over "each operand once"; MHz), is_default (the setup as it is) and changes of the strict choice
-    against auto, percent, of kernels and of passes. Raises InputError for a GPU that is not simulated, or an axis that is unknown, missing or empty.
+    against auto, percent, of kernels and of passes. Raises InputError for a GPU that is not simulated, or an axis that
+    is unknown, missing or empty.
     """
     if setup.gpu["kind"] != "simulated":
         raise InputError(f"gpu kind '{setup.gpu['kind']}' has no known truth; take a simulated GPU")

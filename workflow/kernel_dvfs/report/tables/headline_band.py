@@ -19,7 +19,7 @@ _VARIED = {
     "traffic of dense products": AXES[1:2],
     "highest clock at auto": AXES[2:],
 }
-# abstract; fresh for kernels. The paper's simulated counterpart is this study's default workload only
+# the paper's abstract: after validation
 PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
 LEVELS = ("kernel", "pass")
 
