@@ -63,8 +63,7 @@ def test_another_point_is_what_a_study_with_those_figures_would_find(setup_of, s
     over = {
         "energy_pj": {"tensor_bf16_flop": 2.2},
         "memory": {"gemm_traffic": 4},
-        "clocks": {"auto_core_mhz": 1905}
-        | ({"top": {"core_mhz": 1905}} if "top" in setup.gpu["spec"]["clocks"] else {}),
+        "clocks": {"auto_core_mhz": 1905} | top,
     }
     other = setup_of(batch=2, headline_map=None, gpu_overrides=over)
     row = found[2.2, 4, 1905]
