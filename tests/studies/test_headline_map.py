@@ -13,6 +13,7 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.plan.config import check
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.studies.headline_map import AXES, headline_map
 
@@ -59,11 +60,10 @@ def test_the_default_is_the_strict_saving_of_the_setup_on_its_truth(setup, found
 
 
 def test_another_point_is_what_a_study_with_those_figures_would_find(setup_of, setup, found):
-    top = {"top": {"core_mhz": 1905}} if "top" in setup.gpu["spec"]["clocks"] else {}
     over = {
         "energy_pj": {"tensor_bf16_flop": 2.2},
         "memory": {"gemm_traffic": 4},
-        "clocks": {"auto_core_mhz": 1905} | top,
+        "clocks": {"auto_core_mhz": 1905},
     }
     other = setup_of(batch=2, headline_map=None, gpu_overrides=over)
     row = found[2.2, 4, 1905]
@@ -120,12 +120,12 @@ def test_the_configuration_sets_the_axes(config, tmp_path):
         asked = config()["headline_map"] | given
         return plan(config(headline_map=asked), str(tmp_path)).headline_axes
 
-    assert axes(points=3) == {
+    assert axes(points=[3, 3]) == {
         "tensor_energy_pj": [0.5, 1.35, 2.2],
         "gemm_traffic": [1, 2.5, 4],
-        "auto_core_mhz": [1905, 1950, 1995],
+        "auto_core_mhz": [1905, 1957, 1995],
     }
-    own = axes(tensor_energy_pj=[0.8, 1.0], gemm_traffic=[1, 2], auto_core_mhz=[1900], points=2)
+    own = axes(tensor_energy_pj=[0.8, 1.0], gemm_traffic=[1, 2], auto_core_mhz=[1900], points=[2, 2])
     assert own == {"tensor_energy_pj": [0.8, 1.0], "gemm_traffic": [1, 2], "auto_core_mhz": [1900]}
 
 
@@ -137,3 +137,19 @@ def test_without_a_map_there_is_no_band(config, tmp_path):
 
 def test_a_gpu_without_a_range_keeps_its_own_clock(config, tmp_path):
     assert plan(config(gpu="a100_sxm"), str(tmp_path)).headline_axes["auto_core_mhz"] == [1410]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"points": [1, 5]}, "points"),
+        ({"gemm_traffic": [0.5, 4]}, "gemm_traffic"),
+        ({"tensor_energy_pj": [0, 1]}, "tensor_energy_pj"),
+        ({"auto_core_mhz": []}, "auto_core_mhz"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_axes_that_are_none_are_refused_in_one_line(config, root, asked, said):
+    given = config(headline_map=config()["headline_map"] | asked)
+    with pytest.raises(InputError, match=said):
+        check(given, root / "workflow/schemas/config.schema.yaml")

@@ -502,11 +502,10 @@ def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
     name, own_mhz = config["gpu"], spec["clocks"]["auto_core_mhz"]
     between = gpu_spec.auto_core_range_mhz(name)
     known_mhz = [own_mhz] if between is None else sorted({*between, own_mhz})
+    energies_pj = asked["tensor_energy_pj"] or gpu_spec.tensor_energy_range_pj(name)
     return {
-        "tensor_energy_pj": _spread(
-            asked["tensor_energy_pj"] or gpu_spec.tensor_energy_range_pj(name), asked["points"]
-        ),
-        "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"]),
+        "tensor_energy_pj": _spread(energies_pj, asked["points"][0]),
+        "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"][1]),
         "auto_core_mhz": asked["auto_core_mhz"] or known_mhz,
     }
 

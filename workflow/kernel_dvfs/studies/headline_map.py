@@ -147,8 +147,6 @@ def _strict(
 
 def _moved(spec: Spec, energy_pj: float, traffic: float, core_mhz: float) -> Spec:
     clocks = spec["clocks"] | {"auto_core_mhz": core_mhz}
-    if "top" in clocks:
-        clocks["top"] = clocks["top"] | {"core_mhz": core_mhz}
     memory = spec["memory"] | {"gemm_traffic": max(1, traffic)}
     energy = spec["energy_pj"] | {"tensor_bf16_flop": energy_pj}
     return spec | {"clocks": clocks, "memory": memory, "energy_pj": energy}
