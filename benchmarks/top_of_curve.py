@@ -2,16 +2,16 @@
 
     python benchmarks/top_of_curve.py rtx3080ti_calibration.csv --gpu rtx_3080_ti
 
-Strict global saving: one clock pair a kernel, least energy of all, no more time than auto in all. On the real side it is
-chosen and scored on the measured rows, single runs as they are. On the model's side a kernel has five parameters, fitted
-to its rows with locked clocks below the top of the curve and below the cap; auto, the highest requests and all that the
-cap holds are predicted. The constants of the top (calibration.top) come from the kernels of the other folds. The model's
+Strict global saving: one clock pair a kernel, least energy of all, no more time than auto in all. On the real side it
+is chosen and scored on the measured rows, single runs as they are. On the model's side a kernel has five parameters,
+fitted to its rows with locked clocks below the top of the curve; auto, the highest requests and what the cap does to
+them are predicted. The constants of the top (calibration.top) come from the kernels of the other folds. The model's
 table is then measured once, with the noise and the campaign offset of the GPU's spec, and chosen and scored on that, as
 the real one is: mean over noise draws, and their standard deviation, which is also how sure the real figure is.
 
 "before": the same kernels under the constants shipped before there was a model of the top (a top clock that does not
-fall, voltage along the curve, nothing added at auto, a cap of 345 W, 0.65 % more bandwidth at the highest memory clock).
-"refitted": as "after", but every other constant of the GPU comes from the other folds' kernels too.
+fall, voltage along the curve, nothing added at auto, a cap of 345 W, 0.65 % more bandwidth at the highest memory
+clock). "refitted": as "after", but every other constant of the GPU comes from the other folds' kernels too.
 
 Then, without noise, energy and time at pairs that tell a class apart. Exit code 1 if "after" misses a goal.
 """
@@ -82,14 +82,11 @@ def main() -> int:
     print_constants(models["after"], shipped, folds)
     groups = {name: np.flatnonzero(np.array(classes) == name) for name in CLASSES}
     groups = {name: rows for name, rows in groups.items() if len(rows)} | {"all": np.arange(len(classes))}
-    met = all(
-        [
-            print_savings(name, one, tables, groups, shipped, arguments.draws, arguments.seed)
-            for name, one in real.items()
-        ]
-    )
+    met = [
+        print_savings(name, one, tables, groups, shipped, arguments.draws, arguments.seed) for name, one in real.items()
+    ]
     print_pairs(real["equal-time"], tables, groups, PAIRS[arguments.gpu])
-    return 0 if met else 1
+    return 0 if all(met) else 1
 
 
 def below_top(points, spec, constants=False):

@@ -1,7 +1,7 @@
-"""What holds a kernel back when nothing is locked: the classes by which the model's savings are compared with real ones.
+"""What holds a kernel back when nothing is locked: classes by which the model's savings are compared with real ones.
 
-By the kernel's auto row (its mean power) and by how the fitted model splits its time at auto clocks; no row that a
-choice could take instead of auto decides.
+By the mean power of the kernel's auto row, and by how its fitted model splits time and power at auto clocks: no row
+that a choice could take instead of auto decides by itself.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _STEP = 1.01
 def class_of(spec: dict[str, Any], kernel: Kernel, auto_power_w: float) -> str:
     """The class of a kernel; auto_power_w: the mean power of its auto row.
 
-    Deeply capped: without the cap it would draw far more. Streaming: time follows the memory clock. Near the cap: by the
-    power of its auto row. What is left is cool, and core-bound where time follows the core clock.
+    Deeply capped: without the cap it would draw far more. Streaming: time follows the memory clock. Near the cap: by
+    the power of its auto row. What is left is cool, and core-bound where time follows the core clock.
     """
     cap_w, warm_c = spec["governor"]["cap_w"], spec["thermal"]["reference_c"]
     free = spec | {"governor": spec["governor"] | {"cap_w": 10 * cap_w}}

@@ -60,8 +60,8 @@ _CORE_BOUND = 0.9  # least d log(time) / d log(1 / clock) at which a run time te
 def fit(points: Points, spec: dict[str, Any], form: Form = MODEL, constants: bool = True) -> Fitted:
     """Fit the points below the cap.
 
-    constants: fit those of the GPU too, starting from the spec's: first all but the top of the curve on the points below
-    it, then the top (calibration.top), and with both the kernels' parameters; else the kernels' parameters only.
+    constants: fit those of the GPU too, starting from the spec's: first all but the top of the curve on the points
+    below it, then the top (calibration.top), and with both the kernels' parameters; else the kernels' parameters only.
     """
     if not form.voltage:
         spec = _constant_voltage(spec)

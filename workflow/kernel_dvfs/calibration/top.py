@@ -1,8 +1,8 @@
 """Fits the top of the curve: how the clock of auto and of the highest requests falls with power, and what they draw.
 
-What matters there is a contrast: how much longer or cooler a kernel runs at the highest clock below the top than at the
-top itself. So each row at the top is compared with the kernel's own row at that clock and the same memory clock, and the
-constants answer for the ratio of the two. What the model gets wrong of a kernel at both cancels.
+What matters there is a contrast: how much longer or cooler a kernel runs at the highest clock below the top than at
+the top itself. So each row at the top is compared with the kernel's own row at that clock and the same memory clock,
+and the constants answer for the ratio of the two. What the model gets wrong of a kernel at both cancels.
 
 Few constants, all of the GPU: the top clock of a locked and of an auto board, slope and knee of their fall over power,
 the voltage up there, what auto adds to power, and the mean power at the cap.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.kernel import Kernel
 
 _MISFIT = 0.004  # of the model, relative: no row counts for more than this allows
-_OUTLYING = 2.0  # standard deviations from which a row weighs less
-_PASSES = 3  # clocks, then power, then again: power moves the clock a little
+_OUTLYING = 1.0  # standard deviations from which a row weighs less
+_PASSES = 2  # clocks, then power, then again: power moves the clock a little
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,11 @@ def fit_top(points: Points, spec: dict[str, Any], kernels: Sequence[Kernel], vol
     held = [power_w(point) for point in points.capped if _state(spec, kernels, point).capped]
     if held:
         spec = with_values(spec, _OF_CAP, [fmean(held)])
-    for _ in range(_PASSES):
-        spec = _fit(rows, spec, kernels, _of_time(), 0)
-        spec = _fit(rows, spec, kernels, of_power, 1)
+    # from afar by plain least squares. Then robustly: a few auto runs draw up to a tenth more than the same clocks
+    # locked, and nobody knows why
+    for loss in ("linear", *["soft_l1"] * _PASSES):
+        spec = _fit(rows, spec, kernels, _of_time(), 0, loss)
+        spec = _fit(rows, spec, kernels, of_power, 1, loss)
     return spec
 
 
@@ -112,6 +114,7 @@ def _fit(
     kernels: Sequence[Kernel],
     constants: Sequence[Constant],
     quantity: int,
+    loss: str,
 ) -> dict[str, Any]:
     """The constants that meet the contrasts of time (quantity 0) or of power (1) best, by least squares."""
     # what starts at nought moves too
@@ -131,8 +134,7 @@ def _fit(
         model = [log_of(_state(moved, kernels, row.top)) - log_of(_state(moved, kernels, row.below)) for row in rows]
         return (np.array(model) - measured) / spread
 
-    # robust: a few auto runs draw up to a tenth more than the same clocks locked, and nobody knows why
     found = least_squares(
-        residual, np.ones(len(start)), bounds=(0, np.inf), diff_step=1e-4, loss="soft_l1", f_scale=_OUTLYING
+        residual, np.ones(len(start)), bounds=(0, np.inf), diff_step=1e-4, loss=loss, f_scale=_OUTLYING
     )
     return with_values(spec, constants, found.x * start)

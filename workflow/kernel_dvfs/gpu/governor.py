@@ -1,9 +1,10 @@
 """The simulated GPU's own governor: which core clock a load reaches, at which voltage, and when the power cap rules.
 
-A request sets the voltage (gpu.model.relative_voltage) and the highest clock that it allows. Where the top of the curve
-falls with power (gpu.clocks.reached_core_mhz), the clock falls and the voltage stays: asking for a lower clock saves V^2,
-being held to it by power does not. Where power would exceed the cap, the board alternates between the two neighbouring
-requests of its grid, one above the cap and one below, so that its mean power is the cap; what is returned is that mean.
+A request sets the voltage (gpu.model.relative_voltage) and the highest clock that it allows. Where the top of the
+curve falls with power (gpu.clocks.reached_core_mhz), the clock falls and the voltage stays: asking for a lower clock
+saves V^2, being held to it by power does not. Where power would exceed the cap, the board alternates between the two
+neighbouring requests of its grid, one above the cap and one below, so that its mean power is the cap; what is returned
+is that mean.
 
 Time depends on the clock and power on time, so both are solved together. A load is a list of (Kernel, launches) run
 back to back; the power controller is slower than most kernels, so it is the load's mean power that counts (inferred: a
@@ -77,16 +78,16 @@ def settle(
         return min(asked, reached_core_mhz(spec["clocks"], pair, power_w))
 
     # a board at its cap reaches what that power leaves
-    highest = reached(governor["cap_w"])
-    if running.at(asked, highest)[1] > governor["cap_w"]:
+    highest = core_mhz = reached(governor["cap_w"])
+    time_s, power_w = running.at(asked, core_mhz)
+    if power_w > governor["cap_w"]:
         return _at_the_cap(running, asked, highest)
-    core_mhz = reached(0.0)
     for _ in range(_STEPS):
-        time_s, power_w = running.at(asked, core_mhz)
         before, core_mhz = core_mhz, reached(power_w)
-        # a clock lower by 1 MHz takes about 0.1 W less, which raises the top clock by far less than 1 MHz
+        # a clock higher by 1 MHz takes about 0.1 W more, which lowers the top clock by far less than 1 MHz
         if abs(core_mhz - before) < _CLOSE_MHZ:
             break
+        time_s, power_w = running.at(asked, core_mhz)
     return State(core_mhz, running.mem_mhz, reached(0.0), time_s, power_w, capped=False)
 
 
