@@ -10,6 +10,7 @@ from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
@@ -123,7 +124,7 @@ def test_the_configuration_sets_the_axes(config, tmp_path):
     assert axes(points=[3, 3]) == {
         "tensor_energy_pj": [0.5, 1.35, 2.2],
         "gemm_traffic": [1, 2.5, 4],
-        "auto_core_mhz": [1905, 1957, 1995],
+        "auto_core_mhz": [1905, resolve("rtx_3080_ti")["clocks"]["auto_core_mhz"], 1995],
     }
     own = axes(tensor_energy_pj=[0.8, 1.0], gemm_traffic=[1, 2], auto_core_mhz=[1900], points=[2, 2])
     assert own == {"tensor_energy_pj": [0.8, 1.0], "gemm_traffic": [1, 2], "auto_core_mhz": [1900]}

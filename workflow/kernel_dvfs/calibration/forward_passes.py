@@ -177,7 +177,5 @@ def energies(runs: list[Run], byte_of: Callable[[Gemm], float], byte_pj: float |
     error = free @ found - wanted
     scatter = float(error @ error) / (len(runs) - len(found))
     sd = np.sqrt(np.diag(np.linalg.inv(free.T @ free)) * scatter)
-    pairs = [(float(value), float(each)) for value, each in zip(found, sd)]
-    if byte_pj is not None:
-        pairs.append((byte_pj, 0.0))
-    return Energies(*pairs, mape=100 * float(np.abs(error).mean()))
+    standing, tensor, *byte = ((float(value), float(each)) for value, each in zip(found, sd))
+    return Energies(standing, tensor, byte[0] if byte else (given, 0.0), mape=100 * float(np.abs(error).mean()))

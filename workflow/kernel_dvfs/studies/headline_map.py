@@ -18,6 +18,7 @@ from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.gpu.seam import Window
 from kernel_dvfs.gpu.simulated import Load, SimulatedGpu
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.plan.study import dense_gemm_byte
@@ -100,7 +101,7 @@ class _Truth:
             self._known[key] = time_s, time_s * watt
         return self._known[key]
 
-    def _window(self, gpu: SimulatedGpu, load: Load, pair: Pair) -> dict[str, Any]:
+    def _window(self, gpu: SimulatedGpu, load: Load, pair: Pair) -> Window:
         with gpu.locked(pair, _KEY):
             gpu.warm_up(load, self._warmup_s)
             return gpu.window(load, self._window_s, _KEY, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
 from kernel_dvfs.report.tables import headline_band
@@ -102,11 +102,13 @@ def surface(box: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
         contours = contour_generator(fine_x, fine_y, saved)
         levels = _STEP_PERCENT * np.arange(1, np.ceil(saved.max() / _STEP_PERCENT))
         for level in (*levels, PAPER_PERCENT):
-            for number, line in enumerate(contours.lines(level)):
+            found: Any = contours.lines(level)  # its type depends on a setting
+            for number, line in enumerate(found):
                 is_paper = level == PAPER_PERCENT
-                lines.append(frame(*line.T, mhz, line=f"{mhz} {level} {number}", is_paper=is_paper))
+                lines.append(frame(line[:, 0], line[:, 1], mhz, line=f"{mhz} {level} {number}", is_paper=is_paper))
                 if len(line) > _FINE / 4 and not is_paper:
-                    labels.append(frame(*line[[len(line) // 2]].T, mhz, text=f"{level:g}"))
+                    middle = line[[len(line) // 2]]
+                    labels.append(frame(middle[:, 0], middle[:, 1], mhz, text=f"{level:g}"))
     return (
         pd.concat(grounds),
         pd.concat([frame(nothing, nothing, 0.0, line="", is_paper=nothing.astype(bool)), *lines]),
