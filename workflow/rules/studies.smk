@@ -35,7 +35,7 @@ for job in STUDIES:
 if STUDY.is_mapped:
 
     # the strict saving over what nobody has measured: the band of the headline
-    rule headline_map:
+    rule map_headline:
         input:
             gpu=SETUP,
         output:
