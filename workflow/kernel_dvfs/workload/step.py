@@ -1,10 +1,10 @@
 """A captured training step as a workload: the content of step.json, read, checked and written.
 
-A step is a list of *launches* in the order in which the GPU does them. A launch is one kernel with the memsets and
-copies that prepare it, or a memset or copy of its own. Launches that do the same work are one *target*, which is what
-is measured and given clocks. The file holds no address of the GPU's memory, so it outlives the process that captured
-it; to measure it, the same function is captured once more (`kernel_dvfs.step`), and `checksum` says whether that gave
-the same launches.
+A step is a list of *launches* in the order in which the GPU does them. A launch is one kernel with the memsets,
+copies and kernels that prepare it, or a memset or copy of its own. Launches that do the same work are one *target*,
+which is what is measured and given clocks. The file holds no address of the GPU's memory, so it outlives the process
+that captured it; to measure it, the same function is captured once more (`kernel_dvfs.step`), and `checksum` says
+whether that gave the same launches.
 
 A study names a step in its setup as `workload["step"] = {"file": path of step.json, "checksum": its checksum}`; its
 kernels are the targets of `Step.measured`, by id, and its passes are `Step.passes`.
@@ -18,7 +18,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kernel_dvfs.errors import InputError
@@ -37,10 +37,10 @@ _REMEDY = "capture it again: kernel-dvfs capture FILE.py:FUNCTION -o"
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A memset or copy that prepares a kernel: measured with it, since without it the kernel does other work."""
+    """What prepares a kernel and is measured with it, since without it the kernel does other work."""
 
-    kind: str  # memset or copy
-    byte: int  # how many it writes
+    kind: str  # memset, copy or kernel
+    byte: int  # how many it writes; 0 of a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class State:
     saved_byte: int  # B saved before the first launch, and put back at the end, bit for bit
     place: str  # device or host
     left_out: str  # why not all of it was saved; "" where all was
+    is_restored: bool = True  # at the end of the capture every saved bit was as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +107,14 @@ class Step:
     checksum: str  # 12 hex digits of what is captured: launches in order, their functions and shapes
     date_utc: str  # of the capture
     device: dict[str, Any]  # name, uuid, compute_capability, sm_count, l2_byte, memory_byte
-    versions: dict[str, str]  # torch, cuda, driver, python, kernel_dvfs
+    versions: dict[str, str]  # torch, cuda, cuda_driver, python, kernel_dvfs
     sections: tuple[str, ...]  # in order of their first launch
     targets: tuple[Target, ...]  # in order of their first launch
     order: tuple[int, ...]  # place in `targets` of each launch, in order
     nodes: tuple[int, ...]  # place in `order` of the launch that each node of the graph belongs to, in order
     whole: Whole
     state: State
+    not_repeated: dict[str, str] = field(default_factory=dict)  # {section that fails when it is repeated: why}
 
     @property
     def measured(self) -> tuple[Target, ...]:
@@ -145,10 +147,11 @@ class Step:
         """Each section, and the whole step as `step`: {name: [(id, 1), ...]}, launch by launch, in order.
 
         A pass is repeated as a whole, so a target that cannot be repeated alone may be in it; a node that is neither
-        kernel nor memset nor copy may not, and a pass that holds one is left out.
+        kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that failed when it
+        was repeated.
         """
         found: dict[str, list[tuple[str, int]]] = {}
-        for name in (*self.sections, WHOLE):
+        for name in (each for each in (*self.sections, WHOLE) if each not in self.not_repeated):
             launched = [self.targets[place] for place in self.order]
             launched = [target for target in launched if name in (WHOLE, target.section)]
             if all(target.kind != "other" for target in launched):
@@ -208,11 +211,16 @@ def read(path: str | os.PathLike[str]) -> Step:
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError(f"{where}: not a {SCHEMA} file; {_REMEDY} {os.fspath(path)}")
     del content["schema"]
+    return from_content(content, os.fspath(path))
+
+
+def from_content(content: dict[str, Any], path: str) -> Step:
+    """The step that `asdict` made a dict of; `path` is where errors say that it comes from. Raises InputError."""
     try:
         step = _step(content)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{where}: {_said(error)}; {_REMEDY} {os.fspath(path)}") from None
-    _check(step, os.fspath(path))
+        raise InputError(f"step {path}: {_said(error)}; {_REMEDY} {path}") from None
+    _check(step, path)
     return step
 
 
@@ -272,11 +280,11 @@ def _check(step: Step, path: str) -> None:
         refuse(f"whole.overlapped names {unknown[0]!r}, which is no target")
     parts: list[Whole | Target] = [step.whole, *step.targets]
     for part in parts:
-        for field in fields(part):
-            value = getattr(part, field.name)
-            numbers = "float" in str(field.type) or field.type == "int"
+        for each in fields(part):
+            value = getattr(part, each.name)
+            numbers = "float" in str(each.type) or each.type == "int"
             if numbers and value is not None and not (_is_number(value) and value >= 0):
-                refuse(f"{field.name} is {value!r}, not a number of 0 or more")
+                refuse(f"{each.name} is {value!r}, not a number of 0 or more")
 
 
 def _wrong(step: Step, target: Target, counted: int) -> Iterable[str]:
