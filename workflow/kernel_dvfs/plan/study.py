@@ -19,7 +19,7 @@ import yaml
 from kernel_dvfs import layout, outputs
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, label, sweep_pairs
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.profile import records
@@ -522,6 +522,8 @@ def _real(config: dict, results: str) -> Study:
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)
     slug, mode = facts["slug"], config["clocks"]
+    if mode != "external":
+        check_after(facts["clocks"], config["after"], "config: after")
     if config["grid"]["mem_mhz"] == []:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
