@@ -53,13 +53,15 @@ def start():
 
 
 def finish():
-    """Nothing is left to measure: the process that measures a real GPU may go, its clocks restored."""
+    """Nothing is left to measure: the process that measures a real GPU may go, its clocks restored. Whether they are."""
     setup_file = as_known().setup
     if STUDY.is_real and setup_file and Path(setup_file.path).is_file():
         try:
             client.stop(setup_file.path)
         except InputError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
+            return False
+    return True
 
 
 def as_known():

@@ -18,7 +18,7 @@ import yaml
 from kernel_dvfs import layout, outputs
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, label, sweep_pairs
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.layout import subject
 from kernel_dvfs.measurement import campaign, setup, target
@@ -30,6 +30,7 @@ from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import forecast_of_step, of_step
+from kernel_dvfs.workload.traffic import dense_gemm_byte
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
 
@@ -86,6 +87,7 @@ class Study:
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
+    headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
     highest: str = ""  # those clocks, CORE,MEM
     step: StepSource | None = None  # the captured step that is studied; None: a model, or a table
@@ -160,6 +162,11 @@ class Study:
         return self.is_simulated and self.options["reoptimise"]
 
     @property
+    def is_mapped(self) -> bool:
+        """The headline has a map and a band over what nobody has measured."""
+        return bool(self.headline_axes) and self.is_chosen
+
+    @property
     def has_passes(self) -> bool:
         """Clocks can be chosen for its passes: not where a section of a captured step cannot be repeated."""
         if self.is_step:
@@ -188,6 +195,10 @@ class Study:
     def measured_step(self) -> str:
         """The captured step's record with what its kernels took at auto."""
         return f"{self.folder}/step-measured.json"
+
+    @property
+    def headline_map(self) -> str:
+        return f"{self.folder}/{layout.HEADLINE_MAP}"
 
     def schedule(self, name: str) -> str:
         return f"{self.folder}/schedules/{name}.json"
@@ -483,7 +494,9 @@ def _simulated(config: dict, results: str) -> Study:
         if step:
             workload = forecast_of_step(read_step(step.file), step.name, spec)
         else:
-            workload = of_model(options, spec["sm_count"], spec["threads_per_sm"])
+            workload = of_model(
+                options, spec["sm_count"], spec["threads_per_sm"], lambda rows: dense_gemm_byte(rows, spec)
+            )
         folder = f"{results}/{slug}/{_workload_folder(step, config)}"
         return _setup(folder, gpu | {"spec": spec}, workload, _protocol(config, "simulated")), workload
 
@@ -519,7 +532,30 @@ def _simulated(config: dict, results: str) -> Study:
         tensor_energies_pj=tuple(energies_pj),
         step=step,
         step_record=step.file if step else "",
+        headline_axes={} if step else _headline_axes(config, spec),
     )
+
+
+def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
+    """The values on each axis of the headline's map (studies.headline_map.AXES); {} where none is asked for."""
+    asked = config["headline_map"]
+    if asked is None:
+        return {}
+    name, own_mhz = config["gpu"], spec["clocks"]["auto_core_mhz"]
+    between = gpu_spec.auto_core_range_mhz(name)
+    known_mhz = [own_mhz] if between is None else sorted({*between, own_mhz})
+    energies_pj = asked["tensor_energy_pj"] or gpu_spec.tensor_energy_range_pj(name)
+    return {
+        "tensor_energy_pj": _spread(energies_pj, asked["points"][0]),
+        "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"][1]),
+        "auto_core_mhz": asked["auto_core_mhz"] or known_mhz,
+    }
+
+
+def _spread(ends: list[float], points: int) -> list[float]:
+    """`points` evenly spaced values from one end to the other."""
+    least, most = ends
+    return [round(least + (most - least) * number / (points - 1), 4) for number in range(points)]
 
 
 def _real(config: dict, results: str) -> Study:
@@ -528,6 +564,8 @@ def _real(config: dict, results: str) -> Study:
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)
     slug, mode = facts["slug"], config["clocks"]
+    if mode != "external":
+        check_after(facts["clocks"], config["after"], "config: after")
     if config["grid"]["mem_mhz"] == []:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}

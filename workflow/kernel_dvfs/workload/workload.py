@@ -7,7 +7,7 @@ its group `workload`, `targets` as its group of that name. Whoever has only thos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -60,9 +60,15 @@ def name_of_model(options: Mapping[str, Any]) -> str:
     return name + "".join(extra)
 
 
-def of_model(options: Mapping[str, Any], sm_count: int, threads_per_sm: int) -> Workload:
+def of_model(
+    options: Mapping[str, Any],
+    sm_count: int,
+    threads_per_sm: int,
+    byte: Callable[[list[Row]], dict[str, float]] | None = None,
+) -> Workload:
     """The rows of a model of this project. options: those of OPTIONS; of the GPU it takes the two numbers that llm.c's
-    split of the bias gradients depends on. Raises InputError on impossible options."""
+    split of the bias gradients depends on. byte: DRAM traffic of rows that move more than their compulsory bytes.
+    Raises InputError on impossible options."""
     rows = kernel_rows(
         model=options["model"],
         batch=options["batch"],
@@ -73,18 +79,18 @@ def of_model(options: Mapping[str, Any], sm_count: int, threads_per_sm: int) -> 
         threads_per_sm=threads_per_sm,
         zipf_exponent=options["token_ids_zipf"],
     )
-    name = name_of_model(options)
+    name, moved = name_of_model(options), byte(rows) if byte else {}
     return Workload(
         name=name,
         about={"name": name} | {key: options[key] for key in OPTIONS},
-        kernels={row.id: _about(row) for row in rows},
+        kernels={row.id: _about(row, moved.get(row.id, row.read_byte + row.write_byte)) for row in rows},
         passes=model_passes.passes(rows, options["pass_boundary"]),
     )
 
 
-def _about(row: Row) -> dict[str, Any]:
+def _about(row: Row, byte: float) -> dict[str, Any]:
     return {
-        "work": [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte],
+        "work": [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, byte],
         "row": row.number,
         "section": row.section,
         "name": row.name,
