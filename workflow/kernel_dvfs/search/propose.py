@@ -100,6 +100,8 @@ def probes_of(candidates: Candidates, target: int, turn: int, count: int | None,
     """Pairs to probe a target at, those not measured yet; turn: which place in the rotation of clocks."""
     core, mem = candidates.core_mhz, candidates.mem_mhz
     known = candidates.offered[target] & ~np.isnan(core)
+    if (known & candidates.beside_baseline(target)).any():
+        known &= candidates.beside_baseline(target)  # first the clocks, as auto has the further settings
     if not known.any():
         return []
     own = measured.copy()

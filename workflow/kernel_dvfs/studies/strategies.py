@@ -66,19 +66,13 @@ def _even(size: int, count: int) -> np.ndarray:
 def around(testbed: Testbed, budget: int, baselines: int, optimum: np.ndarray, seed: int) -> np.ndarray:
     """The pairs nearest to the optimum of another specimen (K,), nearest first: the paper's way to carry it over."""
     candidates = testbed.candidates
-    core, mem = _steps(candidates.core_mhz), _steps(candidates.mem_mhz)
+    steps = candidates.steps * np.array([1.0] + [1.01] * (candidates.steps.shape[1] - 1))  # a core clock goes first
     measured, ways = start(testbed), []
     for target, best in enumerate(optimum):
-        far = np.hypot(core - core[best], 1.01 * (mem - mem[best]))
+        far = np.linalg.norm(steps - steps[best], axis=1)
         order = np.argsort(far, kind="stable")
         ways.append([pair for pair in order if candidates.offered[target, pair] and not measured[target, pair]])
     return _fill(testbed, measured, ways, budget, baselines, np.random.default_rng(seed))
-
-
-def _steps(clocks: np.ndarray) -> np.ndarray:
-    """Each clock's place among the clocks; the governor's own counts as the highest."""
-    known = np.unique(clocks[~np.isnan(clocks)])
-    return np.where(np.isnan(clocks), max(len(known) - 1, 0), np.searchsorted(known, clocks))
 
 
 def _fill(
@@ -125,10 +119,9 @@ def bayesian(testbed: Testbed, slack: float, budget: int, baselines: int, seed: 
     time, energy = candidates.weight[:, None] * time, candidates.weight[:, None] * energy
     first = min(budget, testbed.candidates.spent(start(testbed), baselines) + 3 * len(candidates.targets))
     measured = random(testbed, first, baselines, seed)
-    core, mem = _steps(candidates.core_mhz), _steps(candidates.mem_mhz)
-    x = np.stack([core / max(core.max(), 1), mem / max(mem.max(), 1)], -1)
+    x = candidates.steps / np.maximum(candidates.steps.max(0), 1)
     room = budget - testbed.candidates.spent(measured, baselines)
-    kernel = Matern([0.4, 0.6], (0.05, 10), nu=2.5) + WhiteKernel(1e-4, (1e-6, 1e-1))
+    kernel = Matern([0.4] + [0.6] * (x.shape[1] - 1), (0.05, 10), nu=2.5) + WhiteKernel(1e-4, (1e-6, 1e-1))
     while room > 0 and (candidates.offered & ~measured).any():
         known = np.where(measured, 0.0, np.inf)
         base = time[np.arange(len(time)), candidates.baseline].sum()
