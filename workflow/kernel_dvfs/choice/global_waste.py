@@ -138,6 +138,7 @@ def _search(
         beam = min(beam, most // undecided.options)
         if beam >= LEAST_BEAM and ends(meet_in_the_middle.meet(undecided, *known(), bound, margin, beam)):
             return choice, total, "search", 0.0
+
     def gap() -> float:
         return max(0.0, 1 - bound / known()[0])
 
