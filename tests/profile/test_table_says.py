@@ -96,14 +96,16 @@ def test_power_times_time_is_the_energy(tmp_path):
         (
             "energy_mj",
             "energy_j",
-            "error: mine.csv, line 2, column energy_j: '3000' in '10' (time_ms) is a mean power of 300 kW, which no GPU "
-            "draws; rename the column that is in another unit, or state both units: --units time_ms=UNIT energy_j=UNIT\n",
+            "error: mine.csv, line 2, column energy_j: '3000' in '10' (time_ms) is a mean power of 300 kW, which no GPU"
+            " draws; rename the column that is in another unit, or state both units: "
+            "--units time_ms=UNIT energy_j=UNIT\n",
         ),
         (
             "time_ms",
             "time_s",
-            "error: mine.csv, line 2, column energy_mj: '3000' in '10' (time_s) is a mean power of 300 mW, which no GPU "
-            "draws; rename the column that is in another unit, or state both units: --units time_s=UNIT energy_mj=UNIT\n",
+            "error: mine.csv, line 2, column energy_mj: '3000' in '10' (time_s) is a mean power of 300 mW, which no GPU"
+            " draws; rename the column that is in another unit, or state both units: "
+            "--units time_s=UNIT energy_mj=UNIT\n",
         ),
         (
             "1470,9251",
@@ -114,8 +116,8 @@ def test_power_times_time_is_the_energy(tmp_path):
         (
             "1470,9251",
             "1470,9251000000",
-            "error: mine.csv, line 3, column mem_mhz: '9251000000' is no clock in MHz (10 to 50000); if the column is in "
-            "another unit, state it: --units mem_mhz=hz\n",
+            "error: mine.csv, line 3, column mem_mhz: '9251000000' is no clock in MHz (10 to 50000); if the column is "
+            "in another unit, state it: --units mem_mhz=hz\n",
         ),
         (
             "1470,9251",
@@ -167,7 +169,8 @@ def test_a_unit_that_is_none_gets_one_line(said, word, line):
 
 
 def test_a_power_cap_in_milliwatts_is_refused_and_can_be_stated(said):
-    text = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_j,is_reference\nk,1410,,300000,1,200,1\nk,1410,,150000,2,250,0\n"
+    text = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_j,is_reference\n"
+    text += "k,1410,,300000,1,200,1\nk,1410,,150000,2,250,0\n"
     code, line = said(text)
     assert (
         code == 2 and "'300000' is no power cap in W; if the column is in mW, state it: --units power_cap_w=mw" in line

@@ -7,9 +7,9 @@ budget: rounding cuts nothing off. Energies are rounded to the nearest multiple 
 (sum of least energies), which is half a unit each: the optimum on the grid uses at most 3e-11 (relative) more than the
 true one.
 
-Where all times are multiples of one quantum, as in a table with times to two decimals, so are all totals, and the budget
-is lowered to the highest total that fits. That cuts nothing off and lifts the LP bound, which would else stay below
-every choice by up to a quantum: on options along one straight line, with no hope of closing the gap.
+Where all times are multiples of one quantum, as in a table with times to two decimals, so are all totals, and the
+budget is lowered to the highest total that fits. That cuts nothing off and lifts the LP bound, which would else stay
+below every choice by up to a quantum: on options along one straight line, with no hope of closing the gap.
 
 All values are whole numbers below 2^53 held as float64, so their sums are exact in any order.
 """

@@ -326,10 +326,10 @@ def _check_power(
         return
     for row, (time, energy) in enumerate(zip(time_s, energy_j, strict=True)):
         if not units.LEAST_W <= energy / time <= units.HIGHEST_W:
+            measured, took = (quote(raw.columns[column][row]) for column in (other, columns["time"]))
             raise raw.fault(
-                f"{quote(raw.columns[other][row])} in {quote(raw.columns[columns['time']][row])} ({columns['time']}) is a "
-                f"mean power of {_watts(energy / time)}, which no GPU draws; rename the column that is in another unit, or "
-                f"state both units: --units {columns['time']}=UNIT {other}=UNIT",
+                f"{measured} in {took} ({columns['time']}) is a mean power of {_watts(energy / time)}, which no GPU draws; rename the column that is in another "
+                f"unit, or state both units: --units {columns['time']}=UNIT {other}=UNIT",
                 other,
                 row,
             )

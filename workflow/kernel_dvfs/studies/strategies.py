@@ -14,7 +14,6 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.search.propose import Options, Proposal, price_of_time, propose
 from kernel_dvfs.studies.testbed import Testbed
 
-
 _LEAST_SHARE = 0.5  # of the highest core clock: below, time is lost and seldom energy saved
 _RULE = (0.9, 0.7, 0.5)
 
