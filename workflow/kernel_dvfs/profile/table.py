@@ -328,8 +328,9 @@ def _check_power(
         if not units.LEAST_W <= energy / time <= units.HIGHEST_W:
             measured, took = (quote(raw.columns[column][row]) for column in (other, columns["time"]))
             raise raw.fault(
-                f"{measured} in {took} ({columns['time']}) is a mean power of {_watts(energy / time)}, which no GPU draws; rename the column that is in another "
-                f"unit, or state both units: --units {columns['time']}=UNIT {other}=UNIT",
+                f"{measured} in {took} ({columns['time']}) is a mean power of {_watts(energy / time)}, which no GPU "
+                "draws; rename the column that is in another unit, or state both units: "
+                f"--units {columns['time']}=UNIT {other}=UNIT",
                 other,
                 row,
             )

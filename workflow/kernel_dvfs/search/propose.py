@@ -104,7 +104,7 @@ def is_small(candidates: Candidates, options: Options) -> bool:
 
 def full_probes(candidates: Candidates, known: np.ndarray | None = None) -> int:
     """Probes of a target where the budget is not small. known: (P,) bool, its pairs; None: all."""
-    every = candidates.offered.any(0) if known is None else known
+    every = np.any(candidates.offered, axis=0) if known is None else known
     return 2 if candidates.work is not None or len(_memory_levels(candidates, every)) < 2 else 4
 
 
@@ -124,7 +124,7 @@ def _probes(candidates: Candidates, seen: Seen, measured: np.ndarray, options: O
     if few:
         spent = int(measured.sum()) - len(candidates.targets)
         whole = _beyond_baselines(candidates, options)
-        most = whole // 2 if len(_memory_levels(candidates, candidates.offered.any(0))) > 1 else whole
+        most = whole // 2 if len(_memory_levels(candidates, np.any(candidates.offered, axis=0))) > 1 else whole
         return wanted[: max(most - spent, 0)]
     return wanted
 
