@@ -145,9 +145,9 @@ def main():
             flush=True,
         )
     print(
-        "proof: bound = the LP bound alone, search = exact search, a number = the relative gap left, +CP = confirmed by CP-SAT;"
-        " core = targets/options"
-        " left by reduced costs; ratio = plain solve / ours, > where plain stopped at its limit"
+        "proof: bound = the LP bound alone, search = exact search, a number = the relative gap left, +CP = confirmed by"
+        " CP-SAT; core = targets/options left by reduced costs; ratio = plain solve / ours, > where plain stopped at"
+        " its limit"
     )
     return 0 if agree else 1
 
