@@ -421,6 +421,8 @@ def import_options(gpu: dict) -> str:
         words += ["--reference", ",".join(map(str, reference)) if isinstance(reference, list) else str(reference)]
     if gpu.get("settings"):
         words += ["--settings", *gpu["settings"]]
+    if gpu.get("units"):
+        words += ["--units", *(f"{column}={unit}" for column, unit in gpu["units"].items())]
     return shlex.join(words)
 
 
