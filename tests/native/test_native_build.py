@@ -52,8 +52,8 @@ def test_a_build_says_what_made_it_and_compiles_without_a_warning(results):
 
 
 def test_every_source_of_the_project_is_watched_by_a_backend(root):
-    watched = set().union(*(source_files(root / "native", backend) for backend in BACKENDS))
-    assert watched == {path for path in (root / "native").rglob("*") if path.is_file()}
+    watched = (set(source_files(root / "native", backend)) for backend in BACKENDS)
+    assert set().union(*watched) == {path for path in (root / "native").rglob("*") if path.is_file()}
 
 
 def test_a_backend_does_not_watch_the_others_sources(root):
@@ -178,7 +178,7 @@ def test_an_unknown_mode_is_refused(root, tmp_path):
 
 
 def test_an_unknown_backend_is_refused(root, tmp_path):
-    with pytest.raises(InputError, match="expected one of cpu, cuda, pipeline"):
+    with pytest.raises(InputError, match="expected one of cpu, cuda, graph, pipeline"):
         build(root / "native", tmp_path / "out", "opencl")
 
 
@@ -196,6 +196,8 @@ def test_the_command_builds_what_is_named_and_leaves_the_other_backend_alone(roo
 def test_the_command_without_a_name_builds_all_that_can_be_built(root, built, monkeypatch, capfd):
     monkeypatch.setenv("CUDACXX", "nvcc-0")
     assert build_command("--native-dir", str(root / "native"), "--out", str(built)) == 0
-    cpu, cuda, pipeline = capfd.readouterr().err.splitlines()
-    assert "reused" in cpu and "_pipeline" in pipeline
+    cpu, cuda, graph, pipeline = capfd.readouterr().err.splitlines()
+    assert "reused" in cpu
+    for name, line in (("graph", graph), ("pipeline", pipeline)):
+        assert name in line and "built by" in line
     assert "cuda not built, going on without it: no nvcc ($CUDACXX = nvcc-0)" in cuda

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.study import plan, schedule_names, workload_name
+from kernel_dvfs.plan.study import plan, schedule_names
+from kernel_dvfs.workload.workload import name_of_model
 
 
 def folder(config, tmp_path, **changed):
@@ -28,8 +29,8 @@ def test_what_changes_the_work_or_the_gpu_has_its_own_folder(config, tmp_path):
 
 
 def test_the_default_workload_has_the_short_name(config):
-    assert workload_name(config()) == "gpt3-xl-b40-tp1"
-    assert workload_name(config(bias_split="llmc")) == "gpt3-xl-b40-tp1-bias-split-llmc"
+    assert name_of_model(config()) == "gpt3-xl-b40-tp1"
+    assert name_of_model(config(bias_split="llmc")) == "gpt3-xl-b40-tp1-bias-split-llmc"
 
 
 def test_a_choice_setting_leaves_the_setup_as_it_is_and_a_measurement_setting_does_not(config, tmp_path):
@@ -55,11 +56,11 @@ def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_pat
     assert set(study.variants) == {
         *(f"batch-{b}" for b in (20, 10, 5, 2, 1)),
         *(f"tp-{n}" for n in (2, 4, 8, 16)),
-        "tensor-energy-1",
-        "tensor-energy-3.6",
+        "tensor-energy-0.5",
+        "tensor-energy-2.2",
     }
     assert read(study.variants["batch-5"].setup.write()).workload["batch"] == 5
-    assert read(study.variants["tensor-energy-1"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 1.0
+    assert read(study.variants["tensor-energy-2.2"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 2.2
 
 
 def test_strict_schedules_are_always_among_those_asked_for():
@@ -83,8 +84,9 @@ def test_a_study_of_a_table_has_no_verdicts_on_the_paper_and_nothing_that_would_
 
 def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    assert {"kernel_clocks", "strategies", "validation", "headline", "claims", "tensor_energy"} <= set(study.tables())
+    ours = {"headline", "headline_band", "tensor_energy"}
+    assert {"kernel_clocks", "strategies", "validation", "claims", *ours} <= set(study.tables())
     assert not {"baseline", "locking", "passes"} & set(study.tables())
-    assert len(study.figures()) == 7
+    assert len(study.figures()) == 8
     without = plan(config(data_parallel_batches=[]), str(tmp_path))
     assert set(study.figures()) - set(without.figures()) == {"fig7_data_parallelism"}

@@ -12,6 +12,7 @@ import pytest
 from kernel_dvfs.cli.table import _read
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import FIGURE_FORMATS, modules, outputs
+from kernel_dvfs.plan.step import StepSource
 from kernel_dvfs.plan.study import Study, load
 from kernel_dvfs.report import comparison, figures, tables
 
@@ -28,10 +29,15 @@ def study(kind, **more):
 
 
 SWEPT = {"passes": ("forward",), "batches": (40, 20), "degrees": (1, 2), "omitted": (((630, 405), "it folds"),)}
-SIMULATED = study("simulated", tensor_energy_pj=2.2, tensor_energies_pj=(1.0, 3.6), **SWEPT)
+AXES = {"tensor_energy_pj": [0.5, 2.2], "gemm_traffic": [1, 4], "auto_core_mhz": [1950]}
+SIMULATED = study("simulated", tensor_energy_pj=0.9, tensor_energies_pj=(0.5, 2.2), headline_axes=AXES, **SWEPT)
 REAL = study("nvml", locked=("gemm",), **SWEPT)
 TABLE = study("table")
 AUTO_ONLY = study("nvml", options={"clocks": "auto-only"}, passes=("forward",))
+
+
+def of_models(package):
+    return {name for name, each in outputs(package).items() if each.workload != "step"}
 
 
 def test_reading_what_they_say_imports_nothing_heavy(root):
@@ -56,12 +62,23 @@ def test_each_says_what_it_is():
 
 
 def test_a_simulated_study_of_the_papers_model_makes_all_but_what_needs_a_real_gpu():
-    assert set(SIMULATED.tables()) == set(outputs(tables)) - {"baseline", "locking", "passes"}
-    assert SIMULATED.figures() == sorted(outputs(figures))
+    assert set(SIMULATED.tables()) == of_models(tables) - {"baseline", "locking", "passes"}
+    assert set(SIMULATED.figures()) == of_models(figures)
+
+
+def test_a_captured_step_has_its_own_tables_and_none_that_speak_of_a_model():
+    step = StepSource("train.py", "make_step", "step-train-make-step")
+    made = set(study("nvml", step=step, **SWEPT | {"batches": (), "degrees": ()}).tables())
+    own = {name for name, each in outputs(tables).items() if each.workload == "step"}
+    assert own == {"step_kernels", "step_totals", "step_check", "step_saving"} and own <= made
+    assert not {name for name, each in outputs(tables).items() if each.workload == "model"} & made
+    auto_only = study("nvml", step=step, options={"clocks": "auto-only"})
+    assert set(auto_only.tables()) == {"baseline", "passes", *own} - {"step_saving"}
 
 
 def test_a_real_gpu_has_no_unknown_tensor_core_energy():
-    assert set(REAL.tables()) == set(outputs(tables)) - {"tensor_energy"}
+    assert set(REAL.tables()) == of_models(tables) - {"tensor_energy", "headline_band"}
+    assert "headline_map" not in REAL.figures()
 
 
 def test_a_table_of_measurements_is_chosen_from_and_no_more():
@@ -93,6 +110,6 @@ def test_each_is_given_the_options_that_it_takes(plan):
         output = found[name].OUTPUT
         _read(name, json.dumps(output.options(plan)), found[name].make)  # as the command reads them
         assert all(path.startswith("results/") for path in output.inputs(plan)), name
-    made = {f"{plan.folder}/tables/{name}.csv" for name in plan.tables()}
+    made = {f"{plan.folder}/tables/{name}.csv" for name in plan.tables()} | {plan.headline_map}
     for name in plan.figures():
         assert set(outputs(figures)[name].inputs(plan)) <= made, name

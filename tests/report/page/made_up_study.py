@@ -18,7 +18,8 @@ KERNELS = {
     "forward_gelu": {"row": 2, "section": "Forward", "name": "GELU", "kind": "elementwise"},
     "backward_gemm": {"row": 10, "section": "Backward", "name": "GEMM", "kind": "gemm"},
 }
-SHIPPED = set(outputs(all_tables))
+SHIPPED = {name for name, each in outputs(all_tables).items() if each.workload != "step"}
+FIGURES = {name: each for name, each in outputs(all_figures).items() if each.workload != "step"}
 NOT_MADE = ("baseline", "headline", "passes", "locking")
 
 
@@ -35,7 +36,7 @@ def made_up(folder: Path, kind: str = "simulated", fresh: bool = True) -> Path:
     _schedules(folder, digest)
     for name, rows in tables(fresh).items():
         _csv(folder / f"tables/{name}.csv", rows)
-    for name in outputs(all_figures):
+    for name in FIGURES:
         (folder / "figures").mkdir(exist_ok=True)
         Image.new("RGBA", (700, 500), (200, 220, 240, 255)).save(folder / f"figures/{name}.png")
     for name in KERNELS:
@@ -100,6 +101,11 @@ def tables(fresh: bool = True) -> dict:
                 "kernel_fresh_energy_change_percent": change,
             }
             for value, change in ((1.0, -7.2), (2.2, -7.23), (3.6, -7.64))
+        ],
+        "headline_band": [
+            {"level": "kernel", "varied": varied, "default_energy_change_percent": -7.23}
+            | {"low_energy_change_percent": low, "high_energy_change_percent": high}
+            for varied, low, high in (("all together", -7.64, -7.2), ("highest clock at auto", -7.3, -7.2))
         ],
         "omitted_pairs": [{"core_mhz": "auto", "mem_mhz": 405, "reason": "it folds"}],
         "claims": [

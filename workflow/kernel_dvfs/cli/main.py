@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
     "import": of_module("import_", "read a table of measurements into a profile"),
+    "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
     "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
@@ -32,6 +33,7 @@ _MEASURE = {
     "sweep": of_module("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
     "search": of_module("search", "measure, beyond a sweep, what might be chosen, until nothing is left"),
     "pool": of_module("profile", "pool records into a profile"),
+    "step": of_module("step_measured", "put what a study measured of a captured step into its record"),
     "records": of_module("records", "find truncated and foreign records, and delete them on request"),
     "serve": of_module("serve", "the measuring process of a real GPU", listed=False),
     "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),
@@ -40,6 +42,7 @@ _STUDY = {
     "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? studied over and over"),
     "guided": of_module("guided_study", "guided search beside other ways to search: what each finds, what it takes"),
     "switching": of_module("switching_study", "what is left of the saving where a change of clocks takes time"),
+    "headline-map": of_module("headline_map", "the strict saving over what nobody has measured: its map"),
     "table": of_module("table", "write one table of the report", listed=False),
     "figure": of_module("figure", "draw one figure of the report", listed=False),
     "compare-gpus": of_module(

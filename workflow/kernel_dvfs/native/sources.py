@@ -9,6 +9,7 @@ _SHARED = ("CMakeLists.txt", "include/kdvfs/*.*", "bindings/*.hpp")
 SOURCES = {
     "cpu": (*_SHARED, "cpu/**/*", "bindings/cpu.cpp"),
     "cuda": (*_SHARED, "cuda/**/*", "bindings/cuda.cpp"),
+    "graph": (*_SHARED, "graph/**/*", "bindings/graph.cpp"),
     "pipeline": ("CMakeLists.txt", "include/kdvfs/pipeline/*", "pipeline/*", "bindings/pipeline.cpp"),
 }
 

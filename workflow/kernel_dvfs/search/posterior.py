@@ -31,7 +31,7 @@ def tables(
     wider: (K, 2) factors of the draws' spread, see calibrate.
     """
     gpu, count = fitted.gpu, len(fitted.candidates.targets)
-    points = Points(fitted.seen, gpu, fitted.used)
+    points = Points(fitted.seen, gpu, fitted.used, fitted.shared)
     rng = np.random.default_rng(seed)
     number = max(draws, 1)
     if draws:
@@ -40,9 +40,16 @@ def tables(
     else:
         g, theta = fitted.g[None], fitted.theta[None]
     found = np.stack(predict(theta[:, points.target], _by_draw(points.at(g))), -1)
-    off = points.log - found
+    off = (points.log - found) * (points.precision > 0)
     log_time, log_power = _under_the_cap(gpu, theta, g)
-    misfit = _misfit(fitted, points, off, rng if draws else None, number, count)
+    # where the cap held a clock that was not recorded, the governor's model answers for both
+    seen, held = fitted.seen, fitted.held
+    capped = seen.target[held], seen.pair[held]
+    there = np.stack([each[:, *capped] for each in (log_time, log_power)], -1)
+    measured = np.log(np.stack([seen.time_s[held], seen.power_w[held]], -1)) - fitted.shared[capped[1]]
+    off = np.concatenate([off, measured - there], 1)
+    target, pair = np.concatenate([points.target, capped[0]]), np.concatenate([points.pair, capped[1]])
+    misfit = fitted.shared + _misfit(fitted, target, pair, off, rng if draws else None, number, count)
     log_time, log_power = log_time + misfit[..., 0], log_power + misfit[..., 1]
     if wider is not None:
         log_time = log_time.mean(0) + wider[:, None, 0] * (log_time - log_time.mean(0))
@@ -94,7 +101,8 @@ def _by_draw(at: At) -> At:
 def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(S, K, 6) kernels fitted to perturbed points under perturbed priors, constants g (S, G) given."""
     number, count = len(g), len(fitted.theta)
-    sd = fitted.scatter * fitted.unfit[points.target, None] / np.sqrt(points.precision[:, None])
+    told = points.precision > 0
+    sd = fitted.scatter * fitted.unfit[points.target, None] / np.sqrt(np.where(told, points.precision, 1.0))
     log = points.log + rng.standard_normal((number, *points.log.shape)) * sd
     # kernels scatter around their prior with heavy tails: now and then one is unlike all others
     tails = rng.chisquare(_TAILS, (number, count)) / _TAILS
@@ -102,7 +110,7 @@ def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator)
     prior = np.linalg.cholesky(np.linalg.inv(fitted.precision)).T
     mean = fitted.mean + rng.standard_normal((number, count, UNKNOWNS)) @ prior / np.sqrt(tails)[..., None]
     at = _by_draw(points.at(g))
-    weight = sd**-2.0
+    weight = told * sd**-2.0
     theta = np.tile(fitted.theta, (number, 1, 1))
     owner = np.eye(count)[points.target]  # (N, K)
 
@@ -136,15 +144,20 @@ def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator)
 
 
 def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(S, K, P) log time and log power, where the governor lowers the clock until the power cap is kept."""
-    at = At(*(field[:, None] for field in gpu.at_pairs(g)))
-    log_time, log_power = predict(theta[:, :, None], at)
+    """(S, K, P) log time and log power: the top clock falls with power, and the governor lowers the clock until the
+    power cap is kept."""
+    cold = At(*(field[:, None] for field in gpu.at_pairs(g)))
+    log_time, log_power = predict(theta[:, :, None], cold)
+    place = gpu.places
+    fall = g[:, None, place["fall"]] * gpu.top
+    for _ in range(2):  # power hardly depends on the clock where the voltage stays
+        share = np.minimum(np.exp(log_power), gpu.cap_w) / gpu.highest_w
+        log_time, log_power = predict(theta[:, :, None], cold._replace(log_f=cold.log_f - fall * share))
     if not np.isfinite(gpu.cap_w):
         return log_time, log_power
     # the highest clock that keeps the cap, per memory node; power rises with the clock
     log_cap = np.log(gpu.cap_w)
     ghz = np.linspace(gpu.core_ghz.min(), gpu.core_ghz.max(), _FINE_GHZ)
-    place = gpu.places
     log_v = g[:, place["log_v"]] @ gpu.voltage_weights(ghz).T
     for mem in range(len(gpu.mem_mhz)):
         own = gpu.mem_node == mem
@@ -154,7 +167,8 @@ def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.
         def of(name: str, mem: int = mem) -> np.ndarray:
             return g[:, place[name]][:, mem][:, None, None]
 
-        fine = At(np.log(ghz), of("log_b"), of("log_ps"), g[:, place["log_k"]][:, :, None], log_v[:, None], of("log_s"))
+        tree = g[:, place["log_k"]][:, :, None]
+        fine = At(np.log(ghz), of("log_b"), of("log_ps"), tree, log_v[:, None], of("log_s"), np.zeros(1))
         fine_time, fine_power = predict(theta[:, :, None], fine)
         keeps = (fine_power <= log_cap).sum(-1).clip(1, _FINE_GHZ - 1)[..., None]
         low, high = (np.take_along_axis(fine_power, keeps - one, -1) for one in (1, 0))
@@ -168,21 +182,29 @@ def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.
 
 
 def _misfit(
-    fitted: Fit, points: Points, off: np.ndarray, rng: np.random.Generator | None, number: int, count: int
+    fitted: Fit,
+    target: np.ndarray,
+    pair: np.ndarray,
+    off: np.ndarray,
+    rng: np.random.Generator | None,
+    number: int,
+    count: int,
 ) -> np.ndarray:
-    """(S, K, P, 2) what to add to log time and log power: misfit expected from the points, drawn if rng is given."""
+    """(S, K, P, 2) what to add to log time and log power: misfit expected from the points, drawn if rng is given.
+
+    off: (S, N, 2) misfit of N points, of `target` (N,) at `pair` (N,).
+    """
     gpu = fitted.gpu
     log_f = np.log(gpu.core_ghz)[gpu.core_node]
     log_m = np.log(gpu.mem_mhz)[gpu.mem_node]
     pairs = len(log_f)
     apart = np.abs(log_f[:, None] - log_f) / _LENGTH + np.abs(log_m[:, None] - log_m) / _LENGTH_MEM
     smooth = np.exp(-apart)
-    here = fitted.seen.pair[fitted.used]
     added = np.zeros((number, count, pairs, 2))
     sd = fitted.unfit[:, None] * fitted.scatter  # (K, 2)
     for quantity in range(2):
         rest = off[..., quantity]
-        nugget = _nugget(smooth, points.target, here, rest.mean(0) / sd[points.target, quantity])
+        nugget = _nugget(smooth, target, pair, rest.mean(0) / sd[target, quantity])
         alike = (1 - nugget) * smooth
         if rng is not None:
             root = np.linalg.cholesky(alike + 1e-9 * np.eye(pairs))
@@ -190,10 +212,10 @@ def _misfit(
             drawn = (rng.standard_normal((number, count, pairs)) @ root.T) * scaled
             drawn += np.sqrt(nugget) * rng.standard_normal((number, count, pairs)) * scaled
             added[..., quantity] = drawn
-            rest = rest - drawn[:, points.target, here]
+            rest = rest - drawn[:, target, pair]
         for kernel in range(count):
-            own = np.flatnonzero(points.target == kernel)
-            at = here[own]
+            own = np.flatnonzero(target == kernel)
+            at = pair[own]
             gain = np.linalg.solve(alike[np.ix_(at, at)] + nugget * np.eye(len(own)), alike[at]).T  # (P, n)
             added[:, kernel, :, quantity] += rest[:, own] @ gain.T
     return added
