@@ -18,7 +18,6 @@ refuses) it gives the clocks back to the governor for good; the iteration runs o
 from __future__ import annotations
 
 import bisect
-import itertools
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.sequence.schedule import Iteration
 
 _LOOK_EVERY_S = 0.0005
+# sums of times in a file may be off by so much
+_ROUNDED_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,6 @@ class Step:
     launch: int  # that it is for
     pair: Pair
     anchor: int  # the boundary
-    rounds: int  # how many iterations back the boundary is
     delay_s: float
 
 
@@ -126,8 +126,7 @@ class Player:
         self._timing, self._tolerance = timing, tolerance or Tolerance()
         self._expects = expects or {}
         self._count = len(iteration.names)
-        # when each boundary is passed, s from the iteration's begin
-        self._until_s = [0.0, *itertools.accumulate(iteration.time_s)]
+        self._until_s = iteration.until_s()
         self.steps = [self._step(launch, iteration.pairs[pair]) for launch, pair in iteration.changes]
         self.boundaries = {step.anchor for step in self.steps} | {step.launch for step in self.steps} | {0}
         self._asked: list[tuple[int, Asked]] = []  # each with the number of its boundary
@@ -144,13 +143,15 @@ class Player:
 
     def _step(self, launch: int, pair: Pair) -> Step:
         ahead_s = self._timing.latency_s if self._timing.behaviour == "ahead" else 0.0
-        ask_s, rounds = self._until_s[launch] - ahead_s, 0
-        while ask_s < 0:
-            ask_s += self._until_s[-1]
-            rounds += 1
+        ask_s = self._until_s[launch] - ahead_s
+        if ask_s < -_ROUNDED_S:
+            raise InputError(
+                f"{self._iteration.path}, field changes: launch {launch} wants a change that would have to be asked for "
+                f"{-1000 * ask_s:.3g} ms before the iteration begins; choose again with kernel-dvfs choose --sequence"
+            )
         # the last boundary before the moment to ask, so that little can go wrong in between
         anchor = min(bisect.bisect_right(self._until_s, ask_s) - 1, self._count - 1)
-        return Step(launch, pair, anchor, rounds, ask_s - self._until_s[anchor])
+        return Step(launch, pair, max(anchor, 0), max(0.0, ask_s - self._until_s[max(anchor, 0)]))
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
@@ -177,10 +178,7 @@ class Player:
             )
             self._begin()
             finished = all(
-                self._change(iteration, step)
-                for iteration in range(iterations)
-                for step in self.steps
-                if iteration >= step.rounds
+                self._change(iteration, step) for iteration in range(iterations) for step in self.steps
             ) and self._end(iterations)
         except (InputError, ExceptionGroup) as error:
             self._give_up("; ".join(lines(error)))
@@ -193,17 +191,15 @@ class Player:
         return self.log
 
     def _begin(self) -> None:
-        """Ask for the pair that the iteration begins with. Where a change lands so early that it has to be asked for
-        before that, ask for its pair instead, so that the first iteration begins as the others go on."""
-        early = [step.pair for step in self.steps if step.rounds]
-        first = early[-1] if early else self._iteration.pairs[self._iteration.first]
+        """Ask for the pair that an iteration begins with, which is the one that it ends with."""
+        first = self._iteration.pairs[self._iteration.first]
         if self.steps or first != (AUTO, AUTO):
             self._control.ask(first)
 
     def _change(self, iteration: int, step: Step) -> bool:
         """Ask for one change and see it land. Returns whether to go on."""
         events, tolerance = self._source, self._tolerance
-        passed_s = self._passed((iteration - step.rounds) * self._count + step.anchor)
+        passed_s = self._passed(iteration * self._count + step.anchor)
         if passed_s is None:
             return self._give_up(f"launch {step.launch}: the GPU has not come to boundary {step.anchor} in time")
         due_s = passed_s + step.delay_s

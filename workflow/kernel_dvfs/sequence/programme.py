@@ -28,8 +28,9 @@ _PRICES = 60  # the search ends by itself; the cap only guards against float cyc
 _NARROW = 0.002
 _STEPS = (0.003, 0.03)
 _NEIGHBOURS = ((0.97, 1.03), (0.9, 1.1))
-# above this share the exact search runs, in turns with so many labels kept at a boundary and pair
-_WIDE = 0.005
+# above this share the exact search runs
+WIDE = 0.005
+# in turns with so many labels kept at a boundary and pair
 _LABELS = (20, 60)
 # how many steps from labels it looks at in all, about a CPU second
 EFFORT = 6_000_000
@@ -54,12 +55,18 @@ class Choice:
 
 
 def choose_changes(
-    sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chain | None = None, effort: int = EFFORT
+    sequence: Sequence,
+    timing: Timing,
+    slack: float = 0.0,
+    chain: Chain | None = None,
+    effort: int = EFFORT,
+    wide: float = WIDE,
 ) -> Choice:
     """The best changes found with total time <= (1 + slack) x that of the baseline, and a bound on any.
 
     slack: fraction of the baseline time. chain: of this sequence and timing, where it is at hand. effort: of the
-    exact search. Raises InputError for a slack that no choice can keep.
+    exact search. wide: it runs where more than this share of the saving is unproven; 0: wherever anything is. Raises
+    InputError for a slack that no choice can keep.
     """
     if not (np.isfinite(slack) and slack > -1):
         raise InputError(f"sequence: slack {slack!r} (as a fraction); use a number above -1")
@@ -74,7 +81,7 @@ def choose_changes(
     if not known.fits(slow):
         bound, price, tried = _line_search(chain, known, slow, limit)
         tried += _mix(chain, known, bound, price, limit)
-        bound = _search(chain, known, bound, price, limit, effort)
+        bound = _search(chain, known, bound, price, limit, effort, wide)
     if known.best is None:
         raise InputError(
             f"sequence: no choice keeps {100 * slack:g} % slowdown: the fastest found takes"
@@ -126,7 +133,7 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
     best_price = 0.0
     for power in (1, 100, 10**4, 10**7):
         price = scale * power
-        least, _, found = chain.best(price, quick=True)
+        least, _, found = chain.best(price)
         tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
@@ -140,7 +147,6 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
         if known.best is None:
             return bound, best_price, tried
         fast = known.best[2]
-    quick = True
     for _ in range(_PRICES):
         (fast_s, fast_j), (slow_s, slow_j) = chain.totals(fast), chain.totals(slow)
         if slow_s <= fast_s:
@@ -149,16 +155,13 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
         if price < 0:
             break
         line = slow_j + price * slow_s
-        least, cost, found = chain.best(price, quick)
+        least, cost, found = chain.best(price)
         tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
         time, _ = known.offer(found)
         if cost >= line - 1e-12 * abs(line):
-            if not quick:
-                break
-            quick = False  # once more with all first pairs: the bound counts now
-            continue
+            break
         if time <= limit:
             fast = found
         else:
@@ -203,12 +206,14 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
     return tried
 
 
-def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int) -> float:
+def _search(
+    chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int, wide: float
+) -> float:
     """Offer what the exact search finds. Returns the bound, which is the best energy where the search was complete."""
     if known.best is None or price <= 0:
         return bound
     for labels in _LABELS:
-        if known.is_within(_WIDE, bound):
+        if known.is_within(wide, bound):
             break
         low = chain.starts(price)
         complete = True
