@@ -70,11 +70,12 @@ def test_a_bound_at_a_price_holds_for_every_closed_choice(case):
     sequence, timing = small(3, launches=4, pairs=5), Timing(*case)
     chain = chain_of(sequence, timing)
     totals = np.array([chain.totals(changes) for changes in every_choice(sequence)])
+    playable = totals[np.isfinite(totals[:, 0])]
     for price in (0.0, 50.0, 300.0, 1e5):
         bound, cost, changes = chain.best(price)
         time, energy = chain.totals(changes)
         assert cost == pytest.approx(energy + price * time, rel=1e-9)
-        least = (totals[:, 1] + price * totals[:, 0])[np.isfinite(totals[:, 0])].min()
+        least = (playable[:, 1] + price * playable[:, 0]).min()
         assert bound <= least * (1 + 1e-12)
 
 

@@ -16,7 +16,8 @@ REDUCED = (
     "tensor_parallel_degrees=[1, 2]",
     "tensor_energy_pj=[1.0]",
     "selection_bias={seeds: 5}",
-    "switching_study={latency_s: [0, 0.001], jitter: [0], stall_w: null}",
+    "switching_study={latency_s: [0, 0.001], jitter: [0]}",
+    "clock_changes={latency_s: [0.01], core_stall_s: 0.0001, mem_stall_s: 0.0001, stall_w: null, swept_stall_s: []}",
     "refine={rounds: 0, repeats: 1, margin_z: 2}",
     "native={cpu: auto, cuda: 'off'}",  # each clone would compile it
 )

@@ -86,7 +86,10 @@ def add_arguments(parser: ArgumentParser) -> None:
             help=f"seconds that the GPU stands still as its {domain} clock changes ({ASSUMED_STALL_S:g}, assumed)",
         )
     sequence.add_argument(
-        "--stall-w", type=float, metavar="W", help="power while the GPU stands still (the least of any kernel at its pair)"
+        "--stall-w",
+        type=float,
+        metavar="W",
+        help="power while the GPU stands still (the least of any kernel at its pair)",
     )
     sequence.add_argument(
         "--shared-pairs", action="store_true", default=None, help="leave out pairs that not every kernel has"

@@ -206,9 +206,7 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
     return tried
 
 
-def _search(
-    chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int, wide: float
-) -> float:
+def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int, wide: float) -> float:
     """Offer what the exact search finds. Returns the bound, which is the best energy where the search was complete."""
     if known.best is None or price <= 0:
         return bound
