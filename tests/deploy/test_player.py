@@ -202,7 +202,9 @@ def test_a_schedule_that_asks_before_its_iteration_begins_is_refused(chosen, tmp
     content = json.loads(json.dumps(chosen[1]()))
     content["changes"][0][0] = 0
     write_json(tmp_path / "it.json", content)
-    with pytest.raises(InputError, match=r"launch 0 wants a change .* asked for 5 ms before the iteration begins"):
+    with pytest.raises(
+        InputError, match=r"launch 0 wants a change that has to be asked for 5 ms before the iteration begins"
+    ):
         Player(read_iteration(tmp_path / "it.json"), NoBoard(), None)
 
 

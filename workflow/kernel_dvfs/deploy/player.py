@@ -146,7 +146,7 @@ class Player:
         ask_s = self._until_s[launch] - ahead_s
         if ask_s < -_ROUNDED_S:
             raise InputError(
-                f"{self._iteration.path}, field changes: launch {launch} wants a change that would have to be asked for "
+                f"{self._iteration.path}, field changes: launch {launch} wants a change that has to be asked for "
                 f"{-1000 * ask_s:.3g} ms before the iteration begins; choose again with kernel-dvfs choose --sequence"
             )
         # the last boundary before the moment to ask, so that little can go wrong in between

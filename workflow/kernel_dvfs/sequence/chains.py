@@ -56,8 +56,8 @@ def chain_of(sequence: Sequence, timing: Timing) -> Chain:
 class Chain(ABC):
     """What the programmes share. A closed choice is one that ends at the pair that it begins with.
 
-    after: (N, 1, P) or (N, P, 1) the boundary at which nothing is under way any more after a change at each boundary, by
-    the pair that is changed to or by the one that is left; N + 1 where that is not in this iteration.
+    after: (N, 1, P) or (N, P, 1) the boundary at which nothing is under way any more after a change at each boundary,
+    by the pair that is changed to or by the one that is left; N + 1 where that is not in this iteration.
     """
 
     after: np.ndarray

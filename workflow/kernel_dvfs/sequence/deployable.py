@@ -1,4 +1,4 @@
-"""What a study can deploy at known latencies, beside the choice for each kernel that assumes changes which cost nothing."""
+"""What a study can deploy at known latencies, beside a clock for each kernel and changes that cost nothing."""
 
 from __future__ import annotations
 

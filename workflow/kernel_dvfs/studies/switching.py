@@ -98,7 +98,7 @@ def _row(sequence: Sequence, timing: Timing, slack: float, naive: Changes, singl
 
 
 def known_rows(rows: list[Row]) -> list[Row]:
-    """Where the known latencies fall: what a host thread that asks ahead, jitter aside, would still save there; negative = saved."""
+    """Where the known latencies fall: what a host thread that asks ahead, jitter aside, would change there."""
     ahead = [row for row in rows if row["behaviour"] == "ahead" and not row["jitter_percent"]]
 
     def change(latency_s: float) -> float:

@@ -16,9 +16,9 @@ OUTPUT = Output(
     caption="What can be deployed where a change of clocks takes time and the GPU stands still for a moment: claimed "
     "changes against auto, and the gap to the best choice of the same kind in percentage points of energy",
     title="What can be deployed",
-    text="A clock for each kernel assumes changes that cost nothing. Below it, what is left where a change takes effect "
-    "so many ms after it was asked for, and the GPU stands still as its core or memory clock changes (assumed: nobody "
-    "has published for how long). Chosen by the same data, with the time in reserve that the strict schedule keeps; "
+    text="A clock for each kernel assumes changes that cost nothing. Below it, what is left where a change takes "
+    "effect so many ms after it was asked for, and the GPU stands still as its core or memory clock changes (assumed: "
+    "nobody has published for how long). Chosen by the same data, with the time in reserve that the strict schedule keeps; "
     "claimed, not measured again. Gap: what a better choice of the same kind could save at most, in points.",
     section="choosing",
     place=0,
