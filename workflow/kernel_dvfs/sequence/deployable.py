@@ -47,17 +47,28 @@ def deployables(
         by_pass = baselines.per_pass(sequence, timing, slack, chain)
         if by_pass is not None:
             rows.append(_exact(sequence, PASS, by_pass, timing))
-    choices = {}
-    for timing, chain in zip(timings, chains):
-        choices[timing.latency_s] = found = choose_changes(sequence, timing, slack, chain)
-        rows.append(_row(sequence, LAUNCH, found, timing))
-    for stall_s in swept_s:
-        if (stall_s, stall_s) != tuple(stalls_s):
-            for latency_s in latencies_s:
-                timing = Timing("ahead", latency_s, 0.0, stall_s, stall_s)
-                found = choose_changes(sequence, timing, slack)
-                rows.append(_row(sequence, LAUNCH, found, timing) | {"is_default": False})
-    return rows, choices
+    swept = [(stall_s, stall_s) for stall_s in swept_s if (stall_s, stall_s) != tuple(stalls_s)]
+    found = _by_launch(sequence, [tuple(stalls_s), *swept], latencies_s, slack)
+    rows += [
+        _row(sequence, LAUNCH, choice, timing) | {"is_default": stalls == tuple(stalls_s)}
+        for (stalls, timing), choice in found.items()
+    ]
+    return rows, {timing.latency_s: choice for (stalls, timing), choice in found.items() if stalls == tuple(stalls_s)}
+
+
+def _by_launch(
+    sequence: Sequence, stalls: List[tuple[float, ...]], latencies_s: List[float], slack: float
+) -> dict[tuple[tuple[float, ...], Timing], Choice]:
+    """{(stalls, timing): the choice launch by launch}, in the order of both lists. What can be played at a longer
+    latency and stall can be played at a shorter one, so those found for the longest come first and are built upon."""
+    found: dict[tuple[tuple[float, ...], Timing], Choice] = {}
+    for own in sorted(stalls, reverse=True):
+        for latency_s in sorted(latencies_s, reverse=True):
+            timing = Timing("ahead", latency_s, 0.0, *own)
+            others = [choice.changes for choice in found.values()]
+            found[own, timing] = choose_changes(sequence, timing, slack, others=others)
+    order = [(own, Timing("ahead", latency_s, 0.0, *own)) for own in stalls for latency_s in latencies_s]
+    return {key: found[key] for key in order}
 
 
 def _exact(sequence: Sequence, way: str, changes: Changes, timing: Timing | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ gap                     energy of the choice - lower bound
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,12 +61,13 @@ def choose_changes(
     chain: Chain | None = None,
     effort: int = EFFORT,
     wide: float = WIDE,
+    others: Iterable[Changes] = (),
 ) -> Choice:
     """The best changes found with total time <= (1 + slack) x that of the baseline, and a bound on any.
 
     slack: fraction of the baseline time. chain: of this sequence and timing, where it is at hand. effort: of the
-    exact search. wide: it runs where more than this share of the saving is unproven; 0: wherever anything is. Raises
-    InputError for a slack that no choice can keep.
+    exact search. wide: it runs where more than this share of the saving is unproven; 0: wherever anything is. others:
+    choices to start from, such as those of a longer latency. Raises InputError for a slack that no choice can keep.
     """
     if not (np.isfinite(slack) and slack > -1):
         raise InputError(f"sequence: slack {slack!r} (as a fraction); use a number above -1")
@@ -75,6 +76,8 @@ def choose_changes(
     known = _Known(chain, limit)
     for pair in range(len(sequence.pairs)):
         known.offer(Changes(pair, (), ()))
+    for changes in others:
+        known.offer(changes)
     bound, _, slow = chain.best(0.0)
     known.offer(slow)
     price, tried = 0.0, 1

@@ -64,19 +64,27 @@ def study(
         for jitter in jitters:
             if behaviour == "wait" and jitter:
                 continue  # a stream that waits for the clock meets the mean
-            for latency_s in latencies_s:
+            # what can be played at a longer latency is a start at a shorter one, if it can be played there
+            others: list[Changes] = []
+            own = {}
+            for latency_s in sorted(latencies_s, reverse=True):
                 timing = Timing(behaviour, latency_s, jitter, *stalls_s)
-                rows.append(_row(sequence, timing, slack, naive, single))
+                own[latency_s], changes = _row(sequence, timing, slack, naive, single, others)
+                others.append(changes)
+            rows += [own[latency_s] for latency_s in latencies_s]
     return rows
 
 
-def _row(sequence: Sequence, timing: Timing, slack: float, naive: Changes, single: Changes | None) -> Row:
+def _row(
+    sequence: Sequence, timing: Timing, slack: float, naive: Changes, single: Changes | None, others: list[Changes]
+) -> tuple[Row, Changes]:
+    """(the row, the choice). others: to start from."""
     chain = chain_of(sequence, timing)
-    found = choose_changes(sequence, timing, slack, chain, _EFFORT)
+    found = choose_changes(sequence, timing, slack, chain, _EFFORT, others=others)
     base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
     played = expected(sequence, timing, naive, _DRAWS)
     by_pass = baselines.per_pass(sequence, timing, slack, chain)
-    return {
+    row: Row = {
         "behaviour": timing.behaviour,
         "latency_ms": 1e3 * timing.latency_s,
         "jitter_percent": 100 * timing.jitter,
@@ -95,6 +103,7 @@ def _row(sequence: Sequence, timing: Timing, slack: float, naive: Changes, singl
             None if single is None else 100 * (float(sequence.until_j[-1, single.first]) / base_j - 1)
         ),
     }
+    return row, found.changes
 
 
 def known_rows(rows: list[Row]) -> list[Row]:
