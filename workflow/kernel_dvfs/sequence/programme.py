@@ -4,7 +4,9 @@ price of time           Lagrange: for any price, least of (energy + price x time
                         a dynamic programme (chains.py) finds it exactly, a line search the best price
 mixing                  the choices found at this and at neighbouring prices agree at many boundaries; the best
                         mixture of them uses the whole limit (label_search.py)
-exact search            while the gap is wide: every choice that the bound does not exclude (label_search.py); where it
+search among few pairs  while the gap is wide: choices of the pairs that the best ones use (label_search.py), such
+                        as where stalls are long and choices at neighbouring prices have no boundary in common
+exact search            while the gap is still wide: every choice that the bound does not exclude (label_search.py); where it
                         was complete, the best known choice is optimal and the gap is zero
 gap                     energy of the choice - lower bound
 """
@@ -32,7 +34,12 @@ _NEIGHBOURS = ((0.97, 1.03), (0.9, 1.1))
 WIDE = 0.005
 # in turns with so many labels kept at a boundary and pair
 _LABELS = (20, 60)
-# how many steps from labels it looks at in all, about a CPU second
+# pairs that a search among few takes, from so many choices, labels that it keeps, and steps that it may look at
+_FEW = 8
+_BEST = 12
+_FEW_LABELS = 50
+_FEW_EFFORT = 10_000_000
+# how many steps from labels the exact search looks at in all, about a CPU second
 EFFORT = 6_000_000
 
 
@@ -84,6 +91,7 @@ def choose_changes(
     if not known.fits(slow):
         bound, price, tried = _line_search(chain, known, slow, limit)
         tried += _mix(chain, known, bound, price, limit)
+        _search_few(chain, known, bound, price, limit, wide)
         bound = _search(chain, known, bound, price, limit, effort, wide)
     if known.best is None:
         raise InputError(
@@ -207,6 +215,27 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
             tried += 1
         mix()
     return tried
+
+
+def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: float, wide: float) -> None:
+    """Offer the best of the choices among a few pairs: those that the choices of least cost at the price use most."""
+    if known.best is None or price <= 0 or known.is_within(wide, bound):
+        return
+    sequence = chain.sequence
+    ordered = sorted(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0])[:_BEST]
+    used = np.zeros(chain.size)
+    for own in ordered:
+        wanted = own.pairs(chain.count)
+        np.add.at(used, wanted, sequence.launch_time_s[np.arange(chain.count), wanted])
+    pairs = np.unique([*np.argsort(-used, kind="stable")[:_FEW], sequence.baseline])
+    few = chain_of(sequence.only(pairs), chain.timing)
+    low = few.starts(price)
+    for first in np.argsort(low, kind="stable").tolist():
+        if known.is_within(wide, bound) or low[first] - price * limit >= known.best[0]:
+            break
+        found, _, _ = search(few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT)
+        if found is not None:
+            known.offer(Changes(int(pairs[found.first]), found.at, tuple(int(pairs[to]) for to in found.to)))
 
 
 def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int, wide: float) -> float:

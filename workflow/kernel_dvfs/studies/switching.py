@@ -18,8 +18,8 @@ from kernel_dvfs.sequence.replay import expected
 
 # jitters drawn of each replay of the latency-free choice
 _DRAWS = 5
-# ways on that the exact search looks at where the gap is wide: some ten CPU seconds
-_EFFORT = 60_000_000
+# ways on that the exact search looks at where the gap is wide: some five CPU seconds
+_EFFORT = 20_000_000
 
 Row = dict[str, Any]  # a row of a table, by column
 
