@@ -4,8 +4,8 @@
 rule choose:
     input:
         rules.measurements.input,
-        STUDY.schedule_files(),
-        STUDY.iteration_files(),
+        asked(lambda study: study.schedule_files()),
+        asked(lambda study: study.iteration_files()),
 
 
 rule choose_schedule:

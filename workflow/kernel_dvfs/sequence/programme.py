@@ -6,8 +6,8 @@ mixing                  the choices found at this and at neighbouring prices agr
                         mixture of them uses the whole limit (label_search.py)
 search among few pairs  while the gap is wide: choices of the pairs that the best ones use (label_search.py), such
                         as where stalls are long and choices at neighbouring prices have no boundary in common
-exact search            while the gap is still wide: every choice that the bound does not exclude (label_search.py); where it
-                        was complete, the best known choice is optimal and the gap is zero
+exact search            while the gap is still wide: every choice that the bound does not exclude (label_search.py);
+                        where it was complete, the best known choice is optimal and the gap is zero
 gap                     energy of the choice - lower bound
 """
 
