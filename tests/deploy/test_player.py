@@ -106,7 +106,6 @@ def test_a_lagging_schedule_asks_as_its_launches_begin(play, chosen):
     ("told", "named"),
     [
         ({"latency_s": 0.06}, "not reached"),
-        ({"happens": {0.02: "heat"}}, "clocks held down (reasons 0x"),
         ({"happens": {0.05: "no rights"}}, "no permission"),
         ({"source": {"slower": 1.6}}, " ms, not "),
         ({"source": {"oversleep_s": 0.03}}, "after its time"),
@@ -122,19 +121,29 @@ def test_a_surprise_ends_the_play_at_auto(play, told, named):
     assert len(asked) < 2 * 20, "nothing is asked for any more"
 
 
-def test_a_lock_that_somebody_else_sets_ends_the_play_at_auto(play, chosen):
-    content = chosen[1]()
+def longest_locked(content) -> tuple[float, float]:
+    """(begin s, length s) of the longest stretch at a locked core clock, where no request of ours follows at once."""
     begin_s = [sum(own[2] for own in content["launches"][:launch]) for launch, _ in content["changes"]]
-    # in the longest stretch at a locked core clock, where no request of ours replaces it at once
-    stay_s, when_s = max(
-        (later - now, now + 0.002)
-        for now, later, (_, pair) in zip(begin_s, begin_s[1:], content["changes"])
-        if content["pairs"][pair]["core_mhz"] != "auto"
+    return max(
+        (
+            (now, later - now)
+            for now, later, (_, pair) in zip(begin_s, begin_s[1:], content["changes"])
+            if content["pairs"][pair]["core_mhz"] != "auto"
+        ),
+        key=lambda stretch: stretch[1],
     )
-    assert stay_s > LATENCY_S + 0.003
-    came, made, _ = play(content, happens={when_s: "foreign lock"})
+
+
+@pytest.mark.parametrize(
+    ("what", "named"), [("foreign lock", "somebody else sets them"), ("heat", "clocks held down (reasons 0x")]
+)
+def test_clocks_that_are_not_ours_end_the_play_at_auto(play, chosen, what, named):
+    content = chosen[1]()
+    begin_s, length_s = longest_locked(content)
+    assert length_s > LATENCY_S + 0.003
+    came, made, _ = play(content, happens={begin_s + 0.002: what})
     _, surprise, finished = came["log"]
-    assert "somebody else sets them" in surprise and not finished
+    assert named in surprise and not finished
     assert made.restored(5)
 
 
