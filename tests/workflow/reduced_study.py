@@ -20,7 +20,7 @@ REDUCED = (
     "switching_study={latency_s: [0, 0.001], jitter: [0]}",
     "clock_changes={latency_s: [0.01], core_stall_s: 0.0001, mem_stall_s: 0.0001, stall_w: null, swept_stall_s: []}",
     "refine={rounds: 0, repeats: 1, margin_z: 2}",
-    "native={cpu: auto, cuda: 'off'}",  # each clone would compile it
+    "native={cpu: auto, cuda: 'off', pipeline: 'off'}",  # each clone would compile it
 )
 FOLDER = Path("results/sim-rtx-3080-ti/gpt3-xl-b40-tp1")
 RECORDS = 48 * 4
