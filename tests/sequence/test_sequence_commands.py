@@ -53,7 +53,7 @@ def test_an_iteration_schedule_keeps_its_limit_and_says_how_far_from_best_it_is(
     assert len(schedule.names) == 897 and schedule.timing == Timing(
         "ahead", 0.005, 0.1, ASSUMED_STALL_S, ASSUMED_STALL_S
     )
-    assert len(schedule.changes) == content["change_count"] > 100
+    assert len(schedule.changes) == content["change_count"] > 3
     assert sum(schedule.time_s) == pytest.approx(content["time_s"], rel=0.01)
 
 
