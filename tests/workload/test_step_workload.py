@@ -88,7 +88,7 @@ def test_a_forecast_holds_each_kernel_to_what_is_known_of_it(step, h200):
     workload = forecast_of_step(step, "step-x", h200)
     by_name = {target.id: target for target in step.targets}
     for name, about in workload.kernels.items():
-        family, tensor_flop, _, _, byte, time_factor, energy_factor = about["work"]
+        _, tensor_flop, _, _, byte, time_factor, energy_factor = about["work"]
         assert (tensor_flop, byte) == (by_name[name].flop or 0, by_name[name].byte or 0)
         assert time_factor > 0 and energy_factor == 1, "no study has measured a power"
     first = step.targets[0]
