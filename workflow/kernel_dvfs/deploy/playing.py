@@ -216,6 +216,7 @@ class Playing:
         for launch, piece in self._pieces:
             events.reached(launch)
             piece.run()
+        events.launched()
 
     def _end(self) -> None:
         """End the player, if there is one, and say what surprised it."""
