@@ -133,7 +133,8 @@ def native_mode(wildcards):
     """auto, on or off. A real GPU runs the CUDA kernels, or those of a captured step: what runs them is not optional."""
     needed = STUDY.is_real and loads.record(STUDY.is_step) == f"results/native/{wildcards.backend}/build.json"
     # what reads graphs is of use beside a GPU only, so it goes with the CUDA kernels
-    return "on" if needed else config["native"]["cpu" if wildcards.backend == "cpu" else "cuda"]
+    backend = "cuda" if wildcards.backend == "graph" else wildcards.backend
+    return "on" if needed else config["native"].get(backend, "auto")
 
 
 at_end(lambda: answer.summary(FOLDER, STUDY.title))
