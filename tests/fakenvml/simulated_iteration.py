@@ -39,6 +39,9 @@ class SimulatedIteration:
         self._run(lambda now_s: boundary in self._passed or now_s >= until_s, until_s)
         return self._passed.get(boundary)
 
+    def is_idle(self) -> bool:
+        return False
+
     def run_iterations(self, count: int) -> None:
         """To the end of so many iterations from the begin."""
         self.wait(count * len(self._names), float("inf"))

@@ -226,7 +226,7 @@ class Player:
             return self._give_up(f"launch {step.launch}: the GPU has not come to boundary {step.anchor} in time")
         due_s = passed_s + step.delay_s
         events.sleep_until(due_s)
-        if not self._is_ours(step):
+        if not self._is_ours(step, iteration):
             return False
         asked_s = events.now_s()
         if asked_s - due_s > tolerance.late_s:
@@ -238,7 +238,8 @@ class Player:
         self._asked.append((number, Asked(iteration, step.launch, step.pair, due_s, asked_s, reached_s, None, *seen)))
         if not self._is_free(step):
             return False
-        if reached_s is None:
+        # a GPU that has come to the end of its work lowers its clocks by itself
+        if reached_s is None and not events.is_idle():
             return self._give_up(
                 f"launch {step.launch}: {label(step.pair)} not reached {1000 * (latest_s - asked_s):.1f} ms after it "
                 f"was asked for; the clocks are {seen[0]}, {seen[1]} MHz"
@@ -287,14 +288,16 @@ class Player:
     def _is_there(self, pair: Pair, seen: tuple[int, int]) -> bool:
         return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(pair, pair)))
 
-    def _is_ours(self, step: Step) -> bool:
-        """Whether the clocks are still those asked for last; a surprise otherwise."""
+    def _is_ours(self, step: Step, iteration: int) -> bool:
+        """Whether the clocks are still those asked for last, as far as that was in this iteration; a surprise
+        otherwise."""
         if self._surprise:
             return False
         if self._control.reads_only:
             return True
         seen = self._control.seen()
-        if self._asked and not self._is_there(self._control.pair, seen):
+        asked_here = bool(self._asked) and self._asked[-1][1].iteration == iteration
+        if asked_here and not self._is_there(self._control.pair, seen):
             if self._is_free(step):
                 self._give_up(
                     f"launch {step.launch}: the clocks are {seen[0]}, {seen[1]} MHz where {label(self._control.pair)} "

@@ -22,6 +22,7 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, label, sweep_pai
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.layout import subject
 from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
 from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
@@ -472,6 +473,8 @@ def _table(config: dict, results: str) -> Study:
     from kernel_dvfs.profile.table import gpu_slug
 
     gpu = config["gpu"]
+    if config["workload"] != MODEL_WORKLOAD:
+        raise InputError("config: workload: a table of measurements says itself what ran; leave workload out")
     if not Path(gpu["path"]).is_file():
         raise InputError(f"config: gpu.path = '{gpu['path']}': no such file; allowed: a CSV or Parquet table")
     slug, workload = gpu_slug(gpu["path"], gpu.get("name")), "as-measured"
@@ -601,6 +604,11 @@ def _real(config: dict, results: str) -> Study:
         if not facts["clocks"]["mem_mhz"]:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
     step = step_source(config["workload"])
+    if step and config["slurm_gpu"]:
+        raise InputError(
+            "workload: a captured step is measured on the machine that Snakemake runs on; start it in a job of its "
+            "own, without slurm_gpu"
+        )
     name = _workload_folder(step, config)
     folder = f"{results}/{slug}/{name}"
     # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps

@@ -192,7 +192,8 @@ def _view(results: Results, name: str, rows: Rows, about: Output) -> Table:
         first = ("number", "verdict", "claim")
         rows = [{column: row[column] for column in (*first, *row) if column in row} for row in rows]
         return table(name, rows, about, folds=False)
-    return table(name, rows, about)
+    # what a step costs is what its page is for, however many kernels it has
+    return table(name, rows, about, folds=name != "step_kernels")
 
 
 def _size(results: Results) -> dict[str, int]:
