@@ -297,7 +297,7 @@ class Planner:
         if not within:
             least = min(plan.energy_j() for plan in tried)
             raise InputError(
-                f"pipeline: no plan found takes {budget_j:.9g} J; the least that was found is {least:.9g} J: "
+                f"pipeline: no plan was found within {budget_j:.9g} J; the least that was found takes {least:.9g} J: "
                 "raise the budget, or allow splits"
             )
         return min(within, key=lambda plan: plan.time_ticks)
