@@ -43,7 +43,7 @@ def made_up(folder: Path, kind: str = "simulated", fresh: bool = True) -> Path:
             record(folder / f"measurements/kernel/{name}/{pair}/r0.json", digest, kind, verdict)
     if fresh:
         point = {"verdict": "ok"}
-        comparisons = [{"target": name, "repeat": 0, "points": [point] * 4} for name in KERNELS]
+        comparisons = [{"target": name, "repeat": 0, "session": "fresh-0", "points": [point] * 4} for name in KERNELS]
         _json(
             folder / "measurements/validation/repeat-0.json",
             {"run": {"setup": digest}, "device": {"kind": kind}, "comparisons": comparisons},

@@ -84,18 +84,21 @@ def guarded(problem: Problem, slack: float, z: float, effort: float | None = Non
 
 
 def decide(problem: Problem, slack: float, z: float, effort: float | None = None) -> Guarded | None:
-    """The last choice of a refined profile: as `guarded`, but only among options measured more than once.
+    """The last choice of a refined profile: as `guarded`, but only among options that were checked.
 
-    One lucky measurement must not make a choice. Baselines stay. Where nothing was measured more than once, every
-    option may be chosen. The result's `option` counts in `problem`.
-    Raises ValueError where problem.repeated is unknown.
+    Data that proposed an option flatter it; those of a check, made afterwards, do not. Without a check, among options
+    measured more than once: one lucky measurement must not make a choice. Baselines stay. Where nothing was measured
+    more than once either, every option may be chosen. The result's `option` counts in `problem`.
+    Raises ValueError where problem.n is unknown.
     """
-    if problem.repeated is None:
-        raise ValueError("which options were measured more than once is unknown; give problem.repeated")
-    remeasured = problem.repeated & ~problem.is_baseline
-    if not remeasured.any():
+    if problem.n is None:
+        raise ValueError("how often options were measured is unknown; give problem.n")
+    others = ~problem.is_baseline
+    was_checked = problem.is_checked is not None and bool(problem.is_checked.any())
+    trusted = others & (problem.is_checked if was_checked else problem.n > 1)
+    if not was_checked and not trusted.any():
         return guarded(problem, slack, z, effort)
-    option = np.flatnonzero(remeasured | problem.is_baseline)
+    option = np.flatnonzero(trusted | problem.is_baseline)
     found = guarded(problem.subset(option), slack, z, effort)
     return found and replace(found, option=option[found.option])
 

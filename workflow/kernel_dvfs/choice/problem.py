@@ -36,7 +36,10 @@ class Problem:
     weights: str = "raw"  # one of from_profile.WEIGHTS
     ties: str = "untied"  # one of from_profile.TIES
     time_se: np.ndarray | None = None  # (N,) standard errors of `time`, NaN where unknown; None: all unknown
-    repeated: np.ndarray | None = None  # (N,) bool, whether measured more than once; None: unknown
+    energy_se: np.ndarray | None = None  # (N,) likewise of `energy`
+    n: np.ndarray | None = None  # (N,) measurements, of the member that was measured least; None: unknown
+    # (N,) bool, whether the numbers are those of a check alone, which was made after the option had been proposed
+    is_checked: np.ndarray | None = None
     apart: tuple[Apart, ...] = ()  # replicates that are not pooled
 
     @classmethod
@@ -133,8 +136,10 @@ class Problem:
             first=np.searchsorted(target, np.arange(len(self.targets))),
             key=self.key[option],
             baseline=np.searchsorted(option, self.baseline),
-            time_se=None if self.time_se is None else self.time_se[option],
-            repeated=None if self.repeated is None else self.repeated[option],
+            **{
+                name: None if (values := getattr(self, name)) is None else values[option]
+                for name in ("time_se", "energy_se", "n", "is_checked")
+            },
         )
 
 

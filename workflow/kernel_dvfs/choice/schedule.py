@@ -51,7 +51,7 @@ def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], s
         except (KeyError, ValueError):
             raise InputError(f"{where}: no kernel_dvfs metadata in its schema; is it a profile?") from None
     # lists: to_numpy would import pandas
-    wanted = {*NEEDED, "replicate_group", "time_se_s", *metadata.get("settings", ())}
+    wanted = {*NEEDED, "replicate_group", "time_se_s", "energy_se_j", "is_checked", *metadata.get("settings", ())}
     return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 

@@ -8,7 +8,7 @@ a study itself come from records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -40,11 +40,15 @@ class Truth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noise:
-    """How measurements scatter; standard deviations, all relative."""
+    """How measurements scatter; standard deviations of the logarithm, or relative.
+
+    A campaign is a session: what is measured in it shares two offsets, which no averaging within it removes.
+    """
 
     time_sd: np.ndarray  # (K, C) of one window
     power_sd: np.ndarray  # (K, C) of one window
-    offset_sd: float  # of a campaign
+    offset_sd: float  # of a kernel at a pair in a session, as the spec's offset_sd
+    locked_sd: float  # of all kernels at locked clocks against auto in a session: what no number of kernels averages out
     late_sd: float  # of a window's length, from late readings of the energy counter
     windows: int  # per measurement
 
@@ -59,6 +63,10 @@ class Campaign:
     energy_j: np.ndarray  # (G,) mean over measurements
     time_squares: np.ndarray  # (G,) sum of squared deviations, s^2
     energy_squares: np.ndarray  # (G,) sum of squared deviations, J^2
+
+    def of(self, rows: np.ndarray) -> Campaign:
+        """The same of some of the cells: a mask or indices."""
+        return Campaign(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
@@ -113,7 +121,7 @@ def noise_of(setup: Setup, known: Truth) -> Noise:
     # a reading is late by up to read_s at either end; the difference of two uniform draws has a variance of 1/6
     late_sd = spec["sensor"]["read_s"] / np.sqrt(6) / setup.measurement["window_s"]
     power_sd = np.sqrt(np.maximum(energy_sd**2 - time_sd**2, 0))
-    return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], late_sd, windows)
+    return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], 0.0, late_sd, windows)
 
 
 def high_noise(setup: Setup, known: Truth, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
@@ -123,9 +131,22 @@ def high_noise(setup: Setup, known: Truth, time_sd: float = 0.01, power_sd: floa
     return replace(own, time_sd=time_sd * factor, power_sd=power_sd * factor)
 
 
-def offsets(noise: Noise, draw: np.random.Generator, cells: int) -> np.ndarray:
-    """(2, cells): factors of time and power that one campaign does not average away."""
-    return np.exp(noise.offset_sd * draw.standard_normal((2, cells)))
+def expectation(known: Truth, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
+    """(K, C) s and J that measurements have on average, over everything that is drawn: what a study is held to.
+
+    The exact means of what `measure` draws: landings of the highest clocks by their shares, and log-normal factors,
+    whose mean is exp(variance / 2).
+    """
+    locked = noise.locked_sd**2 * (np.arange(len(known.pairs)) > 0)
+    time = np.exp((noise.time_sd**2 + noise.offset_sd**2 + locked) / 2)
+    power = np.exp((noise.power_sd**2 + noise.offset_sd**2 + locked) / 2)
+    return time * (known.top_time_s @ known.shares), time * power * (known.top_energy_j @ known.shares)
+
+
+def offsets(noise: Noise, draw: np.random.Generator, pair: np.ndarray) -> np.ndarray:
+    """(2, G): factors of time and power of G cells at these pairs that one session does not average away."""
+    own = noise.offset_sd * draw.standard_normal((2, len(pair)))
+    return np.exp(own + noise.locked_sd * draw.standard_normal((2, 1)) * (pair > 0))
 
 
 def measure(
@@ -133,7 +154,7 @@ def measure(
 ) -> Campaign:
     """One campaign that measures each of the cells (different ones) n times. offset: its offsets, or new ones."""
     target, pair = np.divmod(cell, len(known.pairs))
-    offset = (offsets(noise, draw, len(cell)) if offset is None else offset)[:, :, None]
+    offset = (offsets(noise, draw, pair) if offset is None else offset)[:, :, None]
     shape = (len(cell), n, noise.windows)
     top = np.searchsorted(np.cumsum(known.shares)[:-1], draw.random((len(cell), n)), side="right")
     time = known.top_time_s[target[:, None], pair[:, None], top]
