@@ -10,10 +10,11 @@ from kernel_dvfs.choice.margin import decide, guarded
 from kernel_dvfs.choice.problem import Problem
 
 
-def problem(time, energy, time_se, repeated=None):
+def problem(time, energy, time_se, n=2, is_checked=None):
     made = Problem.of(time, energy, [0] * len(time))
-    repeated = np.ones(len(made.time), dtype=bool) if repeated is None else np.array(repeated)
-    return replace(made, time_se=np.concatenate(time_se).astype(float), repeated=repeated)
+    is_checked = is_checked and np.array(is_checked)
+    n = np.broadcast_to(n, made.time.shape)
+    return replace(made, time_se=np.concatenate(time_se).astype(float), n=n, is_checked=is_checked)
 
 
 def random_problem(seed):
@@ -65,10 +66,20 @@ def test_where_nothing_keeps_the_margin_all_stay_at_auto():
 
 
 def test_a_pair_measured_once_is_not_chosen_however_good_it_looks():
-    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], repeated=[True, False, True])
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=[2, 1, 2])
     assert decide(made, 0, 0).option.tolist() == [2]
 
 
 def test_without_any_repeat_every_pair_may_be_chosen():
-    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], repeated=[True, False, False])
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=[2, 1, 1])
     assert decide(made, 0, 0).option.tolist() == [1]
+
+
+def test_what_was_not_checked_is_not_chosen_however_often_it_was_measured():
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=9, is_checked=[True, False, True])
+    assert decide(made, 0, 0).option.tolist() == [2]
+
+
+def test_where_a_check_holds_nothing_but_auto_all_stay_at_auto():
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=9, is_checked=[True, False, False])
+    assert decide(made, 0, 0).option.tolist() == [0]

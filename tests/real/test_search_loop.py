@@ -17,7 +17,7 @@ OPTIONS = {
     "auto_repeats": 2,
     "slacks_percent": [0],
     "ties": "tied",
-    "refine": {"rounds": 1, "repeats": 1, "margin_z": 1},
+    "refine": {"rounds": 1, "gain": 0.5, "checks": 2, "margin_z": 1},
 }
 
 

@@ -303,7 +303,7 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
 
 def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_after(real):
     before = {record["run"]["order"] for record in real.records()}
-    on = ["refine={rounds: 1, repeats: 1, margin_z: 1.645}"]
+    on = ["refine={rounds: 1, gain: 0.5, checks: 2, margin_z: 1.645}"]
     real.run("choose", config=on)
     again = [record for record in real.records() if record["run"]["campaign"] == "remeasure-1"]
     assert len(again) > 48 and len(real.records()) == POINTS + len(again) and before
