@@ -128,7 +128,12 @@ class Study:
             for repeat in range(repeats):
                 t0, t1, e0, e1 = chosen(target, repeat)
                 auto, best = (_point(t, e) for t, e in ((t0, e0), (t1, e1)))
-                comparison = {"target": target, "repeat": repeat, "session": f"fresh-{repeat}", "points": [auto, best, best, auto]}
+                comparison = {
+                    "target": target,
+                    "repeat": repeat,
+                    "session": f"fresh-{repeat}",
+                    "points": [auto, best, best, auto],
+                }
                 files.setdefault(f"repeat-{repeat}" if folder == "validation" else target, []).append(comparison)
         for name, comparisons in files.items():
             path = self.folder / "measurements" / folder / f"{name}.json"

@@ -35,7 +35,9 @@ def folder(tmp_path):
 
 
 def write(folder, of, name, points):
-    comparisons = [{"target": target, "repeat": repeat, "session": "fresh-0", "points": [POINT] * 4} for target, repeat in points]
+    comparisons = [
+        {"target": target, "repeat": repeat, "session": "fresh-0", "points": [POINT] * 4} for target, repeat in points
+    ]
     record.write_comparison(str(folder / f"{name}.json"), of, DEVICE, "s.json", comparisons)
 
 

@@ -113,9 +113,7 @@ def test_another_order_of_kernels_gives_the_same_choice(setup, known):
             for name in ("launches", "time_s", "energy_j", "top_time_s", "top_energy_j")
         },
     )
-    one, other = (
-        oracle(arena(each, True), sampling.noise_of(setup, each), 0.0) for each in (mixed, known)
-    )
+    one, other = (oracle(arena(each, True), sampling.noise_of(setup, each), 0.0) for each in (mixed, known))
     assert one == pytest.approx(other)
 
 

@@ -143,9 +143,7 @@ class Bench:
     def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from."""
         session = f"fresh-{repeat}"
-        points = [
-            self.point(clocks, session, number) for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))
-        ]
+        points = [self.point(clocks, session, number) for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))]
         for point in points:
             del point["windows"]  # a comparison keeps the summaries
         return {"target": self.target.name, "repeat": repeat, "session": session, "points": points}

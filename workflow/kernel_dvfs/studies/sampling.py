@@ -48,7 +48,9 @@ class Noise:
     time_sd: np.ndarray  # (K, C) of one window
     power_sd: np.ndarray  # (K, C) of one window
     offset_sd: float  # of a kernel at a pair in a session, as the spec's offset_sd
-    locked_sd: float  # of all kernels at locked clocks against auto in a session: what no number of kernels averages out
+    locked_sd: (
+        float  # of all kernels at locked clocks against auto in a session: what no number of kernels averages out
+    )
     late_sd: float  # of a window's length, from late readings of the energy counter
     windows: int  # per measurement
 

@@ -21,7 +21,17 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.profile.aggregate import standard_errors
 from kernel_dvfs.report.validation import Change, interval
 from kernel_dvfs.search.refine import contest, shortlist
-from kernel_dvfs.studies.sampling import Campaign, Noise, Truth, expectation, high_noise, measure, noise_of, offsets, truth
+from kernel_dvfs.studies.sampling import (
+    Campaign,
+    Noise,
+    Truth,
+    expectation,
+    high_noise,
+    measure,
+    noise_of,
+    offsets,
+    truth,
+)
 
 SPEC_NOISE = "as the GPU's spec"
 # what sampling.high_noise is called in tables
