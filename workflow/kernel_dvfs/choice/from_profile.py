@@ -31,8 +31,9 @@ def problem_of(
 ) -> Problem:
     """The problem of one study ("kernel" or "pass") of a profile.
 
-    columns: profile columns of equal length; replicate_group, standard errors and is_checked may be missing. settings: the columns that
-    make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in UNUSABLE are left out.
+    columns: profile columns of equal length; replicate_group, standard errors and is_checked may be missing.
+    settings: the columns that make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in
+    UNUSABLE are left out.
     weights: "counts" = launches_per_iteration, totals per iteration; "raw" = 1, every target once;
     "equal-time" = 1 / baseline time, every target one unit of time (energies then in W).
     ties: "tied" = targets of one replicate_group are one target, unless their means differ (agreement.py): data of a

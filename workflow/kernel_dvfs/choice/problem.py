@@ -136,11 +136,15 @@ class Problem:
             first=np.searchsorted(target, np.arange(len(self.targets))),
             key=self.key[option],
             baseline=np.searchsorted(option, self.baseline),
-            **{
-                name: None if (values := getattr(self, name)) is None else values[option]
-                for name in ("time_se", "energy_se", "n", "is_checked")
-            },
+            time_se=_of(self.time_se, option),
+            energy_se=_of(self.energy_se, option),
+            n=_of(self.n, option),
+            is_checked=_of(self.is_checked, option),
         )
+
+
+def _of(values: np.ndarray | None, option: np.ndarray) -> np.ndarray | None:
+    return None if values is None else values[option]
 
 
 def best_per_target(score: np.ndarray, target: np.ndarray, first: np.ndarray, *ties: np.ndarray) -> np.ndarray:

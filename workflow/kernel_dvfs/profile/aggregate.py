@@ -49,7 +49,8 @@ def from_records(
 ) -> None:
     """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
-    checks: as for `columns`. checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
+    checks: as for `columns`.
+    checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
     Raises InputError naming a bad record.
     """
     records = Records(setup, folder, checksums)

@@ -78,16 +78,17 @@ def changes(comparisons: Comparisons) -> tuple[Change, Change]:
 
 def kernel_changes(comparisons: Comparisons) -> dict[str, tuple[Change, Change]]:
     """{id: (time change, energy change)} of each kernel by itself."""
-    by_kernel: dict[str, tuple[list[float], list[float], list[str]]] = defaultdict(lambda: ([], [], []))
-    for (target, repeat, points), session in zip(comparisons.points, comparisons.sessions):
-        for index, field in enumerate(("time_us", "energy_mj")):
-            auto, chosen = means(points, field)
-            by_kernel[target][index].append(100 * (chosen / auto - 1))
-        by_kernel[target][2].append(session)
-    return {
-        target: (interval(times, sessions), interval(energies, sessions))
-        for target, (times, energies, sessions) in by_kernel.items()
-    }
+    by_kernel: dict[str, list[int]] = defaultdict(list)
+    for place, (target, _, _) in enumerate(comparisons.points):
+        by_kernel[target].append(place)
+
+    def change(places: list[int], field: str) -> Change:
+        of = [means(comparisons.points[place][2], field) for place in places]
+        return interval(
+            [100 * (chosen / auto - 1) for auto, chosen in of], [comparisons.sessions[place] for place in places]
+        )
+
+    return {target: (change(own, "time_us"), change(own, "energy_mj")) for target, own in by_kernel.items()}
 
 
 def sessions_of(comparisons: Comparisons) -> dict[int, str]:

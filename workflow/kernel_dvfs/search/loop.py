@@ -1,8 +1,8 @@
 """What is measured beyond a sweep: propose, measure, pool, and propose again until nothing is left to ask for.
 
-First the configured search, if it is not exhaustive, then refinement, then the check. Each round is a function of the records so far,
-and a record that is there is never measured twice: a loop that was killed goes on where it stopped and ends with the
-same file. Records that no round of this loop asks for are ignored, and none is removed.
+First the configured search, if it is not exhaustive, then refinement, then the check. Each round is a function of the
+records so far, and a record that is there is never measured twice: a loop that was killed goes on where it stopped and
+ends with the same file. Records that no round of this loop asks for are ignored, and none is removed.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def arena(known: Truth, tied: bool) -> Arena:
 
 
 def pooled(own: Arena, campaigns: Sequence[Campaign], checks: Sequence[Campaign] = ()) -> Problem:
-    """The problem as the campaigns show it, as profile.aggregate pools records: what was checked by its checks alone."""
+    """The problem as the campaigns show it, pooled as by profile.aggregate: what was checked by its checks alone."""
     seen = np.unique(np.concatenate([each.cell for each in checks])) if checks else np.zeros(0, dtype=np.intp)
     rows = [each.of(~np.isin(each.cell, seen)) for each in campaigns] + list(checks)
     cell, n, time, energy, time_squares, energy_squares = (
@@ -281,7 +281,8 @@ def oracle(own: Arena, noise: Noise, slack: float) -> list[float]:
     """The change that the best choice would make, known to one who knows the truth; percent, [time, energy]."""
     every = np.arange(len(own.option))
     one = np.ones(len(every))
-    exact = Campaign(every, one, *(values.ravel() for values in expectation(own.known, noise)), 0 * one, 0 * one)
+    time_s, energy_j = (values.ravel() for values in expectation(own.known, noise))
+    exact = Campaign(every, one, time_s, energy_j, 0 * one, 0 * one)
     found = guarded(pooled(own, [exact]), slack, 0, effort=0)
     if found is None:
         raise InputError(f"no choice keeps the limit of {100 * slack:g} % slowdown; raise the slack")
