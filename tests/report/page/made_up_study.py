@@ -118,10 +118,22 @@ def tables(fresh: bool = True) -> dict:
     if fresh:
         found["validation"] = [
             {"quantity": "time", "claimed_change_percent": -5.6e-06, "fresh_change_percent": 0.236}
-            | {"fresh_low_percent": 0.159, "fresh_high_percent": 0.313, "optimism_pp": 0.236, "repeats": 10}
+            | {
+                "fresh_low_percent": 0.159,
+                "fresh_high_percent": 0.313,
+                "optimism_pp": 0.236,
+                "repeats": 10,
+                "interval": "over 10 sessions",
+            }
             | {"verdict": "over", "repeats_to_decide": None},
             {"quantity": "energy", "claimed_change_percent": -7.666, "fresh_change_percent": -7.226}
-            | {"fresh_low_percent": -7.373, "fresh_high_percent": -7.078, "optimism_pp": 0.44, "repeats": 10}
+            | {
+                "fresh_low_percent": -7.373,
+                "fresh_high_percent": -7.078,
+                "optimism_pp": 0.44,
+                "repeats": 10,
+                "interval": "over 10 sessions",
+            }
             | {"verdict": None, "repeats_to_decide": None},
         ]
     assert {*found, *NOT_MADE, "validation"} >= SHIPPED, "a table that no page was tried with"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
 CONFIDENCE = 0.95
+WITHIN_SESSION = "within one session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Change:
     @property
     def basis(self) -> str:
         """What the interval is over, in words."""
-        return f"over {self.sessions} sessions" if self.sessions > 1 else "within one session"
+        return f"over {self.sessions} sessions" if self.sessions > 1 else WITHIN_SESSION
 
 
 def means(points: list[dict], field: str) -> tuple[float, float]:
