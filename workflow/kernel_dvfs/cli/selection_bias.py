@@ -35,9 +35,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--margin-z",
         type=float,
-        default=2.0,
+        default=1.8,
         metavar="Z",
-        help="standard errors of the total time that are kept free (default: 2)",
+        help="standard errors of the total time that are kept free (default: 1.8)",
     )
     parser.add_argument("--auto-repeats", type=auto_repeats, default=10, metavar="N", help="of a sweep (default: 10)")
     parser.add_argument("--fresh", default="10", metavar="N", help="validation repeats (default: 10)")

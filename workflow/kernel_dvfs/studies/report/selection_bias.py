@@ -54,6 +54,7 @@ def _row(own: pd.DataFrame, limit_percent: float) -> dict[str, float]:
             f"{quantity}_optimism_pp": (true - claimed).mean(),
             f"{quantity}_half_width_pp": half.mean(),
             f"{quantity}_coverage": ((fresh - true).abs() <= half).mean(),
+            f"{quantity}_half_width_in_one_session_pp": together_half.mean(),
             f"{quantity}_coverage_in_one_session": ((together - true).abs() <= together_half).mean(),
         }
     return row | {"over_budget": (own.time_true_percent > limit_percent).mean()}
