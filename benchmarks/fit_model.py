@@ -28,6 +28,7 @@ from kernel_dvfs.calibration.constants import label, values
 from kernel_dvfs.calibration.fit import ROOFLINE, all_constants, fit
 from kernel_dvfs.calibration.points import clear_of_cap_w, read_points
 from kernel_dvfs.calibration.score import QUANTITIES, score_table
+from kernel_dvfs.calibration.top import top_constants
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.studies import probes, testbed
@@ -146,9 +147,10 @@ def print_errors(scores: dict, targets: dict) -> bool:
                 met = [one.mape <= target for one in (fitted, shipped)]
                 all_met = all_met and all(met)
                 verdict = " / ".join("met" if one else "MISSED" for one in met)
+            ratio = f"{roofline.mape / fitted.mape:.1f}" if fitted.mape > 0.005 else "-"
             print(
                 f"{quantity + ', ' + words:22}{fitted.n:>7}{fitted.mape:>8.2f}{shipped.mape:>9.2f}"
-                f"{roofline.mape:>10.2f}{roofline.mape / fitted.mape:>7.1f}"
+                f"{roofline.mape:>10.2f}{ratio:>7}"
                 f"{fitted.p95:>7.1f}{fitted.bias:>7.2f}{asked}  {verdict}".rstrip()
             )
     return all_met
@@ -158,7 +160,7 @@ def print_constants(points, shipped: dict, fitted: dict) -> None:
     """The GPU's constants, as shipped and as fitted here."""
     print(f"\n{'constant':40}{'shipped':>9}{'fitted':>9}{'change':>9}")
     of_time, of_power = all_constants(points, shipped)
-    for constant in of_time + of_power:
+    for constant in of_time + of_power + top_constants(shipped):
         (old,), (new,) = values(shipped, [constant]), values(fitted, [constant])
         print(f"{label(shipped, constant):40}{old:>9.4g}{new:>9.4g}{100 * (new / old - 1):>+8.1f}%")
 

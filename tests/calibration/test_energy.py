@@ -109,8 +109,8 @@ def measured(truth, probe, noise):
     if probe.load == "spin":
         operations = 1e9 * run_ghz * truth["sm_count"]  # one a cycle of each SM
     kernel = Kernel(run_ghz / share, memory_s, LAUNCH_S, 3, core_j, dram_j)
-    temp_c, top_mhz = 55.0, truth["clocks"]["auto_core_mhz"]
-    state = settle(truth, [(kernel, 1)], BASELINE, temp_c, top_mhz)
+    temp_c = 55.0
+    state = settle(truth, [(kernel, 1)], BASELINE, temp_c)
     power_w = state.power_w * math.exp(noise.gauss(0, 0.005))
     clocks = (state.core_mhz, state.core_mhz * share)
     values = (power_w, *clocks, temp_c, float(state.capped), state.time_s, operations, read, write)

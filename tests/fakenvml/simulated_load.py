@@ -79,7 +79,7 @@ class _Load:
     def __init__(self, loads, kernels, name):
         self.loads, self.kernels, self.name = loads, kernels, name
         self._started = 0
-        state = settle(loads.spec, kernels, ("auto", "auto"), _TEMPERATURE_C, loads.core_mhz[-1])
+        state = settle(loads.spec, kernels, ("auto", "auto"), _TEMPERATURE_C)
         self.run_s = state.time_s
         self.about = {
             "shape": name,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, top_core_mhz
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel, Work, clock_share, parameters
 from kernel_dvfs.gpu.model import advance_c, launch_time_s, relative_bandwidth, relative_voltage, static_w
@@ -17,7 +17,7 @@ WARM_C = TI["thermal"]["reference_c"]
 
 
 def at(kernel, core, mem, spec=TI):
-    return settle(spec, [(kernel, 1)], Pair(core, mem), WARM_C, 1950)
+    return settle(spec, [(kernel, 1)], Pair(core, mem), WARM_C)
 
 
 def test_core_work_scales_with_the_core_clock_and_latency_does_not():
@@ -41,15 +41,15 @@ def test_the_highest_memory_clock_of_the_3080_ti_gives_no_more_bandwidth():
     assert bandwidth[405] == pytest.approx(0.032, abs=0.001)
     assert bandwidth[810] == pytest.approx(0.076, abs=0.001)
     assert bandwidth[5001] == pytest.approx(0.550, abs=0.001)
-    assert bandwidth[9501] == pytest.approx(1.0065, abs=0.001)
+    assert bandwidth[9501] == pytest.approx(1, abs=0.0005)
 
 
 def test_voltage_is_flat_below_linear_between_and_steep_above():
     core = TI["core"]
     assert relative_voltage(core, 210) == relative_voltage(core, 1050) == 1
     assert relative_voltage(core, 1260) == pytest.approx(1.0205)
-    assert relative_voltage(core, 1965) == 1.755
-    assert relative_voltage(core, 1980) > 1.755
+    assert relative_voltage(core, 1962) == 1.723
+    assert relative_voltage(core, 1980) > 1.723
 
 
 def test_an_idle_3080_ti_draws_the_measured_floor_of_each_memory_clock():
@@ -61,8 +61,64 @@ def test_an_idle_3080_ti_draws_the_measured_floor_of_each_memory_clock():
 def test_a_dense_gemm_hits_the_cap_and_its_clock_falls_below_the_request():
     state = at(GEMM, 1890, 9251)
     assert state.capped and 1500 < state.core_mhz < 1750
-    assert state.power_w <= TI["governor"]["cap_w"]
-    assert at(GEMM, int(state.core_mhz) + 15, 9251).core_mhz == state.core_mhz, "it is the highest clock under the cap"
+    below, above = (TI["clocks"]["core_mhz"]["lowest"] + 15 * ((state.core_mhz - 210) // 15 + up) for up in (0, 1))
+    assert not at(GEMM, int(below), 9251).capped and at(GEMM, int(above), 9251).capped
+
+
+def test_a_capped_board_alternates_between_neighbouring_clocks_so_that_its_mean_power_is_the_cap():
+    state = at(GEMM, 1890, 9251)
+    assert state.power_w == pytest.approx(TI["governor"]["cap_w"], rel=1e-12)
+    lower, upper = (int(210 + 15 * ((state.core_mhz - 210) // 15 + up)) for up in (0, 1))
+    uncapped = resolve("rtx_3080_ti", {"governor": {"cap_w": 1000}})
+    low, high = at(GEMM, lower, 9251), at(GEMM, upper, 9251, uncapped)
+    share = (state.power_w - low.power_w) / (high.power_w - low.power_w)
+    assert 0 < share < 1
+    assert state.core_mhz == pytest.approx(low.core_mhz + share * (high.core_mhz - low.core_mhz))
+    assert 1 / state.time_s == pytest.approx(share / high.time_s + (1 - share) / low.time_s), "work adds up over time"
+
+
+def test_time_at_the_cap_moves_smoothly_with_the_work():
+    works = [
+        Kernel(GEMM.core_s_ghz, GEMM.memory_s, GEMM.latency_s, 3, j * GEMM.core_j, GEMM.dram_j) for j in (1, 1.001)
+    ]
+    less, more = (at(kernel, 1890, 9251) for kernel in works)
+    assert less.capped and more.capped
+    assert 1 < more.time_s / less.time_s < 1.001, "no step of the clock grid, which is 0.9 %"
+
+
+def test_a_load_that_even_the_lowest_clock_does_not_keep_under_the_cap_runs_there():
+    low = resolve("rtx_3080_ti", {"governor": {"cap_w": 100}})
+    state = at(STREAM, 1890, 9251, low)
+    assert state.capped and state.core_mhz == low["clocks"]["core_mhz"]["lowest"] and state.power_w > 100
+
+
+# core-bound, below the cap: about 310 W at auto
+WARM = Kernel(0.62e-3, 0.05e-3, 5e-6, 3, 0.021, 0.001)
+
+
+def test_the_top_clock_and_its_power_agree():
+    top = TI["clocks"]["top"]
+    state = at(WARM, 2100, 9251)
+    assert not state.capped and state.power_w > 250
+    fallen = top["mhz_per_w"] * (state.power_w - top["above_w"])
+    assert state.core_mhz == pytest.approx(top_core_mhz(TI["clocks"]) - fallen, abs=0.02)
+
+
+def test_a_clock_that_power_holds_down_keeps_its_voltage_and_one_that_is_asked_for_does_not():
+    held = at(WARM, 2100, 9251)
+    asked = int(210 + 15 * ((held.core_mhz - 210) // 15))  # the highest of the grid that is not above
+    lower = at(WARM, asked, 9251)
+    assert lower.core_mhz == asked > held.core_mhz - 15
+    assert lower.time_s < 1.008 * held.time_s, "hardly slower"
+    assert lower.power_w < 0.95 * held.power_w, "but at a lower voltage"
+
+
+def test_what_auto_adds_is_inside_the_cap():
+    odd = resolve("rtx_3080_ti", {"governor": {"auto_extra_power": 0.08}})
+    cap_w = TI["governor"]["cap_w"]
+    for spec in (TI, odd):
+        assert at(GEMM, AUTO, AUTO, spec).power_w == pytest.approx(cap_w)
+    assert at(GEMM, AUTO, AUTO, odd).time_s > at(GEMM, AUTO, AUTO).time_s, "so it costs time there"
 
 
 def test_below_the_cap_the_request_is_what_runs():
@@ -83,25 +139,26 @@ def test_a_gemm_saves_power_and_loses_no_time_at_a_lower_memory_clock():
 
 
 def test_auto_is_the_top_under_the_governor():
-    assert settle(TI, [(STREAM, 1)], BASELINE, WARM_C, 1950).core_mhz <= 1950
+    top_mhz = TI["clocks"]["auto_core_mhz"]
+    assert settle(TI, [(STREAM, 1)], BASELINE, WARM_C).core_mhz <= top_mhz
     tiny = Kernel(1e-9, 1e-9, 5e-6, 3, 0.0, 0.0)
-    assert settle(TI, [(tiny, 1)], BASELINE, WARM_C, 1950).core_mhz == 1950
-    assert settle(TI, [(tiny, 1)], Pair(AUTO, 810), WARM_C, 1950).mem_mhz == 810
+    assert settle(TI, [(tiny, 1)], BASELINE, WARM_C).core_mhz == top_mhz
+    assert settle(TI, [(tiny, 1)], Pair(AUTO, 810), WARM_C).mem_mhz == 810
 
 
 def test_the_light_load_and_extra_power_effects_of_auto_can_be_switched_on():
     tiny = Kernel(1e-9, 1e-9, 5e-6, 3, 0.0, 0.0)
     spec = resolve("rtx_3080_ti", {"governor": {"auto_light_load_core_mhz": 1650, "auto_extra_power": 0.05}})
-    plain, odd = settle(TI, [(tiny, 1)], BASELINE, WARM_C, 1950), settle(spec, [(tiny, 1)], BASELINE, WARM_C, 1950)
+    plain, odd = settle(TI, [(tiny, 1)], BASELINE, WARM_C), settle(spec, [(tiny, 1)], BASELINE, WARM_C)
     assert odd.core_mhz == 1650
-    locked = settle(spec, [(tiny, 1)], Pair(1650, 9251), WARM_C, 1950)
+    locked = settle(spec, [(tiny, 1)], Pair(1650, 9251), WARM_C)
     assert odd.power_w == pytest.approx(1.05 * locked.power_w)
     assert odd.power_w < plain.power_w
 
 
 def test_cool_kernels_lend_power_to_a_capped_one():
     cool = Kernel(0.0, 1e-2, 0.0, 3, 0.0, 0.0)
-    together = settle(TI, [(GEMM, 1), (cool, 1)], BASELINE, WARM_C, 1950)
+    together = settle(TI, [(GEMM, 1), (cool, 1)], BASELINE, WARM_C)
     assert together.core_mhz > at(GEMM, AUTO, AUTO).core_mhz
 
 
@@ -131,7 +188,7 @@ def test_leakage_feeds_back_into_temperature():
 )
 def test_the_h200_spec_is_near_an_h200_that_it_was_not_made_from(work, measured_us, measured_w):
     h200 = resolve("h200_sxm")
-    state = settle(h200, [(parameters(h200, work), 1)], BASELINE, h200["thermal"]["reference_c"], 1980)
+    state = settle(h200, [(parameters(h200, work), 1)], BASELINE, h200["thermal"]["reference_c"])
     assert state.time_s * 1e6 == pytest.approx(measured_us, rel=0.06)
     assert state.power_w == pytest.approx(measured_w, rel=0.1)
 

@@ -24,11 +24,6 @@ def test_draws_are_uniform_and_normal():
     assert abs(neighbours) < 0.05
 
 
-def test_weighted_draws_follow_their_weights():
-    got = [draws.weighted({"a": 0.25, "b": 0.75}, i) for i in range(2000)]
-    assert abs(got.count("a") / 2000 - 0.25) < 0.04
-
-
 def scatter(launch_s, field):
     noise = TI["noise"] | {"offset_sd": 0.0}
     got = [factors(noise, 1, Key("sweep", "w", "kernel/k", 0), PAIR, number, launch_s)[field] for number in range(1500)]
@@ -58,6 +53,14 @@ def test_an_offset_stays_through_a_campaign_and_changes_with_the_next():
     assert offset("sweep", 0) != offset("sweep", 0, (1470, 5001))
     spread = statistics.pstdev(offset(f"fresh-{i}", 0) for i in range(1500))
     assert abs(spread / 0.003 - 1) < 0.1
+
+
+def test_noise_has_no_bias_however_large_it_is():
+    """So that the truth, a run without noise, is what measurements average to."""
+    noise = {"window": [{"below_s": None, "time_sd": 0.2, "energy_sd": 0.3}], "offset_sd": 0.1}
+    got = [factors(noise, 1, Key(f"c{number}", "w", "kernel/k", 0), PAIR, 0, 1e-3) for number in range(20000)]
+    time, power = (statistics.mean(each) for each in zip(*got, strict=True))
+    assert abs(time - 1) < 0.007 and abs(power - 1) < 0.007
 
 
 def test_an_aligned_window_reads_power_to_a_read_time():

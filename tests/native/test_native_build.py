@@ -10,6 +10,7 @@ import pytest
 from kernel_dvfs.cli import build as command
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.build import build
+from kernel_dvfs.native.load import BACKENDS
 from kernel_dvfs.native.sources import source_files
 
 
@@ -51,16 +52,14 @@ def test_a_build_says_what_made_it_and_compiles_without_a_warning(results):
 
 
 def test_every_source_of_the_project_is_watched_by_a_backend(root):
-    cpu, cuda = (set(source_files(root / "native", backend)) for backend in ("cpu", "cuda"))
-    assert cpu | cuda == {path for path in (root / "native").rglob("*") if path.is_file()}
+    watched = (set(source_files(root / "native", backend)) for backend in BACKENDS)
+    assert set().union(*watched) == {path for path in (root / "native").rglob("*") if path.is_file()}
 
 
 def test_a_backend_does_not_watch_the_others_sources(root):
-    folders = {
-        backend: {path.parent.name for path in source_files(root / "native", backend)} for backend in ("cpu", "cuda")
-    }
-    assert "cuda" not in folders["cpu"]
-    assert "cpu" not in folders["cuda"]
+    folders = {backend: {path.parent.name for path in source_files(root / "native", backend)} for backend in BACKENDS}
+    assert not {"cuda", "graph"} & folders["cpu"]
+    assert "cpu" not in folders["cuda"] | folders["graph"]
 
 
 @pytest.mark.compiles
@@ -179,7 +178,7 @@ def test_an_unknown_mode_is_refused(root, tmp_path):
 
 
 def test_an_unknown_backend_is_refused(root, tmp_path):
-    with pytest.raises(InputError, match="expected one of cpu, cuda"):
+    with pytest.raises(InputError, match="expected one of cpu, cuda, graph"):
         build(root / "native", tmp_path / "out", "opencl")
 
 
@@ -196,6 +195,7 @@ def test_the_command_builds_what_is_named_and_leaves_the_other_backend_alone(roo
 def test_the_command_without_a_name_builds_all_that_can_be_built(root, built, monkeypatch, capfd):
     monkeypatch.setenv("CUDACXX", "nvcc-0")
     assert build_command("--native-dir", str(root / "native"), "--out", str(built)) == 0
-    cpu, cuda = capfd.readouterr().err.splitlines()
+    cpu, cuda, graph = capfd.readouterr().err.splitlines()
     assert "reused" in cpu
+    assert "graph" in graph and "built by" in graph
     assert "cuda not built, going on without it: no nvcc ($CUDACXX = nvcc-0)" in cuda

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import AUTO, Pair, mean_top_core_mhz
+from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.search.candidates import Candidates
@@ -26,14 +26,14 @@ MEM_MHZ = (810, 5001, 9251)
 def made_up(spec: dict, noise: float = 0.0, seed: int = 1, spoil=None, recorded: bool = True) -> Testbed:
     """Every kernel at every pair, auto first. noise: relative sd of a point. spoil(name, pair, time, energy): changes
     what is measured and true. recorded: whether reached clocks are known."""
-    warm_c, top_mhz = spec["thermal"]["reference_c"], mean_top_core_mhz(spec["clocks"])
+    warm_c = spec["thermal"]["reference_c"]
     pairs = [Pair(AUTO, AUTO)] + [Pair(core, mem) for mem in MEM_MHZ for core in CORE_MHZ]
     shape = len(KERNELS), len(pairs)
     time, energy, core, mem = np.zeros((4, *shape))
     for k, (name, (work, memory, latency, core_j, dram_j)) in enumerate(KERNELS.items()):
         kernel = Kernel(work, memory, latency, 3, core_j, dram_j)
         for p, pair in enumerate(pairs):
-            ran = settle(spec, [(kernel, 1)], pair, warm_c, top_mhz)
+            ran = settle(spec, [(kernel, 1)], pair, warm_c)
             point = ran.time_s, ran.time_s * ran.power_w
             time[k, p], energy[k, p] = spoil(name, pair, *point) if spoil else point
             core[k, p], mem[k, p] = ran.core_mhz, ran.mem_mhz

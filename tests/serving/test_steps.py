@@ -20,9 +20,7 @@ def test_a_step_is_what_the_simulated_gpu_does_with_its_kernels(instances, token
     """Same time, power and capped clock as gpu.governor, which all other studies run on."""
     model = instances(4)
     knot = abs(KNOTS - tokens_near).argmin()
-    state = settle(
-        model.spec, _load(model, knot), Pair(core_mhz, AUTO), model.spec["thermal"]["reference_c"], model.top_mhz
-    )
+    state = settle(model.spec, _load(model, knot), Pair(core_mhz, AUTO), model.spec["thermal"]["reference_c"])
     time_s, energy_j = model.at(core_mhz).step(int(KNOTS[knot]), 0, 0)
     assert time_s == pytest.approx(state.time_s, rel=1e-9)
     assert energy_j / time_s == pytest.approx(4 * state.power_w, rel=1e-9)

@@ -101,7 +101,8 @@ def setup_of(wildcards):
 def native_mode(wildcards):
     """auto, on or off. A real GPU runs the CUDA kernels, so they are not optional there."""
     needed = STUDY.is_real and wildcards.backend == "cuda" and loads.record() == loads.NATIVE
-    return "on" if needed else config["native"][wildcards.backend]
+    # what reads graphs is of use beside a GPU only, so it goes with the CUDA kernels
+    return "on" if needed else config["native"]["cpu" if wildcards.backend == "cpu" else "cuda"]
 
 
 at_end(lambda: answer.summary(FOLDER, STUDY.title))

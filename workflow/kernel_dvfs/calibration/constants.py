@@ -12,7 +12,7 @@ from typing import Any
 Place = tuple[str | int, ...]  # keys and indices that lead to a value in a spec
 Constant = Sequence[Place]  # the places that share the value
 
-_MOVED = ("clocks", "memory", "core")
+_MOVED = ("clocks", "memory", "core", "governor")
 
 
 def time_constants(spec: dict[str, Any], mem_mhz: set[int]) -> list[Constant]:
@@ -35,8 +35,9 @@ def power_constants(spec: dict[str, Any], mem_mhz: set[int]) -> list[Constant]:
 
 
 def voltages(spec: dict[str, Any]) -> list[Constant]:
-    """Every point of the voltage curve, the floor first."""
-    return [[("core", "v_over_v0", number, 1)] for number in range(len(spec["core"]["v_over_v0"]))]
+    """Every point of the voltage curve, the floor first; without the last where that is the top (calibration.top)."""
+    count = len(spec["core"]["v_over_v0"]) - ("top" in spec["clocks"])
+    return [[("core", "v_over_v0", number, 1)] for number in range(count)]
 
 
 def _by_memory(table: str, mem_mhz: Iterable[int]) -> list[Place]:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from kernel_dvfs.calibration.constants import Constant, power_constants, time_constants, voltages, with_values
+from kernel_dvfs.calibration.constants import Constant, power_constants, time_constants, voltages
 from kernel_dvfs.calibration.points import Point, Points, power_w
 from kernel_dvfs.calibration.solve import solve
-from kernel_dvfs.gpu.clocks import applied_mem_mhz, ceiling_core_mhz
-from kernel_dvfs.gpu.governor import State, settle
+from kernel_dvfs.calibration.top import fit_top, is_top
+from kernel_dvfs.gpu.clocks import applied_mem_mhz, asked_core_mhz, reached_core_mhz
+from kernel_dvfs.gpu.governor import Running, State, settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.model import launch_time_s, relative_bandwidth
 
@@ -26,12 +27,14 @@ from kernel_dvfs.gpu.model import launch_time_s, relative_bandwidth
 class Form:
     """What a model can express."""
 
-    overlap: float  # the exponent p
+    overlap: float | None  # the exponent p; None: each kernel has its own, from 1 to 16
     latency: bool  # whether a launch has a latency
     voltage: bool  # whether voltage rises with the clock
 
 
 MODEL = Form(overlap=3, latency=True, voltage=True)
+# six parameters per kernel: how far core and memory work overlap is a property of the kernel
+OWN_OVERLAP = Form(overlap=None, latency=True, voltage=True)
 # the classic roofline, constant voltage: p = infinity turns the model's sum of C/f and M/b into their maximum
 ROOFLINE = Form(overlap=math.inf, latency=False, voltage=False)
 
@@ -47,21 +50,32 @@ class Fitted:
 # where fits start. C, M, t0: shares of the longest each can be without exceeding a measured time;
 # A, B: shares of the least measured energy (one start: power is linear in them)
 _TIME_STARTS = ((0.6, 0.6, 0.4), (0.9, 0.3, 0.05), (0.3, 0.9, 0.05))
+_OVERLAP_STARTS = (1.5, 3.0, 8.0)
+_LEAST_OVERLAP, _MOST_OVERLAP = 1.0, 16.0
 _POWER_STARTS = ((0.3, 0.3),)
+_CLEAR_OF_TOP_MHZ = 30  # two steps of the grid
 _CORE_BOUND = 0.9  # least d log(time) / d log(1 / clock) at which a run time tells the clock
 
 
 def fit(points: Points, spec: dict[str, Any], form: Form = MODEL, constants: bool = True) -> Fitted:
     """Fit the points below the cap.
 
-    constants: fit those of the GPU too, starting from the spec's; else the kernels' parameters only.
+    constants: fit those of the GPU too, starting from the spec's: first all but the top of the curve on the points
+    below it, then the top (calibration.top), and with both the kernels' parameters; else the kernels' parameters only.
     """
     if not form.voltage:
-        spec = with_values(spec, voltages(spec), np.ones(len(voltages(spec))))
-    of_time: list[Constant] = []
-    of_power: list[Constant] = []
+        spec = _constant_voltage(spec)
     if constants:
-        of_time, of_power = all_constants(points, spec, form)
+        under = replace(points, below=[point for point in points.below if not is_top(spec, point)])
+        fitted = fit_points(under, spec, *all_constants(under, spec, form), form)
+        spec = fit_top(points, fitted.spec, fitted.kernels, form.voltage)
+    return fit_points(points, spec, [], [], form)
+
+
+def fit_points(
+    points: Points, spec: dict[str, Any], of_time: list[Constant], of_power: list[Constant], form: Form = MODEL
+) -> Fitted:
+    """Fit the kernels' parameters, and the constants given, to the points below the cap."""
     spec, kernels = _fit_time(points, spec, form, of_time)
     used = list(points.below)
     if form.voltage:
@@ -69,8 +83,12 @@ def fit(points: Points, spec: dict[str, Any], form: Form = MODEL, constants: boo
     return _fit_power(used, spec, kernels, of_power)
 
 
+def _constant_voltage(spec: dict[str, Any]) -> dict[str, Any]:
+    return spec | {"core": spec["core"] | {"v_over_v0": [[mhz, 1.0] for mhz, _ in spec["core"]["v_over_v0"]]}}
+
+
 def all_constants(points: Points, spec: dict[str, Any], form: Form = MODEL) -> tuple[list[Constant], list[Constant]]:
-    """(constants of time, constants of power) that the points can tell (see calibration.constants)."""
+    """(constants of time, constants of power) that the points below the top tell (see calibration.constants)."""
     mem_mhz = {applied_mem_mhz(spec["clocks"], point.pair) for point in points.below}
     of_power = power_constants(spec, mem_mhz) + (voltages(spec)[1:] if form.voltage else [])
     return time_constants(spec, mem_mhz), of_power
@@ -78,7 +96,14 @@ def all_constants(points: Points, spec: dict[str, Any], form: Form = MODEL) -> t
 
 def state(spec: dict[str, Any], kernel: Kernel, point: Point) -> State:
     """The state of a kernel at a point's clocks, the board as warm as for its static power."""
-    return settle(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"], point.top_mhz)
+    return settle(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"])
+
+
+def core_mhz(spec: dict[str, Any], point: Point) -> float:
+    """The clock (MHz) at which a point below the power cap ran: what its request and its power allow."""
+    if point.core_mhz is not None:
+        return point.core_mhz
+    return reached_core_mhz(spec["clocks"], point.pair, power_w(point))
 
 
 def clock_from_time(spec: dict[str, Any], kernel: Kernel, point: Point) -> float | None:
@@ -86,7 +111,7 @@ def clock_from_time(spec: dict[str, Any], kernel: Kernel, point: Point) -> float
 
     Lets a power-capped run of a core-bound kernel say what clock the cap left it, without the power model.
     """
-    lowest, ceiling = spec["clocks"]["core_mhz"]["lowest"], _ceiling_mhz(spec, point)
+    lowest, ceiling = spec["clocks"]["core_mhz"]["lowest"], core_mhz(spec, point)
     bandwidth = _bandwidth(spec, point)
 
     def log_ratio(core_mhz: float) -> float:
@@ -94,9 +119,9 @@ def clock_from_time(spec: dict[str, Any], kernel: Kernel, point: Point) -> float
 
     if log_ratio(ceiling) >= 0 or log_ratio(lowest) <= 0:
         return None
-    core_mhz = brentq(log_ratio, lowest, ceiling, xtol=0.1)
-    slope = (log_ratio(core_mhz * 0.99) - log_ratio(core_mhz)) / -math.log(0.99)
-    return core_mhz if slope >= _CORE_BOUND else None
+    found = brentq(log_ratio, lowest, ceiling, xtol=0.1)
+    slope = (log_ratio(found * 0.99) - log_ratio(found)) / -math.log(0.99)
+    return found if slope >= _CORE_BOUND else None
 
 
 def _fit_time(
@@ -106,25 +131,34 @@ def _fit_time(
     # no part of a launch can be longer than the whole
     longest = np.full((len(points.kernels), 3), np.inf)
     for point in points.below:
-        per_s = np.array([_ceiling_mhz(spec, point) / 1000, _bandwidth(spec, point), 1.0])
+        per_s = np.array([core_mhz(spec, point) / 1000, _bandwidth(spec, point), 1.0])
         longest[point.kernel] = np.minimum(longest[point.kernel], point.time_s * per_s)
 
     def kernel(number: int, shares: np.ndarray) -> Kernel:
-        core_s_ghz, memory_s, latency_s = (*(shares * longest[number, : len(shares)]).tolist(), 0.0)[:3]
-        return Kernel(core_s_ghz, memory_s, latency_s, form.overlap, 0.0, 0.0)
+        parts = shares[:3] if form.latency else shares[:2]
+        core_s_ghz, memory_s, latency_s = (*(parts * longest[number, : len(parts)]).tolist(), 0.0)[:3]
+        overlap = form.overlap or min(_LEAST_OVERLAP + float(shares[3]), _MOST_OVERLAP)
+        return Kernel(core_s_ghz, memory_s, latency_s, overlap, 0.0, 0.0)
 
     def time_s(spec: dict[str, Any], kernel: Kernel, point: Point) -> float:
-        return launch_time_s(kernel, _ceiling_mhz(spec, point) / 1000, _bandwidth(spec, point))
+        return launch_time_s(kernel, core_mhz(spec, point) / 1000, _bandwidth(spec, point))
 
     starts = [start[: 3 if form.latency else 2] for start in _TIME_STARTS]
+    if form.overlap is None:
+        starts = [(*start, overlap - _LEAST_OVERLAP) for start in starts for overlap in _OVERLAP_STARTS]
     measured = [point.time_s for point in points.below]
     return solve(points.below, measured, time_s, kernel, spec, constants, starts)
 
 
 def _with_clocks_from_time(capped: Sequence[Point], spec: dict[str, Any], kernels: Sequence[Kernel]) -> list[Point]:
     """Power-capped points whose time tells their clock, with that clock: they show the voltage up there."""
-    clocks = [clock_from_time(spec, kernels[point.kernel], point) for point in capped]
-    return [replace(point, top_mhz=mhz) for point, mhz in zip(capped, clocks, strict=True) if mhz is not None]
+    known = []
+    for point in capped:
+        mhz = clock_from_time(spec, kernels[point.kernel], point)
+        # close to the top clock the voltage may be that of any request above
+        if mhz is not None and mhz < core_mhz(spec, point) - _CLEAR_OF_TOP_MHZ:
+            known.append(replace(point, core_mhz=mhz))
+    return known
 
 
 def _fit_power(
@@ -142,16 +176,12 @@ def _fit_power(
         return Kernel(core_s_ghz, memory_s, latency_s, of_time.overlap, core_j, dram_j)
 
     def mean_w(spec: dict[str, Any], kernel: Kernel, point: Point) -> float:
-        return state(spec, kernel, point).power_w
+        running = Running(spec, [(kernel, 1)], point.pair, spec["thermal"]["reference_c"])
+        asked = point.core_mhz or asked_core_mhz(spec["clocks"], point.pair)
+        return running.at(asked, core_mhz(spec, point))[1]
 
-    free = spec | {"governor": spec["governor"] | {"cap_w": math.inf}}  # the points' clocks are known
     measured = [power_w(point) for point in points]
-    moved, kernels = solve(points, measured, mean_w, kernel, free, constants, _POWER_STARTS)
-    return Fitted(moved | {"governor": spec["governor"]}, kernels)
-
-
-def _ceiling_mhz(spec: dict[str, Any], point: Point) -> float:
-    return ceiling_core_mhz(spec["clocks"], point.pair, point.top_mhz)
+    return Fitted(*solve(points, measured, mean_w, kernel, spec, constants, _POWER_STARTS))
 
 
 def _bandwidth(spec: dict[str, Any], point: Point) -> float:

@@ -5,12 +5,13 @@ Reads through profile.table, so units, pooling of repeats and malformed tables a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair, check, mean_top_core_mhz
+from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair, check
 from kernel_dvfs.profile.table import import_table
 
 
@@ -20,9 +21,9 @@ class Point:
 
     kernel: int  # its index in Points.kernels
     pair: Pair  # requested
-    top_mhz: float  # the highest core clock that the board would grant then
     time_s: float  # per launch
     energy_j: float  # per launch
+    core_mhz: float | None = None  # clock that it ran at, where something else than the model tells it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,21 @@ class Points:
     below: list[Point]  # clocks locked, mean power clear of the cap
     capped: list[Point]  # locked, but so close to the cap that the clock may be below the label
     auto: list[Point]  # not locked
+    auto_below: list[Point]  # those of them whose mean power is clear of the cap
 
 
-_CAP_SPREAD_W = 20  # power-capped runs of a board spread by about 6 W (sd) around its cap
+def of_kernels(points: Points, kept: Sequence[int]) -> Points:
+    """The points of some kernels (indices in Points.kernels) alone, renumbered in the order of `kept`."""
+    place = {number: index for index, number in enumerate(kept)}
+
+    def own(some: list[Point]) -> list[Point]:
+        return [replace(point, kernel=place[point.kernel]) for point in some if point.kernel in place]
+
+    groups = (points.below, points.capped, points.auto, points.auto_below)
+    return Points([points.kernels[number] for number in kept], *map(own, groups))
+
+
+_CAP_SPREAD_W = 15  # power-capped runs of a board spread by about 6 W (sd) around its cap
 
 
 def clear_of_cap_w(spec: dict[str, Any]) -> float:
@@ -57,16 +70,17 @@ def read_points(path: str | PathLike[str], spec: dict[str, Any], below_w: float)
     columns = import_table(path).columns
     names = list(dict.fromkeys(columns["target"]))
     index = {name: number for number, name in enumerate(names)}
-    landed = mean_top_core_mhz(spec["clocks"])
-    points = Points(names, [], [], [])
-    wanted = ("target", "core_mhz", "mem_mhz", "reached_core_mhz", "time_s", "energy_j")
+    points = Points(names, [], [], [], [])
+    wanted = ("target", "core_mhz", "mem_mhz", "time_s", "energy_j")
     rows = zip(*(columns[column] for column in wanted), strict=True)
-    for name, core, mem, reached, time_s, energy_j in rows:
+    for name, core, mem, time_s, energy_j in rows:
         pair = Pair(_clock(core), _clock(mem))
         check(spec["clocks"], pair, f"{path}, fitted as {spec['name']}")
-        point = Point(index[name], pair, reached or landed, time_s, energy_j)
+        point = Point(index[name], pair, time_s, energy_j)
         if pair.core_mhz == AUTO:
             points.auto.append(point)
+            if power_w(point) < below_w:
+                points.auto_below.append(point)
         elif power_w(point) < below_w:
             points.below.append(point)
         else:

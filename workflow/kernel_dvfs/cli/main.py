@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
     "import": of_module("import_", "read a table of measurements into a profile"),
+    "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
     "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
     "reset": of_module("reset", "give a real GPU's clocks back"),

@@ -110,21 +110,33 @@ def applied_mem_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> int:
     return clocks["fold"]["becomes_mhz"] if _folds(clocks, pair) else mem
 
 
-def ceiling_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock], top_mhz: float) -> float:
-    """The highest core clock that a request allows; `top_mhz` is where the highest requests really land."""
+def asked_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock]) -> float:
+    """The core clock that a request asks the board for, MHz, which sets its voltage; auto asks for the top."""
     core = pair[0]
     if isinstance(core, str):
-        return clocks["auto_core_mhz"]
+        return top_core_mhz(clocks) if "top" in clocks else clocks["auto_core_mhz"]
     effective = clocks.get("effective_core_mhz", {}).get(str(core))
-    return effective if effective is not None else min(core, top_mhz)
+    return effective if effective is not None else min(core, top_core_mhz(clocks))
 
 
-def mean_top_core_mhz(clocks: dict[str, Any]) -> float:
-    """Where the highest core clocks land on average, MHz; the highest clock where nothing else is known."""
-    top = clocks.get("top_core_mhz")
+def top_core_mhz(clocks: dict[str, Any]) -> float:
+    """The highest core clock that a cool board runs, however high the request, MHz."""
+    top = clocks.get("top")
+    return clocks["auto_core_mhz"] + top["above_auto_mhz"] if top else clocks["core_mhz"]["highest"]
+
+
+def reached_core_mhz(clocks: dict[str, Any], pair: tuple[Clock, Clock], power_w: float) -> float:
+    """The core clock that a request reaches below the power cap, MHz.
+
+    power_w: mean power of the board. The top of the curve falls with it, where the GPU's spec says so: a board of more
+    power is warmer.
+    """
+    asked, top = asked_core_mhz(clocks, pair), clocks.get("top")
     if not top:
-        return clocks["core_mhz"]["highest"]
-    return sum(float(mhz) * share for mhz, share in top.items()) / sum(top.values())
+        return asked
+    highest = clocks["auto_core_mhz"] if pair[0] == AUTO else top_core_mhz(clocks)
+    highest -= top["mhz_per_w"] * max(0.0, power_w - top["above_w"])
+    return max(clocks["core_mhz"]["lowest"], min(asked, highest))
 
 
 def _nearest(known: list[int], mhz: int) -> int:

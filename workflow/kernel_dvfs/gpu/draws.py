@@ -6,11 +6,7 @@ depend on the order.
 """
 
 import math
-from collections.abc import Mapping
 from hashlib import blake2b
-from typing import TypeVar
-
-_Value = TypeVar("_Value")
 
 _HALF = 1 << 53
 
@@ -37,13 +33,3 @@ def normals(*key: object) -> tuple[float, float]:
 def normal(*key: object) -> float:
     """A standard normal number, the same one for the same key."""
     return normals(*key)[0]
-
-
-def weighted(weights: Mapping[_Value, float], *key: object) -> _Value:
-    """One of the keys of `weights` {value: probability}, at least one; probabilities need not add up to 1."""
-    left = uniform(*key) * sum(weights.values())
-    for value, weight in weights.items():
-        left -= weight
-        if left < 0:
-            return value
-    return value

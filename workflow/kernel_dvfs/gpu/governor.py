@@ -1,8 +1,14 @@
-"""The simulated GPU's own governor: the highest clock at or below the request that keeps board power under the cap.
+"""The simulated GPU's own governor: which core clock a load reaches, at which voltage, and when the power cap rules.
 
-Time depends on the clock and power on time, so both are solved together, on the GPU's own clock grid. A load is a
-list of (Kernel, launches) run back to back; the power controller is slower than most kernels, so it is the load's
-mean power that the cap acts on (inferred: a capped kernel runs faster between cooler ones).
+A request sets the voltage (gpu.model.relative_voltage) and the highest clock that it allows. Where the top of the
+curve falls with power (gpu.clocks.reached_core_mhz), the clock falls and the voltage stays: asking for a lower clock
+saves V^2, being held to it by power does not. Where power would exceed the cap, the board alternates between the two
+neighbouring requests of its grid, one above the cap and one below, so that its mean power is the cap; what is returned
+is that mean.
+
+Time depends on the clock and power on time, so both are solved together. A load is a list of (Kernel, launches) run
+back to back; the power controller is slower than most kernels, so it is the load's mean power that counts (inferred: a
+capped kernel runs faster between cooler ones).
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, ceiling_core_mhz
+from kernel_dvfs.gpu.clocks import AUTO, applied_mem_mhz, asked_core_mhz, reached_core_mhz
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 
 if TYPE_CHECKING:
@@ -19,59 +25,92 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Clock
     from kernel_dvfs.gpu.kernel import Kernel
 
+_CLOSE_MHZ = 0.01  # how exactly a clock that falls with power is found
+_STEPS = 20  # at most, towards it
+
 
 class State(NamedTuple):
     """What a load settles at."""
 
-    core_mhz: float  # reached
+    core_mhz: float  # reached, mean
     mem_mhz: int  # reached
     ceiling_mhz: float  # the core clock that was allowed
-    time_s: float  # of one run of the load
+    time_s: float  # of one run of the load, mean
     power_w: float  # mean power of the board
     capped: bool  # whether the power cap is what holds the core clock down
 
 
+class Running:
+    """A load at the memory clock of a request and a board temperature, to be looked at core clock by core clock."""
+
+    def __init__(
+        self, spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], pair: tuple[Clock, Clock], temperature_c: float
+    ) -> None:
+        self.spec, self.load = spec, load
+        self.mem_mhz = applied_mem_mhz(spec["clocks"], pair)
+        self._bandwidth = relative_bandwidth(spec["memory"], self.mem_mhz)
+        self._standing_w = static_w(spec, self.mem_mhz, temperature_c)
+        self._factor = 1 + spec["governor"]["auto_extra_power"] if pair[0] == AUTO else 1.0
+
+    def at(self, asked_mhz: float, core_mhz: float) -> tuple[float, float]:
+        """(seconds of one run, mean W) at a core clock, with the voltage of the clock that was asked for."""
+        core_ghz, time_s, energy_j = core_mhz / 1000, 0.0, 0.0
+        for kernel, count in self.load:
+            time_s += count * launch_time_s(kernel, core_ghz, self._bandwidth)
+            energy_j += count * launch_j(self.spec, kernel, asked_mhz, self.mem_mhz)
+        power_w = self._standing_w + clock_w(self.spec["core"], core_mhz, asked_mhz) + energy_j / time_s
+        return time_s, self._factor * power_w
+
+
 def settle(
-    spec: dict[str, Any],
-    load: Sequence[tuple[Kernel, int]],
-    pair: tuple[Clock, Clock],
-    temperature_c: float,
-    top_mhz: float,
+    spec: dict[str, Any], load: Sequence[tuple[Kernel, int]], pair: tuple[Clock, Clock], temperature_c: float
 ) -> State:
-    """The state in which a load runs at the requested `pair` of clocks and a board temperature.
-
-    load: [(kernel, launches)]. top_mhz: where the highest core clocks land (gpu.clocks.mean_top_core_mhz).
-    """
+    """The state in which a load [(kernel, launches)] runs at the requested `pair` and a board temperature."""
     governor = spec["governor"]
-    mem_mhz = applied_mem_mhz(spec["clocks"], pair)
-    bandwidth = relative_bandwidth(spec["memory"], mem_mhz)
-    standing_w = static_w(spec, mem_mhz, temperature_c)
-    ceiling = ceiling_core_mhz(spec["clocks"], pair, top_mhz)
-
-    def at(core_mhz: float) -> tuple[float, float]:
-        time_s = sum(count * launch_time_s(kernel, core_mhz / 1000, bandwidth) for kernel, count in load)
-        energy_j = sum(count * launch_j(spec, kernel, core_mhz, mem_mhz) for kernel, count in load)
-        return time_s, standing_w + clock_w(spec["core"], core_mhz) + energy_j / time_s
-
+    running = Running(spec, load, pair, temperature_c)
+    asked = asked_core_mhz(spec["clocks"], pair)
     if pair[0] == AUTO and governor["auto_light_load_core_mhz"]:
         launches = sum(count for _, count in load)
-        if at(ceiling)[0] / launches < governor["auto_light_load_below_us"] * 1e-6:
-            ceiling = min(ceiling, governor["auto_light_load_core_mhz"])
-    core_mhz = ceiling
-    time_s, power_w = at(core_mhz)
-    capped = power_w > governor["cap_w"]
-    if capped:
-        # power rises with the clock, so halve the grid below: `low` keeps the cap (or is the lowest), `high` does not
-        grid = spec["clocks"]["core_mhz"]
-        low, high = 0, math.ceil((ceiling - grid["lowest"]) / grid["step"])
-        while high - low > 1:
-            middle = (low + high) // 2
-            if at(grid["lowest"] + middle * grid["step"])[1] > governor["cap_w"]:
-                high = middle
-            else:
-                low = middle
-        core_mhz = grid["lowest"] + low * grid["step"]
-        time_s, power_w = at(core_mhz)
-    if pair[0] == AUTO:
-        power_w *= 1 + governor["auto_extra_power"]
-    return State(core_mhz, mem_mhz, ceiling, time_s, power_w, capped)
+        if running.at(asked, asked)[0] / launches < governor["auto_light_load_below_us"] * 1e-6:
+            asked = min(asked, governor["auto_light_load_core_mhz"])
+
+    def reached(power_w: float) -> float:
+        return min(asked, reached_core_mhz(spec["clocks"], pair, power_w))
+
+    # a board at its cap reaches what that power leaves
+    highest = core_mhz = reached(governor["cap_w"])
+    time_s, power_w = running.at(asked, core_mhz)
+    if power_w > governor["cap_w"]:
+        return _at_the_cap(running, asked, highest)
+    for _ in range(_STEPS):
+        before, core_mhz = core_mhz, reached(power_w)
+        # a clock higher by 1 MHz takes about 0.1 W more, which lowers the top clock by far less than 1 MHz
+        if abs(core_mhz - before) < _CLOSE_MHZ:
+            break
+        time_s, power_w = running.at(asked, core_mhz)
+    return State(core_mhz, running.mem_mhz, reached(0.0), time_s, power_w, capped=False)
+
+
+def _at_the_cap(running: Running, asked: float, highest: float) -> State:
+    """The state of a load that would exceed the cap; highest: the core clock that a board at the cap reaches."""
+    cap_w, grid = running.spec["governor"]["cap_w"], running.spec["clocks"]["core_mhz"]
+
+    def at(number: int) -> tuple[float, float, float]:
+        below = min(grid["lowest"] + number * grid["step"], asked)
+        core_mhz = min(below, highest)
+        return core_mhz, *running.at(below, core_mhz)
+
+    # power rises with the clock, so halve the grid below: `low` keeps the cap (or is the lowest), `high` does not
+    low, high = 0, max(1, math.ceil((asked - grid["lowest"]) / grid["step"]))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if at(middle)[2] > cap_w:
+            high = middle
+        else:
+            low = middle
+    (low_mhz, low_s, low_w), (high_mhz, high_s, high_w) = at(low), at(high)
+    share = (cap_w - low_w) / (high_w - low_w) if low_w < cap_w < high_w else 0.0  # of the time, in the upper state
+    time_s = 1 / (share / high_s + (1 - share) / low_s)
+    power_w = low_w + share * (high_w - low_w)
+    core_mhz = low_mhz + share * (high_mhz - low_mhz)
+    return State(core_mhz, running.mem_mhz, highest, time_s, power_w, capped=True)

@@ -9,7 +9,8 @@ the form that fits the published RTX 3080 Ti measurements best, with p = 3. Powe
     P = Ps(fm) (1 + l (T - T0)) + k V(f)^2 f + (A V(f)^2 + s(fm) B) / t
 
 Ps: static, memory held at its clock included; k V^2 f: clock tree; A: switching energy of the kernel in the core at
-V0; B: its DRAM energy. The voltage is relative to its floor V0 and absorbs leakage. Pure functions on plain floats;
+V0; B: its DRAM energy. The voltage is relative to its floor V0 and absorbs leakage; it is that of the clock asked for,
+also where power holds the clock below it (gpu.governor). Pure functions on plain floats;
 `spec` and its groups are those of gpu.spec.resolve.
 """
 
@@ -70,15 +71,18 @@ def static_w(spec: dict[str, Any], mem_mhz: float, temperature_c: float) -> floa
     return spec["memory"]["static_w"][str(mem_mhz)] * leak
 
 
-def clock_w(core: dict[str, Any], core_mhz: float) -> float:
-    """Power of the clock tree, W. core: the spec's group."""
-    voltage = relative_voltage(core, core_mhz)
+def clock_w(core: dict[str, Any], core_mhz: float, asked_mhz: float | None = None) -> float:
+    """Power of the clock tree, W. core: the spec's group; asked_mhz: the clock that sets the voltage, if another."""
+    voltage = relative_voltage(core, core_mhz if asked_mhz is None else asked_mhz)
     return core["clock_w_per_ghz"] * voltage * voltage * core_mhz / 1000
 
 
-def launch_j(spec: dict[str, Any], kernel: Kernel, core_mhz: float, mem_mhz: float) -> float:
-    """Switching energy of one launch in core and DRAM, J; static power and clock tree come on top."""
-    voltage = relative_voltage(spec["core"], core_mhz)
+def launch_j(spec: dict[str, Any], kernel: Kernel, asked_mhz: float, mem_mhz: float) -> float:
+    """Switching energy of one launch in core and DRAM, J; static power and clock tree come on top.
+
+    asked_mhz: the core clock that sets the voltage.
+    """
+    voltage = relative_voltage(spec["core"], asked_mhz)
     scale = spec["memory"]["dram_energy_scale"][str(mem_mhz)]
     return kernel.core_j * voltage * voltage + scale * kernel.dram_j
 

@@ -43,7 +43,7 @@ def factors(
     Standard deviations come from the repeats of a published RTX 3080 Ti data set. The offset (per campaign, target
     and clock pair) is an assumption that makes selection bias real, as it is on hardware. noise: the spec's group.
     """
-    time_sd, energy_sd = _sd(noise["window"], launch_s)
+    time_sd, energy_sd = window_sd(noise["window"], launch_s)
     # energy = power x time: the rest of the energy's scatter is the power's
     power_sd = math.sqrt(max(energy_sd**2 - time_sd**2, 0.0))
     campaign = (seed, key.campaign, key.workload, key.target, *pair)
@@ -52,12 +52,21 @@ def factors(
     time_offset, power_offset = normals(*campaign, "offset")
     offset_sd = noise["offset_sd"]
     return (
-        math.exp(time_sd * time + offset_sd * time_offset),
-        math.exp(power_sd * power + offset_sd * power_offset),
+        _log_normal(time_sd, time) * _log_normal(offset_sd, time_offset),
+        _log_normal(power_sd, power) * _log_normal(offset_sd, power_offset),
     )
 
 
-def _sd(table: list[dict[str, Any]], time_s: float) -> tuple[float, float]:
+def _log_normal(sd: float, z: float) -> float:
+    """A factor whose mean is 1, so that the truth is what measurements average to."""
+    return math.exp(sd * (z - sd / 2))
+
+
+def window_sd(table: list[dict[str, Any]], time_s: float) -> tuple[float, float]:
+    """Relative standard deviations (of time, of energy) of one window, by the seconds of one launch.
+
+    table: `window` of the spec's group.
+    """
     for row in table:
         if row["below_s"] is None or time_s < row["below_s"]:
             return row["time_sd"], row["energy_sd"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.gpu import clocks, draws
+from kernel_dvfs.gpu import clocks
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.governor import State, settle
 from kernel_dvfs.gpu.kernel import Kernel, parameters, works
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Load = list[tuple[Kernel, int]]
 
 # raise this when the model changes: it is part of every setup, so that old records are measured again
-MODEL = "kernel-dvfs simulated GPU 1"
+MODEL = "kernel-dvfs simulated GPU 2"
 
 POWER_CAP_BIT = "0x4"  # NVML's event reason "software power cap"
 
@@ -34,7 +34,7 @@ POWER_CAP_BIT = "0x4"  # NVML's event reason "software power cap"
 class SimulatedGpu:
     """A GPU of a spec (gpu.spec.resolve) on virtual time, cold when made; the methods are those of the seam.
 
-    exact: no noise, no campaign offset, no steps of the counter: the *truth* that measurements scatter around.
+    exact: no noise, no campaign offset, no steps of the counter: the *truth*, which is the mean of what is measured.
     """
 
     def __init__(self, spec: dict[str, Any], seed: int, exact: bool = False) -> None:
@@ -44,7 +44,6 @@ class SimulatedGpu:
         self.now_s = 0.0
         self.temperature_c = spec["thermal"]["ambient_c"]
         self.pair = BASELINE
-        self.top_mhz = clocks.mean_top_core_mhz(spec["clocks"])
 
     def device(self) -> dict[str, Any]:
         """The record's `device` group."""
@@ -87,7 +86,7 @@ class SimulatedGpu:
         return other
 
     def _state(self, load: Load) -> State:
-        return settle(self.spec, load, self.pair, self.temperature_c, self.top_mhz)
+        return settle(self.spec, load, self.pair, self.temperature_c)
 
     def _run(self, state: State, seconds: float) -> None:
         leakage = static_w(self.spec, state.mem_mhz, 1.0) - static_w(self.spec, state.mem_mhz, 0.0)
@@ -160,9 +159,6 @@ class _Locked:
         latency = latency_s(gpu.spec["switching"], gpu.seed, gpu.pair, self.pair, *self.key)
         gpu.now_s += latency
         gpu.pair = self.pair
-        top = gpu.spec["clocks"].get("top_core_mhz")
-        if top and not gpu.exact:
-            gpu.top_mhz = float(draws.weighted(top, gpu.seed, *self.key, *self.pair, "top"))
         return latency
 
     def __exit__(self, *_: object) -> None:

@@ -62,12 +62,12 @@ SCHEMA = _group(
             {
                 "core_mhz": _group({"lowest": _MHZ, "highest": _MHZ, "step": _MHZ}),
                 "mem_mhz": {"type": "array", "items": _MHZ, "minItems": 1, "uniqueItems": True},
-                "auto_core_mhz": _MHZ,
+                "auto_core_mhz": _MHZ,  # of a cool board
                 "auto_mem_mhz": _MHZ,
             },
             {
                 "effective_core_mhz": _by_number(_MHZ),
-                "top_core_mhz": _by_number(_POSITIVE),
+                "top": _group(dict.fromkeys(("above_auto_mhz", "mhz_per_w", "above_w"), _NOT_NEGATIVE)),
                 "fold": _group({"mem_mhz": _MHZ, "above_core_mhz": _MHZ, "becomes_mhz": _MHZ}),
             },
         ),

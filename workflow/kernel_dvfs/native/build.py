@@ -37,7 +37,7 @@ def build(
     mode: str = "auto",
     say: Callable[[str], object] | None = None,
 ) -> Record:
-    """Build `backend` ("cpu", "cuda") of the CMake project `source_dir` into `out_dir`/<backend>; return its
+    """Build `backend` ("cpu", "cuda", "graph") of the CMake project `source_dir` into `out_dir`/<backend>; return its
     build.json.
 
     mode: `on` demands the library; `auto` goes without it where a tool is missing (status "unavailable", with

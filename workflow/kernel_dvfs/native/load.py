@@ -13,8 +13,8 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 
-# "cpu": the C reference on NumPy arrays, native/bindings/cpu.cpp; "cuda": the kernels, native/bindings/cuda.cpp
-BACKENDS = ("cpu", "cuda")
+# "cpu": the C reference on NumPy arrays, "cuda": the kernels, "graph": captured graphs; each native/bindings/<it>.cpp
+BACKENDS = ("cpu", "cuda", "graph")
 REMEDY = "run `kernel-dvfs build`"
 CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvfs build --cuda on`"
 

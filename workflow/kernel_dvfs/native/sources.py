@@ -9,6 +9,7 @@ _SHARED = ("CMakeLists.txt", "include/**/*", "bindings/*.hpp")
 SOURCES = {
     "cpu": (*_SHARED, "cpu/**/*", "bindings/cpu.cpp"),
     "cuda": (*_SHARED, "cuda/**/*", "bindings/cuda.cpp"),
+    "graph": (*_SHARED, "graph/**/*", "bindings/graph.cpp"),
 }
 
 

@@ -39,6 +39,11 @@ class Steady:
         self._seen_s: list[float] = []  # when the host saw them done
         self._mark()
 
+    @property
+    def ended(self) -> int:
+        """How many batches are known to have ended since those before were forgotten: stands still where one hangs."""
+        return len(self._seen_s)
+
     def feed(self) -> None:
         """Note what is done, queue what is missing."""
         while len(self._seen_s) < len(self._ends) and self._ends[len(self._seen_s)].done():

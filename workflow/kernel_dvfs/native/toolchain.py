@@ -38,12 +38,13 @@ ARCHITECTURES = ("80-real", "86-real", "90-real", "90-virtual")
 VARIABLES = {
     "cpu": ("CFLAGS", "CXXFLAGS", "LDFLAGS"),
     "cuda": ("CXXFLAGS", "CUDAFLAGS", "LDFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    "graph": ("CXXFLAGS", "LDFLAGS"),
 }
 
 
 def find(backend: str) -> Toolchain:
-    """The tools on this machine for "cpu" or "cuda". Raises MissingTool at the first that is absent or broken."""
-    definitions, environment, identity, summary = {"cpu": _for_c, "cuda": _for_cuda}[backend]()
+    """The tools on this machine for a backend. Raises MissingTool at the first that is absent or broken."""
+    definitions, environment, identity, summary = {"cpu": _for_c, "cuda": _for_cuda, "graph": _for_cxx}[backend]()
     header = os.path.join(sysconfig.get_path("include"), "Python.h")
     if not os.path.exists(header):
         raise MissingTool(
@@ -82,6 +83,11 @@ def _for_c() -> _Found:
     c, cxx = compilers.find("c"), compilers.find("cxx")
     environment = {"CC": shlex.join(c.command), "CXX": shlex.join(cxx.command)}
     return {}, environment, {"compilers": {"c": _named(c), "cxx": _named(cxx)}}, f"{cxx.id} {cxx.version}"
+
+
+def _for_cxx() -> _Found:
+    cxx = compilers.find("cxx")
+    return {}, {"CXX": shlex.join(cxx.command)}, {"compilers": {"cxx": _named(cxx)}}, f"{cxx.id} {cxx.version}"
 
 
 def _for_cuda() -> _Found:

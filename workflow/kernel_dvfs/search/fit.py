@@ -13,9 +13,11 @@ import numpy as np
 
 from kernel_dvfs.search.candidates import Candidates, Seen
 from kernel_dvfs.search.gpu_model import (
+    CLEAR_OF_CAP,
     KERNEL_MEAN,
     KERNEL_SPREAD,
     KERNEL_STRENGTH,
+    NEAR_TOP,
     At,
     GpuModel,
     gpu_model_of,
@@ -65,38 +67,53 @@ class Points:
     def __init__(self, seen: Seen, gpu: GpuModel, used: np.ndarray) -> None:
         self.target = seen.target[used]
         self.log = np.stack([np.log(seen.time_s[used]), np.log(seen.power_w[used])], -1)
-        # a pooled point of n measurements scatters less, but the model's misfit does not average out
-        self.precision = np.minimum(seen.n[used], 2.0)
+        pair, power_w = seen.pair[used], seen.power_w[used]
         reached = seen.core_mhz[used] / 1000
-        self.node, self.mem = gpu.core_node[seen.pair[used]], gpu.mem_node[seen.pair[used]]
+        self.node, self.mem = gpu.core_node[pair], gpu.mem_node[pair]
         self.fixed = ~np.isnan(reached)
         self.log_reached = np.log(np.where(self.fixed, reached, 1.0))
-        ghz = np.where(self.fixed, reached, gpu.core_ghz[self.node])
+        # a request sets the voltage, also where it reaches less than another kernel's; only the power cap lowers both
+        free = power_w < CLEAR_OF_CAP * gpu.cap_w
+        ghz = np.where(self.fixed & ~free, reached, gpu.core_ghz[self.node])
         self.voltage = gpu.voltage_weights(ghz)
         self.place = gpu.places
+        self.auto = gpu.auto[pair]
+        # of the fall of the top clock
+        self.share = np.where(gpu.top[pair] & ~self.fixed, power_w / gpu.highest_w, 0.0)
+        # a pooled point of n measurements scatters less, but the model's misfit does not average out
+        self.precision = np.repeat(np.minimum(seen.n[used], 2.0)[:, None], 2, 1)
+        # capped near the top: the clock hardly falls while the voltage does, so power does not tell what it is
+        self.precision[self.fixed & ~free & (ghz > NEAR_TOP * gpu.core_ghz.max()), 1] = 0.0
 
     def at(self, g: np.ndarray) -> At:
         """The GPU at every point, for constants (..., G)."""
         place = self.place
         return At(
-            np.where(self.fixed, self.log_reached, g[..., place["log_f"]][..., self.node]),
+            np.where(
+                self.fixed,
+                self.log_reached,
+                g[..., place["log_f"]][..., self.node] - g[..., place["fall"]] * self.share,
+            ),
             g[..., place["log_b"]][..., self.mem],
             g[..., place["log_ps"]][..., self.mem],
             g[..., place["log_k"]],
             g[..., place["log_v"]] @ self.voltage.T,
             g[..., place["log_s"]][..., self.mem],
+            g[..., place["log_x"]] * self.auto,
         )
 
     def by_g(self, by_at: np.ndarray, size: int) -> np.ndarray:
-        """(N, G) slopes by g from slopes (N, 6) by the fields of At."""
+        """(N, G) slopes by g from slopes (N, 7) by the fields of At."""
         slopes, rows = np.zeros((len(by_at), size)), np.arange(len(by_at))
         place = self.place
         slopes[rows, place["log_f"].start + self.node] = np.where(self.fixed, 0, by_at[:, 0])
+        slopes[:, place["fall"]] = -by_at[:, :1] * self.share[:, None]
         slopes[rows, place["log_b"].start + self.mem] = by_at[:, 1]
         slopes[rows, place["log_ps"].start + self.mem] = by_at[:, 2]
         slopes[:, place["log_k"]] = by_at[:, 3:4]
         slopes[:, place["log_v"]] = by_at[:, 4:5] * self.voltage
         slopes[rows, place["log_s"].start + self.mem] = by_at[:, 5]
+        slopes[:, place["log_x"]] = by_at[:, 6:] * self.auto[:, None]
         return slopes
 
 
@@ -134,7 +151,7 @@ def fit(candidates: Candidates, seen: Seen, known: Fit | None = None) -> Fit:
 
 def _usable(seen: Seen, gpu: GpuModel) -> np.ndarray:
     """Points whose clock is known: recorded, or surely the requested one because the power is clear of the cap."""
-    return ~np.isnan(seen.core_mhz) | (seen.power_w < 0.955 * gpu.cap_w)
+    return ~np.isnan(seen.core_mhz) | (seen.power_w < CLEAR_OF_CAP * gpu.cap_w)
 
 
 def _scales(candidates: Candidates, seen: Seen, gpu: GpuModel) -> np.ndarray:
@@ -198,7 +215,7 @@ def _start(
         tried = bounded(mean[kernel] + draws)
         here = At(*(field[own] if field.size > 1 else field for field in at))
         found = np.stack(predict(tried[:, None], here), -1)
-        misfit = ((found - points.log[own]) / (4 * scatter)) ** 2
+        misfit = ((found - points.log[own]) / (4 * scatter)) ** 2 * (points.precision[own] > 0)
         theta[kernel] = tried[(misfit.sum((1, 2)) + ((draws @ precision) * draws).sum(1)).argmin()]
     return theta
 
@@ -225,7 +242,7 @@ def _cost(
     gpu: GpuModel,
 ) -> float:
     r2 = _residuals(points, theta, g, scatter) ** 2
-    misfit = ((_HEAVY + 1) * np.log1p(r2 / _HEAVY) * points.precision[:, None]).sum()
+    misfit = ((_HEAVY + 1) * np.log1p(r2 / _HEAVY) * points.precision).sum()
     off, moved = theta - mean, g - gpu.mean
     return float(misfit + ((off @ precision) * off).sum() + moved @ gpu.precision @ moved)
 
@@ -251,7 +268,7 @@ def _descend(
     while True:
         slopes = with_slopes(theta[points.target], points.at(g))
         r = (points.log - np.stack([slopes.log_time, slopes.log_power], -1)) / scatter
-        w = (_HEAVY + 1) / (_HEAVY + r**2) * points.precision[:, None] / scatter**2
+        w = (_HEAVY + 1) / (_HEAVY + r**2) * points.precision / scatter**2
         r = r * scatter
         j = np.stack([slopes.by_theta_time, slopes.by_theta_power], 1)  # (N, 2, 6)
         jg = np.stack([points.by_g(slopes.by_at_time, size), points.by_g(slopes.by_at_power, size)], 1)
@@ -302,21 +319,22 @@ def _scatter(
 
     told: (G,) the degree of freedom that each constant takes.
     """
-    r = points.log - np.stack(predict(theta[points.target], points.at(g)), -1)
+    told_of = points.precision > 0
+    r = (points.log - np.stack(predict(theta[points.target], points.at(g)), -1)) * told_of
     taken = 1 - np.einsum("kij,ji->ki", own, precision).clip(0, 1)  # degrees of freedom that each unknown takes
     of_time, of_power = taken[:, :4].sum(1), taken[:, 4:].sum(1)
     expected, worth = _SCATTER
     scatter = np.empty(2)
     clocks = gpu.places["log_b"].stop  # constants up to here act on time
     for quantity, spent in ((0, of_time.sum() + told[:clocks].sum()), (1, of_power.sum() + told[clocks:].sum())):
-        size = np.abs(r[:, quantity])
+        size = np.abs(r[told_of[:, quantity], quantity])
         # robust: the scatter of the many, not of the few that the model does not describe
         kept = np.minimum(size, 3 * 1.4826 * np.median(size) + 1e-12)
-        free = max(len(r) - spent, 0.25 * len(r))
+        free = max(len(size) - spent, 0.25 * len(size))
         scatter[quantity] = np.sqrt((worth * expected**2 + (kept**2).sum()) / (worth + free))
     scatter = scatter.clip(_LEAST_SCATTER)
     squares = np.bincount(points.target, ((r / scatter) ** 2).sum(1), len(theta))
-    freedom = np.maximum(2 * np.bincount(points.target, minlength=len(theta)) - of_time - of_power, 0)
+    freedom = np.maximum(np.bincount(points.target, told_of.sum(1), len(theta)) - of_time - of_power, 0)
     unfit = np.sqrt((4 + squares) / (4 + freedom))
     return scatter, unfit
 

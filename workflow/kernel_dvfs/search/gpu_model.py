@@ -3,8 +3,8 @@
 One launch takes t = ((C/f)^p + (M/b)^p)^(1/p) + t0 and draws P = Ps + k V^2 f + (A V^2 + s B)/t, that of
 gpu.model, here in arrays with slopes. Unknowns are logarithms. Those of a kernel are theta =
 log(C, M, t0, p, A, B), C in s GHz, M and t0 in s, A and B in J. Those of the GPU are one vector `g`: log of core GHz
-at each core node, of bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage node, and of
-W/GHz of the clock tree.
+at each core node, of bandwidth, static W and DRAM energy at each memory node, of V/V0 at each voltage node, of W/GHz of
+the clock tree, how far the top clock falls, and what auto adds to power.
 
 Before anything is measured only what is public is known, and that is wide on purpose: measured points soon weigh more.
 Voltage: V/V0 against the share of the highest core clock, the mean of three GPUs that no study here searches: V100 and
@@ -13,7 +13,8 @@ tree of the same V100 and RTX 8000. The exponent p = 3 and its spread: gpu.model
 a simulated GPU.
 
 A core clock that a driver grants is close to its label, except for the lowest (which may act as more) and the highest
-(which the GPU rarely reaches); a recorded clock is believed.
+(which the GPU rarely reaches); a recorded clock is believed. Auto and the highest requests ask for the top of the
+curve: the clock there falls with power while the voltage stays, and auto may draw more than the same clock locked.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ STATIC_SPREAD = 0.6  # static power of a memory clock: (clock / highest)^STATIC_
 STATIC_POWER = 0.4
 SCALE_SPREAD = 0.4  # DRAM energy per byte against that at the highest memory clock
 
+CLEAR_OF_CAP = 0.955  # share of the cap below which a run surely was not capped
+FALL = (0.03, 0.03)  # of the log of the top clock, from no power to the highest seen; 0 where clocks are recorded
+AUTO_ADDS = 0.03  # to the log of power, against the same clock locked: nothing, within this
+TOP_SHARE = 0.98  # of the highest label, from which a request asks for the top
+
+NEAR_TOP = 0.96  # of the highest core clock: a capped board that reaches it may have any voltage above
 _NEAR = 0.93  # share of the highest mean power from which a run without a recorded clock may be capped
 _SAME_CLOCK = 0.015  # voltage nodes closer than this are one
 _FIXED = 1e-4  # spread of what only sets a unit
@@ -68,6 +75,7 @@ class At(NamedTuple):
     log_k: np.ndarray  # log of W/GHz of the clock tree
     log_v: np.ndarray  # log of V/V0
     log_s: np.ndarray  # log of DRAM energy per byte relative to that at the highest memory clock
+    log_x: np.ndarray  # log of board power against what the other terms add up to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +86,8 @@ class Slopes:
     log_power: np.ndarray  # log of W
     by_theta_time: np.ndarray  # (..., 6) slopes of log_time by theta
     by_theta_power: np.ndarray  # (..., 6) slopes of log_power by theta
-    by_at_time: np.ndarray  # (..., 6) slopes of log_time by the fields of At
-    by_at_power: np.ndarray  # (..., 6) slopes of log_power by the fields of At
+    by_at_time: np.ndarray  # (..., 7) slopes of log_time by the fields of At
+    by_at_power: np.ndarray  # (..., 7) slopes of log_power by the fields of At
 
 
 def log_voltage(share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,13 +117,14 @@ def with_slopes(theta: np.ndarray, at: At) -> Slopes:
     power = -(core + dram)[..., None] * time
     power[..., 4] = core
     power[..., 5] = dram
-    at_time = np.stack([-work * share_c, -work * share_m, zero, zero, zero, zero], -1)
+    at_time = np.stack([-work * share_c, -work * share_m, *[zero] * 5], -1)
     at_power = -(core + dram)[..., None] * at_time
     at_power[..., 0] += tree
     at_power[..., 2] = static
     at_power[..., 3] = tree
     at_power[..., 4] = 2 * (tree + core)
     at_power[..., 5] = dram
+    at_power[..., 6] = 1.0
     return Slopes(log_time, log_power, time, power, at_time, at_power)
 
 
@@ -136,7 +145,7 @@ def _power(theta: np.ndarray, at: At, log_time: np.ndarray) -> tuple[np.ndarray,
         theta[..., 5] + at.log_s - log_time,
     ]
     log_power = np.logaddexp(np.logaddexp(parts[0], parts[1]), np.logaddexp(parts[2], parts[3]))
-    return log_power, *(np.exp(part - log_power) for part in parts)
+    return log_power + at.log_x, *(np.exp(part - log_power) for part in parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,18 +154,22 @@ class GpuModel:
 
     core_node: np.ndarray  # (P,) core node of each pair
     mem_node: np.ndarray  # (P,) memory node of each pair
+    top: np.ndarray  # (P,) bool, pairs that ask for the top of the curve
+    auto: np.ndarray  # (P,) bool, pairs whose core clock is left to the governor
     core_ghz: np.ndarray  # base clock of each core node
     mem_mhz: np.ndarray  # clock of each memory node
     voltage_ghz: np.ndarray  # core clock of each voltage node
     mean: np.ndarray  # (G,) prior mean of g
     precision: np.ndarray  # (G, G) inverse of its prior covariance
     cap_w: float  # power cap seen in the points, inf if none
+    highest_w: float  # highest mean power seen
 
     @property
     def places(self) -> dict[str, slice]:
         """Where each field of At stands in g: {name: slice}."""
         cores, mems, voltages = len(self.core_ghz), len(self.mem_mhz), len(self.voltage_ghz)
-        sizes = {"log_f": cores, "log_b": mems, "log_ps": mems, "log_k": 1, "log_v": voltages, "log_s": mems}
+        sizes = {"log_f": cores, "fall": 1, "log_b": mems}  # what acts on time comes first
+        sizes |= {"log_ps": mems, "log_k": 1, "log_v": voltages, "log_s": mems, "log_x": 1}
         ends = np.cumsum(list(sizes.values()))
         return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
@@ -172,7 +185,7 @@ class GpuModel:
         return (rows == (right - 1)[..., None]) * (1 - share)[..., None] + (rows == right[..., None]) * share[..., None]
 
     def at_pairs(self, g: np.ndarray) -> At:
-        """The constants at every pair, (..., P), for g (..., G); no cap."""
+        """The constants at every pair, (..., P), for g (..., G); no cap, and the top clock of a board without power."""
         place = self.places
         core, mem = self.core_node, self.mem_node
         weights = self.voltage_weights(self.core_ghz)[core]
@@ -183,24 +196,31 @@ class GpuModel:
             g[..., place["log_k"]],
             g[..., place["log_v"]] @ weights.T,
             g[..., place["log_s"]][..., mem],
+            g[..., place["log_x"]] * self.auto,
         )
 
 
 def gpu_model_of(candidates: Candidates, seen: Seen) -> GpuModel:
     """What the points seen so far tell of a GPU's clocks."""
     core_node, labels = _nodes(candidates.core_mhz)
+    auto = np.isnan(candidates.core_mhz)
     mem_node, mem_labels = _memory(candidates, seen)
     power = seen.power_w
     cap_w = _cap(candidates, seen, power)
     base, spread = _core_clocks(labels, core_node, seen, power, cap_w)
     voltage = _distinct(np.sort(base))
     highest = float(power.max())
-    mean, covariance = [np.log(base)], [np.diag(spread**2)]
+    asked = np.where(np.isnan(labels), np.inf, labels)
+    top = asked >= TOP_SHARE * max(base.max() * 1000, np.nanmax(labels, initial=0.0))
+    fall, of_fall = FALL
+    if (~np.isnan(seen.core_mhz)).any():
+        fall, of_fall = 0.0, _FIXED
+    mean = [np.log(base), np.array([fall])]
+    covariance = [np.diag(spread**2), np.array([[of_fall**2]])]
 
-    top = mem_labels.max()
-    ratio = np.log(mem_labels / top)
+    ratio = np.log(mem_labels / mem_labels.max())
     far = np.abs(ratio)
-    # bandwidth, static power, clock tree, voltage, DRAM energy: the order of GpuModel.places
+    # bandwidth, static power, clock tree, voltage, DRAM energy, auto: the order of GpuModel.places
     mean.append(ratio)
     covariance.append(np.diag(np.where(far > 0, 0.02 + BANDWIDTH_SPREAD * np.minimum(far, 1.5), _FIXED) ** 2))
     mean.append(np.log(STATIC[0] * highest) + STATIC_POWER * ratio)
@@ -215,6 +235,8 @@ def gpu_model_of(candidates: Candidates, seen: Seen) -> GpuModel:
     covariance.append(sd[:, None] * sd * alike + np.diag(0.02 * sd**2 + 1e-6))
     mean.append(0 * ratio)
     covariance.append(np.diag(np.where(far > 0, 0.02 + SCALE_SPREAD * np.minimum(far, 1), _FIXED) ** 2))
+    mean.append(np.zeros(1))
+    covariance.append(np.array([[AUTO_ADDS**2]]))
 
     size = sum(map(len, mean))
     precision, begin = np.zeros((size, size)), 0
@@ -222,7 +244,8 @@ def gpu_model_of(candidates: Candidates, seen: Seen) -> GpuModel:
         end = begin + len(block)
         precision[begin:end, begin:end] = np.linalg.inv(block)
         begin = end
-    return GpuModel(core_node, mem_node, base, mem_labels, voltage, np.concatenate(mean), precision, cap_w)
+    nodes = core_node, mem_node, top[core_node], auto, base, mem_labels, voltage
+    return GpuModel(*nodes, np.concatenate(mean), precision, cap_w, highest)
 
 
 def _nodes(requested: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ def tables(
     else:
         g, theta = fitted.g[None], fitted.theta[None]
     found = np.stack(predict(theta[:, points.target], _by_draw(points.at(g))), -1)
-    off = points.log - found
+    off = (points.log - found) * (points.precision > 0)
     log_time, log_power = _under_the_cap(gpu, theta, g)
     misfit = _misfit(fitted, points, off, rng if draws else None, number, count)
     log_time, log_power = log_time + misfit[..., 0], log_power + misfit[..., 1]
@@ -94,7 +94,8 @@ def _by_draw(at: At) -> At:
 def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(S, K, 6) kernels fitted to perturbed points under perturbed priors, constants g (S, G) given."""
     number, count = len(g), len(fitted.theta)
-    sd = fitted.scatter * fitted.unfit[points.target, None] / np.sqrt(points.precision[:, None])
+    told = points.precision > 0
+    sd = fitted.scatter * fitted.unfit[points.target, None] / np.sqrt(np.where(told, points.precision, 1.0))
     log = points.log + rng.standard_normal((number, *points.log.shape)) * sd
     # kernels scatter around their prior with heavy tails: now and then one is unlike all others
     tails = rng.chisquare(_TAILS, (number, count)) / _TAILS
@@ -102,7 +103,7 @@ def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator)
     prior = np.linalg.cholesky(np.linalg.inv(fitted.precision)).T
     mean = fitted.mean + rng.standard_normal((number, count, UNKNOWNS)) @ prior / np.sqrt(tails)[..., None]
     at = _by_draw(points.at(g))
-    weight = sd**-2.0
+    weight = told * sd**-2.0
     theta = np.tile(fitted.theta, (number, 1, 1))
     owner = np.eye(count)[points.target]  # (N, K)
 
@@ -136,15 +137,20 @@ def _refit(fitted: Fit, points: Points, g: np.ndarray, rng: np.random.Generator)
 
 
 def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(S, K, P) log time and log power, where the governor lowers the clock until the power cap is kept."""
-    at = At(*(field[:, None] for field in gpu.at_pairs(g)))
-    log_time, log_power = predict(theta[:, :, None], at)
+    """(S, K, P) log time and log power: the top clock falls with power, and the governor lowers the clock until the
+    power cap is kept."""
+    cold = At(*(field[:, None] for field in gpu.at_pairs(g)))
+    log_time, log_power = predict(theta[:, :, None], cold)
+    place = gpu.places
+    fall = g[:, None, place["fall"]] * gpu.top
+    for _ in range(2):  # power hardly depends on the clock where the voltage stays
+        share = np.minimum(np.exp(log_power), gpu.cap_w) / gpu.highest_w
+        log_time, log_power = predict(theta[:, :, None], cold._replace(log_f=cold.log_f - fall * share))
     if not np.isfinite(gpu.cap_w):
         return log_time, log_power
     # the highest clock that keeps the cap, per memory node; power rises with the clock
     log_cap = np.log(gpu.cap_w)
     ghz = np.linspace(gpu.core_ghz.min(), gpu.core_ghz.max(), _FINE_GHZ)
-    place = gpu.places
     log_v = g[:, place["log_v"]] @ gpu.voltage_weights(ghz).T
     for mem in range(len(gpu.mem_mhz)):
         own = gpu.mem_node == mem
@@ -154,7 +160,8 @@ def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.
         def of(name: str, mem: int = mem) -> np.ndarray:
             return g[:, place[name]][:, mem][:, None, None]
 
-        fine = At(np.log(ghz), of("log_b"), of("log_ps"), g[:, place["log_k"]][:, :, None], log_v[:, None], of("log_s"))
+        tree = g[:, place["log_k"]][:, :, None]
+        fine = At(np.log(ghz), of("log_b"), of("log_ps"), tree, log_v[:, None], of("log_s"), np.zeros(1))
         fine_time, fine_power = predict(theta[:, :, None], fine)
         keeps = (fine_power <= log_cap).sum(-1).clip(1, _FINE_GHZ - 1)[..., None]
         low, high = (np.take_along_axis(fine_power, keeps - one, -1) for one in (1, 0))

@@ -316,36 +316,47 @@ class Engine:
         """
         found = self._table.step(new_tokens, prompt_pairs, context_tokens)
         if found[1] > self.cap_w * found[0]:
-            return self._capped(new_tokens, prompt_pairs, context_tokens).step(new_tokens, prompt_pairs, context_tokens)
+            low, high, share = self._capped(new_tokens, prompt_pairs, context_tokens)
+            (low_s, low_j), (high_s, high_j) = (
+                table.step(new_tokens, prompt_pairs, context_tokens) for table in (low, high)
+            )
+            return low_s + share * (high_s - low_s), low_j + share * (high_j - low_j)
         return found
 
-    def _capped(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> Table:
-        """The table of the highest clock that keeps the cap. Power rises with the clock, so look near the last one."""
+    def _capped(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[Table, Table, float]:
+        """Tables of the highest clock that keeps the cap and of the next, and the share of the work that is done at the
+        next: a board at its cap alternates between the two, its mean power at the cap (gpu.governor).
+
+        Power rises with the clock, so look near the last one.
+        """
         tables, index, cap_w = self.model.at, self._hint, self.cap_w
         clocks = self.model.clocks
 
-        def above(place: int) -> bool:
+        def over_j(place: int) -> float:
             time_s, energy_j = tables(clocks[place])._table.step(new_tokens, prompt_pairs, context_tokens)
-            return energy_j > cap_w * time_s
+            return energy_j - cap_w * time_s
 
-        while index > 0 and above(index):
+        while index > 0 and over_j(index) > 0:
             index -= 1
-        while index < self._index and not above(index + 1):
+        while index < self._index and over_j(index + 1) <= 0:
             index += 1
         self._hint = index
-        return tables(clocks[index])._table
+        below, above = over_j(index), over_j(min(index + 1, self._index))
+        share = -below / (above - below) if below <= 0 < above else 0.0
+        return tables(clocks[index])._table, tables(clocks[min(index + 1, self._index)])._table, share
 
     def linear(self, batch: int, context_tokens: float = 0) -> Linear:
-        """A decode step of `batch` as a line over context, at the clock that the cap leaves at `context_tokens`."""
+        """A decode step of `batch` as a line over context, at the clocks that the cap leaves at `context_tokens`."""
         return self.capped_line(batch, context_tokens) or self.uncapped_line(batch)
 
     def capped_line(self, batch: int, context_tokens: float) -> Linear | None:
-        """The line of the clock that the cap takes a step down to; None where it leaves the clock alone."""
+        """The line of the clocks that the cap takes a step down to; None where it leaves the clock alone."""
         line = self.uncapped_line(batch)
         energy_j = line.energy_j + line.energy_per_token_j * context_tokens
         if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
             return None
-        return self._capped(batch, 0, context_tokens).linear(batch)
+        low, high, share = self._capped(batch, 0, context_tokens)
+        return Linear(*(a + share * (b - a) for a, b in zip(low.linear(batch), high.linear(batch))))
 
     def uncapped_line(self, batch: int) -> Linear:
         """The line at the clock that was asked for."""

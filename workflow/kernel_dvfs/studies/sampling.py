@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from kernel_dvfs.gpu.clocks import AUTO, Pair
+from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.measurement.point import condition
 from kernel_dvfs.measurement.point import measure as measure_point
@@ -74,22 +74,15 @@ class Campaign:
 def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
     """The truth of the kernels of a setup (simulated GPU) at `pairs`."""
     kernels, spec = setup.targets["kernel"], setup.gpu["spec"]
-    tops = spec["clocks"].get("top_core_mhz") or {}
-    landing = [float(mhz) for mhz in tops]
-    points, drawn = [], []
+    points = []
     for name in kernels:
         gpu = SimulatedGpu(spec, seed=0, exact=True)
         load = gpu.prepare(setup, Target("kernel", name))
         condition(gpu, load, ("condition",))
         for pair in pairs:
-            own = _point(gpu, load, pair, setup)
-            points.append(own)
-            high = landing and pair[0] != AUTO and float(pair[0]) > min(landing)
-            drawn += [_point(gpu, load, pair, setup, top) for top in landing] if high else [own] * max(len(tops), 1)
+            points.append(_point(gpu, load, pair, setup))
     shape = (len(kernels), len(pairs))
     time_s, energy_j = np.array(points).reshape(*shape, 2).transpose(2, 0, 1)
-    top_time_s, top_energy_j = np.array(drawn).reshape(*shape, -1, 2).transpose(3, 0, 1, 2)
-    shares = np.array(list(tops.values()) or [1.0])
     return Truth(
         names=list(kernels),
         launches=np.array([about["launches_per_iteration"] for about in kernels.values()], dtype=float),
@@ -97,20 +90,16 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
         pairs=list(pairs),
         time_s=time_s,
         energy_j=energy_j,
-        shares=shares / shares.sum(),
-        top_time_s=top_time_s,
-        top_energy_j=top_energy_j,
+        # every request lands where the model says: one landing
+        shares=np.ones(1),
+        top_time_s=time_s[..., None],
+        top_energy_j=energy_j[..., None],
     )
 
 
-def _point(
-    hot: SimulatedGpu, load: list, pair: Pair, setup: Setup, top_mhz: float | None = None
-) -> tuple[float, float]:
+def _point(hot: SimulatedGpu, load: list, pair: Pair, setup: Setup) -> tuple[float, float]:
     """(s, J) of one launch, on a copy of the hot GPU."""
-    gpu = hot.copy()
-    if top_mhz is not None:
-        gpu.top_mhz = top_mhz
-    summary = measure_point(gpu, load, pair, setup.measurement, ("truth",))["summary"]
+    summary = measure_point(hot.copy(), load, pair, setup.measurement, ("truth",))["summary"]
     return summary["time_us"] * 1e-6, summary["energy_mj"] * 1e-3
 
 

@@ -137,7 +137,7 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
     except ValueError:
         raise InputError(
             f"the measuring process of GPU {uuid} was killed during {request['target']}; its clocks are restored, "
-            "run snakemake again"
+            f"run snakemake again; {_LOG} says why where it was a kernel that hung"
         ) from None
 
 

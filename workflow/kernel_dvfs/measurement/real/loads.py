@@ -1,6 +1,7 @@
-"""Where the kernels of a session come from: the native layer, or, in tests on a fake NVML, a simulation.
+"""Where the kernels of a session come from: our native layer, a captured step of the user's, or, in tests on a fake
+NVML, a simulation.
 
-Either is a library with a build record beside it. The simulation is loaded only if HOOK names its record *and* the
+Each is a library with a build record beside it. The simulation is loaded only if HOOK names its record *and* the
 NVML in use says itself that it is a fake, so neither a forgotten variable on a real GPU nor a fake library alone can
 make numbers up.
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 HOOK = "KERNEL_DVFS_TEST_LOAD"
 NATIVE = os.path.join("results", "native", "cuda", "build.json")
+STEP = os.path.join("results", "native", "graph", "build.json")
 
 
 class Running(Protocol):
@@ -89,32 +91,35 @@ class Loads(Protocol):
         ...
 
 
-def record() -> str:
-    """The path of the build record of the library whose kernels run."""
-    return os.environ.get(HOOK) or NATIVE
+def record(is_step: bool = False) -> str:
+    """The path of the build record of the library whose kernels run, or that runs those of a captured step."""
+    return os.environ.get(HOOK) or (STEP if is_step else NATIVE)
 
 
-def library_sha256() -> str:
+def library_sha256(is_step: bool = False) -> str:
     """The checksum of that library, which records depend on. Raises InputError where no library has been built."""
-    return _library()["sha256"]
+    return _library(is_step)["sha256"]
 
 
-def _library() -> dict[str, str]:
+def _library(is_step: bool) -> dict[str, str]:
     """{"file": the library's path as the record has it, "sha256": its checksum}."""
-    path = record()
+    path, what = record(is_step), "what reads captured graphs" if is_step else "CUDA kernels"
     try:
         content = read_json(path)
         if content["status"] != "built":
-            raise InputError(f"CUDA kernels: unavailable: {content['reason']}")
+            raise InputError(f"{what}: unavailable: {content['reason']}")
         return {name: str(content["library"][name]) for name in ("file", "sha256")}
     except OSError:
-        raise InputError(f"CUDA kernels: not built (no {path}): {REMEDY}") from None
+        raise InputError(f"{what}: not built (no {path}): {REMEDY}") from None
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"CUDA kernels: {path} is not a build record: {REMEDY}") from None
+        raise InputError(f"{what}: {path} is not a build record: {REMEDY}") from None
 
 
-def open_loads(nvml: Library, uuid: str) -> Loads:
-    """The kernels on the GPU `uuid`. Raises InputError where there is no library, or a mix of real and fake."""
+def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> Loads:
+    """The kernels on the GPU `uuid`. step: `workload["step"]` of a setup whose workload is a captured step.
+
+    Raises InputError where there is no library, a mix of real and fake, or a step that is not the setup's.
+    """
     hook = os.environ.get(HOOK)
     is_fake = hasattr(nvml.shared_library, "fakenvml_now")
     if hook and not is_fake:
@@ -122,7 +127,11 @@ def open_loads(nvml: Library, uuid: str) -> Loads:
     if is_fake and not hook:
         raise InputError(f"this NVML is a fake: no kernel can run on its GPUs; unset LD_LIBRARY_PATH, or set {HOOK}")
     if hook:
-        return _simulation(os.path.join(os.path.dirname(hook), _library()["file"])).SimulatedLoads(nvml, uuid)
+        return _simulation(os.path.join(os.path.dirname(hook), _library(False)["file"])).SimulatedLoads(nvml, uuid)
+    if step:
+        from kernel_dvfs.measurement.real.step_loads import StepLoads
+
+        return StepLoads(uuid, step)
     from kernel_dvfs.measurement.real.native_loads import NativeLoads
 
     return NativeLoads(uuid)

@@ -33,14 +33,16 @@ _OF_SESSION = ("clocks", "lock", "after", "share", "temperature", "band_c")
 def identity(setup: Setup) -> str:
     """What a session must have in common with the setup of a request; where it differs, a new session is needed.
 
-    12 hex digits, of the GPU, the settings of a session, the library of kernels and this package's version.
+    12 hex digits, of the GPU, the settings of a session, the library of kernels, the captured step if it is of one, and
+    this package's version.
     """
+    step = setup.workload.get("step")
     try:
-        library = kernels.library_sha256()
+        library = kernels.library_sha256(step is not None)
     except InputError:
         library = "none"  # opening the session says so
     settings = {key: setup.measurement[key] for key in _OF_SESSION}
-    text = compact_json([setup.gpu["uuid"], settings, library, __version__])
+    text = compact_json([setup.gpu["uuid"], settings, library, step, __version__])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -74,7 +76,7 @@ class Session:
         settings = setup.measurement
         preflight.check_board(board, settings["share"], self._say)
         before = board.compute_processes()
-        loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"])
+        loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"], setup.workload.get("step"))
         now = board.compute_processes()
         own = None if before is None or now is None else now - before
         counter = preflight.check_counter(board, loads.now_s, loads.sleep, settings["window_s"])

@@ -1,0 +1,182 @@
+#include <cstdio>
+#include <limits>
+#include <map>
+
+#include "kdvfs/error.hpp"
+#include "graph.hpp"
+#include "kernels.hpp"
+
+namespace kdvfs::graph {
+
+using driver::Pointer;
+
+namespace {
+
+struct Reading {
+  std::int64_t cycles;
+  std::uint64_t time_ns, sm;
+};
+
+}  // namespace
+
+Device::Device(const std::string &library) : call(driver::open(library)) {
+  check(call.init(0), "CUDA driver");
+  check(call.context_current(&context), "CUDA context");
+  if (context) {
+    check(call.context_device(&number), "CUDA context");
+  } else {
+    check(call.device_get(&number, 0), "GPU 0");
+    check(call.primary_context(&context, number), "CUDA context");
+    enter();
+  }
+  driver::Module module = nullptr;
+  check(call.module_load(&module, ptx), "kernels of the extension");
+  check(call.module_function(&hash_kernel, module, "kdvfs_hash"), "kernel of hashes");
+  check(call.module_function(&clock_kernel, module, "kdvfs_clock"), "kernel of the clock probe");
+}
+
+void Device::enter() const { check(call.context_set(context), "CUDA context"); }
+
+void Device::synchronize() const {
+  enter();
+  check(call.context_synchronize(), "running kernels");
+}
+
+std::string Device::uuid() const {
+  driver::Uuid found{};
+  check(call.device_uuid(&found, number), "UUID of the GPU");
+  std::string text = "GPU";
+  for (int i = 0; i < 16; i++) {
+    char two[4];
+    std::snprintf(two, sizeof two, "%02x", found.bytes[i]);
+    text += (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) ? std::string("-") + two : two;
+  }
+  return text;
+}
+
+int Device::attribute(driver::DeviceAttribute which) const {
+  int value = 0;
+  check(call.device_attribute(&value, which, number), "attribute of the GPU");
+  return value;
+}
+
+void Device::copy(Pointer target, Pointer source, std::size_t bytes) const {
+  enter();
+  check(call.copy(target, source, bytes, stream), "copy of " + std::to_string(bytes) + " B");
+}
+
+std::vector<std::uint64_t> Device::hashes(Pointer begin, std::size_t bytes, std::size_t chunk_byte) const {
+  if (begin % 16 || bytes % 16 || chunk_byte % 16 || !chunk_byte) {
+    throw ShapeError("hashes: begin, bytes and chunk_byte are not multiples of 16");
+  }
+  std::vector<std::uint64_t> sums((bytes + chunk_byte - 1) / chunk_byte);
+  if (sums.empty()) {
+    return sums;
+  }
+  enter();
+  const std::size_t sums_byte = sums.size() * sizeof(std::uint64_t);
+  Pointer on_device = 0;
+  check(call.allocate(&on_device, sums_byte), "hashes");
+  std::uint64_t count = bytes / 16, per_chunk = chunk_byte / 16;
+  void *parameters[] = {&begin, &count, &per_chunk, &on_device};
+  driver::Result result = call.launch_kernel(hash_kernel, static_cast<unsigned>(sums.size()), 1, 1, 256, 1, 1, 0, stream,
+                                             parameters, nullptr);
+  if (result == driver::success) {
+    result = call.stream_synchronize(stream);
+  }
+  if (result == driver::success) {
+    result = call.download(sums.data(), on_device, sums_byte);
+  }
+  call.free(on_device);
+  check(result, "hashes");
+  return sums;
+}
+
+Memory::Memory(std::shared_ptr<const Device> device, std::size_t bytes, const std::string &what)
+    : device_(std::move(device)) {
+  device_->enter();
+  device_->check(device_->call.allocate(&address_, bytes), what);
+}
+
+Memory::~Memory() { device_->call.free(address_); }
+
+Event::Event(std::shared_ptr<const Device> device) : device_(std::move(device)) {
+  device_->enter();
+  device_->check(device_->call.event_create(&event_, 0), "event");
+}
+
+Event::~Event() { device_->call.event_destroy(event_); }
+
+void Event::record() { device_->check(device_->call.event_record(event_, device_->stream), "event"); }
+
+bool Event::done() const {
+  const driver::Result result = device_->call.event_query(event_);
+  if (result == driver::not_ready) {
+    return false;
+  }
+  device_->check(result, "running kernels");
+  return true;
+}
+
+void Event::wait() const { device_->check(device_->call.event_synchronize(event_), "running kernels"); }
+
+double Event::since_ms(const Event &earlier) const {
+  float ms = 0;
+  device_->check(device_->call.event_elapsed(&ms, earlier.event_, event_), "event");
+  return static_cast<double>(ms);
+}
+
+ClockProbe::ClockProbe(std::shared_ptr<const Device> device, int marks)
+    : device_(std::move(device)),
+      marks_(marks),
+      blocks_(2 * device_->attribute(driver::multiprocessors)),
+      memory_(device_, sizeof(Reading) * static_cast<std::size_t>(marks) * static_cast<std::size_t>(blocks_),
+              "clock probe") {}
+
+void ClockProbe::mark() {
+  if (marked_ == marks_) {
+    throw ShapeError("clock probe: mark " + std::to_string(marked_ + 1) + " of at most " + std::to_string(marks_));
+  }
+  const auto blocks = static_cast<unsigned>(blocks_);
+  Pointer at = memory_.address() + sizeof(Reading) * static_cast<Pointer>(blocks) * static_cast<Pointer>(marked_);
+  void *parameters[] = {&at};
+  device_->check(device_->call.launch_kernel(device_->clock_kernel, blocks, 1, 1, 1, 1, 1, 0, device_->stream,
+                                             parameters, nullptr),
+                 "clock probe");
+  marked_++;
+}
+
+std::vector<double> ClockProbe::sm_mhz() const {
+  const auto blocks = static_cast<std::size_t>(blocks_), marked = static_cast<std::size_t>(marked_);
+  std::vector<Reading> all(blocks * marked);
+  if (!all.empty()) {
+    // in stream order behind the marks, as a copy to plain memory is
+    device_->enter();
+    device_->check(device_->call.download(all.data(), memory_.address(), all.size() * sizeof(Reading)), "clock probe");
+  }
+  std::vector<double> clocks;
+  std::map<std::uint64_t, Reading> before;
+  for (std::size_t mark = 0; mark < marked; mark++) {
+    std::map<std::uint64_t, Reading> now;
+    for (std::size_t block = 0; block < blocks; block++) {
+      const Reading &reading = all[mark * blocks + block];
+      now.emplace(reading.sm, reading);
+    }
+    double sum = 0;
+    int count = 0;
+    for (const auto &[sm, reading] : now) {
+      if (const auto last = before.find(sm); last != before.end() && reading.time_ns > last->second.time_ns) {
+        sum += 1e3 * static_cast<double>(reading.cycles - last->second.cycles) /
+               static_cast<double>(reading.time_ns - last->second.time_ns);
+        count++;
+      }
+    }
+    if (mark > 0) {
+      clocks.push_back(count ? sum / count : std::numeric_limits<double>::quiet_NaN());
+    }
+    before = std::move(now);
+  }
+  return clocks;
+}
+
+}  // namespace kdvfs::graph

@@ -1,0 +1,139 @@
+// A device as a user's process has it, a captured graph read node by node, and new graphs built of its nodes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace kdvfs::graph {
+
+// The context that is current in this process (a framework's), or the first device's where there is none yet. All work
+// goes to its default stream.
+class Device {
+ public:
+  explicit Device(const std::string &library);
+
+  void enter() const;  // makes the context current in the calling thread
+  void check(driver::Result result, const std::string &what) const { driver::check(call, result, what); }
+  void synchronize() const;
+  std::string uuid() const;  // as NVML writes it
+  int attribute(driver::DeviceAttribute which) const;
+  // Copy between any two addresses, host or device, in stream order.
+  void copy(driver::Pointer target, driver::Pointer source, std::size_t bytes) const;
+  // One hash for each `chunk_byte` of [begin, begin + bytes), the last one of what is left; waits. Both multiples of 16.
+  std::vector<std::uint64_t> hashes(driver::Pointer begin, std::size_t bytes, std::size_t chunk_byte) const;
+
+  const driver::Functions &call;
+  driver::Context context = nullptr;
+  driver::Device number = 0;
+  driver::Stream stream = nullptr;
+  driver::Function hash_kernel = nullptr, clock_kernel = nullptr;
+};
+
+// Device memory for as long as the object lives.
+class Memory {
+ public:
+  Memory(std::shared_ptr<const Device> device, std::size_t bytes, const std::string &what);
+  ~Memory();
+  Memory(const Memory &) = delete;
+  Memory &operator=(const Memory &) = delete;
+  driver::Pointer address() const { return address_; }
+
+ private:
+  std::shared_ptr<const Device> device_;
+  driver::Pointer address_ = 0;
+};
+
+class Event {
+ public:
+  explicit Event(std::shared_ptr<const Device> device);
+  ~Event();
+  Event(const Event &) = delete;
+  Event &operator=(const Event &) = delete;
+  void record();
+  bool done() const;
+  void wait() const;
+  double since_ms(const Event &earlier) const;
+
+ private:
+  std::shared_ptr<const Device> device_;
+  driver::Event event_ = nullptr;
+};
+
+// Marks of every multiprocessor's cycle count and of the device's time: between two marks, its mean clock.
+class ClockProbe {
+ public:
+  ClockProbe(std::shared_ptr<const Device> device, int marks);
+  void mark();
+  void clear() { marked_ = 0; }
+  std::vector<double> sm_mhz() const;  // between each two neighbouring marks, mean over the multiprocessors
+
+ private:
+  std::shared_ptr<const Device> device_;
+  int marks_, blocks_, marked_ = 0;
+  Memory memory_;
+};
+
+// A node of a captured graph. Pointers in `kernel` are the graph's own: it must outlive them.
+struct Node {
+  driver::Node handle = nullptr;
+  int type = 0;
+  driver::KernelParams kernel{};
+  driver::MemsetParams memset{};
+  driver::CopyParams copy{};
+  std::string function;                                      // as the driver names it (mangled); "" unless a kernel
+  std::string parameters;                                    // all bytes of a kernel's parameters
+  std::vector<std::pair<std::size_t, std::size_t>> layout;  // (offset, size) of each parameter where known
+  bool is_packed = false;                                    // parameters came as one block in `extra`
+  unsigned cluster[3] = {0, 0, 0};
+  bool is_cooperative = false;
+  int priority = 0;
+};
+
+struct Edge {
+  std::size_t from, to;  // places among the nodes
+  driver::EdgeData data;
+};
+
+class Loop;
+
+// The graph of a raw handle, its nodes in an order that respects every edge: that of their creation where it can be.
+class Captured : public std::enable_shared_from_this<Captured> {
+ public:
+  Captured(std::shared_ptr<const Device> device, std::uintptr_t handle);
+
+  // A new graph of the nodes at these places, the whole `repeat` times. As a chain, one after the other; or, where
+  // keep_edges, with the edges that the captured graph has among them, rounds one after the other.
+  std::unique_ptr<Loop> loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const;
+
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
+
+ private:
+  driver::Node add(driver::Graph graph, const Node &node) const;
+
+  std::shared_ptr<const Device> device_;
+};
+
+// An executable graph.
+class Loop {
+ public:
+  Loop(std::shared_ptr<const Device> device, std::shared_ptr<const Captured> of, driver::Exec exec)
+      : device_(std::move(device)), of_(std::move(of)), exec_(exec) {}
+  ~Loop();
+  Loop(const Loop &) = delete;
+  Loop &operator=(const Loop &) = delete;
+  void run(int count) const;     // enqueue it so often
+  double time(int count) const;  // ms of so many runs, waited for
+
+ private:
+  std::shared_ptr<const Device> device_;
+  std::shared_ptr<const Captured> of_;
+  driver::Exec exec_;
+};
+
+}  // namespace kdvfs::graph

@@ -1,0 +1,218 @@
+"""Targets and passes of a captured step as loads: the step is captured once more in this process, and graphs are built
+of the nodes of each target.
+
+A target's launches take turns, as many as `kernel-dvfs capture` let take turns, on the data that the last of them meets
+in the step. Where a launch changes what it reads, that data is put back before each window. A kernel that hangs ends
+this process after a while, and the clocks are restored as after any death.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.load import library_sha256, load
+from kernel_dvfs.native.steady import Steady
+from kernel_dvfs.step.watchdog import Watchdog
+from kernel_dvfs.workload import step as steps
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.setup import Setup
+    from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.step.living import LivingStep
+    from kernel_dvfs.workload.step import Step
+
+# a graph of repetitions runs about so long; its launch costs the GPU a few us
+_GRAPH_US = 4000.0
+_MOST_NODES = 4096
+# no batch of launches ended for so long: the kernel hangs
+_HUNG_S = 20.0
+# what is put back before a window is followed by so much of the load, until clocks and power are the load's again
+_SETTLE_S = 0.3
+
+
+class StepLoads:
+    """All loads of a captured step on one GPU (loads.Loads). about: the setup's `workload["step"]`.
+
+    Raises InputError where the step's file is not that of the setup, or where capturing once more gives other launches.
+    """
+
+    now_s = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, uuid: str, about: dict[str, str]) -> None:
+        # before CUDA is opened: its index 0 is then the GPU that NVML knows by this UUID
+        os.environ["CUDA_VISIBLE_DEVICES"] = uuid
+        self._step = read_step(about)
+        extension, self._library_sha256 = load("graph"), library_sha256("graph")
+        from kernel_dvfs.step import framework
+
+        opened = framework.open_source(extension, self._step.source, is_traced=False)
+        found = opened.device["uuid"]
+        if found != uuid:
+            raise InputError(f"torch opened GPU {found}, NVML holds {uuid}; unset CUDA_VISIBLE_DEVICES")
+        self._living, self._versions = opened.living, opened.versions
+        check_same(self._step, self._living, about["file"])
+        self._dog = Watchdog(lambda what: print(f"{what}: hung; the measuring process ends", file=sys.stderr))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Versions of CUDA and torch, checksum of the extension and of the step."""
+        versions = {"cuda_runtime": self._versions["cuda"], "torch": self._versions["torch"]}
+        return versions | {"library_sha256": self._library_sha256, "step_checksum": self._step.checksum}
+
+    def chooses(self, setup: Setup, target: Target) -> bool:
+        """Nothing is chosen: the step's kernels are what they are."""
+        return False
+
+    def prepare(self, setup: Setup, target: Target) -> StepLoad:
+        """The load of a target or pass, on the data that it meets in the step."""
+        with self._dog.limit(3 * _HUNG_S, f"{target.study}/{target.name}"):
+            return StepLoad(self._living, self._step, target, self._dog)
+
+
+def read_step(about: dict[str, str]) -> Step:
+    """The step of a setup. Raises InputError where its file holds another one by now."""
+    step = steps.read(about["file"])
+    if step.checksum != about["checksum"]:
+        raise InputError(f"step {about['file']}: holds {step.checksum}, this study is of {about['checksum']}; "
+                         "run snakemake again")  # fmt: skip
+    if not step.source:
+        raise InputError(
+            f"step {about['file']}: was captured inside a process that is gone; to measure it, capture it by name: "
+            "kernel-dvfs capture FILE.py:FUNCTION"
+        )
+    return step
+
+
+def check_same(step: Step, living: LivingStep, path: str) -> None:
+    """Raise InputError where the captured step launches anything else than its record says."""
+    if living.checksum == step.checksum:
+        return
+    for place, (node, function) in enumerate(zip(living.nodes, living.functions)):
+        launch = step.nodes[place] if place < len(step.nodes) else None
+        target = None if launch is None else step.targets[step.order[launch]]
+        known = target is not None and (
+            node.kind != "kernel" or (target.function, target.grid) == (function, node.grid)
+        )
+        if not known:
+            break
+    raise InputError(
+        f"{step.source}: launches other kernels than when {path} was captured (from number {place + 1} of "
+        f"{len(living.nodes)}: {function[:80]}); capture it again: kernel-dvfs capture {step.source} -o {path}"
+    )
+
+
+class StepLoad:
+    """A target of a step, ready to run (loads.Load)."""
+
+    def __init__(self, living: LivingStep, step: Step, target: Target, dog: Watchdog) -> None:
+        self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
+        self._is_pass = target.study == "pass"
+        if self._is_pass:
+            self._places, launches = step.section_nodes(target.name), 1
+            self._target, self._start, self._restores = None, self._places[0], True
+        else:
+            about = self._target = step.target(target.name)
+            members = step.nodes_of(target.name)[: about.rotated]
+            self._places, launches = [place for launch in members for place in launch], len(members)
+            self._start, self._restores = min(members[-1]), about.repeatable == "restored"
+        self.put_back()
+        once = living.loop(self._places, keep_edges=self._is_pass)
+        once.run(1)
+        once_us = max(1e3 * once.time(1), 0.5)
+        most = max(1, _MOST_NODES // len(self._places))
+        self._repeat = max(1, min(most, round(_GRAPH_US / once_us)))
+        self._loop = living.loop(self._places, self._repeat, keep_edges=self._is_pass)
+        self.launches = launches * self._repeat  # of the target, in one run of the graph
+        self.run_s = 1e-6 * once_us / launches
+        self._before = None if self._restores else living.memory.all_hashes()
+        self._same_bits: bool | None = None
+
+    def put_back(self) -> None:
+        """Memory as the load meets it in the step; waits."""
+        self._living.meet(self._start)
+        self._living.device.synchronize()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The record's `kernel` group, besides the names."""
+        about: dict[str, Any] = {"dtype": "as captured", "by_graph": True, "same_bits_after": self._same_bits}
+        if self._target is None:
+            return about | {"instance": f"pass of {len(self._places)} nodes", "repeatable": "restored"}
+        target = self._target
+        shape = f"grid {target.grid}, block {target.block}"
+        told = {"instance": f"{target.function} {target.digest}", "shape": shape, "repeatable": target.repeatable}
+        return about | told | {"rotated": target.rotated, "own": [f"{own.kind} of {own.byte} B" for own in target.own]}
+
+    def start(self) -> StepRunning:
+        """Start to run it over and over."""
+        if self._restores:
+            self.put_back()
+        with self._dog.limit(_HUNG_S + 20 * self.launches * self.run_s, self._name):
+            steady = Steady(self._living.extension, self._living.device, self._loop)
+        return StepRunning(self, steady, self._dog, self._name)
+
+    @property
+    def restores(self) -> bool:
+        """Whether data is put back before each window."""
+        return self._restores
+
+    def check(self) -> None:
+        """Put the state back. Raises InputError where any bit of it is not what it was.
+
+        Whether the load left the same bits however often it ran is noted in `about`: that of a target which was
+        repeatable twice may still depend on the order of its additions.
+        """
+        if self._before is not None:
+            self._same_bits = self._before == self._living.memory.all_hashes()
+        self._living.memory.check_restored()
+
+
+class StepRunning:
+    """A load that runs (loads.Running): native.steady on a graph of many launches, each window on the same data."""
+
+    def __init__(self, load: StepLoad, steady: Steady, dog: Watchdog, name: str) -> None:
+        self._load, self._steady, self._dog, self._name = load, steady, dog, name
+        self._limit_s = _HUNG_S + 20 * load.launches * load.run_s
+        self._ended: Any = None
+        self._live()
+
+    def _live(self) -> None:
+        """Put the end off wherever a batch has ended since."""
+        if self._steady.ended != self._ended:
+            self._ended = self._steady.ended
+            self._dog.arm(self._limit_s, self._name)
+
+    def feed(self) -> None:
+        """Queue what is missing."""
+        self._steady.feed()
+        self._live()
+
+    def run_for(self, duration_s: float) -> None:
+        """Run for so long, on data that is put back where that is needed, then forget what ran."""
+        if self._load.restores:
+            with self._dog.limit(3 * self._limit_s, self._name):
+                self._load.put_back()
+                self._steady.run_for(max(duration_s, _SETTLE_S))
+        else:
+            self._steady.run_for(duration_s)
+        self._ended = None
+        self._live()
+
+    def between(self, start_s: float, end_s: float) -> dict[str, Any]:
+        """Of one launch of the target: time_us; launches, sm_mhz."""
+        self._dog.arm(self._limit_s, self._name)
+        ran = self._steady.between(start_s, end_s)
+        return ran | {
+            "time_us": ran["time_us"] / self._load.launches,
+            "launches": ran["launches"] * self._load.launches,
+        }
+
+    def stop(self) -> None:
+        """Let what is queued come to its end."""
+        with self._dog.limit(self._limit_s, self._name):
+            self._steady.stop()

@@ -1,0 +1,196 @@
+"""`kernel_dvfs.capture`: a step captured in the user's own program, to be recorded, replayed and played at a schedule.
+
+    captured = kernel_dvfs.capture(step)        # a function without arguments, warmed up and captured
+    captured = kernel_dvfs.capture(graph)       # a torch.cuda.CUDAGraph(keep_graph=True), or a raw handle
+    with kernel_dvfs.capture() as captured:     # what runs here is captured, by the rules of torch.cuda.graph
+        loss = step()
+    captured.write("step.json")
+
+No kernel is repeated alone here: one that hangs could be ended only with the program. `kernel-dvfs capture` does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.load import load
+from kernel_dvfs.step import assembly, framework, trace, trial
+from kernel_dvfs.step.trial import Tried
+from kernel_dvfs.workload import step as steps
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from types import TracebackType
+
+    from kernel_dvfs.step.framework import Opened
+    from kernel_dvfs.workload.step import Step
+
+_TRACED_REPLAYS = 4
+_UNTRIED = "captured in the user's own program, where a kernel that hangs could not be ended"
+
+
+def capture(step: Any = None, *, name: str = "step", results_dir: str = "results") -> Captured:
+    """Capture a step: see above. name: of the step; results_dir: the folder with the native layer built.
+
+    A function is called a few times before: these are steps of the training. What is captured is replayed a few times
+    for its trace, and the state (parameters, optimiser, buffers) is then put back, bit for bit.
+    Raises InputError with the reason, and what usually causes it, where the step cannot be captured.
+    """
+    captured = Captured(load("graph", results_dir), name)
+    if step is not None:
+        captured.open(step)
+    return captured
+
+
+class Captured:
+    """A captured step in this process (deploy.replay.Replay)."""
+
+    def __init__(self, extension: Any, name: str) -> None:
+        self._extension, self._name = extension, name
+        self._opened: Opened | None = None
+        self._record: Step | None = None
+        self._graph: Any = None
+        self._context: Any = None
+
+    # --- capturing ----------------------------------------------------------------------------------------------------
+
+    def open(self, step: Any) -> None:
+        """Capture a function, or take a graph. Raises InputError."""
+        self._opened = framework.open_step(self._extension, step, name=self._name)
+        self._record = self._recorded()
+
+    def __enter__(self) -> Captured:
+        if self._opened:
+            raise InputError(f"{self._name}: is captured already; `with kernel_dvfs.capture():` takes no step")
+        torch = framework.torch_module()
+        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
+        self._context = torch.cuda.graph(self._graph)
+        self._context.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace_: TracebackType | None
+    ) -> None:
+        try:
+            self._context.__exit__(kind, error, trace_)
+        except Exception as ended:
+            error = error or ended
+        if isinstance(error, Exception):
+            raise framework.capture_failed(self._name, error) from error
+        if error is None:
+            self.open(self._graph)
+
+    def _recorded(self) -> Step:
+        assert self._opened
+        living = self._opened.living
+        living.memory.restore()
+        time_us = 1e3 * _replay_ms(living)
+        events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
+        replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
+        living.memory.check_restored()
+        found = assembly.outline(
+            living.nodes, living.functions, living.memory.segments, self._opened.calls, replays[1:]
+        )
+        tried = [Tried(None, min(trial.ROTATED, len(members)), "untried", _UNTRIED, 0) for members in found.classes]
+        record = assembly.step(
+            name=self._name,
+            source="",
+            date_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            device={key: value for key, value in self._opened.device.items() if key != "driver"},
+            versions=self._opened.versions,
+            found=found,
+            tried=tried,
+            whole=assembly.whole_of(living.edges) | {"time_us": round(time_us, 3)},
+            state=living.memory.state,
+            not_repeated={},
+        )
+        # room on the GPU is the user's; who plays the step saves again
+        living.memory.drop()
+        return record
+
+    # --- the step -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _living(self) -> Any:
+        if self._opened is None:
+            raise InputError(f"{self._name}: nothing is captured yet: capture(step), or `with capture() as captured:`")
+        return self._opened.living
+
+    @property
+    def record(self) -> Step:
+        """What was captured. Raises InputError where nothing is yet."""
+        assert self._living
+        assert self._record
+        return self._record
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the record: step.json. Raises InputError where nothing is captured yet."""
+        steps.write(path, self.record)
+
+    def named(self, source: str) -> Captured:
+        """The same, said to be what FILE.py:FUNCTION makes, so that a study can capture it again."""
+        self._record = replace(self.record, source=source)
+        return self
+
+    def replay(self) -> None:
+        """Run the step once, as torch replays its graph."""
+        self._living.replay()
+
+    def piece(self, nodes: Sequence[int]) -> Any:
+        """An executable graph of the nodes at these places; run(count) enqueues it. Raises InputError."""
+        return self._living.loop(nodes, keep_edges=True)
+
+    def whole(self) -> Any:
+        """The graph as it was captured; run(count) enqueues it."""
+        return _Replayed(self._living.replay)
+
+    def event(self) -> Any:
+        """An event on the stream that pieces run on: record(), done()."""
+        return self._extension.Event(self._living.device)
+
+    def synchronize(self) -> None:
+        """Wait for all that is queued."""
+        self._living.device.synchronize()
+
+    def save(self) -> None:
+        """Keep what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there is no
+        room for all of it."""
+        state = self._living.memory.save()
+        if state.left_out:
+            raise InputError(f"{self._name}: its state of {state.byte} B cannot be saved: {state.left_out}")
+
+    def restore(self) -> None:
+        """Put it back, bit for bit."""
+        self._living.memory.restore()
+
+    def fingerprint(self) -> str:
+        """Of all memory of the step as it is now, the loss included: equal where every bit is."""
+        return hashlib.sha256(self._living.memory.all_hashes()).hexdigest()
+
+
+class _Replayed:
+    """A replay as a piece."""
+
+    def __init__(self, replay: Any) -> None:
+        self._replay = replay
+
+    def run(self, count: int = 1) -> None:
+        for _ in range(count):
+            self._replay()
+
+
+def _replay_ms(living: Any) -> float:
+    """Of one replay, after one."""
+    begin, end = (living.extension.Event(living.device) for _ in range(2))
+    living.replay()
+    begin.record()
+    for _ in range(_TRACED_REPLAYS):
+        living.replay()
+    end.record()
+    end.wait()
+    return end.since_ms(begin) / _TRACED_REPLAYS

@@ -1,0 +1,199 @@
+"""From nodes, a trace and trials to the record of a step (workload.step.Step). Pure; needs no GPU."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_dvfs.step import grouping, names, nodes, trace
+from kernel_dvfs.step.grouping import Launch
+from kernel_dvfs.step.nodes import Node
+from kernel_dvfs.step.trace import Traced
+from kernel_dvfs.step.trial import Tried
+from kernel_dvfs.workload.step import Own, State, Step, Target, Whole
+
+# the section of what no trace speaks of
+UNMARKED = "unmarked"
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What nodes and a trace say before anything is tried."""
+
+    nodes: Sequence[Node]
+    functions: Sequence[str]  # demangled, a node each
+    launches: list[Launch]
+    classes: list[list[int]]  # places among the launches
+    about: list[Traced | None]  # of each launch's main node in a call outside the graph
+    sections: list[str]  # of each launch
+    times_us: list[float | None]  # of each launch in the step, with what prepares it
+    overlap_us: float
+    overlapped: frozenset[int]  # launches that ran beside another one
+    segments: Sequence[tuple[int, int]]
+
+
+def outline(
+    found: Sequence[Node],
+    functions: Sequence[str],
+    segments: Sequence[tuple[int, int]],
+    calls: Sequence[Sequence[trace.Event]],
+    replays: Sequence[Sequence[Traced]],
+    joined: Collection[str] = (),
+) -> Outline:
+    """Launches and classes of the nodes. functions: demangled. replays: what each node did in replays of the graph.
+
+    joined: see grouping.launches.
+    """
+    launches = grouping.launches(found, functions, joined)
+    about = trace.matched(functions, trace.traced(calls[-1])) if calls else [None] * len(found)
+    sections = _sections(launches, about)
+    times_us: list[float | None] = [None] * len(launches)
+    overlap_us, beside = 0.0, frozenset[int]()
+    if replays:
+        node_us = trace.mean_times_us(replays)
+        times_us = [math.fsum(node_us[place] for place in launch.nodes) for launch in launches]
+        overlap_us, places = trace.overlap(replays[-1])
+        beside = frozenset(number for number, launch in enumerate(launches) if set(launch.nodes) & set(places))
+    classes = grouping.classes(found, launches, segments, sections, times_us)
+    main = [about[launch.main] for launch in launches]
+    return Outline(found, functions, launches, classes, main, sections, times_us, overlap_us, beside, segments)
+
+
+def _sections(launches: Sequence[Launch], about: Sequence[Traced | None]) -> list[str]:
+    """Of each launch; where no trace speaks of one, that of the launch before it, or of the next one that has one."""
+    known = [(traced.section if (traced := about[launch.main]) else "") for launch in launches]
+    before = next((each for each in known if each), UNMARKED)
+    found = []
+    for each in known:
+        before = each or before
+        found.append(before)
+    return found
+
+
+def step(
+    name: str,
+    source: str,
+    date_utc: str,
+    device: dict[str, Any],
+    versions: dict[str, str],
+    found: Outline,
+    tried: Sequence[Tried],
+    whole: dict[str, Any],
+    state: State,
+    not_repeated: dict[str, str],
+) -> Step:
+    """The record. tried: of each class of the outline. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
+    programmatic, of workload.step.Whole. not_repeated: sections that cannot be repeated by themselves, and why."""
+    targets = _targets(found, tried)
+    order = [0] * len(found.launches)
+    for place, members in enumerate(found.classes):
+        for member in members:
+            order[member] = place
+    owner = [0] * len(found.nodes)
+    for number, launch in enumerate(found.launches):
+        for node in launch.nodes:
+            owner[node] = number
+    beside = sorted({order[number] for number in found.overlapped})
+    demangled = {node.function: function for node, function in zip(found.nodes, found.functions)}
+    return Step(
+        name=name,
+        source=source,
+        checksum=nodes.checksum(found.nodes, demangled),
+        date_utc=date_utc,
+        device=device,
+        versions=versions,
+        sections=tuple(dict.fromkeys(found.sections)),
+        targets=tuple(targets),
+        order=tuple(order),
+        nodes=tuple(owner),
+        whole=Whole(
+            **whole,
+            branches=nodes.most_unordered(found.nodes),
+            overlap_us=max(0.0, round(found.overlap_us, 3)),
+            overlapped=tuple(targets[place].id for place in beside),
+        ),
+        state=state,
+        not_repeated=not_repeated,
+    )
+
+
+def whole_of(edges: Sequence[tuple[int, int, bool]]) -> dict[str, Any]:
+    """What `step` is told of the whole graph where nothing has been measured."""
+    unknown: dict[str, Any] = dict.fromkeys(("time_us", "rebuilt_us", "same_bits", "deterministic"))
+    return unknown | {"edges": len(edges), "programmatic": sum(early for _, _, early in edges)}
+
+
+def _targets(found: Outline, tried: Sequence[Tried]) -> list[Target]:
+    shown = [_shown(found, members) for members in found.classes]
+    ids = names.unique(names.slug(label) for label, _ in shown)
+    targets = []
+    for target_id, (_, name), members, result in zip(ids, shown, found.classes, tried):
+        launch = found.launches[members[0]]
+        node = found.nodes[launch.main]
+        about = [traced for member in members if (traced := found.about[member])]
+        times = [time for member in members if (time := found.times_us[member]) is not None]
+        targets.append(
+            Target(
+                id=target_id,
+                kind=node.kind,
+                name=name,
+                function=found.functions[launch.main],
+                operation=_most(each.operation for each in about),
+                module=_most(each.module for each in about),
+                section=found.sections[members[0]],
+                launches=len(members),
+                grid=node.grid,
+                block=node.block,
+                cluster=node.cluster,
+                shared_byte=node.shared_byte,
+                digest=grouping.digest(found.nodes, launch, found.segments),
+                own=tuple(Own(found.nodes[at].kind, found.nodes[at].byte) for at in launch.nodes[:-1]),
+                flop=_mean(each.flop for each in about),
+                byte=_mean(each.byte for each in about) if node.kind == "kernel" else float(_moved(node)),
+                time_us=round(statistics.fmean(times), 3) if times else None,
+                time_sd_us=round(statistics.stdev(times), 3) if len(times) > 1 else None,
+                alone_us=None if result.alone_us is None else round(result.alone_us, 3),
+                rotated=result.rotated,
+                repeatable=result.repeatable,
+                reason=result.reason,
+                moved_byte=result.moved_byte if result.repeatable == "restored" else 0,
+            )
+        )
+    return targets
+
+
+def _moved(node: Node) -> int:
+    return node.byte * (2 if node.kind == "copy" else 1)
+
+
+def _shown(found: Outline, members: Sequence[int]) -> tuple[str, str]:
+    """(what the id is made of, the name for people) of a class."""
+    main = found.launches[members[0]].main
+    function = names.short(found.functions[main])
+    label = _most(each.label for member in members if (each := found.about[member]))
+    if not label or names.slug(function).startswith(names.slug(label.split()[0])):
+        return function, function
+    kernels = _kernels_by_label(found)[label]
+    return (label if len(kernels) == 1 else f"{label} {function}"), f"{label} ({function})"
+
+
+def _kernels_by_label(found: Outline) -> dict[str, set[str]]:
+    by_label: dict[str, set[str]] = defaultdict(set)
+    for launch, about in zip(found.launches, found.about):
+        if about:
+            by_label[about.label].add(found.functions[launch.main])
+    return by_label
+
+
+def _most(values: Any) -> str:
+    counted = Counter(value for value in values if value)
+    return counted.most_common(1)[0][0] if counted else ""
+
+
+def _mean(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

@@ -1,0 +1,293 @@
+"""A step captured and tried, in a process of its own: a kernel that hangs takes that process with it, and the next one
+goes on without it.
+
+`capture` is the parent, which imports neither torch nor CUDA; `python -m kernel_dvfs.step.capturing` the child, which
+says what it finds line by line on a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.files import compact_json, read_json, write_json
+from kernel_dvfs.native.load import load
+from kernel_dvfs.step import assembly, framework, grouping, nodes, trace, trial
+from kernel_dvfs.step.framework import Opened
+from kernel_dvfs.step.trial import Tried
+from kernel_dvfs.step.watchdog import Watchdog
+from kernel_dvfs.workload import step as steps
+from kernel_dvfs.workload.step import Step
+
+# replays of the graph that are traced: for so long, at least so many, at most of so many events
+_TRACED_S, _LEAST_TRACED, _MOST_EVENTS = 1.0, 4, 20000
+_KEPT_REPLAYS = 2
+_MOST_PROCESSES = 12
+_ROUND_S, _ROUNDS = 0.3, 5
+
+
+def capture(
+    source: str, name: str = "", results_dir: str = "results", say: Callable[[str], object] = print, keep: str = ""
+) -> Step:
+    """The step that FILE.py:FUNCTION makes, captured and tried. say: told in a line what goes on.
+
+    keep: a folder for node list and trace, which tests group again; "": they are not kept. Raises InputError.
+    """
+    load("graph", results_dir)  # refuses, with the remedy, before anything is started
+    failed: dict[int, list[str]] = {}  # by the main node of a class's first launch, as in trial.walk
+    known: dict[int, Tried] = {}
+    joined: set[str] = set()
+    for _ in range(_MOST_PROCESSES):
+        told: dict[str, Any] = {"source": source, "name": name or name_of(source), "results": results_dir, "keep": keep}
+        told |= {"failed": failed, "known": {first: asdict(each) for first, each in known.items()}}
+        told["joined"] = sorted(joined)
+        for line in _child(told):
+            if "say" in line:
+                say(line["say"])
+            elif "error" in line:
+                raise InputError(line["error"])
+            elif "tried" in line:
+                known[line["tried"]] = Tried(**line["result"])
+            elif "failed" in line:
+                failed.setdefault(line["failed"], []).append(line["why"])
+                if len(failed[line["failed"]]) == trial.MOST_ERRORS - 1:
+                    joined.add(line["kind"])
+                say(f"{line['what']}: {line['why']}; going on without it")
+            elif "step" in line:
+                return steps.from_content(line["step"], source)
+    raise InputError(f"{source}: {_MOST_PROCESSES} processes hung or failed one after the other; see what they said")
+
+
+def name_of(source: str) -> str:
+    """A name for FILE.py:FUNCTION: `train-make-step`."""
+    path, _, function = source.rpartition(":")
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return re.sub(r"[^A-Za-z0-9]+", "-", f"{stem}-{function}").strip("-") or "step"
+
+
+def _child(told: dict[str, Any]) -> Any:
+    """What a child says, line by line; its death counts as an error, unless it told why."""
+    read_end, write_end = os.pipe()
+    words = [sys.executable, "-m", "kernel_dvfs.step.capturing", str(write_end), compact_json(told)]
+    child = subprocess.Popen(words, pass_fds=(write_end,))
+    os.close(write_end)
+    ended = False
+    try:
+        with os.fdopen(read_end, encoding="utf-8") as said:
+            for text in said:
+                line = json.loads(text)
+                ended = ended or bool({"error", "failed", "step"} & line.keys())
+                yield line
+    finally:
+        if not ended:
+            child.kill()
+        code = child.wait()
+    if not ended:
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise InputError(f"{told['source']}: the process that captured it died ({how}); its last lines stand above")
+
+
+# --- in the child -----------------------------------------------------------------------------------------------------
+
+
+def main(pipe: int, told: dict[str, Any]) -> None:
+    """Capture, try, and tell."""
+
+    def tell(**line: Any) -> None:
+        os.write(pipe, compact_json(line).encode() + b"\n")
+
+    try:
+        extension = load("graph", told["results"])
+        opened = framework.open_source(extension, told["source"])
+        captured = Capturing(opened, told, tell)
+        tell(step=captured.step())
+    except InputError as error:
+        tell(error=" ".join(lines(error)))
+    except _Failed:
+        pass
+    # the context may be lost, and what the user's file started may wait: nothing is to be cleaned up
+    sys.stdout.flush()
+    os._exit(0)
+
+
+class _Failed(Exception):
+    """A kernel failed; the parent has been told."""
+
+
+class Capturing:
+    """A step that is being tried. told: what the parent said; tell: answers it."""
+
+    def __init__(self, opened: Opened, told: dict[str, Any], tell: Callable[..., None]) -> None:
+        self._opened, self._told, self._tell = opened, told, tell
+        self._living = opened.living
+        self._began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # what is being tried: its main node, its name, what it is told by from process to process
+        self._now: tuple[int, str, str] | None = None
+        self._dog = Watchdog(lambda _: self._say_failed(trial.hung()))
+
+    def step(self) -> dict[str, Any]:
+        """The record of the step, for a line of JSON."""
+        living, told = self._living, self._told
+        whole = self._whole()
+        outline = self._outline(whole["time_us"])
+        self._tell(
+            say=f"{told['source']}: {len(living.nodes)} nodes, {len(outline.launches)} launches of "
+            f"{len(outline.classes)} classes, {whole['time_us'] / 1e3:.3f} ms a step"
+        )
+        failed = {int(first): whys for first, whys in told["failed"].items()}
+        known = {int(first): Tried(**each) for first, each in told["known"].items()}
+
+        def limit(first: int, seconds: float) -> Any:
+            self._now = first, outline.functions[first], grouping.kind_of(living.nodes[first])
+            return self._dog.limit(seconds, outline.functions[first])
+
+        def report(first: int, result: Tried) -> None:
+            self._tell(tried=first, result=asdict(result))
+
+        try:
+            tried = trial.walk(
+                living, outline.launches, outline.classes, outline.times_us, limit, failed, known, report
+            )
+            not_repeated = self._sections(outline, failed)
+            self._now = None
+            with self._dog.limit(trial.LIMIT_S, "state"):
+                living.memory.check_restored()
+        except living.extension.CudaError as error:
+            self._say_failed(f"it failed when it was repeated alone ({error})")
+            raise _Failed from error
+        record = assembly.step(
+            name=told["name"],
+            source=told["source"],
+            date_utc=self._began,
+            device={key: value for key, value in self._opened.device.items() if key != "driver"},
+            versions=self._opened.versions | {"cuda_driver": _version(self._opened.device["driver"])},
+            found=outline,
+            tried=tried,
+            whole=whole,
+            state=living.memory.state,
+            not_repeated=not_repeated,
+        )
+        return asdict(record)
+
+    def _say_failed(self, why: str) -> None:
+        if self._now is None:
+            self._tell(error=f"{self._told['source']}: the step as a whole: {why}")
+            return
+        number, what, kind = self._now
+        self._tell(failed=number, what=what[:120], kind=kind, why=why)
+
+    def _outline(self, step_us: float) -> assembly.Outline:
+        living = self._living
+        with self._dog.limit(60.0, "trace"):
+            living.memory.restore()
+            # as hot as in training, and no more than a trace can hold
+            count = max(_LEAST_TRACED, min(round(_TRACED_S * 1e6 / step_us), _MOST_EVENTS // len(living.nodes)))
+            events = framework.traced_replays(living.replay, count)
+        replays = trace.replays(living.functions, events, count)
+        if not replays:
+            self._tell(say=f"{self._told['source']}: the trace does not show every node: no times within the step")
+        # the first replays start from an idle GPU
+        outline = assembly.outline(
+            *(living.nodes, living.functions, living.memory.segments, self._opened.calls),
+            replays[len(replays) // 2 :],
+            self._told["joined"],
+        )
+        if self._told["keep"]:
+            self._keep(trace.last(events, _KEPT_REPLAYS * len(living.nodes)))
+        return outline
+
+    def _keep(self, events: list[trace.Event]) -> None:
+        folder, living = self._told["keep"], self._living
+        segments = [list(each) for each in living.memory.segments]
+        content = {"nodes": nodes.to_json(living.nodes), "functions": living.functions, "segments": segments}
+        write_json(os.path.join(folder, "nodes.json"), content)
+        calls = [trace.to_json(call) for call in self._opened.calls]
+        write_json(os.path.join(folder, "trace.json"), {"calls": calls, "replays": trace.to_json(events)})
+
+    def _whole(self) -> dict[str, Any]:
+        """The step as one graph: as it was captured, and rebuilt from its nodes."""
+        living = self._living
+        with self._dog.limit(120.0, "the whole step"):
+            rebuilt = living.whole()
+            time_us, rebuilt_us = self._times_us(living.replay, lambda: rebuilt.run(1))
+            left = []
+            for run in (living.replay, living.replay, lambda: rebuilt.run(1)):
+                living.memory.restore()
+                run()
+                left.append(living.memory.state_hash())
+            living.memory.restore()
+        return assembly.whole_of(living.edges) | {
+            "time_us": round(time_us, 3),
+            "rebuilt_us": round(rebuilt_us, 3),
+            "same_bits": left[0] == left[2],
+            "deterministic": left[0] == left[1],
+        }
+
+    def _times_us(self, *ways: Callable[[], None]) -> list[float]:
+        """Medians over rounds of the time of one run of each way, in turn: what heats the GPU heats all of them."""
+        living = self._living
+
+        def timed(run: Callable[[], None], count: int) -> float:
+            living.memory.restore()
+            begin, end = living.extension.Event(living.device), living.extension.Event(living.device)
+            begin.record()
+            for _ in range(count):
+                run()
+            end.record()
+            end.wait()
+            return 1e3 * end.since_ms(begin) / count
+
+        count = max(2, round(_ROUND_S * 1e6 / timed(ways[0], 2)))
+        rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
+        return [statistics.median(each) for each in zip(*rounds)]
+
+    def _sections(self, outline: assembly.Outline, failed: dict[int, list[str]]) -> dict[str, str]:
+        """{section that cannot be repeated by itself: why}. Each is run three times from where the step meets it."""
+        living, found = self._living, {}
+        for number, section in enumerate(dict.fromkeys(outline.sections)):
+            key = -1 - number
+            if key in failed:
+                found[section] = failed[key][-1]
+                continue
+            launches = [each for each, name in zip(outline.launches, outline.sections) if name == section]
+            places = sorted(place for launch in launches for place in launch.nodes)
+            self._now = key, f"section {section}", section
+            with self._dog.limit(2 * trial.LIMIT_S, section):
+                living.meet(places[0])
+                living.loop(places, keep_edges=True).time(3)
+        return found
+
+
+def _version(number: int) -> str:
+    """13.0, of 13000."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def same_content(path: str, step: Step) -> bool:
+    """Whether the file at `path` is of the same captured launches and device, so that it need not be written again."""
+    try:
+        old = steps.read(path)
+    except InputError:
+        return False
+    return (old.checksum, old.device["uuid"], old.source) == (step.checksum, step.device["uuid"], step.source)
+
+
+def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, int]], list[list[trace.Event]]]:
+    """(nodes, functions, segments, calls) that `keep` left in a folder."""
+    content = read_json(os.path.join(folder, "nodes.json"))
+    calls = [trace.from_json(call) for call in read_json(os.path.join(folder, "trace.json"))["calls"]]
+    segments = [(address, byte) for address, byte in content["segments"]]
+    return nodes.from_json(content["nodes"]), content["functions"], segments, calls
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), json.loads(sys.argv[2]))

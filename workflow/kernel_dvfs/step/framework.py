@@ -1,0 +1,336 @@
+"""Capturing with torch: the user's file is run, its step warmed up, traced, captured and opened (living.LivingStep).
+
+Torch is imported here only once the user's file, or the caller, has done so or is about to: nothing else of
+kernel-dvfs needs it. Every refusal is one line: what, and what usually causes it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from kernel_dvfs import __version__
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.step import trace
+from kernel_dvfs.step.living import LivingStep
+from kernel_dvfs.step.memory import Memory, Range, Room
+
+OLDEST_TORCH = (2, 8)
+WARM_UPS = 3
+_TRACED_CALLS = 2
+# left free on the device when the state is saved there
+_SPARE_BYTE = 1 << 30
+_INSTALL = "pip install 'kernel-dvfs[torch]'"
+
+# what a failed capture says, and what usually causes it; the first that fits
+_CAUSES = (
+    ("unjoined", "a stream of its own was not joined again: make the capturing stream wait for it (wait_stream)"),
+    ("isolation", "two streams or threads work on the GPU at once: order them by events, or use one stream"),
+    ("philox", "a random number generator that is not registered with the graph: draw before the step"),
+    ("generator", "a random number generator that is not registered with the graph: draw before the step"),
+    ("offset increment", "random numbers: draw them before the step"),
+    ("cannot copy between cpu and cuda", "a copy from unpinned memory: keep inputs on the GPU"),
+    ("pin", "a copy from unpinned memory: keep inputs on the GPU"),
+    ("capturable", "this optimiser reads its step count on the host: pass capturable=True"),
+    (
+        "not permitted when stream is capturing",
+        "the host waits for the GPU inside the step: .item(), .cpu(), print of "
+        "a tensor, an if on one, an optimiser without capturable=True, or memory allocated outside torch",
+    ),
+    ("streamcapture", "the host waits for the GPU inside the step, or memory is allocated outside torch"),
+)
+
+
+class Opened(NamedTuple):
+    """A captured step, and what a trace of its calls says."""
+
+    living: LivingStep
+    calls: list[list[trace.Event]]  # of calls outside the graph; none where only a graph was given
+    device: dict[str, Any]
+    versions: dict[str, str]
+
+
+def torch_module() -> Any:
+    """Torch, new enough, with a GPU. Raises InputError."""
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError(f"torch cannot be imported ({error}): {_INSTALL}") from None
+    found = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if found < OLDEST_TORCH:
+        raise InputError(f"torch {torch.__version__}: capture needs 2.8 or newer (keep_graph): {_INSTALL}")
+    if not torch.cuda.is_available():
+        raise InputError("torch sees no GPU: capture on the machine that trains (nvidia-smi shows its GPUs)")
+    return torch
+
+
+def function_of(source: str) -> Callable[[], Any]:
+    """The function that FILE.py:FUNCTION names; runs the file. Raises InputError."""
+    path, colon, name = source.rpartition(":")
+    if not colon or not name.isidentifier() or not path.endswith(".py"):
+        raise InputError(f"{source}: expected FILE.py:FUNCTION, a function without arguments that makes the step")
+    if not os.path.isfile(path):
+        raise InputError(f"{path}: no such file")
+    folder, stem = os.path.dirname(os.path.abspath(path)), os.path.basename(path)[:-3]
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as `python FILE.py` has it
+    spec = importlib.util.spec_from_file_location(stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[stem] = module
+    with _as_input_error(f"{path}: failed when it was run"):
+        spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = ", ".join(each for each, value in vars(module).items() if callable(value) and not each.startswith("_"))
+        raise InputError(f"{source}: {path} has no function '{name}'; it has {names or 'none'}")
+    return function
+
+
+@contextmanager
+def _as_input_error(what: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what} ({type(error).__name__}: {_first_line(error)})") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def open_source(extension: Any, source: str, is_traced: bool = True) -> Opened:
+    """Capture what FILE.py:FUNCTION makes: a callable without arguments, or a torch.cuda.CUDAGraph.
+
+    is_traced: whether calls are traced before (operations, modules, sections). Raises InputError.
+    """
+    function = function_of(source)
+    with _as_input_error(f"{source}: failed"):
+        made = function()
+    return open_step(extension, made, is_traced, source)
+
+
+def open_step(extension: Any, made: Any, is_traced: bool = True, name: str = "step") -> Opened:
+    """Capture a callable, or take a torch.cuda.CUDAGraph as it is. Raises InputError."""
+    torch = torch_module()
+    if isinstance(made, torch.cuda.CUDAGraph):
+        return _opened(torch, extension, made, [], name)
+    if isinstance(made, int):
+        return _opened(torch, extension, _Handle(made), [], name)
+    if not callable(made):
+        raise InputError(
+            f"{name}: gave a {type(made).__name__}; expected the step: a function without arguments, or a CUDAGraph"
+        )
+    _warm_up(torch, made, name)
+    calls = _traced_calls(torch, made, name) if is_traced else []
+    return _opened(torch, extension, _captured(torch, made, name), calls, name)
+
+
+class _Handle:
+    """A raw handle of a graph (CUgraph) as if it were torch's: replayed by the graph that is rebuilt from its nodes."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def raw_cuda_graph(self) -> int:
+        return self._handle
+
+    def instantiate(self) -> None: ...
+
+    def pool(self) -> tuple[int, int]:
+        return (-1, -1)  # none of torch's: all of its memory is state
+
+
+def _warm_up(torch: Any, step: Callable[[], Any], name: str) -> None:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    before = None
+    with _as_input_error(f"{name}: the step failed before any capture"):
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                before = torch.cuda.get_rng_state()
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+    if not torch.equal(before, torch.cuda.get_rng_state()):
+        raise InputError(
+            f"{name}: the step draws random numbers on the GPU (dropout?), so no two runs of it are the same; set "
+            "dropout to 0, or draw before the step"
+        )
+
+
+def _captured(torch: Any, step: Callable[[], Any], name: str) -> Any:
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    try:
+        with torch.cuda.graph(graph):
+            step()
+    except Exception as error:
+        raise capture_failed(name, error) from error
+    return graph
+
+
+def capture_failed(name: str, error: Exception) -> InputError:
+    """What to raise where a capture ended in an error."""
+    first: BaseException = error
+    while first.__context__ is not None:  # the end of a broken capture fails as well; what broke it came before
+        first = first.__context__
+    return InputError(f"{name}: capture failed ({_first_line(first)}); usual cause: {cause(error)}")
+
+
+def cause(error: BaseException) -> str:
+    """What usually causes a failed capture."""
+    seen: BaseException | None = error
+    said = ""
+    while seen is not None:  # the first error says more than what follows from it
+        said += f" {type(seen).__name__} {seen}".lower()
+        seen = seen.__context__
+    if "outofmemory" in said or "out of memory" in said:
+        return "the graph needs memory of its own beside that of the calls before: a smaller batch"
+    return next((why for text, why in _CAUSES if text in said), "work that CUDA graphs cannot hold; torch's notes on "
+                "CUDA graphs list it")  # fmt: skip
+
+
+def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[trace.Event]]:
+    """Events of calls outside a graph. Raises InputError where one call launches other kernels than the next."""
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with (
+        _as_input_error(f"{name}: the step failed while it was traced"),
+        _ranges_as_annotations(torch),
+        profile(activities=activities, record_shapes=True, with_flops=True, with_stack=True, acc_events=True) as found,
+    ):
+        for _ in range(_TRACED_CALLS):
+            with record_function(trace.CALL):
+                step()
+            torch.cuda.synchronize()
+    calls = trace.calls(trace.from_kineto(found.profiler.kineto_results.events()))
+    launched = [[each.name for each in call if each.kind == "gpu"] for call in calls]
+    for number, (one, other) in enumerate(zip(*launched)):
+        if one != other:
+            raise InputError(f"{name}: kernels change from call to call (number {number}: {one}, then {other})")
+    if len({len(each) for each in launched}) > 1:
+        raise InputError(
+            f"{name}: kernels change from call to call ({', then '.join(str(len(each)) for each in launched)} of them)"
+        )
+    return calls
+
+
+@contextmanager
+def _ranges_as_annotations(torch: Any) -> Iterator[None]:
+    """NVTX ranges appear in the trace, which CUPTI keeps out of it, as annotations."""
+    from torch.profiler import record_function
+
+    nvtx, stack = torch.cuda.nvtx, []
+    push, pop = nvtx.range_push, nvtx.range_pop
+
+    def pushed(message: str) -> Any:
+        stack.append(record_function(message))
+        stack[-1].__enter__()
+        return push(message)
+
+    def popped() -> Any:
+        if stack:
+            stack.pop().__exit__(None, None, None)
+        return pop()
+
+    nvtx.range_push, nvtx.range_pop = pushed, popped
+    try:
+        yield
+    finally:
+        nvtx.range_push, nvtx.range_pop = push, pop
+
+
+def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event]], name: str) -> Opened:
+    try:
+        handle = graph.raw_cuda_graph()
+    except RuntimeError as error:
+        raise InputError(
+            f"{name}: the graph was captured without its nodes ({_first_line(error)}): CUDAGraph(keep_graph=True)"
+        ) from None
+    graph.instantiate()
+    torch.cuda.synchronize()
+    device = extension.Device()
+    segments = torch.cuda.memory_snapshot()
+    _refuse_two_gpus(torch, segments, name)
+    pool = tuple(graph.pool())
+    memory = Memory(
+        device,
+        [Range(each["address"], each["total_size"]) for each in segments],
+        _state(segments, pool),
+        lambda byte: _device_room(torch, byte),
+        lambda byte: _host_room(torch, byte),
+    )
+
+    replay = getattr(graph, "replay", None)
+    living = LivingStep(extension, device, int(handle), replay, memory, keeps=graph)
+    if not any(node.kind == "kernel" for node in living.nodes):
+        raise InputError(f"{name}: nothing was captured: the step launches no kernel on the GPU that torch uses")
+    return Opened(living, calls, device.info(), versions(torch))
+
+
+def _refuse_two_gpus(torch: Any, segments: list[dict[str, Any]], name: str) -> None:
+    devices = sorted({each["device"] for each in segments if each["allocated_size"]})
+    if devices and devices != [torch.cuda.current_device()]:
+        raise InputError(
+            f"{name}: tensors lie on GPUs {', '.join(map(str, devices))}, and one GPU is measured at a time; "
+            "set CUDA_VISIBLE_DEVICES to one, or take a step of one rank"
+        )
+
+
+def _state(segments: list[dict[str, Any]], pool: tuple[int, int]) -> list[Range]:
+    """Blocks in use outside the graph's own memory."""
+    found = []
+    for segment in segments:
+        if tuple(segment.get("segment_pool_id", (0, 0))) == pool:
+            continue
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                found.append(Range(block.get("address", address), block["size"]))
+            address += block["size"]
+    return found
+
+
+def _device_room(torch: Any, byte: int) -> Room | None:
+    free, _ = torch.cuda.mem_get_info()
+    if free < byte + _SPARE_BYTE:
+        return None
+    try:
+        tensor = torch.empty(byte, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        return None
+    return Room(tensor.data_ptr(), tensor)
+
+
+def _host_room(torch: Any, byte: int) -> Room | None:
+    try:
+        tensor = torch.empty(byte, dtype=torch.uint8)
+    except (RuntimeError, MemoryError):
+        return None
+    return Room(tensor.data_ptr(), tensor)
+
+
+def versions(torch: Any) -> dict[str, str]:
+    """What a step's kernels depend on."""
+    found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
+    return found | {"kernel_dvfs": __version__}
+
+
+def traced_replays(replay: Callable[[], None], count: int) -> list[trace.Event]:
+    """Events of so many replays of a graph."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
+        for _ in range(count):
+            replay()
+        torch.cuda.synchronize()
+    return trace.from_kineto(found.profiler.kineto_results.events())

@@ -1,0 +1,142 @@
+"""The nodes of a captured graph, as plain records: what grouping works on, from a GPU or from a recorded list."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.workload import step as steps
+
+# numbers of CUgraphNodeType that are no kernel, memset or copy
+_TYPES = {
+    0: "kernel",
+    1: "copy",
+    2: "memset",
+    3: "host",
+    4: "graph",
+    5: "empty",
+    6: "wait",
+    7: "record",
+    8: "semaphore",
+    9: "semaphore",
+    10: "alloc",
+    11: "free",
+    12: "memory operation",
+    13: "conditional",
+}
+# why a step that holds such a node is refused, and what to do
+_REFUSED = {
+    "host": "it calls a function on the host in the middle (a host node); take callbacks out of the step",
+    "conditional": "its control flow is decided on the GPU (a conditional node); capture one branch of it",
+    "alloc": "it allocates memory while it runs (a memory node); switch the cudaMallocAsync allocator off "
+    "(PYTORCH_CUDA_ALLOC_CONF) and allocate before the step",
+    "free": "it frees memory while it runs (a memory node); switch the cudaMallocAsync allocator off "
+    "(PYTORCH_CUDA_ALLOC_CONF) and keep the tensors",
+    "graph": "it holds another graph (a child graph node); capture the step without replaying a graph in it",
+}
+_COPIED = ("kernel", "memset", "copy", "empty")
+# where drivers of 64-bit Linux put what neither torch's allocator nor a parameter's value explains
+_ADDRESSES = range(0x7000_0000_0000, 0x8000_0000_0000)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node."""
+
+    kind: str  # kernel, memset, copy, or what else it is
+    function: str  # of a kernel, as the driver names it (mangled); of all else the kind
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+    cluster: tuple[int, int, int] = (0, 0, 0)
+    shared_byte: int = 0
+    words: tuple[int, ...] = ()  # the kernel's parameters, 8 bytes each; the last one may be of fewer
+    address: int = 0  # what a memset or copy writes to
+    byte: int = 0  # how much
+    is_host: bool = False  # a copy from or to the host's memory
+    after: tuple[int, ...] = ()  # places of the nodes that it waits for
+    programmatic: bool = False  # it may start before one of those has ended
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What a checksum holds of it besides kind and function."""
+        return (*self.grid, *self.block, *self.cluster, self.shared_byte) if self.kind == "kernel" else (self.byte,)
+
+
+def from_graph(nodes: Sequence[dict[str, Any]], edges: Iterable[tuple[int, int, bool]]) -> tuple[list[Node], list[int]]:
+    """(nodes that do something, the place of each in the graph), of what the extension's Captured says.
+
+    Edges through empty nodes, which do nothing, are kept as edges between what lies before and after them. Raises
+    InputError where a node cannot be run again by itself at all: host, conditional and memory nodes, child graphs.
+    """
+    kinds = [_TYPES.get(about["type"], f"type {about['type']}") for about in nodes]
+    for kind in kinds:
+        if kind not in _COPIED:
+            raise InputError(f"step: {_REFUSED.get(kind, f'it holds a node ({kind}) that cannot be run by itself')}")
+    before: list[set[int]] = [set() for _ in nodes]  # in places of the graph
+    programmatic: set[int] = set()
+    for source, target, early in sorted(edges, key=lambda edge: edge[1]):
+        before[target] |= before[source] if kinds[source] == "empty" else {source}
+        if early:
+            programmatic.add(target)
+    kept = [place for place, kind in enumerate(kinds) if kind != "empty"]
+    new = {place: number for number, place in enumerate(kept)}
+    made = [
+        _node(kinds[place], nodes[place], tuple(sorted(new[at] for at in before[place])), place in programmatic)
+        for place in kept
+    ]
+    return made, kept
+
+
+def _node(kind: str, about: dict[str, Any], after: tuple[int, ...], programmatic: bool) -> Node:
+    if kind != "kernel":
+        is_host = about.get("is_host", False)
+        return Node(kind, kind, address=about["target"], byte=about["byte"], is_host=is_host, after=after)
+    shape = {name: about[name] for name in ("grid", "block", "cluster", "shared_byte")}
+    words = words_of(about["parameters"])
+    return Node(kind, about["function"], **shape, words=words, after=after, programmatic=programmatic)
+
+
+def words_of(parameters: bytes) -> tuple[int, ...]:
+    """A kernel's parameters as words of 8 bytes, little-endian, the last one filled up with zeros."""
+    padded = parameters + bytes(-len(parameters) % 8)
+    return struct.unpack(f"<{len(padded) // 8}Q", padded)
+
+
+def is_address(word: int, segments: Sequence[tuple[int, int]]) -> bool:
+    """Whether a parameter's word is an address: in a segment (address, bytes) of the allocator, or where drivers map
+    memory. A word of two small numbers is neither, unless the upper one lies between 28672 and 32767."""
+    return word in _ADDRESSES or any(begin <= word < begin + size for begin, size in segments)
+
+
+def checksum(nodes: Iterable[Node], names: dict[str, str] | None = None) -> str:
+    """Of the nodes in order: workload.step.checksum. names: what to call a function instead (demangled)."""
+    known = names or {}
+    return steps.checksum((node.kind, known.get(node.function, node.function), node.shape) for node in nodes)
+
+
+def most_unordered(nodes: Sequence[Node]) -> int:
+    """How many nodes may run at once, counted level by level: 1 is a chain."""
+    level: list[int] = []
+    for node in nodes:
+        level.append(1 + max((level[at] for at in node.after), default=-1))
+    return max((level.count(each) for each in set(level)), default=0)
+
+
+def to_json(nodes: Iterable[Node]) -> list[dict[str, Any]]:
+    """A node list for a file: a dict a node, without what is at its default."""
+    empty = asdict(Node("", ""))
+    return [{key: value for key, value in asdict(node).items() if value != empty[key]} for node in nodes]
+
+
+def from_json(content: Iterable[dict[str, Any]]) -> list[Node]:
+    """The nodes of such a list."""
+    found = []
+    for each in content:
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in each.items()
+        }
+        found.append(Node(**fields))
+    return found
