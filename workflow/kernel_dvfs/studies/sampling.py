@@ -22,10 +22,7 @@ from kernel_dvfs.measurement.target import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """What a simulated GPU would measure without noise and campaign offset: K kernels at C clock pairs.
-
-    The highest requests land on one of M clocks, each with its own share.
-    """
+    """What measurements of a simulated GPU average to, over everything that is drawn: K kernels at C clock pairs."""
 
     names: list[str]  # of the kernels
     launches: np.ndarray  # (K,) per iteration
@@ -33,9 +30,6 @@ class Truth:
     pairs: list[Pair]  # the baseline first
     time_s: np.ndarray  # (K, C) of one launch
     energy_j: np.ndarray  # (K, C) of one launch
-    shares: np.ndarray  # (M,) how often the highest requests land on each of their clocks
-    top_time_s: np.ndarray  # (K, C, M) of one launch at each of them
-    top_energy_j: np.ndarray  # (K, C, M) likewise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +42,7 @@ class Noise:
     time_sd: np.ndarray  # (K, C) of one window
     power_sd: np.ndarray  # (K, C) of one window
     offset_sd: float  # of a kernel at a pair in a session, as the spec's offset_sd
-    locked_sd: (
-        float  # of all kernels at locked clocks against auto in a session: what no number of kernels averages out
-    )
+    locked_sd: float  # of all locked clocks against auto in a session, which no number of kernels averages out
     late_sd: float  # of a window's length, from late readings of the energy counter
     windows: int  # per measurement
 
@@ -90,10 +82,6 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
         pairs=list(pairs),
         time_s=time_s,
         energy_j=energy_j,
-        # every request lands where the model says: one landing
-        shares=np.ones(1),
-        top_time_s=time_s[..., None],
-        top_energy_j=energy_j[..., None],
     )
 
 
@@ -122,22 +110,15 @@ def high_noise(setup: Setup, known: Truth, time_sd: float = 0.01, power_sd: floa
     return replace(own, time_sd=time_sd * factor, power_sd=power_sd * factor)
 
 
-def expectation(known: Truth, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
-    """(K, C) s and J that measurements have on average, over everything that is drawn: what a study is held to.
-
-    The exact means of what `measure` draws: landings of the highest clocks by their shares, and log-normal factors,
-    whose mean is exp(variance / 2).
-    """
-    locked = noise.locked_sd**2 * (np.arange(len(known.pairs)) > 0)
-    time = np.exp((noise.time_sd**2 + noise.offset_sd**2 + locked) / 2)
-    power = np.exp((noise.power_sd**2 + noise.offset_sd**2 + locked) / 2)
-    return time * (known.top_time_s @ known.shares), time * power * (known.top_energy_j @ known.shares)
+def _log_normal(sd: np.ndarray | float, z: np.ndarray) -> np.ndarray:
+    """Factors whose mean is 1, as gpu.noise has them."""
+    return np.exp(sd * (z - sd / 2))
 
 
 def offsets(noise: Noise, draw: np.random.Generator, pair: np.ndarray) -> np.ndarray:
     """(2, G): factors of time and power of G cells at these pairs that one session does not average away."""
-    own = noise.offset_sd * draw.standard_normal((2, len(pair)))
-    return np.exp(own + noise.locked_sd * draw.standard_normal((2, 1)) * (pair > 0))
+    own = _log_normal(noise.offset_sd, draw.standard_normal((2, len(pair))))
+    return own * np.where(pair > 0, _log_normal(noise.locked_sd, draw.standard_normal((2, 1))), 1)
 
 
 def measure(
@@ -147,14 +128,12 @@ def measure(
     target, pair = np.divmod(cell, len(known.pairs))
     offset = (offsets(noise, draw, pair) if offset is None else offset)[:, :, None]
     shape = (len(cell), n, noise.windows)
-    top = np.searchsorted(np.cumsum(known.shares)[:-1], draw.random((len(cell), n)), side="right")
-    time = known.top_time_s[target[:, None], pair[:, None], top]
-    power = known.top_energy_j[target[:, None], pair[:, None], top] / time
-    time_factor = np.exp(noise.time_sd[target, pair, None, None] * draw.standard_normal(shape))
-    power_factor = np.exp(noise.power_sd[target, pair, None, None] * draw.standard_normal(shape))
+    time, energy = (values[target, pair, None] for values in (known.time_s, known.energy_j))
+    time_factor = _log_normal(noise.time_sd[target, pair, None, None], draw.standard_normal(shape))
+    power_factor = _log_normal(noise.power_sd[target, pair, None, None], draw.standard_normal(shape))
     power_factor *= 1 + noise.late_sd * draw.standard_normal(shape)
     time_s = offset[0] * time * time_factor.mean(axis=2)
-    energy_j = offset[0] * offset[1] * time * power * (time_factor * power_factor).mean(axis=2)
+    energy_j = offset[0] * offset[1] * energy * (time_factor * power_factor).mean(axis=2)
     means = time_s.mean(axis=1), energy_j.mean(axis=1)
     squares = (((values - mean[:, None]) ** 2).sum(axis=1) for values, mean in zip((time_s, energy_j), means))
     return Campaign(cell, np.full(len(cell), float(n)), *means, *squares)

@@ -25,7 +25,6 @@ from kernel_dvfs.studies.sampling import (
     Campaign,
     Noise,
     Truth,
-    expectation,
     high_noise,
     measure,
     noise_of,
@@ -182,7 +181,7 @@ def study(
         half=[time.high - time.mean, energy.high - energy.mean],
         together=[time_together.mean, energy_together.mean],
         together_half=[each.high - each.mean for each in (time_together, energy_together)],
-        true=_change(known, noise, pair),
+        true=_change(known, pair),
         windows=int(sum(each.n.sum() for each in [*campaigns, *checks])) * noise.windows,
         fresh_windows=4 * len(pair) * repeats * noise.windows,
         rounds=rounds,
@@ -217,12 +216,12 @@ def _validated(
     return time, energy
 
 
-def _change(known: Truth, noise: Noise, pair: np.ndarray) -> list[float]:
+def _change(known: Truth, pair: np.ndarray) -> list[float]:
     """Percent against auto, [time, energy] of an iteration, in truth."""
     place = np.arange(len(pair))
     return [
         100 * ((known.launches * values[place, pair]).sum() / (known.launches * values[:, 0]).sum() - 1)
-        for values in expectation(known, noise)
+        for values in (known.time_s, known.energy_j)
     ]
 
 
@@ -277,13 +276,12 @@ def rows(
     return found
 
 
-def oracle(own: Arena, noise: Noise, slack: float) -> list[float]:
+def oracle(own: Arena, slack: float) -> list[float]:
     """The change that the best choice would make, known to one who knows the truth; percent, [time, energy]."""
     every = np.arange(len(own.option))
     one = np.ones(len(every))
-    time_s, energy_j = (values.ravel() for values in expectation(own.known, noise))
-    exact = Campaign(every, one, time_s, energy_j, 0 * one, 0 * one)
+    exact = Campaign(every, one, own.known.time_s.ravel(), own.known.energy_j.ravel(), 0 * one, 0 * one)
     found = guarded(pooled(own, [exact]), slack, 0, effort=0)
     if found is None:
         raise InputError(f"no choice keeps the limit of {100 * slack:g} % slowdown; raise the slack")
-    return _change(own.known, noise, every[np.isin(own.option, found.option)] % len(own.known.pairs))
+    return _change(own.known, every[np.isin(own.option, found.option)] % len(own.known.pairs))
