@@ -26,7 +26,9 @@ onstart:
 
 
 onsuccess:
-    finish()
+    # clocks that could not be restored are an error of the run, however well its jobs went
+    if not finish():
+        sys.exit(1)
 
 
 onerror:

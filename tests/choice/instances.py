@@ -32,3 +32,17 @@ def nearly_tied(rng, targets: int, options: int, noise: float = 0.03) -> Problem
     t = rng.uniform(0.8, 1.6, (targets, options))
     e = 3 - t + noise * rng.uniform(size=t.shape)
     return Problem.of(list(size * t), list(100 * size * e), [0] * targets)
+
+
+def collinear(rng, targets: int, options: int, counts: int | None = None) -> Problem:
+    """Every option exactly on one straight line of energy against time, so that reduced costs tell nothing.
+
+    counts: times to two decimals, each target launched up to `counts` times; None: any times and sizes.
+    """
+    if counts is None:
+        size, t = np.exp(rng.normal(0, 1, (targets, 1))), rng.uniform(0.8, 1.6, (targets, options))
+        t[:, 0] = 1.0
+    else:
+        size, t = rng.integers(1, counts, (targets, 1)), rng.integers(80, 160, (targets, options)) / 100
+        t[:, 0] = 1.0
+    return Problem.of(list(size * t), list(97.3 * size * (3 - t)), [0] * targets)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from brute import best
-from instances import nearly_tied, roofline, uniform
+from instances import collinear, nearly_tied, roofline, uniform
 
 from kernel_dvfs.choice import certificate, global_waste, programme
 from kernel_dvfs.choice.dominance import undominated
 from kernel_dvfs.choice.frontier import largest_time_saving_percent
 from kernel_dvfs.choice.global_waste import compute_waste, least_energy
-from kernel_dvfs.choice.integer_grid import integer_grid_of
+from kernel_dvfs.choice.integer_grid import highest_total, integer_grid_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import relax
 from kernel_dvfs.choice.scopes import solve
@@ -118,6 +118,51 @@ def test_a_choice_as_large_as_the_workload_is_proven_by_few_states(shape):
     found = least_energy(problem, problem.baseline_time)
     assert found.by in ("bound", "search") and found.states < 200_000
     assert found.bound <= problem.energy[found.option].sum()
+
+
+@pytest.mark.parametrize(("counts", "slack"), [(None, 0.0), (100, 1e-7), (1000, 0.0501234567)])
+def test_options_on_one_line_end_within_a_gap_that_is_reported(counts, slack):
+    problem = collinear(np.random.default_rng(0), 24, 20, counts)
+    limit = (1 + slack) * problem.baseline_time
+    found = least_energy(problem, limit)
+    energy = problem.energy[found.option].sum()
+    assert found.by == "gap" and found.states < 20_000_000
+    assert found.gap <= global_waste.GAP and f"none is better by more than {found.gap:.1e} (relative)" in found.proof
+    assert energy * (1 - found.gap) <= found.bound * (1 + 1e-9) and found.bound <= energy
+    assert problem.time[found.option].sum() <= limit * (1 + 1e-9)
+
+
+def test_a_search_that_gives_up_says_how_far_it_may_be_from_the_optimum(monkeypatch):
+    problem = nearly_tied(np.random.default_rng(5), 20, 30)
+    exact = least_energy(problem, problem.baseline_time)
+    assert exact.by == "search" and exact.gap == 0
+    monkeypatch.setattr(global_waste, "TURNS", ((4, 4, 100),))
+    monkeypatch.setattr(global_waste, "LAST", 10)
+    found = least_energy(problem, problem.baseline_time)
+    least, energy = (problem.energy[each.option].sum() for each in (exact, found))
+    assert found.by == "gap" and found.gap > global_waste.GAP
+    assert energy * (1 - found.gap) <= least <= energy
+
+
+@pytest.mark.parametrize("quantum", [1.0, 0.01, 3e-4])
+def test_times_that_are_multiples_of_a_quantum_have_totals_that_are(quantum):
+    rng = np.random.default_rng(9)
+    for _ in range(20):
+        problem = Problem.of(list(rng.integers(50, 90, (4, 5)) * quantum), list(rng.uniform(1, 2, (4, 5))), [0] * 4)
+        limit = rng.uniform(230, 300) * quantum
+        totals = np.add.outer(
+            np.add.outer(problem.time[:5], problem.time[5:10]), np.add.outer(problem.time[10:15], problem.time[15:])
+        )
+        # not every multiple need be reached, but none in between is
+        highest = highest_total(problem, limit)
+        assert totals[totals <= limit].max(initial=0) <= highest * (1 + 1e-12) <= limit * (1 + 1e-9)
+        assert highest / quantum == pytest.approx(np.floor(limit / quantum * (1 + 1e-9)), abs=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_times_without_a_quantum_tell_nothing_of_totals(shape):
+    problem = shape(np.random.default_rng(10), 10, 20)
+    assert highest_total(problem, problem.baseline_time) == np.inf
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,14 @@ class Lab:
         assert all(word in errors[0] for word in named), errors[0]
         return errors[0]
 
+    def setup(self) -> str:
+        """The setup file of the study that was measured last."""
+        code = "from kernel_dvfs.plan.study import load, plan\n"
+        code += "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
+        done = self.python(code)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
     @property
     def lease(self) -> Path:
         return self.locks / f"kernel-dvfs-{self.boards.uuid}.json"

@@ -19,6 +19,7 @@ enum {
   TOO_SMALL = 7,
   NO_DRIVER = 9,
 };
+enum { HANGS = -1 };  // a fault's code: the call never comes back
 enum { GRAPHICS = 0, SM = 1, MEM = 2, VIDEO = 3 };
 
 static int initialised;
@@ -67,6 +68,11 @@ static int begin(void *handle, const char *symbol, Device **device) {
   const int code = fault_of(*device, symbol);
   if (code) {
     leave();
+  }
+  if (code == HANGS) {
+    for (;;) {
+      pause();
+    }
   }
   return code;
 }

@@ -55,11 +55,11 @@ def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_pat
     assert set(study.variants) == {
         *(f"batch-{b}" for b in (20, 10, 5, 2, 1)),
         *(f"tp-{n}" for n in (2, 4, 8, 16)),
-        "tensor-energy-1",
-        "tensor-energy-3.6",
+        "tensor-energy-0.5",
+        "tensor-energy-2.2",
     }
     assert read(study.variants["batch-5"].setup.write()).workload["batch"] == 5
-    assert read(study.variants["tensor-energy-1"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 1.0
+    assert read(study.variants["tensor-energy-2.2"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 2.2
 
 
 def test_strict_schedules_are_always_among_those_asked_for():
@@ -83,8 +83,9 @@ def test_a_study_of_a_table_has_no_verdicts_on_the_paper_and_nothing_that_would_
 
 def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    assert {"kernel_clocks", "strategies", "validation", "headline", "claims", "tensor_energy"} <= set(study.tables())
+    ours = {"headline", "headline_band", "tensor_energy"}
+    assert {"kernel_clocks", "strategies", "validation", "claims", *ours} <= set(study.tables())
     assert not {"baseline", "locking", "passes"} & set(study.tables())
-    assert len(study.figures()) == 7
+    assert len(study.figures()) == 8
     without = plan(config(data_parallel_batches=[]), str(tmp_path))
     assert set(study.figures()) - set(without.figures()) == {"fig7_data_parallelism"}

@@ -174,3 +174,26 @@ def test_a_failed_write_leaves_the_old_profile(written):
         write_profile(written, columns(n=[0, 0, 0]), GPU, WORKLOAD, CLOCKS)
     assert written.read_bytes() == before
     assert [file.name for file in written.parent.iterdir()] == ["profile.parquet"]
+
+
+def test_no_flipped_bit_gives_other_data(path):
+    many = 200
+    rows = {name: values[:1] * many for name, values in columns().items()}
+    rows |= {
+        "time_s": [1e-3 * (1 + row / 7) for row in range(many)],
+        "energy_j": [0.3 / (1 + row / 9) for row in range(many)],
+    }
+    write_profile(path, rows, GPU, WORKLOAD, CLOCKS)
+    data, truth = path.read_bytes(), read_profile(path).table
+    refused = 0
+    for place in range(0, 8 * len(data), max(1, 8 * len(data) // 500)):
+        flipped = bytearray(data)
+        flipped[place // 8] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            found = read_profile(path).table
+        except InputError:
+            refused += 1
+        else:
+            assert found.equals(truth), f"bit {place} of {8 * len(data)}"
+    assert refused > 150

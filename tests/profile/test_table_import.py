@@ -126,7 +126,7 @@ def test_units_and_format_do_not_change_the_profile(csv_table, tmp_path, unit, e
 
 
 def test_the_word_auto_an_empty_cell_and_blanks_are_the_same_clock(csv_table):
-    header = "kernel,core_mhz,mem_mhz,time_s,energy_j"
+    header = "kernel,core_mhz,mem_mhz,time_s,energy_kj"
     rows = ["k,auto,auto,1,1", "k,,,3,1", "k, Auto ,  ,2,1", "k,1470,auto,4,1", "k, 1470.0,,6,1"]
     imported = import_table(csv_table(*rows, header=header))
     assert points(imported, "core_mhz", "mem_mhz", "time_s", "n", "is_baseline") == [
@@ -136,7 +136,7 @@ def test_the_word_auto_an_empty_cell_and_blanks_are_the_same_clock(csv_table):
 
 
 def test_a_memory_clock_empty_in_every_row_is_the_only_one(csv_table):
-    header = "kernel,core_mhz,mem_mhz,time_s,energy_j,is_reference"
+    header = "kernel,core_mhz,mem_mhz,time_s,energy_kj,is_reference"
     imported = import_table(csv_table("k,1410,,1,1,1", "k,1200,,1.1,0.9,0", header=header))
     assert imported.columns["mem_mhz"] == [None, None]
     assert imported.columns["is_baseline"] == [True, False]
@@ -144,7 +144,7 @@ def test_a_memory_clock_empty_in_every_row_is_the_only_one(csv_table):
 
 def test_the_reference_row_is_the_baseline_where_no_row_is_auto(csv_table):
     header = HEADER + ",is_reference"
-    kernels = ["G,a,1380,,877,1,1,0,1", "G,a,705,,877,2,1,0,0", "G,b,,,,1,1,1,0", "G,b,1380,,877,1,1,0,1"]
+    kernels = ["G,a,1380,,877,1,1,0,1", "G,a,705,,877,2,3,0,0", "G,b,,,,1,1,1,0", "G,b,1380,,877,1,1,0,1"]
     imported = import_table(csv_table(*kernels, header=header))
     assert imported.columns["is_baseline"] == [True, False, True, False]
 
@@ -157,7 +157,7 @@ def test_a_clock_in_an_auto_row_is_the_clock_that_was_reached(csv_table):
     assert len(imported.notices) == 1 and "line 2" in imported.notices[0]
 
 
-POWER = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_j,is_reference"
+POWER = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_kj,is_reference"
 CAPPED = ["k,1410,,300,1,3,1", "k,1410,,150,2,2,0", "k,1410,,150,4,2,0", "k,1005,,300,1.5,2,0"]
 
 
@@ -172,7 +172,7 @@ def test_a_power_cap_is_part_of_the_key_without_being_declared(csv_table):
 
 
 def test_a_declared_setting_is_part_of_the_key_even_as_text(csv_table, tmp_path):
-    header = "kernel,core_mhz,mem_mhz,fan,time_s,energy_j,is_reference"
+    header = "kernel,core_mhz,mem_mhz,fan,time_s,energy_kj,is_reference"
     path = csv_table("k,1410,,high,1,3,1", "k,1410,,low,2,2,0", "k,1410,,,2,2,0", header=header)
     imported = import_to_profile(path, tmp_path / "p.parquet", settings=["fan"])
     assert imported.columns["fan"] == ["high", "low", None]
@@ -203,7 +203,7 @@ def test_quotes_blank_lines_a_byte_order_mark_and_windows_line_ends_do_not_matte
     assert import_table(path).columns == expected
 
 
-NO_BASELINE = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_j"
+NO_BASELINE = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_kj"
 GRID = ["k,1005,877,300,2,1", "k,1410,877,150,3,1", "k,1410,877,300,1,2", "k,1410,810,300,1,2"]
 
 
@@ -255,7 +255,7 @@ measured_rows = st.lists(
         st.sampled_from([None, 210.0, 1470.0]),
         st.sampled_from([None, 5001.0]),
         st.floats(1e-3, 1e3),
-        st.floats(1e-3, 1e3),
+        st.floats(2, 4e3),  # W
     ),
     max_size=12,
 )
@@ -264,7 +264,7 @@ measured_rows = st.lists(
 @settings(max_examples=40, deadline=None)
 @given(rows=measured_rows, order=st.randoms(use_true_random=False))
 def test_the_order_of_rows_changes_neither_means_nor_counts(tmp_path_factory, rows, order):
-    rows = [(None, None, 1.0, 1.0), *rows]
+    rows = [(None, None, 1.0, 1.0), *((core, mem, time_s, power * time_s) for core, mem, time_s, power in rows)]
     path = tmp_path_factory.mktemp("order") / "t.parquet"
     answers = []
     for _ in range(2):

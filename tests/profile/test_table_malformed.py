@@ -25,11 +25,14 @@ def without(column):
 
 
 CASES = {
-    "no time": (without("time_ms"), r"line 1, column time_s: missing.*time_ms"),
-    "no energy": (without("energy_mj"), r"line 1, column energy_j: missing.*energy_mj"),
-    "no core clock": (without("core_mhz"), r"line 1, column core_mhz: missing.*core_mhz_requested"),
-    "no memory clock": (without("mem_mhz"), r"line 1, column mem_mhz: missing"),
-    "no kernel": (without("kernel"), r"line 1, column kernel: missing"),
+    "no time": (without("time_ms"), r"line 1: missing: time per launch, named time_s, time_ms"),
+    "no energy": (
+        without("energy_mj"),
+        r"line 1: missing: energy per launch, named energy_j, energy_mj.*or mean power, named power_w",
+    ),
+    "no core clock": (without("core_mhz"), r"line 1: missing: core clock, named core_mhz or core_mhz_requested$"),
+    "no memory clock": (without("mem_mhz"), r"line 1: missing: memory clock.*leave it empty"),
+    "no kernel": (without("kernel"), r"line 1: missing: name of the kernel, named kernel$"),
     "two times": (table(AUTO + ",1", header=HEADER + ",time_s"), r"line 1, column time_ms.*column time_s"),
     "two energies": (table(AUTO + ",1", header=HEADER + ",energy_j"), r"column energy_mj.*column energy_j"),
     "two core clocks": (
@@ -65,7 +68,7 @@ CASES = {
     "NaN clock": (table(AUTO, "G,k,210,nan,1,1,0"), r"line 3, column mem_mhz: unknown clock 'nan'"),
     "clock in kHz": (
         table(AUTO, "G,k,1410000,405,1,1,0"),
-        r"line 3, column core_mhz: unknown clock '1410000'",
+        r"line 3, column core_mhz: '1410000' is no clock in MHz.*--units core_mhz=khz$",
     ),
     "empty kernel": (table(AUTO, "G,,210,405,1,1,0"), r"line 3, column kernel: is empty"),
     "is_auto neither 0 nor 1": (table(AUTO, "G,k,210,405,1,1,2"), r"line 3, column is_auto: '2' is neither"),

@@ -13,11 +13,7 @@ HEAVY = {"numpy", "pandas", "pyarrow", "snakemake"}
 def test_a_client_runs_without_site_packages_and_imports_no_heavy_library(lab):
     made = lab()
     made.measure()  # the measuring process is there
-    plan = (
-        "from kernel_dvfs.plan.study import load, plan\n"
-        "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
-    )
-    setup = made.python(plan).stdout.strip()
+    setup = made.setup()
     code = "import sys, kernel_dvfs.cli.main as m; m.main(sys.argv[1:]); print(' '.join(sys.modules))"
     words = ["measure", "--gpu", setup, "--target", "kernel/forward_gelu", "--clocks", "1500,2201", "-o", "r1.json"]
     # with site-packages, where a heavy library would be found, and without, as a job runs

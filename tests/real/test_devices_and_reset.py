@@ -85,3 +85,46 @@ def test_reset_stale_removes_what_a_killed_run_left_and_nothing_else(lab):
     assert done.returncode == 0 and "removed the lease that process" in done.stdout
     assert made.restored(0.1)
     assert "which GPU?" in made.command("reset").stderr
+
+
+def test_an_epilog_survives_whatever_users_leave_in_the_folder_of_leases(lab):
+    made = lab(time="real")
+    (made.locks / "kernel-dvfs-GPU-0000.json").touch()  # of no GPU
+    (made.locks / f"kernel-dvfs-{made.boards.uuid}.json").symlink_to("/etc/passwd")
+    done = made.command("reset", "--all", "--stale")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert "GPU-0000: no such GPU here: left alone" in done.stdout
+    assert made.boards.uuid in done.stdout and done.stdout.count("left alone") == 2
+    # by hand a GPU is reset although its lease cannot be used
+    lock = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
+    lock += f"with Library() as nvml: Board(nvml, {made.boards.uuid!r}).lock_core(345, 900)"
+    assert made.python(lock).returncode == 0
+    done = made.command("reset", "--uuid", made.boards.uuid)
+    assert done.returncode == 0 and "although who holds it is not known" in done.stdout
+    assert made.boards.locks == ("none", "none")
+    # what is no lease at all, or nobody's
+    made.lease.unlink()
+    made.lease.mkdir()
+    assert "left alone" in made.command("reset", "--stale").stdout
+    made.lease.rmdir()
+    made.lease.touch()
+    done = made.command("reset", "--stale")
+    assert done.returncode == 0 and "is not stale: left alone" in done.stdout
+
+
+def test_reset_and_apply_leave_the_clocks_of_the_site(lab):
+    made = lab(time="real", core_lag_ms=0, mem_lag_ms=0)
+    done = made.command("reset", "--uuid", made.boards.uuid, "--after", "core=345-1700")
+    assert done.returncode == 0 and "then core locked to 345 to 1700 MHz" in done.stdout, done.stderr
+    assert made.boards.locks == ("345-1700", "none")
+    words = ["apply", "--pair", "900,2201", "--after", "core=345-1700,mem=2201-3201", "--", "sleep", "0.2"]
+    done = made.command(*words)
+    assert done.returncode == 0 and made.boards.locks == ("345-1700", "2201-3201"), done.stderr
+    for wrong, said in (("core=9-8", "is not possible"), ("cpu=1-2", "expected core=LOWEST-HIGHEST")):
+        done = made.command("reset", "--uuid", made.boards.uuid, "--after", wrong)
+        assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_devices_says_where_leases_lie(lab):
+    made = lab(time="real")
+    assert f"leases of GPUs lie in {made.locks} (KERNEL_DVFS_LOCK_DIR names it)" in made.command("devices").stdout

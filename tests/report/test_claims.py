@@ -11,7 +11,7 @@ from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement import record, setup
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report.claims import pass_level
-from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, change, percent
+from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, UNMEASURED, change, percent
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables import claims
 from kernel_dvfs.report.write import write_table
@@ -276,21 +276,47 @@ def test_the_claimed_headline(study, energy, verdict):
     assert made.verdict(9) == verdict
 
 
-def test_headlines_are_shown_at_low_default_and_high_tensor_core_energy(study):
-    rows = [
-        {"tensor_energy_pj_per_flop": value}
-        | {
-            f"{level}_{quantity}_change_percent": -value
-            for level in ("pass", "kernel_claimed", "kernel_fresh")
-            for quantity in ("time", "energy")
-        }
-        for value in (1.0, 2.2, 3.6)
-    ]
-    made = two_passes(study).validation(0.0, -7.0).table("tensor_energy", *rows)
-    for number in (1, 8, 9):
-        assert "at 1.0 / 2.2 / 3.6 pJ per tensor-core FLOP: energy -1.0 / -2.2 / -3.6 %" in made.row(number)["ours"]
-    assert "by its figures alone it would hold at 2.2 pJ per FLOP" in made.row(1)["why"]
-    assert "the verdict is the same at every energy" in made.row(8)["why"]
+def banded(made, low, high):
+    """A study whose headline may lie between two changes, percent, for kernels and for passes."""
+    ends = {"low_energy_change_percent": low, "high_energy_change_percent": high}
+    alone = {"low_energy_change_percent": -50.0, "high_energy_change_percent": 50.0}
+    return made.table(
+        "headline_band",
+        *({"level": level, "varied": "tensor-core energy"} | alone for level in ("kernel", "pass")),
+        *({"level": level, "varied": "all together"} | ends for level in ("kernel", "pass")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdicts"),
+    [
+        (-15.5, -14.0, (DIFFERS, HOLDS, HOLDS)),
+        (-16.7, -14.0, (DIFFERS, UNMEASURED, HOLDS)),
+        (-18.0, -4.0, (DIFFERS, UNMEASURED, UNMEASURED)),
+        (-13.0, -4.0, (DIFFERS, UNMEASURED, DIFFERS)),
+        (-12.5, -4.0, (DIFFERS, DIFFERS, DIFFERS)),
+        (-30.0, -20.0, (DIFFERS, DIFFERS, DIFFERS)),
+        (-3.0, 0.0, (UNMEASURED, DIFFERS, DIFFERS)),
+        (-2.4, -1.6, (HOLDS, DIFFERS, DIFFERS)),
+    ],
+)
+def test_a_headline_is_judged_by_its_band_whatever_the_study_itself_found(study, low, high, verdicts):
+    made = banded(two_passes(study).schedule(STRICT, 0.0, -7.0).validation(0.3, -7.0), low, high)
+    assert tuple(made.verdict(number) for number in (1, 8, 9)) == verdicts
+
+
+def test_the_band_is_told_and_so_is_how_far_the_paper_is(study):
+    made = banded(two_passes(study).schedule(STRICT, 0.0, -7.0).validation(0.0, -7.0), -12.0, -4.0)
+    row = made.row(8)
+    assert "over what nobody has measured -12.0 to -4.0 %" in row["ours"]
+    assert "the band ends 2.6 points from the paper's value" in row["why"]
+    assert "within 2 points of that band" in banded(made, -14.0, -4.0).row(8)["why"]
+
+
+def test_a_band_does_not_excuse_more_lost_time_than_the_paper_has(study):
+    made = banded(two_passes(study).validation(1.5, -14.6), -15.0, -14.0)
+    row = made.row(8)
+    assert row["verdict"] == DIFFERS and "more time is lost" in row["why"]
 
 
 # --- pass level: 2 to 7 ---

@@ -2,6 +2,7 @@
 
 import importlib
 import shutil
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -81,7 +82,20 @@ def study(tmp_path_factory):
         ("tensor_parallelism", "tensor_parallel", [1, 2, 4]),
     ):
         carried_table(column, values).to_csv(folder / f"tables/{table}.csv", index=False)
+    headline_map(folder)
     return folder
+
+
+def headline_map(folder):
+    """A map with two highest clocks whose savings rise and fall."""
+    points = product((0.5, 0.9, 2.2), (1.0, 2.0, 4.0), (1905, 1950))
+    rows = [
+        {"tensor_energy_pj": energy, "gemm_traffic": traffic, "auto_core_mhz": mhz}
+        | {"is_default": (energy, traffic, mhz) == (0.9, 2.0, 1950)}
+        | {"kernel_energy_change_percent": -5 * energy * (5 - traffic), "pass_energy_change_percent": 0.0}
+        for energy, traffic, mhz in points
+    ]
+    pd.DataFrame(rows).to_csv(folder / "headline_map.csv", index=False)
 
 
 def carried_table(column, values):
@@ -140,9 +154,11 @@ def test_a_figure_names_units_and_the_direction_of_better(name, study):
     assert "better:" in text.lower()
     if name == "fig5_kernels":
         assert {"time, ms", "energy, J"} == set(plot.data.quantity)
+    elif name == "headline_map":
+        assert "pJ" in plot.labels.x and "times" in plot.labels.y and "%" in plot.labels.fill
     else:
         assert "%" in plot.labels.y
-    if not name.startswith(("fig5", "fig7", "fig8")):
+    if not name.startswith(("fig5", "fig7", "fig8", "headline")):
         assert "%" in plot.labels.x
 
 

@@ -28,7 +28,8 @@ def study(kind, **more):
 
 
 SWEPT = {"passes": ("forward",), "batches": (40, 20), "degrees": (1, 2), "omitted": (((630, 405), "it folds"),)}
-SIMULATED = study("simulated", tensor_energy_pj=2.2, tensor_energies_pj=(1.0, 3.6), **SWEPT)
+AXES = {"tensor_energy_pj": [0.5, 2.2], "gemm_traffic": [1, 4], "auto_core_mhz": [1950]}
+SIMULATED = study("simulated", tensor_energy_pj=0.9, tensor_energies_pj=(0.5, 2.2), headline_axes=AXES, **SWEPT)
 REAL = study("nvml", locked=("gemm",), **SWEPT)
 TABLE = study("table")
 AUTO_ONLY = study("nvml", options={"clocks": "auto-only"}, passes=("forward",))
@@ -61,7 +62,8 @@ def test_a_simulated_study_of_the_papers_model_makes_all_but_what_needs_a_real_g
 
 
 def test_a_real_gpu_has_no_unknown_tensor_core_energy():
-    assert set(REAL.tables()) == set(outputs(tables)) - {"tensor_energy"}
+    assert set(REAL.tables()) == set(outputs(tables)) - {"tensor_energy", "headline_band"}
+    assert "headline_map" not in REAL.figures()
 
 
 def test_a_table_of_measurements_is_chosen_from_and_no_more():
@@ -93,6 +95,6 @@ def test_each_is_given_the_options_that_it_takes(plan):
         output = found[name].OUTPUT
         _read(name, json.dumps(output.options(plan)), found[name].make)  # as the command reads them
         assert all(path.startswith("results/") for path in output.inputs(plan)), name
-    made = {f"{plan.folder}/tables/{name}.csv" for name in plan.tables()}
+    made = {f"{plan.folder}/tables/{name}.csv" for name in plan.tables()} | {plan.headline_map}
     for name in plan.figures():
         assert set(outputs(figures)[name].inputs(plan)) <= made, name

@@ -9,6 +9,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.gpu import specimen
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.search.propose import Options, is_small
 from kernel_dvfs.studies import guided_study, strategies
 from kernel_dvfs.studies.testbed import of_setup, of_table
 
@@ -38,18 +39,114 @@ def bed(table):
     return of_table(table, "raw")
 
 
-@pytest.mark.parametrize("way", ["random", "coarse", "around"])
+@pytest.mark.parametrize("way", ["random", "grid", "around"])
 def test_every_way_keeps_its_budget_and_has_the_baselines(bed, way):
     budget = bed.measurements // 2
     ways = {
         "random": lambda: strategies.random(bed, budget, 1, 1),
-        "coarse": lambda: strategies.coarse(bed, budget, 1, 1),
+        "grid": lambda: strategies.grid(bed, budget, 1, 1),
         "around": lambda: strategies.around(bed, budget, 1, bed.oracle(0.0), 1),
     }
     measured = ways[way]()
     assert bed.candidates.spent(measured, 1) <= budget and bed.candidates.spent(measured, 1) > 0.9 * budget
     assert measured[np.arange(len(measured)), bed.candidates.baseline].all()
     assert not (measured & ~bed.candidates.offered).any()
+
+
+def shown_at(bed, measured, target):
+    return {bed.candidates.pairs[pair] for pair in np.flatnonzero(measured[target])}
+
+
+def test_a_grid_has_two_dimensions_and_lies_in_the_upper_half_of_the_core_clocks(bed):
+    kernels = len(bed.candidates.targets)
+    measured = strategies.grid(bed, 5 * kernels, 1, 1)
+    shown = shown_at(bed, measured, 0)
+    assert shown == {(None, None), *((core, mem) for core in (1050.0, 1470.0) for mem in (9251.0, 5001.0))}
+    assert all(shown_at(bed, measured, target) == shown for target in range(kernels))
+    assert bed.candidates.spent(measured, 1) == 5 * kernels
+
+
+def test_the_three_clocks_are_shares_of_the_range_and_stop_at_the_budget(bed):
+    kernels = len(bed.candidates.targets)
+    three = {(None, None), (1890.0, 9251.0), (1470.0, 9251.0), (1050.0, 9251.0)}
+    assert shown_at(bed, strategies.rule(bed, 4 * kernels, 1, 1), 3) == three
+    lower = {(core, mem) for core in (1890.0, 1470.0) for mem in (5001.0, 810.0)}
+    assert shown_at(bed, strategies.rule(bed, bed.measurements, 1, 1), 3) == three | lower
+
+
+@pytest.fixture(scope="module")
+def capped_table(tmp_path_factory):
+    """Six kernels at four core clocks and three power caps, without an auto row; 300 W is never reached."""
+    path = tmp_path_factory.mktemp("capped") / "capped.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["kernel", "core_mhz", "mem_mhz", "power_cap_w", "time_s", "energy_j", "is_reference"])
+        for kernel in range(6):
+            for core in (750, 1005, 1200, 1410):
+                for cap in (300, 200, 120):
+                    ghz, share = core / 1000, 0.2 + 0.1 * kernel
+                    free_w = 60 + 100 * (1 - 0.5 * share) * ghz**2
+                    power_w = min(free_w, cap)
+                    time_s = (share + (1 - share) / ghz) * (free_w / power_w) ** (0.4 * (1 - share))
+                    row = [f"k{kernel}", core, "", cap, time_s, time_s * power_w, int(core == 1410 and cap == 300)]
+                    rows.writerow(row)
+    return path
+
+
+def test_a_power_cap_makes_another_pair(capped_table):
+    bed = of_table(capped_table, "raw")
+    assert len(bed.candidates.pairs) == 12 and bed.measurements == 72
+    assert bed.candidates.offered.all() and bed.candidates.pairs[bed.candidates.baseline[0]] == (1410.0, None, 300.0)
+    place = {pair: number for number, pair in enumerate(bed.candidates.pairs)}
+    slow, fast = (bed.time_s[0, place[1410.0, None, cap]] for cap in (120.0, 300.0))
+    assert slow > 1.05 * fast
+    assert set(map(tuple, bed.candidates.steps)) == {(core, 0, cap) for core in range(4) for cap in range(3)}
+    assert bed.candidates.beside_baseline(0).sum() == 4
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.05])
+def test_the_study_of_a_table_with_power_caps_runs_in_every_way(capped_table, slack):
+    rows = guided_study.of_tables(capped_table, "equal-time", slack, 0.4, [1], ["bayesian"])
+    assert {"oracle", "exhaustive", "guided", "random", "grid", "three clocks"} <= {row["way"] for row in rows}
+    assert all(row["time_change_percent"] <= 100 * slack + 1e-6 for row in rows)
+    oracle = next(row for row in rows if row["way"] == "oracle")
+    assert oracle["saving_percent"] > 0 or slack == 0
+
+
+def test_bayesian_optimisation_takes_power_caps_for_what_they_are(capped_table):
+    pytest.importorskip("sklearn", reason="the Bayesian baseline needs scikit-learn")
+    bed = of_table(capped_table, "raw")
+    assert bed.candidates.spent(strategies.bayesian(bed, 0.02, 40, 1, 1), 1) == 40
+
+
+def test_the_measured_table_with_power_caps_keeps_all_its_points(measured):
+    bed = of_table(measured("a100pcie_clock_powercap.csv"), "raw")
+    assert bed.candidates.offered.shape == (4, 35) and bed.measurements == 140
+    rows = guided_study.of_tables(measured("a100pcie_clock_powercap.csv"), "raw", 0.02, 0.25, [1], ["bayesian"])
+    assert {row["way"]: row for row in rows}["guided"]["of_oracle_percent"] > 90
+
+
+def test_where_nothing_can_be_saved_no_share_of_it_is_given(tmp_path):
+    path = tmp_path / "best.csv"
+    lines = [f"k{k},{settings}" for k in range(3) for settings in (",,1,90", "900,,2,95")]
+    path.write_text("\n".join(["kernel,core_mhz,mem_mhz,time_s,energy_j", *lines]))
+    rows = guided_study.of_tables(path, "raw", 0.0, 1.0, [1], ["bayesian"])
+    assert {row["saving_percent"] for row in rows} == {0.0}
+    assert {row["of_oracle_percent"] for row in rows} == {None}
+    assert "| guided |" in guided_study.markdown_of(guided_study.summarised(rows))
+
+
+def test_with_few_points_a_kernel_guided_search_is_better_than_a_grid(bed):
+    kernels, saved, of_grid = len(bed.candidates.targets), [], []
+    for points in (3, 4, 5):
+        options = Options(budget=(points * kernels + 0.5) / bed.measurements)
+        assert is_small(bed.candidates, options)
+        measured = strategies.guided(bed, 0.02, options)[0]
+        assert bed.candidates.spent(measured, 1) <= points * kernels
+        saved.append(bed.score(bed.choose(measured, 1, 0.02))[0])
+        grid = strategies.grid(bed, points * kernels, 1, 1)
+        of_grid.append(bed.score(bed.choose(grid, 1, 0.02))[0])
+    assert all(own >= 0.999 * other for own, other in zip(saved, of_grid)) and sum(saved) > 1.01 * sum(of_grid)
 
 
 def test_what_is_around_an_optimum_holds_it(bed):
@@ -60,7 +157,8 @@ def test_what_is_around_an_optimum_holds_it(bed):
 
 def test_no_way_is_better_than_the_oracle_and_none_breaks_the_limit_of_a_table(table):
     rows = guided_study.of_tables(table, "raw", 0.02, 0.5, [1, 2], without=("bayesian",))
-    assert {row["way"] for row in rows} == {"oracle", "exhaustive", "guided", "random", "coarse grid"}
+    few = {"guided, full probes"}  # half of 13 pairs a kernel is a small budget
+    assert {row["way"] for row in rows} == {"oracle", "exhaustive", "guided", "random", "grid", "three clocks"} | few
     assert all(row["of_oracle_percent"] <= 100 + 1e-6 for row in rows)
     assert all(row["time_change_percent"] <= 2 + 1e-6 for row in rows)
     guided = [row for row in rows if row["way"] == "guided"]
@@ -97,7 +195,8 @@ def test_the_command_writes_rows_and_means(table, tmp_path):
     words = ["--budget", "50", "--seeds", "1", "--slack", "2", "--weights", "raw", "--without", "bayesian"]
     assert main(["study", "guided", "--table", str(table), *words, "-o", str(out)]) == 0
     rows = list(csv.DictReader(out.open()))
-    assert [row["way"] for row in rows] == ["oracle", "exhaustive", "guided", "random", "coarse grid"]
+    ways = ["oracle", "exhaustive", "guided", "guided, full probes", "random", "grid", "three clocks"]
+    assert [row["way"] for row in rows] == ways
     assert "| guided |" in (tmp_path / "g.md").read_text()
 
 

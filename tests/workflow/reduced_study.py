@@ -15,6 +15,7 @@ REDUCED = (
     "data_parallel_batches=[40, 20]",
     "tensor_parallel_degrees=[1, 2]",
     "tensor_energy_pj=[1.0]",
+    "headline_map={tensor_energy_pj: null, gemm_traffic: [1, 4], auto_core_mhz: [1950], points: [2, 2]}",
     "selection_bias={seeds: 5, first_seed: 0}",
     "switching_study={latency_s: [0, 0.001], jitter: [0], stall_w: null}",
     "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",

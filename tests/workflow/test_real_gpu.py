@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -329,3 +330,20 @@ def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_
     for stretches in sessions.values():
         assert len(stretches) == len(set(stretches)), "no pair is come back to"
     assert real.planned("choose", config=on) == {} and real.is_restored()
+
+
+def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_well(real):
+    # one record is measured again, and then the driver refuses to give its core clock back
+    record = next(real.directory.glob(f"{FOLDER}/measurements/*/*/1500-2201/r*.json"), None)
+    assert record, "a record at locked clocks"
+    record.unlink()
+
+    def refuse_when_it_is_there():
+        while not record.is_file():
+            time.sleep(0.02)
+        real.boards.set(fail="nvmlDeviceResetGpuLockedClocks:999")
+
+    threading.Thread(target=refuse_when_it_is_there, daemon=True).start()
+    done = real.run("profile", check=False)
+    assert done.returncode != 0 and "nvmlDeviceResetGpuLockedClocks" in done.stdout
+    assert "error: " in done.stdout and "(100%) done" in done.stdout, "the jobs themselves went well"

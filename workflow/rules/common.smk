@@ -52,12 +52,14 @@ def start():
 
 
 def finish():
-    """Nothing is left to measure: the process that measures a real GPU may go, its clocks restored."""
+    """Nothing is left to measure: the process that measures a real GPU may go, its clocks restored. Whether they are."""
     if STUDY.is_real and Path(SETUP).is_file():
         try:
             client.stop(SETUP)
         except InputError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
+            return False
+    return True
 
 
 def kernels(wildcards):

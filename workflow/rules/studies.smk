@@ -30,3 +30,24 @@ for job in STUDIES:
             caption=job.caption,
         shell:
             f"{RUN} {{params.words:q}} {LOGGED}"
+
+
+if STUDY.is_mapped:
+
+    # the strict saving over what nobody has measured: the band of the headline
+    rule map_headline:
+        input:
+            gpu=SETUP,
+        output:
+            STUDY.headline_map,
+        log:
+            f"logs/{FOLDER}/headline-map.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            pairs=planning.clocks_argument(STUDY.pairs),
+            axes=json.dumps(STUDY.headline_axes),
+            ties=config["ties"],
+        shell:
+            f"{RUN} study headline-map --gpu {{input.gpu}} --pairs {{params.pairs}} --axes {{params.axes:q}} "
+            f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"

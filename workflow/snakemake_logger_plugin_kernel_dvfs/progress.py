@@ -16,11 +16,11 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "measure": ("measure", "compare_locked"),
     "search": ("search",),
     "profile": ("pool_records",),
-    "choose": ("choose",),
+    "choose": ("choose", "map_headline"),
     "validate": ("validate",),
     "carry over": ("carry_over", "sweep_variant", "choose_variant", "validate_variant"),
     "tables": ("table_",),
-    "figures": ("fig",),
+    "figures": ("fig", "headline_map"),
     "studies": ("pipeline", "serving", "beyond", "guided", "switching", "selection_bias"),
     "report": ("report", "compare", "comparison"),
 }

@@ -147,8 +147,16 @@ def test_warnings_name_what_a_reader_must_know(page):
         assert words in page.text, words
 
 
+def test_the_headline_stands_with_its_band(page, tmp_path):
+    assert "−7.64 to −7.20 % over what nobody has measured" in page.text
+    folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1")
+    (folder / "tables/headline_band.csv").unlink()
+    assert "−7.64 to −7.20 %" not in page_of(folder).text
+
+
 def test_a_real_gpu_is_named_with_its_dates(tmp_path):
-    page = page_of(made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml"), "--without", f"{WITHOUT},tensor_energy")
+    without = f"{WITHOUT},tensor_energy,headline_band,headline_map"
+    page = page_of(made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml"), "--without", without)
     for words in (
         "UUID GPU-1a2b3c4d",
         "driver 580.1",
@@ -247,7 +255,8 @@ def profile_of_a_table(folder):
     columns = {name: table[name].to_pylist() for name in table.column_names}
     about = metadata["gpu"] | {"kind": "table"}
     write_profile(folder / "profile.parquet", columns, about, metadata["workload"], metadata["settings"])
-    for name in ("validation", "data_parallelism", "tensor_parallelism", "tensor_energy", "omitted_pairs", "claims"):
+    simulated = ("tensor_energy", "headline_band")
+    for name in ("validation", "data_parallelism", "tensor_parallelism", *simulated, "omitted_pairs", "claims"):
         (folder / f"tables/{name}.csv").unlink()
     shutil.rmtree(folder / "setup")
     shutil.rmtree(folder / "measurements")

@@ -11,8 +11,9 @@
 What proves a choice: where fixing leaves nothing undecided, the bound alone. Otherwise the exact search, which ends
 only when every choice is enumerated or excluded by a bound; CP-SAT confirms it wherever it decides within its
 (deterministic) effort, and the result says whether it did. Only where millions of states have not sufficed, as
-with options on one straight line, the last turn excludes what is better by less than 1e-9 (relative), and the
-result says so too.
+with options on one straight line (no reduced cost tells them apart, so there is nothing to prune by), the search stops
+as soon as the choice is within GAP of the LP bound. Where it is not, a last turn excludes what is better by more than
+1e-9 (relative), and gives up after LAST states. The result holds the gap that is left in either case.
 
 Compute waste, Eq. 2 of the paper (arXiv 2601.08539), follows from it: W(t, e) = e - min {E(c) : T(c) <= t}, the energy
 used beyond the least with which any choice, one option per target, is at least as fast.
@@ -39,6 +40,8 @@ TURNS = (
     (3_200_000, 64_000, 20_000_000),
 )
 LEAST_BEAM = 200
+GAP = 1e-7  # of energy to the LP bound, relative, that is near enough once all turns have been spent
+LAST = 30_000_000  # states of the last turn, some seconds
 EFFORT = 0.01  # deterministic seconds for CP-SAT, so that 46 targets stay within 50 ms in all
 TOO_HARD = 20_000  # states of the search above which CP-SAT rarely decides within that
 
@@ -54,6 +57,7 @@ class Optimum:
     undecided_options: int  # and how many options these had together
     states: int  # size of the search
     by: str  # what ended the search: "bound", "search" or "gap"
+    gap: float  # by how much of its energy a choice might be better still, relative; 0 where nothing is left open
     confirmed: bool | None  # whether CP-SAT confirmed it; None: it was not asked
 
 
@@ -68,11 +72,11 @@ def least_energy(problem: Problem, limit: float, effort: float | None = None) ->
         return None
     relaxation = relax(integer_grid)
     choice = meet_in_the_middle.swap(integer_grid, relaxation, relaxation.choice)
-    choice, states, by = _search(integer_grid, relaxation, choice)
+    choice, states, by, gap = _search(integer_grid, relaxation, choice)
     energy = float(integer_grid.e[choice].sum())
     undecided = undecided_of(integer_grid, relaxation, energy)
     if not undecided.groups:
-        by = "bound"
+        by, gap = "bound", 0.0
     if effort is None:
         scale = max(1.0, len(problem.targets) / 100)  # large problems may take longer
         effort = EFFORT * scale if states <= TOO_HARD * scale else 0
@@ -83,11 +87,12 @@ def least_energy(problem: Problem, limit: float, effort: float | None = None) ->
     return Optimum(
         option=option,
         bound=lower_bound(problem, limit, relaxation.price * integer_grid.energy_unit / integer_grid.time_unit),
-        proof=_proof(problem, option, tight, undecided, states, by, confirmed),
+        proof=_proof(problem, option, tight, undecided, states, by, gap, confirmed),
         undecided_targets=len(undecided.groups),
         undecided_options=undecided.options,
         states=states,
         by=by,
+        gap=gap,
         confirmed=confirmed,
     )
 
@@ -104,8 +109,10 @@ def compute_waste(problem: Problem, time: float, energy: float) -> float:
     return max(0.0, energy - float(problem.energy[best.option].sum()))
 
 
-def _search(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray) -> tuple[np.ndarray, int, str]:
-    """The best choice (positions), the states looked at, and what ended the search: "search" or "gap"."""
+def _search(
+    integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarray
+) -> tuple[np.ndarray, int, str, float]:
+    """The best choice (positions), the states looked at, what ended the search ("search" or "gap"), and the gap."""
     bound, margin = relaxation.bound, relaxation.margin
     total = 0
 
@@ -124,15 +131,20 @@ def _search(integer_grid: IntegerGrid, relaxation: Relaxation, choice: np.ndarra
         if known()[0] - bound < 0.8 * undecided.gap:
             undecided = undecided_of(integer_grid, relaxation, known()[0])
         if not undecided.groups:
-            return undecided.fastest, total, "search"
+            return undecided.fastest, total, "search", 0.0
         if ends(programme.run(undecided, *known(), bound, margin, states)):
-            return choice, total, "search"
+            return choice, total, "search", 0.0
         # with many options the lists are long and cut early, which is slow and proves nothing
         beam = min(beam, most // undecided.options)
         if beam >= LEAST_BEAM and ends(meet_in_the_middle.meet(undecided, *known(), bound, margin, beam)):
-            return choice, total, "search"
-    ends(programme.run(undecided, *known(), bound, margin, float("inf"), TOLERANCE))
-    return choice, total, "gap"
+            return choice, total, "search", 0.0
+
+    def gap() -> float:
+        return max(0.0, 1 - bound / known()[0])
+
+    if gap() > GAP and ends(programme.run(undecided, *known(), bound, margin, LAST, TOLERANCE)):
+        return choice, total, "gap", min(gap(), TOLERANCE)
+    return choice, total, "gap", gap()
 
 
 def _proof(
@@ -142,6 +154,7 @@ def _proof(
     undecided: Undecided,
     states: int,
     by: str,
+    gap: float,
     confirmed: bool | None,
 ) -> str:
     """One sentence on what proves the choice, and within what."""
@@ -155,7 +168,7 @@ def _proof(
         parts.append(f"reduced costs leave {undecided.options} options of {some} of {every} targets")
         parts.append(
             f"exact search of {states} states "
-            + ("found none better" if by == "search" else f"found none better by more than {TOLERANCE:g} (relative)")
+            + ("found none better" if by == "search" else f"stopped: none is better by more than {gap:.1e} (relative)")
         )
         if confirmed:
             parts.append(f"{certificate.solver_name()}: a choice with less energy is INFEASIBLE")

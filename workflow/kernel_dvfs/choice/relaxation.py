@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernel_dvfs.choice.integer_grid import IntegerGrid, integer_grid_of
+from kernel_dvfs.choice.integer_grid import IntegerGrid, highest_total, integer_grid_of
 from kernel_dvfs.choice.problem import TOLERANCE, Problem, best_per_target
 
 EPSILON = float(np.finfo(float).eps)
@@ -78,7 +78,7 @@ def lower_bound(problem: Problem, limit: float, price: float | None = None) -> f
     where no choice keeps the limit. price: of such an IntegerGrid's relaxation, in the problem's units; it spares the
     search for a price where it is right here too.
     """
-    budget = limit * (1 + TOLERANCE)
+    budget = min(limit * (1 + TOLERANCE), highest_total(problem, limit))
     if price is not None:
         score = problem.energy + price * problem.time
         best = best_per_target(score, problem.target, problem.first)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
-from kernel_dvfs.gpu.clocks import BASELINE, label, parse
+from kernel_dvfs.gpu.clocks import BASELINE, check_after, label, parse, parse_after
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -34,6 +34,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=("range", "exact"),
         default="range",
         help="from the lowest clock up to the target, or it alone",
+    )
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
+        help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="set nothing: say what would be asked, only look and count"
@@ -67,7 +73,9 @@ def run(options: Namespace) -> int:
         "command": words,
         "runs": {},
     }
-    with Guard(about["uuid"], mode="auto-only" if options.dry_run else "lock", say=_say) as guard:
+    after = parse_after(options.after)
+    check_after(about["clocks"], after, "--after")
+    with Guard(about["uuid"], after, "auto-only" if options.dry_run else "lock", _say) as guard:
         control = Control(guard, about, options.lock == "exact", options.dry_run)
         for name, own in wanted.items():
             control.check(own, options.schedule or f"--pair {options.pair}")

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from kernel_dvfs.gpu.nvml.board import Board, uuids
+    from kernel_dvfs.gpu.nvml.lease import where_leases_lie
     from kernel_dvfs.gpu.nvml.library import Library
 
     try:
@@ -37,6 +38,7 @@ def run(options: argparse.Namespace) -> None:
                     print(line)
             if not found:
                 print("no NVIDIA GPU is visible; in a container, start it with --gpus")
+            print(where_leases_lie())
     except InputError as error:
         print(error)
     print(f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in gpu_spec.names())}")

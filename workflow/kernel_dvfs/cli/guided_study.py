@@ -1,5 +1,6 @@
 """`kernel-dvfs study guided`: guided search compared with other ways, on a simulated GPU and on measured tables."""
 
+import itertools
 from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.errors import InputError
@@ -17,8 +18,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=float, default=10.0, metavar="PERCENT", help="of all measurements (default: 10)"
     )
+    parser.add_argument(
+        "--points",
+        type=float,
+        nargs="+",
+        default=(),
+        metavar="N",
+        help="instead of --budget, for a table: so many measurements a kernel, its baseline included; one study each",
+    )
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N (default: 3)")
-    ways = ("random", "coarse grid", "bayesian")
+    ways = ("random", "grid", "three clocks", "bayesian")
     parser.add_argument("--without", choices=ways, nargs="+", default=(), help="ways to leave out")
     parser.add_argument("-o", "--output", required=True, metavar="G.csv", help="a row a way and seed; G.md: means")
 
@@ -33,12 +42,15 @@ def run(options: Namespace) -> None:
         raise InputError(
             f"study guided: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
         )
+    if options.points and (not options.table or min(options.points) < 1):
+        raise InputError("study guided: --points are measurements a kernel of a table, 1 or more each")
     share, seeds = options.budget / 100, list(range(1, options.seeds + 1))
     rows: list[dict] = []
     for slack in options.slack:
         if options.table:
-            for weights in options.weights:
-                rows += guided_study.of_tables(options.table, weights, slack / 100, share, seeds, options.without)
+            shares = guided_study.shares_of_points(options.table, options.points) or [share]
+            for weights, own in itertools.product(options.weights, shares):
+                rows += guided_study.of_tables(options.table, weights, slack / 100, own, seeds, options.without)
         else:
             rows += _simulated(options, slack / 100, share, seeds)
     write_text(options.output, guided_study.csv_of(rows))

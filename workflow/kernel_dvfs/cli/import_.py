@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.table import import_to_profile
 
 if TYPE_CHECKING:
@@ -17,10 +18,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--name", help="name of the GPU's results (default: the file's stem)")
     parser.add_argument("--settings", nargs="*", default=(), metavar="COLUMN", help="further setting columns")
     parser.add_argument("--reference", help="the baseline where no row is marked: CORE,MEM or highest")
+    parser.add_argument(
+        "--units",
+        nargs="*",
+        default=(),
+        metavar="COLUMN=UNIT",
+        help="units of columns whose names say another, such as core_mhz=khz or time_s=ms",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
 
 def run(options: Namespace) -> None:
-    imported = import_to_profile(options.table, options.output, options.name, options.settings, options.reference)
+    columns_in = {}
+    for word in options.units:
+        column, found, unit = word.partition("=")
+        if not found or not column or not unit:
+            raise InputError(f"--units {word}: expected COLUMN=UNIT, such as core_mhz=khz")
+        columns_in[column] = unit
+    imported = import_to_profile(
+        options.table, options.output, options.name, options.settings, options.reference, columns_in
+    )
+    for line in imported.read:
+        print(line, file=sys.stderr)
     for notice in imported.notices:
         print(f"note: {notice}", file=sys.stderr)

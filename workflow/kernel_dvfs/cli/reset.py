@@ -1,14 +1,20 @@
-"""`kernel-dvfs reset`: give clocks back by hand, or after each job of a batch system; says what it found and did."""
+"""`kernel-dvfs reset`: give clocks back by hand, or after each job of a batch system; says what it found and did.
+
+As an epilog it meets whatever users have left in a folder that all may write to. What is no lease of a GPU that is here
+is named and left alone, and is no error: an epilog that fails takes its node out of service.
+"""
 
 from __future__ import annotations
 
 import argparse
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import check_after, parse_after
 from kernel_dvfs.gpu.nvml.board import Board, uuids
-from kernel_dvfs.gpu.nvml.lease import Lease, left_behind
+from kernel_dvfs.gpu.nvml.facts import facts
+from kernel_dvfs.gpu.nvml.lease import Held, Lease, left_behind
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import reset
+from kernel_dvfs.gpu.nvml.locks import leave_as_configured
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--all", action="store_true", help="every GPU")
     parser.add_argument("--stale", action="store_true", help="only where a killed run has left a lease behind (all)")
     parser.add_argument("--force", action="store_true", help="also where another run holds the GPU")
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
+        help="leave the site's own clocks locked instead of none, MHz; either may be left out",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -32,7 +44,11 @@ def run(options: argparse.Namespace) -> None:
         if not options.stale:
             wanted = uuids(nvml) if options.all else [options.uuid]
         errors = []
+        here = uuids(nvml)
         for uuid in wanted:
+            if options.stale and uuid not in here:
+                print(f"lease of {uuid}: no such GPU here: left alone")
+                continue
             try:
                 print(_reset(nvml, uuid, options))
             except (InputError, ExceptionGroup) as error:
@@ -44,20 +60,27 @@ def run(options: argparse.Namespace) -> None:
 
 def _reset(nvml: Library, uuid: str, options: argparse.Namespace) -> str:
     board = Board(nvml, uuid)
+    after = parse_after(options.after)
+    check_after(facts(nvml, board)["clocks"], after, "--after")
     lease = Lease(uuid)
     try:
         lease.take()
-    except InputError as held:
+    except Held as held:
         if options.stale and not options.force:
             return f"{held}: left alone"
         if not options.force:
             raise InputError(f"{held}, or add --force") from None
-        return f"{_given_back(board)}, although {held}"
+        return f"{_given_back(board, after)}, although {held}"
+    except InputError as unusable:
+        # nothing that lies in the lease's place may keep a GPU locked
+        if options.stale:
+            return f"{unusable}: left alone"
+        return f"{_given_back(board, after)}, although who holds it is not known: {unusable}"
     if options.stale and lease.stale is None:
         lease.release()
         return f"GPU {uuid}: its lease is not stale: left alone"
     try:
-        said = _given_back(board)
+        said = _given_back(board, after)
     except BaseException:
         lease.close()
         raise
@@ -66,11 +89,12 @@ def _reset(nvml: Library, uuid: str, options: argparse.Namespace) -> str:
     return said + left
 
 
-def _given_back(board: Board) -> str:
-    before = board.sm_mhz(), board.mem_mhz()
-    reset(board)
-    after = board.sm_mhz(), board.mem_mhz()
+def _given_back(board: Board, after: dict[str, list[int] | None]) -> str:
+    was = board.sm_mhz(), board.mem_mhz()
+    leave_as_configured(board, after)
+    now = board.sm_mhz(), board.mem_mhz()
+    left = " and ".join(f"{domain} locked to {mhz[0]} to {mhz[1]} MHz" for domain, mhz in after.items() if mhz)
     return (
-        f"GPU {board.uuid} ({board.name()}): both locks reset; core {before[0]} -> {after[0]} MHz, "
-        f"memory {before[1]} -> {after[1]} MHz now"
+        f"GPU {board.uuid} ({board.name()}): both locks reset{f', then {left}' if left else ''}; core {was[0]} -> "
+        f"{now[0]} MHz, memory {was[1]} -> {now[1]} MHz now"
     )

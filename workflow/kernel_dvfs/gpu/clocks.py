@@ -74,6 +74,38 @@ def check(clocks: dict[str, Any], pair: tuple[Clock, Clock], where: str = "clock
         )
 
 
+def check_after(clocks: dict[str, Any], after: dict[str, list[int] | None], where: str = "after") -> None:
+    """Raise InputError unless the clocks to leave behind, {domain: [lowest, highest] in MHz}, can be locked."""
+    known = {
+        "core": supported_core_mhz(clocks) if clocks["core_mhz"].get("listed", True) else [],
+        "mem": clocks["mem_mhz"],
+    }
+    for domain, asked in after.items():
+        if not asked:
+            continue
+        if asked[0] > asked[1]:
+            raise InputError(f"{where}: {domain} {asked} MHz is not possible; allowed: [lowest, highest]")
+        if not known[domain]:
+            raise InputError(f"{where}: this GPU's {domain} clocks cannot be locked; allowed: null")
+        if asked[1] < min(known[domain]) or asked[0] > max(known[domain]):
+            raise InputError(
+                f"{where}: {domain} {asked} MHz holds no clock of this GPU; allowed: within {min(known[domain])} to "
+                f"{max(known[domain])}"
+            )
+
+
+def parse_after(text: str) -> dict[str, list[int] | None]:
+    """Clocks to leave behind, from `core=345-1700,mem=2201-3201` or a part of it. Raises InputError."""
+    after: dict[str, list[int] | None] = {"core": None, "mem": None}
+    for part in filter(None, text.split(",")):
+        domain, _, clocks = part.partition("=")
+        lowest, _, highest = clocks.partition("-")
+        if domain not in after or not (lowest.isdecimal() and highest.isdecimal()):
+            raise InputError(f"after '{text}': expected core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST in MHz, or one of them")
+        after[domain] = [int(lowest), int(highest)]
+    return after
+
+
 def _lists_core(clocks: dict[str, Any], core_mhz: int, mem_mhz: Clock) -> bool:
     grid = clocks["core_mhz"]
     if "listed" in grid:

@@ -14,6 +14,7 @@ from kernel_dvfs.errors import InputError
 SOURCES = ("measured", "published", "inferred", "assumed")
 _FOLDER = files("kernel_dvfs.gpu") / "specs"
 _FAMILIES = "families"
+_RANGES = ("tensor_energy_range_pj", "auto_core_range_mhz")
 
 _NUMBER = {"type": "number"}
 _POSITIVE = {"type": "number", "exclusiveMinimum": 0}
@@ -86,7 +87,9 @@ SCHEMA = _group(
                 "static_w": _by_number(_POSITIVE),
                 "dram_energy_scale": _by_number(_POSITIVE),
             },
-            {"capacity_gb": _POSITIVE},
+            # what decides how often dense matrix products read their operands: the L2 that their tiles share, or a
+            # multiple of "each once" in all. Neither: once, where their energy was measured with what they read again
+            {"capacity_gb": _POSITIVE, "l2_mb": _POSITIVE, "gemm_traffic": {"type": "number", "minimum": 1}},
         ),
         "core": _group(
             {
@@ -145,11 +148,12 @@ SCHEMA = _group(
         "switching": _group({"core": _LATENCY, "mem": _LATENCY}),
         "families": {"type": "object", "additionalProperties": _FAMILY, "minProperties": 1},
     },
-    # what several GPUs that serve one model need besides
     {
+        "auto_core_range_mhz": {"type": "array", "items": _MHZ, "minItems": 2, "maxItems": 2},
+        # what several GPUs that serve one model need besides
         "interconnect": _group(
             {"gb_per_s": _POSITIVE, "latency_us": _by_number(_NOT_NEGATIVE), "byte_pj": _NOT_NEGATIVE}
-        )
+        ),
     },
 )
 
@@ -219,13 +223,20 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
         raise InputError(f"GPU spec {name}: {where}: {error.message}")
     _check_clocks(name, spec)
     # of use to a study, not to the model: no reason to measure again
-    del spec["tensor_energy_range_pj"]
+    for key in _RANGES:
+        spec.pop(key, None)
     return spec
 
 
 def tensor_energy_range_pj(name: str) -> list[float]:
     """[least, most] that a tensor-core FLOP may take, pJ at V0, by the spec."""
     return _strip(_read(name)["tensor_energy_range_pj"], name)
+
+
+def auto_core_range_mhz(name: str) -> list[int] | None:
+    """[lowest, highest] that the top core clock at auto may be on another board, MHz; None where the spec is silent."""
+    found = _read(name).get("auto_core_range_mhz")
+    return found and _strip(found, name)
 
 
 def _check_clocks(name: str, spec: dict[str, Any]) -> None:

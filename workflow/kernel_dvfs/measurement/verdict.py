@@ -60,27 +60,27 @@ def judge(
 
 def _clocks(pair: Pair, reached: Mapping[str, float], windows: Sequence[Window]) -> tuple[str, list[str], str | None]:
     """As `judge`, by the clocks alone."""
-    held_by = _held_by(windows)
+    held = held_by(windows)
     missed = []
     for domain, request in zip(("core", "mem"), pair):
         got = reached[f"{domain}_mhz"]
         if not is_reached(request, got):
             missed.append((domain, f"{domain} clock: asked {request} MHz, reached {got:g} MHz"))
-    if pair == BASELINE or (not missed and not held_by):
-        return "ok", held_by, None
+    if pair == BASELINE or (not missed and not held):
+        return "ok", held, None
     alias = None
     if any(domain == "mem" for domain, _ in missed):
         alias = f"{pair[0]}-{reached['mem_mhz']:g}"
     reasons = [reason for _, reason in missed]
-    if held_by:
-        reasons += held_by
+    if held:
+        reasons += held
         # with the core at auto, running at the cap is what the governor normally does
         core_missed = any(domain == "core" for domain, _ in missed)
         return ("throttled" if core_missed else "not_reached" if missed else "ok"), reasons, alias
     return "not_reached", reasons, alias
 
 
-def _held_by(windows: Sequence[Window]) -> list[str]:
+def held_by(windows: Sequence[Window]) -> list[str]:
     """What held the clocks down in any of the windows, in words."""
     bits = {bit for window in windows for bit in window["reasons"]}
     if any(window["cap_ns"] for window in windows):

@@ -42,7 +42,12 @@ class PipelinePlan:
 
 
 # the kernels of a stage are swept alone: no other batch, degree or tensor-core energy
-_ALONE: dict[str, list] = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+_ALONE: dict[str, list | None] = {
+    "data_parallel_batches": [],
+    "tensor_parallel_degrees": [],
+    "tensor_energy_pj": [],
+    "headline_map": None,
+}
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:

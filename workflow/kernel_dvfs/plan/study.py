@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import yaml
 from kernel_dvfs import layout, outputs
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, label, sweep_pairs
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.profile import records
@@ -28,6 +29,7 @@ from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.passes import passes
 from kernel_dvfs.workload.rows import Row, kernel_rows
+from kernel_dvfs.workload.traffic import Cache, gemm_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Study:
     degrees: tuple[int, ...] = ()
     tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
+    headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
     highest: str = ""  # those clocks, CORE,MEM
 
@@ -138,6 +141,11 @@ class Study:
         return self.is_simulated and self.options["reoptimise"]
 
     @property
+    def is_mapped(self) -> bool:
+        """The headline has a map and a band over what nobody has measured."""
+        return bool(self.headline_axes) and self.is_chosen
+
+    @property
     def has_passes(self) -> bool:
         return bool(self.passes)
 
@@ -158,6 +166,10 @@ class Study:
     @property
     def profile(self) -> str:
         return f"{self.folder}/profile.parquet"
+
+    @property
+    def headline_map(self) -> str:
+        return f"{self.folder}/{layout.HEADLINE_MAP}"
 
     def schedule(self, name: str) -> str:
         return f"{self.folder}/schedules/{name}.json"
@@ -385,6 +397,8 @@ def import_options(gpu: dict) -> str:
         words += ["--reference", ",".join(map(str, reference)) if isinstance(reference, list) else str(reference)]
     if gpu.get("settings"):
         words += ["--settings", *gpu["settings"]]
+    if gpu.get("units"):
+        words += ["--units", *(f"{column}={unit}" for column, unit in gpu["units"].items())]
     return shlex.join(words)
 
 
@@ -446,7 +460,8 @@ def _simulated(config: dict, results: str) -> Study:
     def planned(spec: dict, options: dict) -> tuple[PlannedFile, list]:
         rows = _rows(options, spec)
         gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
-        return _setup(folder, gpu, rows, options, _protocol(config, "simulated")), rows
+        byte = dense_gemm_byte(rows, spec)
+        return _setup(folder, gpu, rows, options, _protocol(config, "simulated"), byte), rows
 
     variants = {}
     for name, study, value, changed in _other_sizes(config, degrees):
@@ -477,7 +492,30 @@ def _simulated(config: dict, results: str) -> Study:
         degrees=tuple(degrees),
         tensor_energy_pj=own_pj,
         tensor_energies_pj=tuple(energies_pj),
+        headline_axes=_headline_axes(config, spec),
     )
+
+
+def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
+    """The values on each axis of the headline's map (studies.headline_map.AXES); {} where none is asked for."""
+    asked = config["headline_map"]
+    if asked is None:
+        return {}
+    name, own_mhz = config["gpu"], spec["clocks"]["auto_core_mhz"]
+    between = gpu_spec.auto_core_range_mhz(name)
+    known_mhz = [own_mhz] if between is None else sorted({*between, own_mhz})
+    energies_pj = asked["tensor_energy_pj"] or gpu_spec.tensor_energy_range_pj(name)
+    return {
+        "tensor_energy_pj": _spread(energies_pj, asked["points"][0]),
+        "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"][1]),
+        "auto_core_mhz": asked["auto_core_mhz"] or known_mhz,
+    }
+
+
+def _spread(ends: list[float], points: int) -> list[float]:
+    """`points` evenly spaced values from one end to the other."""
+    least, most = ends
+    return [round(least + (most - least) * number / (points - 1), 4) for number in range(points)]
 
 
 def _real(config: dict, results: str) -> Study:
@@ -486,6 +524,8 @@ def _real(config: dict, results: str) -> Study:
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)
     slug, mode = facts["slug"], config["clocks"]
+    if mode != "external":
+        check_after(facts["clocks"], config["after"], "config: after")
     if config["grid"]["mem_mhz"] == []:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
@@ -537,8 +577,11 @@ def _real(config: dict, results: str) -> Study:
     )
 
 
-def _setup(folder: str, gpu: dict, rows: list, options: dict, protocol: dict) -> PlannedFile:
-    digest, text = setup.content(gpu, _workload(options), _targets(rows, options), protocol)
+def _setup(
+    folder: str, gpu: dict, rows: list, options: dict, protocol: dict, byte: dict[str, float] | None = None
+) -> PlannedFile:
+    """byte: DRAM traffic of kernels that move more than the compulsory bytes of their rows."""
+    digest, text = setup.content(gpu, _workload(options), _targets(rows, options, byte or {}), protocol)
     return PlannedFile(f"{folder}/setup/{digest}.json", text)
 
 
@@ -597,14 +640,26 @@ def _workload(options: dict) -> dict:
     return {"name": workload_name(options)} | {key: options[key] for key in keys}
 
 
-def _work(row: Row) -> list:
-    return [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte]
+def dense_gemm_byte(rows: list[Row], spec: dict) -> dict[str, float]:
+    """{id: DRAM bytes of a launch} of the dense matrix products of an iteration on the simulated GPU of `spec`.
+
+    By its `memory.gemm_traffic`, else by the products' tiles and its `memory.l2_mb`, else each operand once. The
+    products of attention, small and many, fit in any L2.
+    """
+    gemms = {row.id: (row.gemm, row.multiplicity) for row in rows if row.gemm and row.family == "gemm"}
+    cache = Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
+    return gemm_bytes(gemms, cache, spec["memory"].get("gemm_traffic"))
 
 
-def _targets(rows: list, options: dict) -> dict:
+def _work(row: Row, byte: float | None = None) -> list:
+    once = row.read_byte + row.write_byte
+    return [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, once if byte is None else byte]
+
+
+def _targets(rows: list, options: dict, byte: dict[str, float]) -> dict:
     kernels = {
         row.id: {
-            "work": _work(row),
+            "work": _work(row, byte.get(row.id)),
             "row": row.number,
             "section": row.section,
             "name": row.name,

@@ -105,7 +105,8 @@ def write_profile(
         raise ValueError(f"not a profile: {fault}")
     try:
         with whole(path) as temporary:
-            pq.write_table(table, temporary)
+            # so that a flipped bit is found, instead of another schedule being chosen
+            pq.write_table(table, temporary, write_page_checksum=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
@@ -132,11 +133,11 @@ def read_parquet(path: str | PathLike[str], remedy: str) -> pa.Table:
     """The whole of any Parquet file. Raises InputError, with the file's name, if it is none or cut short."""
     try:
         # ParquetFile, not read_table: that one pulls in pyarrow.dataset
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read(use_threads=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; {remedy}") from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name in the footer that is no UTF-8
         raise InputError(f"{path}: not a readable Parquet file ({_brief(error)}); {remedy}") from None
 
 

@@ -5,11 +5,12 @@ It reads what the columns mean, pools repeats and finds the baselines.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     AnyPath: TypeAlias = str | os.PathLike[str]
     Clocks: TypeAlias = list[float | None]  # MHz by row; None = auto, or not recorded
 
-HIGHEST_MHZ = 1e6  # above: kHz under a name that says MHz
 HIGHEST_SI = 1e15  # s or J, far above anything measured: keeps sums finite
 
 
@@ -36,11 +36,16 @@ class Imported:
     gpu: dict[str, Any]
     workload: dict[str, Any]
     settings: list[str]
-    notices: list[str]  # one line each, for the user to read
+    read: list[str]  # what the table was taken for, one line each: size, baseline, units
+    notices: list[str]  # what the user should look at, one line each
 
 
 def import_table(
-    path: AnyPath, name: str | None = None, settings: Iterable[str] = (), reference: object = None
+    path: AnyPath,
+    name: str | None = None,
+    settings: Iterable[str] = (),
+    reference: object = None,
+    columns_in: Mapping[str, str] | None = None,
 ) -> Imported:
     """Read a measured table.
 
@@ -49,8 +54,11 @@ def import_table(
     settings: columns that are part of a point's key, besides the clocks and a power cap.
     reference: the baseline of every kernel, `CORE,MEM` in MHz or `auto`, or `highest` (see choose_baselines);
         default: the auto row, else the row marked is_reference.
+    columns_in: {column: unit} where a column is in another unit than its name says (units.UNITS), such as
+        {"core_mhz": "khz"}. A unit that is stated is believed, however implausible what follows from it.
 
-    Columns: kernel; time_s, time_ms, time_us or time_ns; energy_j, energy_mj, ...; core_mhz or
+    Columns: kernel; time_s, time_ms, time_us or time_ns; energy_j, energy_mj, ..., or mean power of the board
+    (power_w, avg_power_w, ...), from which energy is power x time; core_mhz or
     core_mhz_requested, mem_mhz or mem_mhz_requested (empty or `auto` = not locked; a memory clock empty in
     every row = the only one); optional is_auto, is_reference, gpu, core_mhz_applied. Rows equal in kernel and
     every setting are pooled: arithmetic means, sample sd (n - 1), n counted.
@@ -58,21 +66,24 @@ def import_table(
     Raises InputError: one line with file, place and column, on anything malformed.
     """
     raw, settings, notices = _read(path, list(settings))
+    stated = _stated(raw, columns_in or {})
     columns = _roles(raw)
     setting_columns = _setting_columns(raw, settings)
     kernels = _kernels(raw)
-    time_s = _positive(raw, columns["time"], units.PER_SECOND[columns["time"]])
-    energy_j = _positive(raw, columns["energy"], units.PER_JOULE[columns["energy"]])
-    core, mem = _clocks(raw, columns["core"]), _clocks(raw, columns["mem"])
-    reached_core, reached_mem = _reached(raw, columns["reached core"]), _reached(raw, columns["reached mem"])
+    time_s = _positive(raw, columns["time"], stated.get(columns["time"], units.PER_SECOND[columns["time"]]))
+    energy_j, notice = _energy(raw, columns, stated, time_s)
+    notices += notice
+    core, mem = (_clocks(raw, columns[role], stated) for role in ("core", "mem"))
+    reached_core, reached_mem = (_reached(raw, columns[role], stated) for role in ("reached core", "reached mem"))
     auto, reference_marks = _flags(raw, core, mem)
     notices += _release_auto_rows(raw, auto, core, mem, reached_core, reached_mem)
-    extra = {column: _setting(raw, column) for column in setting_columns}
+    extra = {column: _setting(raw, column, stated) for column in setting_columns}
 
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row, key in enumerate(zip(kernels, core, mem, *extra.values(), strict=True)):
         groups.setdefault(key, []).append(row)
     notices += _unrecognised(raw, setting_columns, groups.values())
+    notices += _copies(raw, groups.values())
 
     points = [
         Point(
@@ -88,9 +99,10 @@ def import_table(
         for key, rows in groups.items()
     ]
     baselines = choose_baselines(points, raw, reference)
+    gpu = {"kind": "table", "name": _one_gpu(raw) or _title(path, name), "slug": gpu_slug(path, name)}
+    _check_power(raw, columns, columns_in or {}, time_s, energy_j)
 
     profile = _profile_columns(points, list(extra), time_s, energy_j, reached_core, reached_mem, baselines)
-    gpu = {"kind": "table", "name": _one_gpu(raw) or _title(path, name), "slug": gpu_slug(path, name)}
     workload = {
         "name": "as-measured",
         "table": os.path.basename(path),
@@ -98,16 +110,28 @@ def import_table(
         "rows": len(kernels),
         "reference": None if reference is None else str(reference),
     }
-    return Imported(profile, gpu, workload, ["core_mhz", "mem_mhz", *extra], notices)
+    shown = {role: raw.shown.get(column, column) for role, column in columns.items() if column is not None}
+    power = [energy / time for energy, time in zip(energy_j, time_s, strict=True)]
+    read = [
+        _size(raw, gpu["name"], points, ["core_mhz", "mem_mhz", *extra]),
+        _baseline(points, baselines, reference),
+        _units(shown, columns, columns_in or {}, min(power), max(power)),
+    ]
+    return Imported(profile, gpu, workload, ["core_mhz", "mem_mhz", *extra], read, notices)
 
 
 def import_to_profile(
-    path: AnyPath, out: AnyPath, name: str | None = None, settings: Iterable[str] = (), reference: object = None
+    path: AnyPath,
+    out: AnyPath,
+    name: str | None = None,
+    settings: Iterable[str] = (),
+    reference: object = None,
+    columns_in: Mapping[str, str] | None = None,
 ) -> Imported:
     """Read a measured table (see import_table) and write it as a profile to `out`, whole or not at all."""
     from kernel_dvfs.profile.store import write_profile
 
-    imported = import_table(path, name, settings, reference)
+    imported = import_table(path, name, settings, reference, columns_in)
     write_profile(out, imported.columns, imported.gpu, imported.workload, imported.settings)
     return imported
 
@@ -178,30 +202,75 @@ def _read(path: AnyPath, settings: list[str]) -> tuple[Raw, list[str], list[str]
     raise InputError(f"{path}: unknown file ending {ending or '(none)'}; give .csv, .parquet or a Kernel Tuner .json")
 
 
+def _stated(raw: Raw, columns_in: Mapping[str, str]) -> dict[str, float]:
+    """{column: how many of its units make one s, J, W or MHz} as the user states them."""
+    stated = {}
+    for column, unit in columns_in.items():
+        if column not in raw.columns:
+            raise raw.fault(f"declared to be in {unit}, but the table has no such column", column)
+        quantity = units.quantity(column)
+        known = units.UNITS.get(quantity or "", {})
+        if unit.lower() not in known:
+            can = (
+                f"a {quantity} is in {_either(list(known))}"
+                if known
+                else "its name is that of no time, energy or clock"
+            )
+            raise raw.fault(f"declared to be in {quote(unit)}; {can}", column)
+        stated[column] = known[unit.lower()]
+    return stated
+
+
+_WANTED = {
+    "kernel": (("kernel",), "name of the kernel"),
+    "time": (tuple(units.PER_SECOND), "time per launch"),
+    "energy": (tuple(units.PER_JOULE), "energy per launch"),
+    "core": (units.CORE_MHZ, "core clock"),
+    "mem": (units.MEM_MHZ, "memory clock"),
+}
+
+
 def _roles(raw: Raw) -> dict[str, Any]:
-    """Role -> the one column that plays it; the reached clocks may be missing (None)."""
-    return {
-        "time": _only(raw, units.PER_SECOND, "time per launch"),
-        "energy": _only(raw, units.PER_JOULE, "energy per launch"),
-        "core": _only(raw, units.CORE_MHZ, "core clock"),
-        "mem": _only(raw, units.MEM_MHZ, "memory clock", " (leave it empty where the GPU has only one)"),
-        "reached core": _only(raw, units.REACHED_CORE_MHZ, "reached core clock", optional=True),
-        "reached mem": _only(raw, units.REACHED_MEM_MHZ, "reached memory clock", optional=True),
-    }
+    """Role -> the one column that plays it; the reached clocks, and energy or else power, may be missing (None).
+
+    Raises InputError naming everything that is missing, with columns that look like it.
+    """
+    roles = {role: _only(raw, names, quantity) for role, (names, quantity) in _WANTED.items()}
+    roles["power"] = _only(raw, units.PER_WATT, "mean power") if roles["energy"] is None else None
+    missing = [role for role in _WANTED if roles[role] is None and (role != "energy" or roles["power"] is None)]
+    if missing:
+        raise raw.fault(f"missing: {'; '.join(_missing(raw, role) for role in missing)}")
+    roles["reached core"] = _only(raw, units.REACHED_CORE_MHZ, "reached core clock")
+    roles["reached mem"] = _only(raw, units.REACHED_MEM_MHZ, "reached memory clock")
+    return roles
 
 
-def _only(raw: Raw, names: Collection[str], quantity: str, hint: str = "", optional: bool = False) -> str | None:
+def _only(raw: Raw, names: Collection[str], quantity: str) -> str | None:
     found = [name for name in names if name in raw.columns]
     if len(found) > 1:
         raise raw.fault(f"gives the {quantity}, and so does column {found[0]}; keep one of them", found[1])
-    if not found and not optional:
-        raise raw.fault(f"missing: add the {quantity}, named {_either(names)}{hint}", next(iter(names)))
     return found[0] if found else None
+
+
+def _missing(raw: Raw, role: str) -> str:
+    """What to add, and the columns whose names come nearest."""
+    names, quantity = _WANTED[role]
+    text = f"{quantity}, named {_either(names)}"
+    if role == "energy":
+        text += ", or mean power, named power_w"
+    if role == "mem":
+        text += " (leave it empty where the GPU has only one)"
+    plain = {re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_"): column for column in raw.columns}
+    free = [column for column in plain if not units.quantity(plain[column]) and plain[column] not in units.RESERVED]
+    close = [near for alias in units.ALIASES[role] for near in difflib.get_close_matches(alias, free, 1, 0.75)]
+    if close:
+        text += f" (rename column {quote(plain[close[0]])}?)"
+    return text
 
 
 def _either(names: Collection[str]) -> str:
     *most, last = names
-    return f"{', '.join(most)} or {last}"
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _setting_columns(raw: Raw, declared: list[str]) -> list[str]:
@@ -217,8 +286,6 @@ def _setting_columns(raw: Raw, declared: list[str]) -> list[str]:
 
 
 def _kernels(raw: Raw) -> list[str]:
-    if "kernel" not in raw.columns:
-        raise raw.fault("missing: add the name of the kernel each row measured", "kernel")
     for row, cell in enumerate(raw.columns["kernel"]):
         if is_empty(cell):
             raise raw.fault("is empty; name the kernel", "kernel", row)
@@ -238,36 +305,92 @@ def _positive(raw: Raw, column: str, per_unit: float) -> list[float]:
     return si
 
 
-def _clocks(raw: Raw, column: str) -> Clocks:
+def _energy(
+    raw: Raw, columns: dict[str, Any], stated: dict[str, float], time_s: list[float]
+) -> tuple[list[float], list[str]]:
+    """(J per row, notices): as the table has it, or mean power x time."""
+    column = columns["energy"]
+    if column is not None:
+        return _positive(raw, column, stated.get(column, units.PER_JOULE[column])), []
+    column = columns["power"]
+    power_w = _positive(raw, column, stated.get(column, units.PER_WATT[column]))
+    notice = f"{raw.path}: no energy; it is {raw.shown.get(column, column)} x {columns['time']}, the mean power x time"
+    return [power * time for power, time in zip(power_w, time_s, strict=True)], [notice]
+
+
+def _check_power(
+    raw: Raw, columns: dict[str, Any], columns_in: Mapping[str, str], time_s: list[float], energy_j: list[float]
+) -> None:
+    """Refuses a mean power that no board has, unless the user states both units."""
+    other = columns["energy"] or columns["power"]
+    if columns["time"] in columns_in and other in columns_in:
+        return
+    for row, (time, energy) in enumerate(zip(time_s, energy_j, strict=True)):
+        if not units.LEAST_W <= energy / time <= units.HIGHEST_W:
+            measured, took = (quote(raw.columns[column][row]) for column in (other, columns["time"]))
+            raise raw.fault(
+                f"{measured} in {took} ({columns['time']}) is a mean power of {_watts(energy / time)}, which no GPU "
+                "draws; rename the column that is in another unit, or state both units: "
+                f"--units {columns['time']}=UNIT {other}=UNIT",
+                other,
+                row,
+            )
+
+
+def _watts(power_w: float) -> str:
+    for unit, scale in (("MW", 1e-6), ("kW", 1e-3), ("W", 1.0)):
+        if power_w * scale >= 1:
+            return f"{power_w * scale:.3g} {unit}"
+    return f"{power_w * 1e3:.3g} mW"
+
+
+def _clocks(raw: Raw, column: str, stated: dict[str, float]) -> Clocks:
     """Clocks asked for, MHz; None = auto."""
     words: dict[Any, float | None] = {}  # a table has many rows and few clocks: each word is understood once
     clocks: Clocks = []
     for row, cell in enumerate(raw.columns[column]):
         word = cell if cell is None or isinstance(cell, (str, float)) else str(cell)
         if word not in words:
-            words[word] = _clock(raw, column, row, cell)
+            words[word] = _clock(raw, column, row, cell, stated)
         clocks.append(words[word])
     return clocks
 
 
-def _clock(raw: Raw, column: str, row: int, cell: object) -> float | None:
+def _clock(raw: Raw, column: str, row: int, cell: object, stated: dict[str, float]) -> float | None:
     if is_empty(cell) or (isinstance(cell, str) and cell.strip().lower() == "auto"):
         return None
     mhz = to_number(cell)
-    if mhz is None or not 0 < mhz < HIGHEST_MHZ:
+    if mhz is None or not mhz > 0:
         raise raw.fault(f"unknown clock {quote(cell)}: a positive number of MHz, or auto (or empty)", column, row)
-    return mhz
+    return _plausible(raw, column, row, mhz, stated)
 
 
-def _reached(raw: Raw, column: str | None) -> Clocks:
+def _plausible(raw: Raw, column: str, row: int, value: float, stated: dict[str, float]) -> float:
+    """The clock in MHz; raises InputError where no GPU has such a clock and the user did not state the unit."""
+    mhz = value / stated.get(column, 1.0)
+    if units.LEAST_MHZ <= mhz <= units.HIGHEST_MHZ or (column in stated and 0 < mhz < HIGHEST_SI):
+        return mhz
+    likely = next(
+        (unit for unit, per in units.UNITS["clock"].items() if units.LEAST_MHZ <= value / per <= units.HIGHEST_MHZ),
+        "UNIT",
+    )
+    raise raw.fault(
+        f"{quote(raw.columns[column][row])} is no clock in MHz ({units.LEAST_MHZ:g} to {units.HIGHEST_MHZ:g}); "
+        f"if the column is in another unit, state it: --units {raw.shown.get(column, column)}={likely}",
+        column,
+        row,
+    )
+
+
+def _reached(raw: Raw, column: str | None, stated: dict[str, float]) -> Clocks:
     """Clocks seen in effect, MHz; None = not recorded."""
     if column is None:
         return [None] * len(raw.columns["kernel"])
     values = raw.numbers(column)
     for row, value in enumerate(values):
-        if value is not None and not 0 <= value < HIGHEST_MHZ:
+        if value is not None and value < 0:
             raise raw.fault(f"{quote(raw.columns[column][row])} is no clock in MHz", column, row)
-    return [value or None for value in values]
+    return [_plausible(raw, column, row, value, stated) if value else None for row, value in enumerate(values)]
 
 
 def _flags(raw: Raw, core: Clocks, mem: Clocks) -> tuple[list[bool], list[bool]]:
@@ -311,7 +434,7 @@ def _release_auto_rows(
     return [f"{raw.path}, {raw.place(noted)}: {notice}"]
 
 
-def _setting(raw: Raw, column: str) -> list[Any]:
+def _setting(raw: Raw, column: str, stated: dict[str, float]) -> list[Any]:
     """A further setting: numbers if every cell is one, else text; None where empty."""
     cells = raw.columns[column]
     numeric = all(is_empty(cell) or to_number(cell) is not None for cell in cells)
@@ -321,6 +444,16 @@ def _setting(raw: Raw, column: str) -> list[Any]:
             for row, value in enumerate(values):
                 if value is not None and not value > 0:
                     raise raw.fault(f"{quote(cells[row])} is no power cap: a number above zero", column, row)
+            per = stated.get(column, 1.0)
+            values = [None if value is None else value / per for value in values]
+            for row, value in enumerate(values):
+                if value is not None and value > units.HIGHEST_W and column not in stated:
+                    raise raw.fault(
+                        f"{quote(cells[row])} is no power cap in W; if the column is in mW, state it: "
+                        f"--units {raw.shown.get(column, column)}=mw",
+                        column,
+                        row,
+                    )
         return values
     return [None if is_empty(cell) else str(cell).strip() for cell in cells]
 
@@ -348,6 +481,79 @@ def _unrecognised(raw: Raw, setting_columns: list[str], groups: Iterable[list[in
         return []
     plural = "columns" if len(unknown) > 1 else "column"
     return [f"{raw.path}: {plural} {', '.join(unknown)} ignored: neither a setting nor a known measurement"]
+
+
+def _copies(raw: Raw, groups: Iterable[list[int]]) -> list[str]:
+    """A notice of rows that are equal in every cell: repeats never are to the last digit, so these may be copies."""
+    copies = []
+    for rows in groups:
+        seen = set()
+        for row in rows if len(rows) > 1 else ():
+            cells = tuple(str(column[row]) for column in raw.columns.values())
+            if cells in seen:
+                copies.append(row)
+            seen.add(cells)
+    if not copies:
+        return []
+    many = f"{_many(len(copies), 'row')} {'is an exact copy' if len(copies) == 1 else 'are exact copies'} of another"
+    return [
+        f"{raw.path}, {raw.place(copies[0])}: {many}, counted as measured again; drop copies, if that is what they are"
+    ]
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _size(raw: Raw, gpu: str, points: list[Point], settings: list[str]) -> str:
+    kernels = len({point.kernel for point in points})
+    keys = {(point.core_mhz, point.mem_mhz, *point.settings.values()) for point in points}
+    rows = sum(len(point.rows) for point in points)
+    pooled = [len(point.rows) for point in points if len(point.rows) > 1]
+    text = (
+        f"{raw.path}: {_many(kernels, 'kernel')} of {gpu}, {_many(len(keys), 'setting')} of {', '.join(settings)}; "
+        f"{_many(len(points), 'point')} from {_many(rows, 'row')}"
+    )
+    if pooled:
+        text += f", of which {_many(sum(pooled), 'row')} are repeats pooled into {_many(len(pooled), 'point')}"
+    return text
+
+
+def _baseline(points: list[Point], baselines: set[int], reference: object) -> str:
+    """Which rows are the baseline, and why."""
+    own = [points[index] for index in sorted(baselines)]
+    if reference is not None:
+        why = f"the reference {reference} that was asked for"
+    elif all(point.auto for point in own):
+        why = "the rows that lock no clock (auto)"
+    elif not any(point.auto for point in own):
+        why = "the rows marked is_reference, as no row is auto"
+    else:
+        many = sum(point.auto for point in own)
+        why = f"the rows that lock no clock (auto) of {_many(many, 'kernel')}, those marked is_reference of the others"
+    keys = {_label(point) for point in own}
+    return f"baseline: {why}; " + (keys.pop() if len(keys) == 1 else f"{len(keys)} settings, by kernel")
+
+
+def _label(point: Point) -> str:
+    clocks = ["auto" if clock is None else f"{clock:g} MHz" for clock in (point.core_mhz, point.mem_mhz)]
+    further = [f"{name} {value}" for name, value in point.settings.items() if value is not None]
+    return ", ".join([f"core {clocks[0]}", f"memory {clocks[1]}", *further])
+
+
+_UNIT_NAMES = {"j": "J", "mj": "mJ", "uj": "uJ", "nj": "nJ", "kj": "kJ", "w": "W", "mw": "mW", "kw": "kW"}
+
+
+def _units(
+    shown: dict[str, str], columns: dict[str, Any], columns_in: Mapping[str, str], least_w: float, most_w: float
+) -> str:
+    said = []
+    for role in ("time", "energy", "power", "core", "mem"):
+        if role in shown:
+            unit = columns[role].rpartition("_")[2] if role in ("time", "energy", "power") else "MHz"
+            unit = columns_in.get(columns[role], unit).lower() if unit != "MHz" or columns[role] in columns_in else unit
+            said.append(f"{shown[role]} in {_UNIT_NAMES.get(unit, unit)}")
+    return f"units: {', '.join(said)}; mean power {least_w:.4g} to {most_w:.4g} W"
 
 
 def _one_gpu(raw: Raw) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import HEADLINE_MAP
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -65,6 +66,14 @@ class Results:
         if content.get("schema") != _FRONTIER or not isinstance(content.get("points"), list):
             raise InputError(f"{self.folder}/{path}: not a {_FRONTIER}; delete it and run snakemake choose")
         return content["points"]
+
+    @property
+    def headline_map(self) -> pd.DataFrame:
+        """The strict saving over what nobody has measured: columns as studies.headline_map says."""
+        path = self.folder / HEADLINE_MAP
+        if not path.is_file():
+            raise InputError(f"{path}: missing; run snakemake report")
+        return pd.read_csv(path)
 
     def setup(self, digest: str) -> Setup:
         """A setup of this folder by its digest."""

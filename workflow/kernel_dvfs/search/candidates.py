@@ -1,4 +1,8 @@
-"""What could be measured and what has been: targets, clock pairs, points. Knows no model."""
+"""What could be measured and what has been: targets, clock pairs, points. Knows no model.
+
+A pair is a core and a memory clock and, in a table that has more setting columns (a power cap, a block size), one value
+of each of those: pairs that differ in any of them are different pairs.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ class Candidates:
     """What a search may ask for: K targets at P clock pairs."""
 
     targets: tuple[str, ...]  # K names
-    pairs: tuple[tuple[float | None, float | None], ...]  # P of (core, mem) MHz, None = left to the governor
+    pairs: tuple[tuple[Any, ...], ...]  # P of (core, mem) MHz, None = left to the governor, and further settings
     offered: np.ndarray  # (K, P) bool, what can be measured
     weight: np.ndarray  # (K,) launches per iteration, or any other weight of the totals
     baseline: np.ndarray  # (K,) index of a target's baseline pair
@@ -40,12 +44,27 @@ class Candidates:
     @property
     def core_mhz(self) -> np.ndarray:
         """(P,) requested core clocks, NaN where left to the governor."""
-        return np.array([np.nan if core is None else core for core, _ in self.pairs], dtype=float)
+        return np.array([np.nan if core is None else core for core, *_ in self.pairs], dtype=float)
 
     @property
     def mem_mhz(self) -> np.ndarray:
         """(P,) requested memory clocks, NaN where left to the governor."""
-        return np.array([np.nan if mem is None else mem for _, mem in self.pairs], dtype=float)
+        return np.array([np.nan if mem is None else mem for _, mem, *_ in self.pairs], dtype=float)
+
+    @property
+    def steps(self) -> np.ndarray:
+        """(P, S) each setting's place among its values in rising order; empty (left to the governor) is the highest."""
+        columns = []
+        for column in zip(*self.pairs):
+            known = sorted({value for value in column if value is not None})
+            place = {value: step for step, value in enumerate(known)}
+            columns.append([place.get(value, max(len(known) - 1, 0)) for value in column])
+        return np.array(columns, dtype=float).T
+
+    def beside_baseline(self, target: int) -> np.ndarray:
+        """(P,) bool: pairs whose further settings are those of a target's baseline (all pairs where there are none)."""
+        own = self.pairs[self.baseline[target]][2:]
+        return np.array([pair[2:] == own for pair in self.pairs])
 
     def spent(self, measured: np.ndarray, baselines: int) -> int:
         """Measurements that the pairs of a mask (K, P) take, the baseline of every copy measured `baselines` times."""

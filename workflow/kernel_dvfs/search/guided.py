@@ -145,6 +145,7 @@ def _proposal(points: dict, context: Context, members: list[list[str]], candidat
         probes=given["probes"],
         draws=given["draws"],
         seed=context.setup.measurement["seed"],
+        window_s=context.setup.measurement["windows"] * context.setup.measurement["window_s"],
         baseline_repeats=given["auto_repeats"],
         all_baseline_repeats=context.auto_repeats,
     )

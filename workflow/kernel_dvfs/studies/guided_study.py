@@ -22,7 +22,7 @@ from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.search.fit import fit
-from kernel_dvfs.search.propose import Options
+from kernel_dvfs.search.propose import Options, full_probes, is_small
 from kernel_dvfs.studies import strategies
 from kernel_dvfs.studies.testbed import Testbed, of_setup, of_table
 
@@ -30,6 +30,7 @@ COLUMNS = (
     "ground",
     "weights",
     "slack_percent",
+    "budget_percent",
     "way",
     "seed",
     "measurements_percent",
@@ -49,7 +50,7 @@ Row = dict[str, Any]  # a row of the table, by column
 def of_tables(
     path: str | Path, weights: str, slack: float, budget: float, seeds: Sequence[int], without: Sequence[str] = ()
 ) -> list[Row]:
-    """Rows of one measured table: every way with the same budget, a share of all points.
+    """Rows of one measured table: every way with the same budget, a share of all points (>= that of the baselines).
 
     weights: raw or equal-time. slack: fraction of the baseline's time. without: ways to leave out.
     """
@@ -58,8 +59,23 @@ def of_tables(
     for seed in seeds:
         options = Options(budget=budget, seed=seed)
         rows += _ways(testbed, slack, int(budget * testbed.measurements), 1, seed, options, without)
-    about = {"ground": table_name(path), "weights": weights, "slack_percent": 100 * slack}
+    about = {
+        "ground": table_name(path),
+        "weights": weights,
+        "slack_percent": 100 * slack,
+        "budget_percent": 100 * budget,
+    }
     return [about | row for row in rows]
+
+
+def shares_of_points(path: str | Path, points: Sequence[float]) -> list[float]:
+    """Budgets of so many measurements a kernel, baseline included, as shares of all of a table's points."""
+    if not points:
+        return []
+    testbed = of_table(path, "raw")
+    kernels = len(testbed.candidates.targets)
+    # half a measurement more, so that rounding takes none away
+    return [min(1.0, (each * kernels + 0.5) / testbed.measurements) for each in points]
 
 
 def table_name(path: str | Path) -> str:
@@ -89,7 +105,7 @@ def of_simulated(
         allowed = int(budget * testbed.measurements)
         options = Options(budget=budget, seed=seed, baseline_repeats=1, all_baseline_repeats=AUTO_REPEATS)
         name = f"simulated {own.gpu['name']}"
-        about = {"ground": name, "weights": "counts", "slack_percent": 100 * slack}
+        about = {"ground": name, "weights": "counts", "slack_percent": 100 * slack, "budget_percent": 100 * budget}
         rows += [about | row for row in _ways(testbed, slack, allowed, 1, seed, options, without)]
         check = of_setup(own, pairs, 1, truth, campaign="check")
         rows += [about | row for row in _checked(testbed, check, slack, budget, seed, options)]
@@ -129,9 +145,13 @@ def _ways(
     measured, last, rounds = strategies.guided(testbed, slack, options)
     left = None if last.left is None else 100 * last.left
     note("guided", measured, rounds=rounds, left_percent=left)
+    if is_small(testbed.candidates, options):
+        full = replace(options, probes=full_probes(testbed.candidates))
+        note("guided, full probes", strategies.guided(testbed, slack, full)[0])
     ways = {
         "random": lambda: strategies.random(testbed, allowed, baselines, seed),
-        "coarse grid": lambda: strategies.coarse(testbed, allowed, baselines, seed),
+        "grid": lambda: strategies.grid(testbed, allowed, baselines, seed),
+        "three clocks": lambda: strategies.rule(testbed, allowed, baselines, seed),
         "bayesian": lambda: strategies.bayesian(testbed, slack, allowed, baselines, seed),
     }
     for way, search in ways.items():
@@ -213,14 +233,14 @@ def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.nd
 
 
 def _against(rows: list[Row]) -> list[Row]:
-    """The rows with their shares of what the oracle and the exhaustive search save."""
+    """The rows with their shares of what the oracle and the exhaustive search save; None where that is nothing."""
     best = next(row["saving_percent"] for row in rows if row["way"] == "oracle")
     full = next((row["saving_percent"] for row in rows if row["way"].startswith("exhaustive")), None)
     return [
         row
         | {
-            "of_oracle_percent": 100 * row["saving_percent"] / best,
-            "of_exhaustive_percent": None if full is None else 100 * row["saving_percent"] / full,
+            "of_oracle_percent": 100 * row["saving_percent"] / best if best > 0 else None,
+            "of_exhaustive_percent": 100 * row["saving_percent"] / full if full else None,
         }
         for row in rows
     ]
@@ -230,9 +250,9 @@ def summarised(rows: list[Row]) -> list[Row]:
     """Means over seeds, with the least share of the oracle's saving and how often the time is over its limit."""
     groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["ground"], row["weights"], row["slack_percent"], row["way"]), []).append(row)
+        groups.setdefault(tuple(row[name] for name in COLUMNS[:5]), []).append(row)
     summary = []
-    for (where, weights, slack, way), own in groups.items():
+    for (where, weights, slack, budget, way), own in groups.items():
 
         def mean(name: str, own: list[Row] = own) -> float | None:
             values = [row[name] for row in own if row[name] is not None]
@@ -240,10 +260,13 @@ def summarised(rows: list[Row]) -> list[Row]:
 
         times = np.array([row["time_change_percent"] for row in own])
         summary.append(
-            {"ground": where, "weights": weights, "slack_percent": slack, "way": way, "seeds": len(own)}
-            | {name: mean(name) for name in COLUMNS[5:]}
+            {"ground": where, "weights": weights, "slack_percent": slack, "budget_percent": budget}
+            | {"way": way, "seeds": len(own)}
+            | {name: mean(name) for name in COLUMNS[6:]}
             | {
-                "least_of_oracle_percent": min(row["of_oracle_percent"] for row in own),
+                "least_of_oracle_percent": min(
+                    (row["of_oracle_percent"] for row in own if row["of_oracle_percent"] is not None), default=None
+                ),
                 "over_limit": float((times > slack + 1e-6).mean()),
             }
         )
@@ -280,11 +303,12 @@ def markdown_of(summary: list[Row]) -> str:
     """The means over seeds as Markdown tables, one for each testbed, weighting and slack."""
     groups: dict[tuple, list[Row]] = {}
     for row in summary:
-        groups.setdefault((row["ground"], row["weights"], row["slack_percent"], row["seeds"]), []).append(row)
+        key = (row["ground"], row["weights"], row["slack_percent"], row["budget_percent"], row["seeds"])
+        groups.setdefault(key, []).append(row)
     parts = []
-    for (where, weights, slack, seeds), own in groups.items():
+    for (where, weights, slack, budget, seeds), own in groups.items():
         many = f"means of {seeds} seeds" if seeds > 1 else "one seed"
-        parts.append(f"**{where}**, weights {weights}, slack {slack:g} %, {many}\n")
+        parts.append(f"**{where}**, weights {weights}, slack {slack:g} %, budget {budget:.3g} %, {many}\n")
         parts.append(f"| way | {' | '.join(title for title, _ in _SHOWN.values())} |")
         parts.append("|---|" + "---|" * len(_SHOWN))
         for row in own:

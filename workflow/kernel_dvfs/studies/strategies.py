@@ -6,11 +6,16 @@ has asked for it; none sees the truth.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.search.propose import Options, Proposal, price_of_time, propose
 from kernel_dvfs.studies.testbed import Testbed
+
+_LEAST_SHARE = 0.5  # of the highest core clock: below, time is lost and seldom energy saved
+_RULE = (0.9, 0.7, 0.5)
 
 
 def guided(testbed: Testbed, slack: float, options: Options) -> tuple[np.ndarray, Proposal, int]:
@@ -38,47 +43,67 @@ def random(testbed: Testbed, budget: int, baselines: int, seed: int) -> np.ndarr
     return _fill(testbed, measured, ways, budget, baselines, rng)
 
 
-def coarse(testbed: Testbed, budget: int, baselines: int, seed: int) -> np.ndarray:
-    """The same coarse grid for every target: as many core clocks, evenly spaced, of each memory clock as can be."""
-    candidates = testbed.candidates
-    rng, measured = np.random.default_rng(seed), start(testbed)
-    core, mem = candidates.core_mhz, candidates.mem_mhz
-    levels = [np.flatnonzero((mem == level) & ~np.isnan(core)) for level in np.unique(mem[~np.isnan(mem)])]
-    levels = [level[np.argsort(-core[level])] for level in levels][::-1] or [np.argsort(-core)]
-    best = measured
-    for count in range(1, 1 + max(map(len, levels))):
-        for used in range(1, 1 + len(levels)):
-            chosen = [pair for level in levels[:used] for pair in level[_even(len(level), count)]]
-            tried = start(testbed)
-            tried[:, chosen] = True
-            tried &= candidates.offered
-            if best.sum() < tried.sum() and testbed.candidates.spent(tried, baselines) <= budget:
-                best = tried
+def grid(testbed: Testbed, budget: int, baselines: int, seed: int) -> np.ndarray:
+    """The same two-dimensional grid for every target: core clocks evenly spaced between the highest and half of it, at
+    the highest memory clocks. As many points as the budget holds, of equally many the more memory clocks (at most as
+    many as core clocks); what is left is spent at random.
+    """
+    candidates, rng = testbed.candidates, np.random.default_rng(seed)
+    each = (budget - candidates.spent(start(testbed), baselines)) // len(candidates.targets)
+    shapes = [(cores, levels) for cores in range(1, each + 1) for levels in range(1, cores + 1)]
+    best = start(testbed)
+    for cores, levels in sorted((shape for shape in shapes if shape[0] * shape[1] <= each), key=lambda shape: shape[1]):
+        shares = (np.arange(cores) + 0.5) / cores * (1 - _LEAST_SHARE) + _LEAST_SHARE
+        tried = start(testbed)
+        for target, own in enumerate(tried):
+            for level in range(levels):
+                own[_at(testbed, target, level, shares)] = True
+        if tried.sum() >= best.sum():
+            best = tried
     left = [list(rng.permutation(np.flatnonzero(free))) for free in candidates.offered & ~best]
     return _fill(testbed, best, left, budget, baselines, rng)
 
 
-def _even(size: int, count: int) -> np.ndarray:
-    """Indices of `count` of `size` things, evenly spaced, none twice."""
-    return np.unique(np.linspace(0, size - 1, min(count, size)).round().astype(int))
+def rule(testbed: Testbed, budget: int, baselines: int, seed: int) -> np.ndarray:
+    """What an engineer would do without a model: 90, 70 and 50 % of the highest core clock at the highest memory clock
+    (1890, 1470, 1050 MHz on an RTX 3080 Ti), then 90 and 70 % at the next two lower memory clocks; at most the budget.
+    """
+    plan = [(0, share) for share in _RULE] + [(level, share) for share in _RULE[:2] for level in (1, 2)]
+    ways = []
+    for target in range(len(testbed.candidates.targets)):
+        found = [pair for level, share in plan for pair in _at(testbed, target, level, [share])]
+        ways.append(list(dict.fromkeys(pair for pair in found if pair != testbed.candidates.baseline[target])))
+    return _fill(testbed, start(testbed), ways, budget, baselines, np.random.default_rng(seed))
+
+
+def _at(testbed: Testbed, target: int, level: int, shares: Sequence[float] | np.ndarray) -> list[int]:
+    """Pairs of a target nearest to these shares of the highest core clock, at its `level`-th highest memory clock.
+
+    Nothing where it has fewer. Further settings are the baseline's, where it has other pairs with them.
+    """
+    candidates = testbed.candidates
+    core = candidates.core_mhz
+    known = candidates.offered[target] & ~np.isnan(core)
+    if (known & candidates.beside_baseline(target)).any():
+        known &= candidates.beside_baseline(target)
+    mem = np.nan_to_num(candidates.mem_mhz, nan=0.0)  # the only one
+    levels = np.unique(mem[known])[::-1]
+    if level >= len(levels):
+        return []
+    here = np.flatnonzero(known & (mem == levels[level]))
+    return [int(here[np.abs(core[here] / core[known].max() - share).argmin()]) for share in shares]
 
 
 def around(testbed: Testbed, budget: int, baselines: int, optimum: np.ndarray, seed: int) -> np.ndarray:
     """The pairs nearest to the optimum of another specimen (K,), nearest first: the paper's way to carry it over."""
     candidates = testbed.candidates
-    core, mem = _steps(candidates.core_mhz), _steps(candidates.mem_mhz)
+    steps = candidates.steps * np.array([1.0] + [1.01] * (candidates.steps.shape[1] - 1))  # a core clock goes first
     measured, ways = start(testbed), []
     for target, best in enumerate(optimum):
-        far = np.hypot(core - core[best], 1.01 * (mem - mem[best]))
+        far = np.linalg.norm(steps - steps[best], axis=1)
         order = np.argsort(far, kind="stable")
         ways.append([pair for pair in order if candidates.offered[target, pair] and not measured[target, pair]])
     return _fill(testbed, measured, ways, budget, baselines, np.random.default_rng(seed))
-
-
-def _steps(clocks: np.ndarray) -> np.ndarray:
-    """Each clock's place among the clocks; the governor's own counts as the highest."""
-    known = np.unique(clocks[~np.isnan(clocks)])
-    return np.where(np.isnan(clocks), max(len(known) - 1, 0), np.searchsorted(known, clocks))
 
 
 def _fill(
@@ -125,10 +150,9 @@ def bayesian(testbed: Testbed, slack: float, budget: int, baselines: int, seed: 
     time, energy = candidates.weight[:, None] * time, candidates.weight[:, None] * energy
     first = min(budget, testbed.candidates.spent(start(testbed), baselines) + 3 * len(candidates.targets))
     measured = random(testbed, first, baselines, seed)
-    core, mem = _steps(candidates.core_mhz), _steps(candidates.mem_mhz)
-    x = np.stack([core / max(core.max(), 1), mem / max(mem.max(), 1)], -1)
+    x = candidates.steps / np.maximum(candidates.steps.max(0), 1)
     room = budget - testbed.candidates.spent(measured, baselines)
-    kernel = Matern([0.4, 0.6], (0.05, 10), nu=2.5) + WhiteKernel(1e-4, (1e-6, 1e-1))
+    kernel = Matern([0.4] + [0.6] * (x.shape[1] - 1), (0.05, 10), nu=2.5) + WhiteKernel(1e-4, (1e-6, 1e-1))
     while room > 0 and (candidates.offered & ~measured).any():
         known = np.where(measured, 0.0, np.inf)
         base = time[np.arange(len(time)), candidates.baseline].sum()

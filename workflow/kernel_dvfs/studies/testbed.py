@@ -101,15 +101,17 @@ def choose(candidates: Candidates, time: np.ndarray, energy: np.ndarray, known: 
 
 def of_table(path: str | Path, weights: str) -> Testbed:
     """The testbed of a measured table (profile.table); weights: raw or equal-time. Recorded clocks are not believed."""
-    columns = import_table(path).columns
-    names, pairs = dict.fromkeys(columns["target"]), dict.fromkeys(zip(columns["core_mhz"], columns["mem_mhz"]))
+    imported = import_table(path)
+    columns = imported.columns
+    keys = list(zip(*(columns[setting] for setting in imported.settings)))
+    names, pairs = dict.fromkeys(columns["target"]), dict.fromkeys(keys)
     target = {name: number for number, name in enumerate(names)}
     place = {pair: number for number, pair in enumerate(pairs)}
     time = np.full((len(names), len(pairs)), np.nan)
     energy, baseline = time.copy(), np.zeros(len(names), dtype=int)
-    wanted = ("target", "core_mhz", "mem_mhz", "time_s", "energy_j", "is_baseline")
-    for name, core, mem, time_s, energy_j, base in zip(*(columns[column] for column in wanted)):
-        at = target[name], place[core, mem]
+    wanted = ("target", "time_s", "energy_j", "is_baseline")
+    for key, name, time_s, energy_j, base in zip(keys, *(columns[column] for column in wanted)):
+        at = target[name], place[key]
         time[at], energy[at] = time_s, energy_j
         if base:
             baseline[at[0]] = at[1]

@@ -14,10 +14,10 @@ from kernel_dvfs.gpu.nvml.errors import Denied, Unsupported
 from kernel_dvfs.gpu.nvml.janitor import Janitor
 from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, reset
+from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored, reset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
 # one run's measuring process may be ending while the next one's starts
@@ -28,10 +28,11 @@ class Guard:
     """with Guard(uuid, after) as guard: guard.board is the GPU, guard.nvml the library, open until the end.
 
     after: clocks to leave behind instead of none, see locks.leave_as_configured. mode: `lock`; `auto-only`, where
-    nothing will be set, so that only what a killed run has left needs restoring; or `external`, where not even that is
+    nothing will be set, so that only what another run has left needs restoring; or `external`, where not even that is
     touched, since it cannot be told from what the batch system has set. say: called with one line for the user;
     default: print on stderr. Raises InputError where the GPU is taken; on leaving, NotRestored where clocks could not
-    be given back, errors.Denied where that comes of the same lack of rights as what ended the context.
+    be given back, errors.Denied where that comes of the same lack of rights as what ended the context. What could not
+    be given back stays in the lease, and so is told by `devices` and by the next run until it is.
     """
 
     nvml: Library  # open within the context
@@ -40,7 +41,7 @@ class Guard:
     def __init__(
         self,
         uuid: str,
-        after: dict[str, list[int]] | None = None,
+        after: Mapping[str, list[int] | None] | None = None,
         mode: str = "lock",
         say: Callable[[str], object] | None = None,
     ) -> None:
@@ -98,6 +99,11 @@ class Guard:
     def _touch(self, control: Callable[..., None], *clocks_mhz: int) -> None:
         if not self._sets_clocks:
             raise InputError(f"GPU {self._lease.uuid}: its clocks are not ours to set; configure clocks: lock")
+        if not self._janitor.is_alive():
+            raise InputError(
+                f"GPU {self._lease.uuid}: the process that would restore its clocks, should this one be killed, is "
+                "gone; nothing more is locked; run it again"
+            )
         # before the call: whatever interrupts it, or comes just after it, finds that there is something to restore
         before, self._touched = self._touched, True
         try:
@@ -115,11 +121,11 @@ class Guard:
                 leave_as_configured(self.board, self._after)
                 restored = True
         except NotRestored as failed:
+            self.announce(not_restored(failed))
             if isinstance(error, Denied):
-                calls = ", ".join(getattr(each, "call", str(each)) for each in failed.exceptions)
                 raise Denied(
-                    f"{error}; what had been locked by then could not be reset either ({calls}): kernel-dvfs reset "
-                    f"--uuid {self._lease.uuid} does, with that right",
+                    f"{error}; what had been locked by then could not be reset either ({failed.calls}): kernel-dvfs "
+                    f"reset --uuid {self._lease.uuid} does, with that right",
                     *(error.code, error.call),
                 ) from error
             if error is not None:
@@ -130,7 +136,7 @@ class Guard:
             self._leave(restored)
 
     def _sweep(self) -> None:
-        """Restore what a killed run has left locked."""
+        """Restore what another run has left locked."""
         stale = self._lease.stale
         if stale is None:
             return
@@ -138,13 +144,13 @@ class Guard:
             self._say(f"GPU {self._lease.uuid}: {stale.owner} left a lease before the last boot; removed")
         elif not self._sweeps:
             self._say(
-                f"GPU {self._lease.uuid}: {stale.owner} was killed and may have left its clocks locked; with clocks: "
+                f"GPU {self._lease.uuid}: {stale.owner} ended and may have left its clocks locked; with clocks: "
                 "external they are left as they are (kernel-dvfs reset --stale resets them)"
             )
             return  # and the lease stays what it is, for the next one who may
         else:
-            reset(self.board)
-            self._say(f"GPU {self._lease.uuid}: {stale.owner} was killed and could not restore its clocks; reset")
+            leave_as_configured(self.board, self._after)
+            self._say(f"GPU {self._lease.uuid}: {stale.owner} ended without restoring its clocks; reset")
         self._lease.stale = None
 
     def _leave(self, restored: bool) -> None:

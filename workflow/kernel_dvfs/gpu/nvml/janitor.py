@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, NoReturn
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured
+from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernel_dvfs.gpu.nvml.lease import Lease
 
 _DONE = b"d"
+_NONE = -1  # no process, no file
 # what a forked child of the owner must not keep: with the pipe's end it would keep the janitor waiting
 _private: set[int] = set()
 
@@ -30,9 +33,9 @@ class Janitor:
     lease: held, and given back once the clocks are restored; after: see locks.leave_as_configured.
     """
 
-    def __init__(self, lease: Lease, after: dict[str, list[int]]) -> None:
+    def __init__(self, lease: Lease, after: Mapping[str, list[int] | None]) -> None:
         self._lease, self._after = lease, after
-        self._pid = self._pipe = -1
+        self._pid = self._pipe = _NONE
 
     def start(self) -> None:
         """Fork it. The lease must be held, and NVML not open yet."""
@@ -42,6 +45,12 @@ class Janitor:
             _watch(read_end, self._lease, self._after)
         os.close(read_end)
         _private.update((self._pipe, self._lease.file_descriptor))
+
+    def is_alive(self) -> bool:
+        """Whether it still watches: someone may have killed it."""
+        if self._pid != _NONE and os.waitpid(self._pid, os.WNOHANG)[0]:
+            self._pid = _NONE
+        return self._pid != _NONE
 
     def dismiss(self) -> None:
         """The clocks are restored: nothing is left for it to do."""
@@ -53,7 +62,9 @@ class Janitor:
         """Let it do its work now; back when that is done."""
         _private.difference_update((self._pipe, self._lease.file_descriptor))
         os.close(self._pipe)
-        os.waitpid(self._pid, 0)
+        if self.is_alive():
+            os.waitpid(self._pid, 0)
+            self._pid = _NONE
 
 
 def _close_private() -> None:
@@ -65,7 +76,7 @@ def _close_private() -> None:
 os.register_at_fork(after_in_child=_close_private)
 
 
-def _watch(read_end: int, lease: Lease, after: dict[str, list[int]]) -> NoReturn:
+def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None]) -> NoReturn:
     """The janitor's life; does not return."""
     code = 1
     try:
@@ -75,12 +86,17 @@ def _watch(read_end: int, lease: Lease, after: dict[str, list[int]]) -> NoReturn
         _keep_only(read_end, lease.file_descriptor)
         nvml = Library()  # found now, opened later: files may be gone by then
         if os.read(read_end, 1) != _DONE:
+            # read by others only if this process dies as well, or hangs in the driver and is ended by the library
+            lease.write("clocks that it was to restore for a process that had died")
             with nvml:
                 leave_as_configured(Board(nvml, lease.uuid), after)
             lease.release()
         code = 0
-    except (InputError, NotRestored):
-        pass  # the lease stays, and whoever comes next tries again and says so
+    except NotRestored as failed:
+        # the lease stays, and whoever comes next tries again and says so
+        lease.write(not_restored(failed))
+    except InputError as error:
+        lease.write(f"clocks that could not be restored: {error}")
     finally:
         os._exit(code)
 

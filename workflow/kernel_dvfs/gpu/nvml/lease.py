@@ -39,6 +39,10 @@ _FIELDS = {
 }
 
 
+class Held(InputError):
+    """Another process holds the GPU."""
+
+
 class Stale(NamedTuple):
     """A lease that a killed run has left behind."""
 
@@ -60,6 +64,18 @@ def folder() -> str:
     return "/run/lock" if shared else "/tmp"
 
 
+def where_leases_lie() -> str:
+    """The folder of the leases in words, with what follows from it."""
+    at = folder()
+    why = f"{VARIABLE} names it" if os.environ.get(VARIABLE) else "it is there for this on every machine"
+    if at == "/tmp":
+        why = (
+            "not in /run/lock, which only its owner may write to; a process with a private /tmp (systemd's PrivateTmp, "
+            f"a container) does not see them: have a folder of mode 1777 made and name it in {VARIABLE}"
+        )
+    return f"leases of GPUs lie in {at} ({why}); a container must mount this folder from its host"
+
+
 def path_of(uuid: str) -> str:
     """The lease file of a GPU. Raises InputError for what cannot be a UUID."""
     if not re.fullmatch(r"[\w-]+", uuid):
@@ -77,7 +93,7 @@ class Lease:
         self._file = _CLOSED
 
     def take(self, patience_s: float = 0.0) -> None:
-        """Hold it. Raises InputError naming the owner while another process does, or where it cannot be written.
+        """Hold it. Raises Held naming the owner while another process does, InputError where it cannot be written.
 
         patience_s: how long to wait for one that is just about to let go.
         """
@@ -92,9 +108,7 @@ class Lease:
                 if time.monotonic() < end_s:
                     time.sleep(0.05)
                     continue
-                raise InputError(
-                    f"GPU {self.uuid} is held by {_owner(text)} ({self.path}); wait for it or stop it"
-                ) from None
+                raise Held(f"GPU {self.uuid} is held by {_owner(text)} ({self.path}); wait for it or stop it") from None
             # whoever releases deletes the file: what is locked here must still be what others find
             if _is_at(self._file, self.path):
                 break
@@ -152,6 +166,23 @@ def parse(text: str) -> dict[str, Any]:
             shown = repr(content[name])[:40]
             raise InputError(f"lease: {name} is {shown}; kernel-dvfs reset --stale removes it")
     return content
+
+
+def left_at(uuid: str) -> Stale | None:
+    """What was left locked at a GPU, as its lease tells; None where nothing was, or while a run holds it.
+
+    Raises InputError where the lease cannot be opened.
+    """
+    lease = Lease(uuid)
+    if not os.path.lexists(lease.path):
+        return None
+    try:
+        lease.take()
+    except Held:
+        return None
+    stale = lease.stale
+    lease.close() if stale else lease.release()
+    return None if stale is None or stale.rebooted else stale
 
 
 def left_behind() -> list[str]:

@@ -9,6 +9,8 @@ from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.nvml.errors import PERMISSION_REMEDY, NvmlError, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernel_dvfs.gpu.clocks import Clock
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
@@ -18,6 +20,16 @@ _SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
 
 class NotRestored(ExceptionGroup[Exception]):
     """Controls that could not be reset; an error each."""
+
+    @property
+    def calls(self) -> str:
+        """The calls of NVML that failed, in words."""
+        return ", ".join(getattr(each, "call", str(each)) for each in self.exceptions)
+
+
+def not_restored(failed: NotRestored) -> str:
+    """What a lease says of clocks that could not be restored."""
+    return f"clocks that could not be restored: {failed.calls} failed"
 
 
 def may_set_clocks() -> tuple[bool, str]:
@@ -81,17 +93,19 @@ def reset(board: Board) -> None:
         raise NotRestored(f"clocks of {board.uuid} not restored", errors)
 
 
-def leave_as_configured(board: Board, after: dict[str, list[int]]) -> None:
-    """Reset both locks, then set what the site wants to find: {"core": [min, max], "mem": [min, max]} in MHz, or less.
+def leave_as_configured(board: Board, after: Mapping[str, list[int] | None]) -> None:
+    """Reset both locks, then set what the site wants to find: {"core": [min, max], "mem": [min, max]} in MHz; None or
+    nothing for a domain that is to be free.
 
     Raises NotRestored after trying everything.
     """
     reset(board)
     errors = []
     for domain, lock in (("mem", board.lock_mem), ("core", board.lock_core)):
-        if after.get(domain):
+        clocks_mhz = after.get(domain)
+        if clocks_mhz:
             try:
-                lock(*after[domain])
+                lock(*clocks_mhz)
             except NvmlError as error:
                 errors.append(error)
     if errors:

@@ -18,7 +18,7 @@ from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.gpu.clocks import Pair, label
-from kernel_dvfs.gpu.nvml.lease import folder
+from kernel_dvfs.gpu.nvml.lease import folder, left_at
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
 
@@ -101,19 +101,34 @@ class RemoteBench:
 
 
 def stop(path: str) -> None:
-    """End the measuring process of a setup's GPU, if there is one; returns when its clocks are restored."""
+    """End the measuring process of a setup's GPU, if there is one; returns when its clocks are restored.
+
+    Raises InputError where they could not be restored, now or by a process that ended before.
+    """
     if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
         allocation.stop(path)
         return
-    ask(read(path).gpu["uuid"], {"do": "stop"})
+    setup = read(path)
+    uuid = setup.gpu["uuid"]
+    answer = ask(uuid, {"do": "stop"})
+    if answer and "errors" in answer:
+        raise InputError("; ".join(answer["errors"]))
+    # clocks that a batch system sets are not restored by us
+    left = left_at(uuid) if setup.measurement["clocks"] != "external" else None
+    if left:
+        raise InputError(
+            f"GPU {uuid}: its clocks may still be locked, since {left.owner} ended without restoring them; reset them: "
+            f"kernel-dvfs reset --uuid {uuid} (see {_LOG})"
+        )
 
 
 def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
     """The answer of the measuring process of the GPU `uuid`; None where there is no such process.
 
-    Raises InputError where it died while it dealt with the request.
+    Raises InputError where it died while it dealt with the request. A process that was told to stop and died of it has
+    no answer either; its lease tells what it left.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
@@ -130,14 +145,14 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
                 data += part
         except ConnectionError:
             data = b""
-    if request["do"] == "stop":
-        return {}
+    if request["do"] == "stop" and not data:
+        return None
     try:
         return parse_json(data.decode())
     except ValueError:
         raise InputError(
-            f"the measuring process of GPU {uuid} was killed during {request['target']}; its clocks are restored, "
-            f"run snakemake again; {_LOG} says why where it was a kernel that hung"
+            f"the measuring process of GPU {uuid} died during {request.get('target', 'its end')}; another process "
+            f"restores its clocks; {_LOG} says why where the driver or a kernel hung; run snakemake again"
         ) from None
 
 

@@ -16,6 +16,7 @@ from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.estimate import TimeAccount
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.verdict import held_by
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _SLICE_S = 0.25
 _SETTLE_LIMIT_S = 5.0
 _SAME_SHARE = 0.005
+# at auto a clock may stay this far below the highest one without a reason from NVML: boards list clocks that they do
+# not boost to (1950 of 2100 MHz on a GeForce, memory 9251 of 9501)
+_FREE_SHARE = 0.8
 _EVENT_BITS = (0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100)
 _HEAT_STEP_S = 1.0
 _FEED_EVERY_S = 0.01
@@ -176,6 +180,32 @@ class RealGpu:
             "reasons": _shares(seen["reasons"]),
             "processes": self._foreign_processes(),
         }
+
+    def check_free(self, windows: Sequence[Window]) -> None:
+        """Raise InputError where clocks that nobody here has locked stayed far below what the GPU has, and nothing that
+        NVML names held them: another tool, or a run whose lease this one cannot see, has left a lock. Measured as auto,
+        such a point would falsify everything that is compared with it."""
+        listed = self._clocks["core_mhz"].get("listed", {})
+        if not windows or not listed or held_by(windows):
+            return
+        seen = (
+            (
+                "core",
+                "core",
+                max(window["core_mhz"][1] for window in windows),
+                max(max(each) for each in listed.values()),
+            ),
+            ("mem", "memory", max(window["mem_mhz"][1] for window in windows), max(map(int, listed))),
+        )
+        for domain, word, seen_mhz, highest_mhz in seen:
+            site = self._settings["after"].get(domain)
+            highest_mhz = min(highest_mhz, site[1]) if site else highest_mhz
+            if seen_mhz < _FREE_SHARE * highest_mhz:
+                raise InputError(
+                    f"GPU {self._board.uuid}: at auto its {word} clock stays at {seen_mhz:g} of {highest_mhz} MHz, and "
+                    "NVML names nothing that holds it: another tool or a killed run has left it locked; reset it "
+                    f"(kernel-dvfs reset --uuid {self._board.uuid}), or name the site's own lock in `after`"
+                )
 
     def disturbances(self, windows: Sequence[Window]) -> list[str]:
         """What came from outside while the windows ran, each in words: processes, heat, another power limit."""

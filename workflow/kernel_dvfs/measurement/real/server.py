@@ -10,6 +10,7 @@ import json
 import os
 import select
 import socket
+import sys
 import time
 from contextlib import suppress
 from typing import Any
@@ -55,7 +56,10 @@ class Server:
                 self._client, _ = listener.accept()
                 self._reply({"stale": True})
         except Exception as error:
-            # whoever waits is told only after everything has been restored
+            # whoever waits is told only after everything has been restored; the log is told in any case, since an error
+            # while nobody asks has nobody else to be told to
+            for line in lines(error):
+                print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} error: {line}", file=sys.stderr, flush=True)
             self._tell_ready(*lines(error))
             self._reply({"errors": lines(error)})
             if not isinstance(error, InputError | ExceptionGroup):

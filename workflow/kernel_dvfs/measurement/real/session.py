@@ -160,5 +160,7 @@ class Session:
         self.gpu.come_into_band(lambda: self.gpu.prepare(setup, hottest(setup)))
         load = self.gpu.prepare(setup, target)
         point = measure(self.gpu, load, pair, setup.measurement, key)
+        if pair == BASELINE:
+            self.gpu.check_free(point["windows"])
         load.check()
         return point, load

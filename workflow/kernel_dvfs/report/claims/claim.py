@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 HOLDS, DIFFERS, NOT_TESTABLE = "holds", "differs", "not testable"
+# the band over what nobody has measured holds the paper's value, and others
+UNMEASURED = "within what is unmeasured"
 UNKNOWN = "not known"
 
 
@@ -18,7 +20,7 @@ class Finding:
     """What was found about a claim."""
 
     ours: str  # what was found, in words with figures
-    holds: bool
+    holds: bool | None  # None: within what is unmeasured
     why: str  # one sentence that explains it and names the table or data it follows from
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import Rows, Table, number, plain, signed
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.tables.headline_band import ALL
 from kernel_dvfs.report.validation import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
@@ -55,6 +56,7 @@ class Answer:
     slack_percent: float | None  # the limit
     baseline: str | None  # what the same costs at auto clocks, in words
     status: str | None  # of the schedule
+    band: tuple[float, float] | None = None  # least and most change of energy over what nobody has measured, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,9 @@ class Caution:
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 
-def answer(results: Results, validation: Rows | None) -> Answer | None:
-    """validation: rows of its table as text, or None. None where the strict schedule is infeasible: it has no totals.
+def answer(results: Results, validation: Rows | None, headline_band: Rows | None = None) -> Answer | None:
+    """validation, headline_band: rows of these tables as text, or None. None where the strict schedule is infeasible:
+    it has no totals.
 
     Raises InputError where there is no strict schedule.
     """
@@ -111,7 +114,17 @@ def answer(results: Results, validation: Rows | None) -> Answer | None:
         schedule.get("slack_percent"),
         totals and totals.format(time=plain(schedule["baseline_time"]), energy=plain(schedule["baseline_energy"])),
         schedule.get("status"),
+        _band(headline_band or ()),
     )
+
+
+def _band(rows: Rows | tuple[()]) -> tuple[float, float] | None:
+    """(least, most) change of energy of clocks per kernel over all that nobody has measured."""
+    for row in rows:
+        if (row.get("level"), row.get("varied")) == ("kernel", ALL):
+            low, high = (number(row.get(f"{end}_energy_change_percent", "")) for end in ("low", "high"))
+            return None if low is None or high is None else (low, high)
+    return None
 
 
 def _change(schedule: dict, quantity: str, row: Mapping[str, str] | None) -> Change:
@@ -176,10 +189,8 @@ def _said(change: Change) -> str:
 # --- what to know before trusting it ----------------------------------------------------------------------------------
 
 
-def cautions(
-    kind: str, answer: Answer | None, tally: Tally, kernels: Table | None, tensor_energy: Rows | None
-) -> list[Caution]:
-    """All cautions, the gravest first. kind: of the GPU. kernels, tensor_energy: tables, None where not made."""
+def cautions(kind: str, answer: Answer | None, tally: Tally, kernels: Table | None) -> list[Caution]:
+    """All cautions, the gravest first. kind: of the GPU. kernels: the table, None where not made."""
     found = []
     if kind == "simulated":
         found.append(
@@ -193,7 +204,7 @@ def cautions(
     found += _of_answer(answer, kind)
     found += _of_records(tally)
     found += _of_chosen(kernels)
-    found += _of_headline(tensor_energy)
+    found += _of_headline(answer)
     return sorted(found, key=lambda each: not each.grave)
 
 
@@ -270,11 +281,13 @@ def _of_chosen(kernels: Table | None) -> list[Caution]:
     return [Caution(False, "Chosen, but not reached", text)]
 
 
-def _of_headline(rows: Iterable[Mapping[str, str]] | None) -> list[Caution]:
-    """How far the headline moves with a figure that no measurement fixes."""
-    found = [number(row.get("kernel_fresh_energy_change_percent", "")) for row in rows or ()]
-    values = [value for value in found if value is not None]
-    if len(values) < 2:
+def _of_headline(answer: Answer | None) -> list[Caution]:
+    """How far the headline moves with what no measurement fixes."""
+    if answer is None or answer.band is None:
         return []
-    text = f"Energy {signed(min(values))} to {signed(max(values))} % over the tensor-core energies that the data allow."
-    return [Caution(False, "Rests on an inferred figure", text)]
+    low, high = answer.band
+    text = (
+        f"Energy {signed(low)} to {signed(high)} % over what nobody has measured of this GPU: tensor-core energy, DRAM "
+        "traffic of dense products, highest clock at auto. The map is under What the headline rests on."
+    )
+    return [Caution(False, "Rests on three unmeasured figures", text)]

@@ -31,7 +31,8 @@ OUTPUT = Output(
 
 
 def make(results: Results) -> pd.DataFrame:
-    """One row a claim: number, claim, source, paper, ours, verdict (holds, differs, not testable), why."""
+    """One row a claim: number, claim, source, paper, ours, verdict (holds, differs, within what is unmeasured,
+    not testable), why."""
     import pandas as pd
 
     return pd.DataFrame([_row(each, results) for each in claims()])
@@ -54,14 +55,15 @@ def claims() -> list[Claim]:
 
 def _row(claim: Claim, results: Results) -> dict[str, Any]:
     from kernel_dvfs.report.claims import evidence
-    from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, NotTestable
+    from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, UNMEASURED, NotTestable
 
     try:
         finding = claim.judge(results)
     except NotTestable as missing:
         ours, verdict, why = "not computed", NOT_TESTABLE, str(missing)
     else:
-        ours, verdict, why = finding.ours, HOLDS if finding.holds else DIFFERS, finding.why
+        verdict = {True: HOLDS, False: DIFFERS, None: UNMEASURED}[finding.holds]
+        ours, why = finding.ours, finding.why
         if evidence.is_table(results):
             why += "; the kernels are those of a measured table, not the paper's"
     return {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.profile.store import CLOCKS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +30,8 @@ OUTPUT = Output(
 
 def make(results: Results, repeats: int = 0) -> pd.DataFrame:
     """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
+
+    A table's further settings, such as a power cap, are columns after the clocks.
 
     repeats: of the validation, whose mean change of each kernel is given too; 0: there was none.
     """
@@ -58,6 +61,7 @@ def make(results: Results, repeats: int = 0) -> pd.DataFrame:
                 "id": name,
                 "mem_mhz": pair["mem_mhz"],
                 "core_mhz": pair["core_mhz"],
+                **{name: value for name, value in pair.items() if name not in CLOCKS},
                 "time_change_percent": 100 * (best.time_s / auto.time_s - 1),
                 "energy_change_percent": 100 * (best.energy_j / auto.energy_j - 1),
             }

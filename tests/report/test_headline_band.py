@@ -1,0 +1,88 @@
+"""The band of the headline, and the map that it is taken from."""
+
+from itertools import product
+
+import pandas as pd
+import pytest
+
+from kernel_dvfs.report.figures import headline_map
+from kernel_dvfs.report.tables import headline_band
+
+
+def saving(energy, traffic, mhz):
+    return -(10 - 4 * energy - traffic + (1950 - mhz) / 45)
+
+
+class Made:
+    """Results with a map of a plane: 10 % less 4 a pJ, 1 a multiple and 1 for 45 MHz."""
+
+    subject, workload = "simulated Toy", {"name": "toy"}
+
+    def __init__(self, energies=(0.5, 0.9, 2.0)):
+        rows = [
+            {"tensor_energy_pj": energy, "gemm_traffic": traffic, "auto_core_mhz": mhz}
+            | {"is_default": (energy, traffic, mhz) == (0.9, 2.0, 1950)}
+            | {"kernel_energy_change_percent": saving(energy, traffic, mhz), "pass_energy_change_percent": 0.0}
+            for energy, traffic, mhz in product(energies, (1.0, 2.0, 4.0), (1905, 1950, 1995))
+        ]
+        self.headline_map = pd.DataFrame(rows)
+
+
+def test_the_band_is_least_and_most_over_what_varies():
+    rows = headline_band.make(Made()).set_index(["level", "varied"])
+    assert len(rows) == 8
+    kernel = rows.loc["kernel"]
+    assert set(kernel.default_energy_change_percent) == {saving(0.9, 2, 1950)}
+    ends = {name: (row.low_energy_change_percent, row.high_energy_change_percent) for name, row in kernel.iterrows()}
+    assert ends == {
+        "all together": (saving(0.5, 1, 1905), saving(2.0, 4, 1995)),
+        "tensor-core energy": (saving(0.5, 2, 1950), saving(2.0, 2, 1950)),
+        "traffic of dense products": (saving(0.9, 1, 1950), saving(0.9, 4, 1950)),
+        "highest clock at auto": (saving(0.9, 2, 1905), saving(0.9, 2, 1995)),
+    }
+    assert kernel.points.to_dict() == {
+        "all together": 27,
+        "tensor-core energy": 3,
+        "traffic of dense products": 3,
+        "highest clock at auto": 3,
+    }
+    assert set(rows.loc["pass"].high_energy_change_percent) == {0.0}
+
+
+def with_savings(made):
+    return made.headline_map.assign(saved=lambda frame: -frame.kernel_energy_change_percent)
+
+
+def test_contours_lie_where_the_saving_is_their_value():
+    ground, lines, _ = headline_map.surface(with_savings(Made()))
+    for frame in (lines, ground):
+        assert set(frame.auto_core_mhz) == {1905, 1950, 1995}
+    four = lines[lines.line.str.contains(" 4.0 ")]
+    assert len(four)
+    for row in four.itertuples():
+        assert -saving(row.tensor_energy_pj, row.gemm_traffic, row.auto_core_mhz) == pytest.approx(4.0, abs=1e-6)
+    assert not lines.is_paper.any()  # 14.6 % is nowhere
+
+
+def test_the_papers_value_is_a_line_where_it_is_reached():
+    made = Made()
+    made.headline_map["kernel_energy_change_percent"] -= 9
+    _, lines, _ = headline_map.surface(with_savings(made))
+    assert lines.is_paper.any()
+
+
+def test_the_figure_says_whether_the_papers_value_is_reached(tmp_path):
+    made = Made()
+    assert "not reached anywhere here" in headline_map.draw(made).labels.caption
+    made.headline_map["kernel_energy_change_percent"] -= 9
+    plot = headline_map.draw(made)
+    assert "the thick line" in plot.labels.caption
+    plot.save(tmp_path / "map.png", verbose=False, dpi=50)
+    assert (tmp_path / "map.png").stat().st_size > 5000
+
+
+def test_a_single_clock_is_a_single_panel():
+    made = Made()
+    made.headline_map = made.headline_map[made.headline_map.auto_core_mhz == 1950]
+    ground, _, _ = headline_map.surface(with_savings(made))
+    assert set(ground.auto_core_mhz) == {1950}

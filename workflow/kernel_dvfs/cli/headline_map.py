@@ -1,0 +1,51 @@
+"""`kernel-dvfs study headline-map`: the strict saving over what nobody has measured. A simulated GPU, no noise."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import parse
+from kernel_dvfs.measurement.setup import read
+
+_EXAMPLE = '{"tensor_energy_pj": [0.5, 2.2], "gemm_traffic": [1, 4], "auto_core_mhz": [1950]}'
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.epilog = (
+        "example: kernel-dvfs study headline-map --gpu SETUP.json --pairs auto-auto,1470-auto "
+        f"--axes '{_EXAMPLE}' -o headline_map.csv"
+    )
+    parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a simulated GPU")
+    parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM of the grid, separated by commas")
+    parser.add_argument("--axes", required=True, metavar="JSON", help=f"the values on each axis, e.g. {_EXAMPLE}")
+    parser.add_argument("--ties", choices=("tied", "untied"), default="tied", help="copies of a launch (default: tied)")
+    parser.add_argument("-o", "--output", required=True, metavar="CSV")
+
+
+def run(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
+    import pandas as pd
+
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs.studies.headline_map import headline_map
+
+    pairs = [parse(text, "-") for text in options.pairs.split(",")]
+    rows = headline_map(read(options.gpu), pairs, _axes(options.axes), options.ties)
+    write_text(options.output, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+
+
+def _axes(text: str) -> dict[str, list[float]]:
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"--axes {text}: not JSON ({error}); expected {_EXAMPLE}") from None
+    good = isinstance(given, dict) and all(
+        isinstance(each, list) and all(isinstance(one, (int, float)) and one > 0 for one in each)
+        for each in given.values()
+    )
+    if not good:
+        raise InputError(f"--axes {text}: not lists of positive numbers; expected {_EXAMPLE}")
+    return given

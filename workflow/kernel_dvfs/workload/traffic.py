@@ -1,0 +1,100 @@
+"""DRAM traffic of a matrix product from its tiles and the L2 cache: more than "each operand once".
+
+A product is computed in tiles, one an SM at a time: a *wave*. The tiles of a wave are neighbours (libraries order them
+so: CUTLASS, "Efficient GEMM in CUDA", threadblock rasterization), a block of the result about as high as wide. They
+walk along k together, so a row of tiles shares what it reads of A, a column what it reads of B, through L2. Waves
+follow one another along a strip of the result, strips along the other side. So there are three distances at which L2
+may find data again, each with the bytes that pass in between (its footprint):
+
+    in a wave         slices of A and B in flight              shared by the tiles of a row or column
+    along a strip     what one wave reads of A and B           the strip's operand, read again by every wave
+    between strips    all of the other operand, and a strip    the other operand, read again by every strip
+
+What is found again is min(1, L2 / footprint) of it: a cache that replaces lines without regard to their order keeps
+that share (inferred; a strict least-recently-used one would keep all or nothing). Strips run along the side that costs
+less. Limits: all fits in L2, and each operand is read once; no L2, and each tile reads its own (see tests).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernel_dvfs.workload.formulas import BF16, Gemm, gemm
+
+# slices of k that are on their way to an SM: the depth of a library's pipeline times its slice (inferred)
+_IN_FLIGHT = 3 * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What of a GPU decides how much of a product is read again."""
+
+    l2_byte: float  # what L2 keeps of data that all SMs read
+    sm_count: int
+    tile: tuple[int, int] = (256, 128)  # rows and columns of the result that an SM computes at a time
+
+
+def gemm_byte(g: Gemm, cache: Cache, element_byte: int = BF16) -> float:
+    """DRAM bytes, read and written, of one launch of `g`: its products follow one another.
+
+    element_byte: of an element; the accumulator, the bias and the result are counted as in formulas.gemm.
+    """
+    work = gemm(g)
+    once = (work.read_byte + work.write_byte) * element_byte / BF16
+    return once + g.count * _again(g, cache, element_byte)
+
+
+def _again(g: Gemm, cache: Cache, element_byte: int) -> float:
+    """Bytes of both operands of one product that are read again."""
+    rows, columns = (min(tile, size) for tile, size in zip(cache.tile, (g.m, g.n)))
+    down, across = math.ceil(g.m / rows), math.ceil(g.n / columns)
+    wave = min(cache.sm_count, down * across)
+    # as square as the tiles and the result allow
+    side = math.sqrt(wave * rows * columns)
+    high = min(down, max(1, round(side / rows)))
+    wide = min(across, max(1, round(wave / high)))
+    high = min(down, max(1, round(wave / wide)))
+    block = high * rows, wide * columns
+    a, b = g.m * g.k * element_byte, g.k * g.n * element_byte
+
+    def kept(footprint: float) -> float:
+        return min(1.0, cache.l2_byte / footprint) if footprint else 1.0
+
+    def strips(held: float, passing: float, length: int, width: int, along: int, over: int) -> float:
+        """held: operand of the strips; length: of the side they run along, in elements; along, over: of a wave."""
+        wave_byte = (along + over) * g.k * element_byte
+        per_strip, count = max(1.0, length / along), max(1.0, width / over)
+        along_strip = held * (per_strip - 1) * (1 - kept(wave_byte))
+        between = passing * (count - 1) * (1 - kept(passing + over * g.k * element_byte))
+        return along_strip + between
+
+    shared = min(
+        strips(a, b, g.n, g.m, block[1], block[0]),  # strips of rows: A is held, B passes
+        strips(b, a, g.m, g.n, block[0], block[1]),
+    )
+    apart = a * (across - 1) + b * (down - 1)  # each tile reads its own
+    together = kept((block[0] + block[1]) * min(g.k, _IN_FLIGHT) * element_byte)
+    return together * shared + (1 - together) * apart
+
+
+def gemm_bytes(gemms: Mapping[str, tuple[Gemm, int]], cache: Cache, multiple: float | None = None) -> dict[str, float]:
+    """{id: DRAM bytes of a launch} of products {id: (product, launches)}.
+
+    multiple: their total as a multiple of "each operand once" (at least 1), the surplus spread over them as the tiles
+    have it, or in proportion where these read nothing again. None: as the tiles have it.
+    """
+    once = {name: gemm(g).read_byte + gemm(g).write_byte for name, (g, _) in gemms.items()}
+    tiled = {name: gemm_byte(g, cache) for name, (g, _) in gemms.items()}
+    if multiple is None or not gemms:
+        return tiled
+
+    def total(byte: Mapping[str, float]) -> float:
+        return math.fsum(count * byte[name] for name, (_, count) in gemms.items())
+
+    surplus = total(tiled) - total(once)
+    if surplus <= 0:
+        return {name: multiple * byte for name, byte in once.items()}
+    factor = (multiple - 1) * total(once) / surplus
+    return {name: byte + factor * (tiled[name] - byte) for name, byte in once.items()}
