@@ -27,7 +27,7 @@ from kernel_dvfs.studies.selection_bias import (
 )
 
 ONE_SWEEP = Procedure("one sweep", False)
-CHECKED = Procedure("checked", True, 10, 0.5, 5, 1.8)
+CHECKED = Procedure("checked", True, 10, 0.5, 6, 2.0)
 PAIRS = [BASELINE, *(Pair(core, mem) for core in (1050, 1470, 1890, 2100) for mem in (5001, 9251, AUTO))]
 SEEDS = 40
 GRID = "auto-auto,1470-5001,1470-9251,1890-9251,1050-9251"  # of the command

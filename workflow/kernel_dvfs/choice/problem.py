@@ -38,7 +38,7 @@ class Problem:
     time_se: np.ndarray | None = None  # (N,) standard errors of `time`, NaN where unknown; None: all unknown
     energy_se: np.ndarray | None = None  # (N,) likewise of `energy`
     n: np.ndarray | None = None  # (N,) measurements, of the member that was measured least; None: unknown
-    # (N,) bool, whether the numbers are those of a check alone, which was made after the option had been proposed
+    # (N,) bool, whether the option was proposed and its numbers are those of the check that followed, alone
     is_checked: np.ndarray | None = None
     apart: tuple[Apart, ...] = ()  # replicates that are not pooled
 

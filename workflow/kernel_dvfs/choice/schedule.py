@@ -128,7 +128,8 @@ def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict
     percent = 100 / problem.baseline_time
     checked = problem.is_checked is not None and bool(problem.is_checked.any())
     about = {"z": z, "sd_percent": found.sd * percent, "time_percent": z * found.sd * percent, "options": found.options}
-    about |= {"checked": checked}  # the claim then rests on data that proposed nothing
+    # checked: the claim rests on data that proposed nothing; bias: time taken off the limit as choosing flatters
+    about |= {"checked": checked, "bias_percent": found.bias * percent}
     return _answer(problem, slack, z, found), about
 
 

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     setup = read(options.gpu)
     pairs = [parse(text, "-") for text in options.pairs.split(",") if text]
-    requests, checksums, checks = request.sweep(setup, pairs, options.auto_repeats), None, []
+    requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
+    checks, stay = [], set()
     if options.search:
         found = search_file.read(options.search)
         if found.setup != setup.digest:
@@ -43,5 +44,6 @@ def run(options: argparse.Namespace) -> None:
                 f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run "
                 "kernel-dvfs measure search again"
             )
-        requests, checksums, checks = requests + found.requests, found.records, found.checks
-    aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output, checksums, checks)
+        requests, checksums, checks, stay = requests + found.requests, found.records, found.checks, found.stay
+    where = options.records, requests, options.auto_repeats, options.output
+    aggregate.from_records(setup, *where, checksums, checks, stay)

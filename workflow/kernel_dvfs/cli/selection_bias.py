@@ -30,14 +30,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "saving (default: 0.5)",
     )
     parser.add_argument(
-        "--checks", default="5", metavar="N", help="measurements that the last choice rests on (default: 5)"
+        "--checks", default="6", metavar="N", help="measurements that the last choice rests on (default: 6)"
     )
     parser.add_argument(
         "--margin-z",
         type=float,
-        default=1.8,
+        default=2.0,
         metavar="Z",
-        help="standard errors of the total time that are kept free (default: 1.8)",
+        help="standard errors of the total time that are kept free (default: 2)",
     )
     parser.add_argument("--auto-repeats", type=auto_repeats, default=10, metavar="N", help="of a sweep (default: 10)")
     parser.add_argument("--fresh", default="10", metavar="N", help="validation repeats (default: 10)")

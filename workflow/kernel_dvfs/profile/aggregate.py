@@ -7,7 +7,7 @@ does not remove what is particular to that day; only repeats of other campaigns 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +46,16 @@ def from_records(
     output: str,
     checksums: Mapping[str, str] | None = None,
     checks: Sequence[Request] = (),
+    stay: Collection[tuple[str, str]] = (),
 ) -> None:
     """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
-    checks: as for `columns`.
+    checks, stay: as for `columns`.
     checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
     Raises InputError naming a bad record.
     """
     records = Records(setup, folder, checksums)
-    rows = columns(setup, requests, auto_repeats, records.points, checks)
+    rows = columns(setup, requests, auto_repeats, records.points, checks, stay)
     unread = sorted(set(checksums or ()) - set(records.checksums))
     if unread:
         raise InputError(
@@ -77,13 +78,19 @@ def from_bench(
 
 
 def columns(
-    setup: Setup, requests: Sequence[Request], auto_repeats: int, points: Points, checks: Sequence[Request] = ()
+    setup: Setup,
+    requests: Sequence[Request],
+    auto_repeats: int,
+    points: Points,
+    checks: Sequence[Request] = (),
+    stay: Collection[tuple[str, str]] = (),
 ) -> dict[str, list[Any]]:
     """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
 
     points(target)(pair, repeat): the point, as in a record; None where it was left out. checks: those of the requests
     that check what the others propose. A row that was checked is pooled from its checks alone, since data that propose
-    a pair flatter it.
+    a pair flatter it. stay: (study, target) of those that auto is proposed for: auto of the others is measured in the
+    check, but `is_checked` says whether a row was proposed.
     """
     rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     groups: list[Group] = []
@@ -109,7 +116,7 @@ def columns(
                     continue
                 groups.append(((study, name), measured))
                 row = _row(pair, [each for _, each in measured]) | {
-                    "is_checked": checked is not None,
+                    "is_checked": checked is not None and (pair != BASELINE or (study, name) in stay),
                     "study": study,
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],

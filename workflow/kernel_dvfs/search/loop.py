@@ -129,7 +129,8 @@ def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], b
     about |= proposed
     if requests:
         return Round(REFINE, requests, about)
-    return Round(CHECK, refine.check(rows, own, asked), about)
+    requests, about["stay"] = refine.check(rows, own, asked)
+    return Round(CHECK, requests, about)
 
 
 def _sessions(found: Round) -> list[list[Request]]:

@@ -17,10 +17,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from kernel_dvfs.choice.from_profile import problem_of
-from kernel_dvfs.choice.integer_grid import integer_grid_of
-from kernel_dvfs.choice.margin import Guarded, guarded
+from kernel_dvfs.choice.margin import Guarded, guarded, price_of_time
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.choice.relaxation import relax
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.search.candidates import Context
@@ -37,7 +35,7 @@ class Contest:
     winner: np.ndarray  # (K,) flat indices into the problem's options
     runner_up: np.ndarray  # (K,) likewise; the winner again where a target has no second option
     gain_percent: float  # of the baseline's energy: what another round is expected to save
-    error_percent: float  # standard error of the winners' change of energy
+    error_percent: float  # standard error of what the winners save, time at its price included
 
     def has_settled(self, gain: float) -> bool:
         """Whether another round is expected to gain no more than `gain` standard errors of the claim."""
@@ -53,26 +51,20 @@ def contest(problem: Problem, slack: float, z: float) -> Contest | None:
     found = guarded(problem, slack, z, effort=0)
     if found is None:
         return None
-    price = _price(found)
+    price = price_of_time(found)
     runner_up = _runner_up(problem, found, price)
     gain = _gain(problem, found.option, runner_up, price)
     percent = 100 / problem.baseline_energy
-    return Contest(found.option, runner_up, percent * gain, percent * _error(problem, found.option))
+    return Contest(found.option, runner_up, percent * gain, percent * _error(problem, found.option, price))
 
 
 def shortlist(problem: Problem, slack: float, z: float) -> np.ndarray | None:
-    """Flat indices of the options that a check measures, ascending, baselines included; None as of `contest`."""
+    """Flat indices of the options that are proposed for a check, ascending; None as of `contest`.
+
+    A check measures baselines as well, proposed or not.
+    """
     found = [guarded(problem, slack, times * z, effort=0) for times in _MARGINS]
-    if found[0] is None:
-        return None
-    return np.unique(np.concatenate([problem.baseline, *(each.option for each in found if each)]))
-
-
-def _price(found: Guarded) -> float:
-    """Price of time, in the problem's units, at which the limit of a choice binds."""
-    # nothing but the baseline keeps the margin: any other option would have to save time first
-    grid = integer_grid_of(found.problem, found.limit, only_fitting=False)
-    return relax(grid).price * grid.energy_unit / grid.time_unit if grid else 0.0
+    return np.unique(np.concatenate([each.option for each in found if each])) if found[0] else None
 
 
 def _runner_up(problem: Problem, found: Guarded, price: float) -> np.ndarray:
@@ -107,22 +99,17 @@ def _gain(problem: Problem, winner: np.ndarray, runner_up: np.ndarray, price: fl
 
 def _score_variance(problem: Problem, price: float) -> np.ndarray:
     """(N,) of energy + price x time. Energy is power x time, of independent errors, so both share that of the time."""
-    time, energy = _variances(problem)
+    if problem.time_se is None or problem.energy_se is None:
+        raise ValueError("standard errors are unknown; give problem.time_se and problem.energy_se")
+    time, energy = (np.nan_to_num(error) ** 2 for error in (problem.time_se, problem.energy_se))
     return energy + price * (price + 2 * problem.energy / problem.time) * time
 
 
-def _error(problem: Problem, winner: np.ndarray) -> float:
-    """Standard error of the winners' energy less that of the baseline, in the problem's unit."""
-    _, variance = _variances(problem)
+def _error(problem: Problem, winner: np.ndarray, price: float) -> float:
+    """Standard error of the winners' total score less that of the baseline, in the problem's unit of energy."""
+    variance = _score_variance(problem, price)
     away = winner != problem.baseline
     return float(np.sqrt((variance[winner] + variance[problem.baseline])[away].sum()))
-
-
-def _variances(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) of time and of energy, 0 where unknown."""
-    if problem.time_se is None or problem.energy_se is None:
-        raise ValueError("standard errors are unknown; give problem.time_se and problem.energy_se")
-    return np.nan_to_num(problem.time_se) ** 2, np.nan_to_num(problem.energy_se) ** 2
 
 
 def propose(
@@ -156,15 +143,23 @@ def propose(
     return [] if done else list(requests.values()), {"choice": choice, "gain": gain}
 
 
-def check(profile_rows: Mapping[str, list], context: Context, asked: dict) -> list[Request]:
-    """The measurements that the last choice rests on, `checks` of each option that the rounds propose; as `propose`."""
+def check(profile_rows: Mapping[str, list], context: Context, asked: dict) -> tuple[list[Request], list[list[str]]]:
+    """(the measurements that the last choice rests on, [kind, target] of those that auto is proposed for).
+
+    As `propose`. `checks` measurements of each option that the rounds propose, and of every baseline.
+    """
     options = context.options
     requests: dict[tuple, Request] = {}
+    stay: list[list[str]] = []
     for name, slack, problem in _problems(profile_rows, context):
         wanted = shortlist(problem, slack, options["margin_z"])
-        if wanted is not None and options["checks"]:
-            requests |= _requests(problem, wanted, name, asked, options["checks"])
-    return list(requests.values())
+        if wanted is None or not options["checks"]:
+            continue
+        measured = np.union1d(wanted, problem.baseline)
+        requests |= _requests(problem, measured, name, asked, options["checks"])
+        for place in problem.target[np.intersect1d(wanted, problem.baseline)].tolist():
+            stay += [[name.partition("-")[0], member] for member in problem.members[place]]
+    return list(requests.values()), sorted({tuple(each): each for each in stay}.values())
 
 
 def _problems(profile_rows: Mapping[str, list], context: Context) -> Iterator[tuple[str, float, Problem]]:

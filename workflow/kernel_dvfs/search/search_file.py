@@ -23,7 +23,7 @@ class Round:
     stage: str  # one of STAGES
     requests: list[Request]  # what was measured after this round; none: nothing was left to ask for
     # choice: {name: {target: [core, mem] MHz or auto}} so far; gain: what another round is expected to save;
-    # estimate: what a search left
+    # estimate: what a search left; stay: [kind, target] of those that a check may leave at auto
     about: dict[str, Any]
 
 
@@ -46,6 +46,11 @@ class Search:
     def checks(self) -> list[Request]:
         """Those of them that check what the others propose."""
         return [each for found in self.rounds if found.stage == CHECK for each in found.requests]
+
+    @property
+    def stay(self) -> set[tuple[str, str]]:
+        """(kind, target) of those that auto is proposed for."""
+        return {(kind, target) for found in self.rounds for kind, target in found.about.get("stay", ())}
 
 
 def write(path: str, search: Search) -> None:

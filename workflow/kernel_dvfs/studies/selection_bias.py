@@ -38,7 +38,7 @@ HIGH_NOISE = "time 1 %, power 2 % per measurement"
 # of larger offsets: of a kernel at a pair, and of all locked clocks against auto
 SESSION_SD, LOCKED_SD = 0.01, 0.001
 SESSION_NOISE = "sessions differ by 1 % a kernel and pair, 0.1 % locked against auto"
-# the margin that goes without a check: it has to cover what a choice flatters itself by (procedures)
+# the margin that was used without a check: it was meant to cover what a choice flatters itself by (procedures)
 UNCHECKED_Z = 2.6
 
 
@@ -99,8 +99,16 @@ def arena(known: Truth, tied: bool) -> Arena:
     return Arena(known, problem, option, np.bincount(target, known.launches)[problem.target])
 
 
-def pooled(own: Arena, campaigns: Sequence[Campaign], checks: Sequence[Campaign] = ()) -> Problem:
-    """The problem as the campaigns show it, pooled as by profile.aggregate: what was checked by its checks alone."""
+def pooled(
+    own: Arena,
+    campaigns: Sequence[Campaign],
+    checks: Sequence[Campaign] = (),
+    proposed: Sequence[int] | np.ndarray = (),
+) -> Problem:
+    """The problem as the campaigns show it, pooled as by profile.aggregate: what was checked by its checks alone.
+
+    proposed: options that the checks are of; they measure every baseline too.
+    """
     seen = np.unique(np.concatenate([each.cell for each in checks])) if checks else np.zeros(0, dtype=np.intp)
     rows = [each.of(~np.isin(each.cell, seen)) for each in campaigns] + list(checks)
     cell, n, time, energy, time_squares, energy_squares = (
@@ -126,7 +134,7 @@ def pooled(own: Arena, campaigns: Sequence[Campaign], checks: Sequence[Campaign]
         energy_se=error(energy, energy_squares),
         # all members are measured alike
         n=count / members,
-        is_checked=np.bincount(own.option, np.isin(np.arange(len(own.option)), seen)) == members,
+        is_checked=np.isin(np.arange(len(members)), proposed),
     )
 
 
@@ -162,9 +170,9 @@ def study(
         proposed = shortlist(problem, slack, how.margin_z)
         if proposed is None:
             return None
-        cells = every[np.isin(own.option, proposed)]
+        cells = every[np.isin(own.option, np.union1d(proposed, problem.baseline))]
         checks = [measure(known, noise, later, cells, 1) for _ in range(how.checks)]
-        problem = pooled(own, campaigns, checks)
+        problem = pooled(own, campaigns, checks, proposed)
     choose = decide if how.rounds else guarded
     final = choose(problem, slack, how.margin_z, effort=0)
     if final is None:
