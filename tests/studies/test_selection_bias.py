@@ -91,7 +91,7 @@ def test_the_interval_over_sessions_holds_the_truth(outcomes, name, noise):
 def test_repeats_of_one_session_do_not_show_what_the_session_did(outcomes):
     for noise in (SPEC_NOISE, SESSION_NOISE):
         together, half, true = (
-            column(outcomes, "checked", field, noise) for field in ("together", "together_half", "true")
+            column(outcomes, "one sweep", field, noise) for field in ("together", "together_half", "true")
         )
         assert ((np.abs(together - true) <= half).mean(axis=0) < 0.7).all()
 
