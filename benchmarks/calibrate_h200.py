@@ -1,7 +1,7 @@
 """What the energy probes say about the spec of the simulated H200, and how well the model fits the probes.
 
     python benchmarks/calibrate_h200.py            # benchmarks/results/calibration_h200.txt
-    python benchmarks/calibrate_h200.py --table    # only print the probes' table of docs/simulated-gpu.md
+    python benchmarks/calibrate_h200.py --table    # only print the probes' table of docs/measured-gpus.md
 
 Reads energy_probes_h200.csv (gpu_energy.py); no kernel of the workload takes part. The figures are copied into
 gpu/specs/h200_sxm.yaml by hand, and a test holds them equal. Where no probe ran the fit keeps to the figures below,

@@ -88,12 +88,12 @@ def test_before_and_after_are_compared_with_the_same_measurements(benchmark):
 def test_the_documented_tables_are_those_of_the_result_files(benchmark, root, which):
     table = benchmark(which).table()
     assert table.count("\n") >= 20
-    assert table in (root / "docs/simulated-gpu.md").read_text(encoding="utf-8")
+    assert table in (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
 
 
 def test_the_documented_summary_is_that_of_the_result_files(benchmark, root):
     module = benchmark("gpu_prediction")
-    assert module.comparison() in (root / "docs/simulated-gpu.md").read_text(encoding="utf-8")
+    assert module.comparison() in (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
 
 
 def test_the_probes_of_the_file_are_those_that_the_benchmark_runs(root):

@@ -58,8 +58,8 @@ def test_every_source_of_the_project_is_watched_by_a_backend(root):
 
 def test_a_backend_does_not_watch_the_others_sources(root):
     folders = {backend: {path.parent.name for path in source_files(root / "native", backend)} for backend in BACKENDS}
-    assert not {"cuda", "graph"} & folders["cpu"]
-    assert "cpu" not in folders["cuda"] | folders["graph"]
+    for backend, own in folders.items():
+        assert backend in own and not own & ({*BACKENDS} - {backend})
 
 
 @pytest.mark.compiles
@@ -178,7 +178,7 @@ def test_an_unknown_mode_is_refused(root, tmp_path):
 
 
 def test_an_unknown_backend_is_refused(root, tmp_path):
-    with pytest.raises(InputError, match="expected one of cpu, cuda, graph"):
+    with pytest.raises(InputError, match="expected one of cpu, cuda, graph, pipeline"):
         build(root / "native", tmp_path / "out", "opencl")
 
 
@@ -192,10 +192,12 @@ def test_the_command_builds_what_is_named_and_leaves_the_other_backend_alone(roo
     )
 
 
+@pytest.mark.compiles
 def test_the_command_without_a_name_builds_all_that_can_be_built(root, built, monkeypatch, capfd):
     monkeypatch.setenv("CUDACXX", "nvcc-0")
     assert build_command("--native-dir", str(root / "native"), "--out", str(built)) == 0
-    cpu, cuda, graph = capfd.readouterr().err.splitlines()
+    cpu, cuda, graph, pipeline = capfd.readouterr().err.splitlines()
     assert "reused" in cpu
-    assert "graph" in graph and "built by" in graph
+    for name, line in (("graph", graph), ("pipeline", pipeline)):
+        assert name in line and "built by" in line
     assert "cuda not built, going on without it: no nvcc ($CUDACXX = nvcc-0)" in cuda

@@ -47,7 +47,7 @@ def test_a_built_backend_loads_as_often_as_one_likes(results):
 
 
 def test_an_unknown_backend_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no backend 'opencl'; there is cpu, cuda, graph"):
+    with pytest.raises(InputError, match="no backend 'opencl'; there is cpu, cuda, graph, pipeline"):
         load("opencl", tmp_path)
 
 

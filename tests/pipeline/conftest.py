@@ -6,11 +6,21 @@ import pytest
 from made_up import profile
 
 from kernel_dvfs.gpu.clocks import sweep_pairs
+from kernel_dvfs.native.build import build
 from kernel_dvfs.pipeline.solver import Solver
 from kernel_dvfs.pipeline.stage_profile import write_stage_profile
 from kernel_dvfs.pipeline.steps import PARTS, make_study
 from kernel_dvfs.pipeline.study import PipelineStudy
 from kernel_dvfs.profile import aggregate
+
+
+@pytest.fixture(scope="session")
+def pipeline_core(root, tmp_path_factory):
+    """A results folder with the compiled core in it."""
+    results = tmp_path_factory.mktemp("core")
+    build(root / "native", results / "native", "pipeline", mode="on")
+    return results
+
 
 OPTIONS = {
     "stages": 4,

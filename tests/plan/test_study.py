@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.study import plan, schedule_names, workload_name
+from kernel_dvfs.plan.study import plan, schedule_names
+from kernel_dvfs.workload.workload import name_of_model
 
 
 def folder(config, tmp_path, **changed):
@@ -28,8 +29,8 @@ def test_what_changes_the_work_or_the_gpu_has_its_own_folder(config, tmp_path):
 
 
 def test_the_default_workload_has_the_short_name(config):
-    assert workload_name(config()) == "gpt3-xl-b40-tp1"
-    assert workload_name(config(bias_split="llmc")) == "gpt3-xl-b40-tp1-bias-split-llmc"
+    assert name_of_model(config()) == "gpt3-xl-b40-tp1"
+    assert name_of_model(config(bias_split="llmc")) == "gpt3-xl-b40-tp1-bias-split-llmc"
 
 
 def test_a_choice_setting_leaves_the_setup_as_it_is_and_a_measurement_setting_does_not(config, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from kernel_dvfs.cli.table import _read
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import FIGURE_FORMATS, modules, outputs
+from kernel_dvfs.plan.step import StepSource
 from kernel_dvfs.plan.study import Study, load
 from kernel_dvfs.report import comparison, figures, tables
 
@@ -33,6 +34,10 @@ SIMULATED = study("simulated", tensor_energy_pj=0.9, tensor_energies_pj=(0.5, 2.
 REAL = study("nvml", locked=("gemm",), **SWEPT)
 TABLE = study("table")
 AUTO_ONLY = study("nvml", options={"clocks": "auto-only"}, passes=("forward",))
+
+
+def of_models(package):
+    return {name for name, each in outputs(package).items() if each.workload != "step"}
 
 
 def test_reading_what_they_say_imports_nothing_heavy(root):
@@ -57,12 +62,22 @@ def test_each_says_what_it_is():
 
 
 def test_a_simulated_study_of_the_papers_model_makes_all_but_what_needs_a_real_gpu():
-    assert set(SIMULATED.tables()) == set(outputs(tables)) - {"baseline", "locking", "passes"}
-    assert SIMULATED.figures() == sorted(outputs(figures))
+    assert set(SIMULATED.tables()) == of_models(tables) - {"baseline", "locking", "passes"}
+    assert set(SIMULATED.figures()) == of_models(figures)
+
+
+def test_a_captured_step_has_its_own_tables_and_none_that_speak_of_a_model():
+    step = StepSource("train.py", "make_step", "step-train-make-step")
+    made = set(study("nvml", step=step, **SWEPT | {"batches": (), "degrees": ()}).tables())
+    own = {name for name, each in outputs(tables).items() if each.workload == "step"}
+    assert own == {"step_kernels", "step_totals", "step_check", "step_saving"} and own <= made
+    assert not {name for name, each in outputs(tables).items() if each.workload == "model"} & made
+    auto_only = study("nvml", step=step, options={"clocks": "auto-only"})
+    assert set(auto_only.tables()) == {"baseline", "passes", *own} - {"step_saving"}
 
 
 def test_a_real_gpu_has_no_unknown_tensor_core_energy():
-    assert set(REAL.tables()) == set(outputs(tables)) - {"tensor_energy", "headline_band"}
+    assert set(REAL.tables()) == of_models(tables) - {"tensor_energy", "headline_band"}
     assert "headline_map" not in REAL.figures()
 
 

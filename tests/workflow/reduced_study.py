@@ -19,7 +19,7 @@ REDUCED = (
     "selection_bias={seeds: 5, first_seed: 0}",
     "switching_study={latency_s: [0, 0.001], jitter: [0], stall_w: null}",
     "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
-    "native={cpu: auto, cuda: 'off'}",  # each clone would compile it
+    "native={cpu: auto, cuda: 'off', pipeline: 'off'}",  # each clone would compile it
 )
 FOLDER = Path("results/sim-rtx-3080-ti/gpt3-xl-b40-tp1")
 RECORDS = 48 * 4

@@ -7,7 +7,7 @@ from reduced_study import clone, planned, snakemake
 
 pytestmark = pytest.mark.workflow
 
-OFF = ("native={cpu: 'off', cuda: 'off'}",)
+OFF = ("native={cpu: 'off', cuda: 'off', pipeline: 'off'}",)
 
 
 def record_in(directory, backend):
@@ -25,7 +25,7 @@ def test_a_change_runs_the_backends_that_it_touches(tmp_path):
     assert planned(directory, "native", config=OFF) == {"build_native": 1, "native": 1}
     header = directory / "native" / "include" / "kdvfs" / "kernels.h"
     header.write_text(header.read_text(encoding="utf-8") + "/* a remark */\n", encoding="utf-8")
-    assert planned(directory, "native", config=OFF) == {"build_native": 2, "native": 1}
+    assert planned(directory, "native", config=OFF) == {"build_native": 3, "native": 1}
 
 
 def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeypatch):
@@ -33,7 +33,7 @@ def test_an_error_in_one_backend_leaves_what_was_built_of_both(tmp_path, monkeyp
     snakemake(directory, "native", config=OFF)
     before = record_in(directory, "cpu"), record_in(directory, "cuda")
     monkeypatch.setenv("CUDACXX", "nvcc-0")
-    failed = snakemake(directory, "native", config=("native={cpu: 'off', cuda: 'on'}",), check=False)
+    failed = snakemake(directory, "native", config=("native={cpu: 'off', cuda: 'on', pipeline: 'off'}",), check=False)
     assert failed.returncode != 0
     assert "error: no nvcc ($CUDACXX = nvcc-0): install a CUDA toolkit" in failed.stdout
     assert (record_in(directory, "cpu"), record_in(directory, "cuda")) == before

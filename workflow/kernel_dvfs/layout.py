@@ -20,3 +20,11 @@ def fresh_repeats(schedule: str, repeats: int) -> list:
     """The records of a schedule's fresh repeats, in a results folder."""
     name = "validation" if schedule == STRICT else f"validation-{schedule}"
     return [f"measurements/{name}/repeat-{repeat}.json" for repeat in range(repeats)]
+
+
+def subject(gpu: dict) -> str:
+    """A GPU (kind, name) as captions name it: "simulated RTX 3080 Ti". Where a simulated GPU stands for one that a
+    captured step ran on, its numbers are a forecast, and everything that shows one says so."""
+    if gpu.get("forecast"):
+        return f"forecast on a simulated {gpu['name']}"
+    return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]

@@ -44,6 +44,7 @@ class Output:
     place: int = 0  # order within the section
     formats: tuple[str, ...] = TABLE_FORMATS  # endings of its files
     kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
+    workload: str = ""  # step: only of a captured step, model: only of anything else; "": of both
     when: Callable[[Any], bool] = always  # plan -> whether a study on such a GPU makes it
     inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, besides the study's main file
     options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
@@ -53,13 +54,14 @@ class Output:
         """Title and text in one, for Snakemake's own report; the caption where there is neither."""
         return f"{self.title}. {self.text}" if self.title and self.text else self.text or self.caption
 
-    def fits(self, kind: str) -> bool:
-        """Whether a kind of GPU can have it: what a folder tells without its configuration."""
-        return not self.kinds or kind in self.kinds
+    def fits(self, kind: str, is_step: bool = False) -> bool:
+        """Whether a study on a kind of GPU, of a captured step or not, can have it: what a folder tells without its
+        configuration."""
+        return (not self.kinds or kind in self.kinds) and self.workload in ("", "step" if is_step else "model")
 
     def made_by(self, plan: Any) -> bool:
         """Whether a study makes it."""
-        return (not self.kinds or plan.kind in self.kinds) and self.when(plan)
+        return self.fits(getattr(plan, "kind", ""), getattr(plan, "is_step", False)) and self.when(plan)
 
 
 def modules(package: ModuleType) -> dict[str, ModuleType]:

@@ -4,7 +4,7 @@
 rule choose:
     input:
         rules.measurements.input,
-        STUDY.schedule_files(),
+        asked(lambda study: study.schedule_files()),
 
 
 rule choose_schedule:

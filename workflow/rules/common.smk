@@ -23,6 +23,10 @@ except InputError as error:
     sys.exit(f"error: {error}")
 
 FOLDER = STUDY.folder
+# of a step that a job captures: which version of its record STUDY was planned by
+KNOWN_BY = planning.stamp(STUDY.step_record)
+# {path: text} of setups that other studies here add
+PLANNED = {}
 # a simulated GPU has no need to be measured by one job at a time
 GPUS = int(STUDY.is_real)
 # what a job runs: `python -S` starts without site-packages, which a measurement has no use for
@@ -31,10 +35,7 @@ RUN_LIGHT = "exec python -S -m kernel_dvfs"
 # an error is one line, in the log as well as on the terminal
 LOGGED = "2> {log:q} || {{ cat {log:q} >&2; exit 2; }}"
 # the checksum of the kernels that a real GPU runs
-KERNELS = "results/native/kernels.sha256"
-# {path: text} of files that follow from the configuration alone and that jobs read: setups
-PLANNED = {file.path: file.text for file in STUDY.setups()}
-SETUP = STUDY.setup.path if STUDY.setup else []
+KERNELS = f"results/native/{'step-' if STUDY.is_step else ''}kernels.sha256"
 
 
 def start():
@@ -53,13 +54,40 @@ def start():
 
 def finish():
     """Nothing is left to measure: the process that measures a real GPU may go, its clocks restored. Whether they are."""
-    if STUDY.is_real and Path(SETUP).is_file():
+    setup_file = as_known().setup
+    if STUDY.is_real and setup_file and Path(setup_file.path).is_file():
         try:
-            client.stop(SETUP)
+            client.stop(setup_file.path)
         except InputError as error:
             print(f"error: {error}", file=sys.stderr, flush=True)
             return False
     return True
+
+
+def as_known():
+    """The study by what is known now: of a step that a job captures, which targets there are is known after that."""
+    global STUDY, KNOWN_BY
+    if STUDY.is_captured_here and KNOWN_BY != (record := planning.stamp(STUDY.step_record)):
+        STUDY, KNOWN_BY = planning.plan(config), record
+    return STUDY
+
+
+def study(wildcards):
+    """The study with its targets; what asks for it waits for the capture, where there is one."""
+    if STUDY.is_captured_here:
+        checkpoints.capture.get()
+    return as_known()
+
+
+def asked(of_study):
+    """An input that follows from the study: of_study(study) as an input function."""
+    return lambda wildcards: of_study(study(wildcards))
+
+
+def setup(wildcards):
+    """The file of the study's own setup; none of a table."""
+    planned = study(wildcards).setup
+    return planned.path if planned else []
 
 
 def kernels(wildcards):
@@ -90,9 +118,10 @@ def campaign_of(wildcards):
 def planned_text(wildcards):
     """What a setup's file must hold."""
     path = f"{wildcards.folder}/setup/{wildcards.digest}.json"
-    if path not in PLANNED:
+    texts = PLANNED | {file.path: file.text for file in as_known().setups()}
+    if path not in texts:
         raise ValueError(f"{path} is the setup of another configuration, or of none; give that one with --config")
-    return PLANNED[path]
+    return texts[path]
 
 
 def setup_of(wildcards):
@@ -101,10 +130,11 @@ def setup_of(wildcards):
 
 
 def native_mode(wildcards):
-    """auto, on or off. A real GPU runs the CUDA kernels, so they are not optional there."""
-    needed = STUDY.is_real and wildcards.backend == "cuda" and loads.record() == loads.NATIVE
+    """auto, on or off. A real GPU runs the CUDA kernels, or those of a captured step: what runs them is not optional."""
+    needed = STUDY.is_real and loads.record(STUDY.is_step) == f"results/native/{wildcards.backend}/build.json"
     # what reads graphs is of use beside a GPU only, so it goes with the CUDA kernels
-    return "on" if needed else config["native"]["cpu" if wildcards.backend == "cpu" else "cuda"]
+    backend = "cuda" if wildcards.backend == "graph" else wildcards.backend
+    return "on" if needed else config["native"].get(backend, "auto")
 
 
 at_end(lambda: answer.summary(FOLDER, STUDY.title))

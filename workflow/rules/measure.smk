@@ -3,7 +3,34 @@
 
 rule setup:
     input:
-        list(PLANNED),
+        asked(lambda study: [file.path for file in study.setups()]),
+
+
+if STUDY.is_captured_here:
+
+    # A checkpoint: which kernels the step has is known when it has run. It leaves the record as it is where the step has
+    # still the same kernels, so that an edited comment measures nothing again.
+    checkpoint capture:
+        input:
+            STUDY.step.file,
+            # what reads its graph
+            loads.record(STUDY.is_step),
+        output:
+            update(STUDY.step_record),
+        log:
+            f"logs/{FOLDER}/capture.log",
+        localrule: True
+        conda:
+            "../../envs/pipeline.yaml"
+        resources:
+            gpu=GPUS,
+        params:
+            step=STUDY.step.called,
+            name=STUDY.step.name.removeprefix("step-"),
+            uuid=STUDY.uuid,
+        shell:
+            "CUDA_VISIBLE_DEVICES={params.uuid} "
+            f"{RUN} capture {{params.step:q}} --name {{params.name:q}} -o {{output:q}} {LOGGED}"
 
 
 # What a measurement job needs and nothing else, named by its content: the same content is the same file and job.
@@ -34,7 +61,7 @@ if STUDY.is_real:
                 f"measure_{pair[0]}_{pair[1]}_r{repeat}"
             input:
                 kernels,
-                gpu=SETUP,
+                gpu=setup,
             output:
                 f"{FOLDER}/measurements/{{study}}/{{target}}/{planning.label(pair)}/r{repeat}.json",
             log:
@@ -61,7 +88,7 @@ else:
 
     rule measure:
         input:
-            gpu=SETUP,
+            gpu=setup,
         output:
             f"{FOLDER}/measurements/{{study}}/{{target}}/{{core}}-{{mem}}/r{{repeat}}.json",
         log:
@@ -91,8 +118,8 @@ if STUDY.is_searched:
     rule search:
         input:
             kernels,
-            STUDY.sweep(),
-            gpu=SETUP,
+            asked(lambda study: study.sweep()),
+            gpu=setup,
         output:
             STUDY.search_file,
         log:
@@ -118,8 +145,8 @@ if STUDY.is_measured:
     # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
     checkpoint pool_records:
         input:
-            STUDY.sweep(),
-            gpu=SETUP,
+            asked(lambda study: study.sweep()),
+            gpu=setup,
             search=rules.search.output if STUDY.is_searched else [],
         output:
             STUDY.profile,
@@ -154,10 +181,29 @@ else:
             f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} 2>&1 | tee {{log}} >&2"
 
 
+if STUDY.is_step and STUDY.is_real:
+
+    # the step's record with what each kernel took at auto: a forecast on a simulated GPU is held to it
+    rule measured_step:
+        input:
+            profile,
+            step=STUDY.step_record,
+        output:
+            STUDY.measured_step,
+        log:
+            f"logs/{FOLDER}/measured-step.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            profile=STUDY.profile,
+        shell:
+            f"{RUN} measure step {{input.step:q}} --profile {{params.profile:q}} -o {{output:q}} {LOGGED}"
+
+
 # every record, so that a deleted one is noticed although there is a profile
 rule measurements:
     input:
-        STUDY.sweep(),
+        asked(lambda study: study.sweep()),
         STUDY.search_file if STUDY.is_searched else [],
 
 
@@ -165,3 +211,4 @@ rule profile:
     input:
         rules.measurements.input,
         STUDY.profile,
+        STUDY.measured_step if STUDY.is_step and STUDY.is_real else [],

@@ -47,12 +47,14 @@ if STUDY.is_real:
     # A checkpoint, so that measurements are looked at again after a build and run only if it gave other bytes.
     checkpoint kernels:
         input:
-            loads.record(),
+            loads.record(STUDY.is_step),
         output:
             KERNELS,
         log:
             "logs/kernels.log",
         conda:
             "../../envs/pipeline.yaml"
+        params:
+            of="--step" if STUDY.is_step else "",
         shell:
-            f"{RUN} measure kernels -o {{output:q}} {LOGGED}"
+            f"{RUN} measure kernels {{params.of}} -o {{output:q}} {LOGGED}"

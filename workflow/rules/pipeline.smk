@@ -66,6 +66,8 @@ rule pipeline_stages:
 rule pipeline_solve:
     input:
         rules.pipeline_stages.output,
+        # plans are searched for by the compiled core where there is one
+        "results/native/pipeline/build.json",
     output:
         multiext(
             f"{PIPELINE_FOLDER}/mb{{microbatches}}/",
@@ -93,6 +95,7 @@ rule pipeline_solve_part:
     input:
         rules.pipeline_stages.output,
         PIPELINE.source,
+        "results/native/pipeline/build.json",
     output:
         f"{PIPELINE_FOLDER}/mb{{microbatches}}/{{part}}.csv",
     log:

@@ -9,7 +9,7 @@ for name in STUDY.tables():
             f"table_{name}"
         input:
             profile,
-            declared.inputs(STUDY),
+            asked(declared.inputs),
         output:
             report(STUDY.table_files(name), caption="../report/output.rst", category="Tables"),
         log:
@@ -21,7 +21,7 @@ for name in STUDY.tables():
         params:
             name=name,
             folder=subpath(output[0], ancestor=2),
-            options=json.dumps(declared.options(STUDY)),
+            options=lambda wildcards, declared=declared: json.dumps(declared.options(as_known())),
             caption=declared.in_words,
         shell:
             f"{RUN} study table {{params.name}} {{params.folder}} --options {{params.options:q}} {LOGGED}"
@@ -35,7 +35,7 @@ for name in STUDY.figures():
             name
         input:
             profile,
-            declared.inputs(STUDY),
+            asked(declared.inputs),
         output:
             report(STUDY.figure_files(name), caption="../report/output.rst", category="Figures"),
         log:
@@ -55,7 +55,7 @@ for name in STUDY.figures():
 # every GPU and workload that lies in results/, whichever was made last
 rule compare_gpus:
     input:
-        after_profile(STUDY.schedule_files()),
+        after_profile(asked(lambda study: study.schedule_files())),
         f"{FOLDER}/tables/validation.csv" if "validation" in STUDY.tables() else [],
         STUDY.elsewhere("*"),
     output:
@@ -74,7 +74,7 @@ rule compare_gpus:
 rule report_page:
     input:
         profile,
-        STUDY.schedule_files(),
+        asked(lambda study: study.schedule_files()),
         [STUDY.table_files(name) for name in STUDY.tables()],
         [STUDY.figure_files(name) for name in STUDY.figures()],
     output:

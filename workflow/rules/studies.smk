@@ -37,7 +37,7 @@ if STUDY.is_mapped:
     # the strict saving over what nobody has measured: the band of the headline
     rule map_headline:
         input:
-            gpu=SETUP,
+            gpu=setup,
         output:
             STUDY.headline_map,
         log:

@@ -5,7 +5,7 @@
 rule validate:
     input:
         kernels,
-        gpu=SETUP,
+        gpu=setup,
         # a folder that names no schedule is the strict one's
         schedule=after_profile(lambda wildcards: STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT)),
     output:
@@ -60,7 +60,7 @@ if STUDY.is_real:
     rule compare_locked:
         input:
             kernels,
-            gpu=SETUP,
+            gpu=setup,
         output:
             f"{FOLDER}/measurements/locked/{{target}}.json",
         log:

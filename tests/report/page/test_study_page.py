@@ -5,16 +5,16 @@ import json
 import shutil
 
 import pytest
-from made_up_study import KERNELS, NOT_MADE, made_up, record
+from made_up_study import FIGURES, KERNELS, NOT_MADE, made_up, record
 from page_reader import Page, numbers
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import outputs
-from kernel_dvfs.report import figures, tables
+from kernel_dvfs.report import tables
 from kernel_dvfs.report.page.study_page import SECTIONS
 
-TABLES, FIGURES = outputs(tables), outputs(figures)
+TABLES = outputs(tables)
 WITHOUT = ",".join(NOT_MADE)
 
 

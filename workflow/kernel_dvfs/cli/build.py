@@ -8,7 +8,8 @@ MODES = ("auto", "on", "off")
 def add_arguments(parser: ArgumentParser) -> None:
     """Describe the options to an argparse parser."""
     parser.description = (
-        "Compile the native layer into results/native/. With --cpu, --cuda, --graph only what they name, else all. "
+        "Compile the native layer into results/native/. With --cpu, --cuda, --graph, --pipeline only what they name, "
+        "else all. "
         "In mode auto the build goes on where a tool is missing, on fails, off removes what was built."
     )
     parser.epilog = "example: kernel-dvfs build --cuda on"
@@ -26,13 +27,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="the CUDA kernels; need nvcc and cuBLASLt; $CUDAARCHS replaces the architectures (80, 86, 90 and PTX)",
     )
     parser.add_argument("--graph", choices=MODES, help="what reads captured CUDA graphs; needs a C++ compiler")
+    parser.add_argument(
+        "--pipeline", choices=MODES, help="the search for clocks of a training pipeline; needs a C++ compiler"
+    )
 
 
 def run(args: Namespace) -> int:
     """Build what `args` asks for. Raises InputError: see kernel_dvfs.native.build.build."""
     from kernel_dvfs.native.build import build
 
-    named = {"cpu": args.cpu, "cuda": args.cuda, "graph": args.graph}
+    named = {"cpu": args.cpu, "cuda": args.cuda, "graph": args.graph, "pipeline": args.pipeline}
     if not any(named.values()):
         named = dict.fromkeys(named, "auto")
     for backend, mode in named.items():

@@ -33,6 +33,7 @@ _MEASURE = {
     "sweep": of_module("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
     "search": of_module("search", "measure, beyond a sweep, what might be chosen, until nothing is left"),
     "pool": of_module("profile", "pool records into a profile"),
+    "step": of_module("step_measured", "put what a study measured of a captured step into its record"),
     "records": of_module("records", "find truncated and foreign records, and delete them on request"),
     "serve": of_module("serve", "the measuring process of a real GPU", listed=False),
     "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),

@@ -18,6 +18,7 @@ refuses) it gives the clocks back to the governor for good; the iteration runs o
 from __future__ import annotations
 
 import bisect
+import collections
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.sequence.schedule import Iteration
 
 _LOOK_EVERY_S = 0.0005
+# requests that the log of endless playing keeps, the last ones
+_KEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ class Log:
 
 
 class Player:
-    """play(iterations), or start() and finish() in a thread of its own.
+    """play(iterations), or start() and finish() in a thread of its own; stop() ends it at the next change.
 
     iteration: of behaviour `ahead` or `lag`. events: may be set later, since a source may need `boundaries`. about: the
     GPU's facts, to be of the GPU that the schedule was made for. launches: kernel ids as the program has them, to be
@@ -130,7 +133,9 @@ class Player:
         self._until_s = [0.0, *itertools.accumulate(iteration.time_s)]
         self.steps = [self._step(launch, iteration.pairs[pair]) for launch, pair in iteration.changes]
         self.boundaries = {step.anchor for step in self.steps} | {step.launch for step in self.steps} | {0}
-        self._asked: list[tuple[int, Asked]] = []  # each with the number of its boundary
+        # each with the number of its boundary
+        self._asked: collections.deque[tuple[int, Asked]] = collections.deque(maxlen=None)
+        self._stopping = threading.Event()
         self._surprise: str | None = None
         self._last_passed: tuple[int, float] | None = None  # (boundary, when s)
         self._thread: threading.Thread | None = None
@@ -154,8 +159,8 @@ class Player:
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
-    def start(self, iterations: int) -> None:
-        """Play in a thread of its own."""
+    def start(self, iterations: int | None) -> None:
+        """Play in a thread of its own. iterations: None goes on until `stop`."""
         self._thread = threading.Thread(target=self.play, args=(iterations,), name="kernel-dvfs player", daemon=True)
         self._thread.start()
 
@@ -168,20 +173,32 @@ class Player:
             raise ValueError("the player's thread died; see its traceback")
         return self.log
 
-    def play(self, iterations: int) -> Log:
-        """Make all changes of so many iterations, then give the clocks back. The first begins at the first pair."""
+    def stop(self) -> None:
+        """Make no further change and give the clocks back; `finish` waits for that."""
+        self._stopping.set()
+
+    def play(self, iterations: int | None) -> Log:
+        """Make all changes of so many iterations, then give the clocks back. The first begins at the first pair.
+
+        iterations: None goes on until `stop`; the log then keeps the last requests.
+        """
         finished = False
+        if iterations is None:
+            self._asked = collections.deque(maxlen=_KEPT)
         try:
             self._control.announce(
                 f"an iteration schedule of {len(self.steps)} changes among {len(self._iteration.pairs)} pairs"
             )
             self._begin()
+            if iterations is None and not self.steps:
+                self._stopping.wait()
             finished = all(
                 self._change(iteration, step)
-                for iteration in range(iterations)
+                for iteration in (itertools.count() if iterations is None and self.steps else range(iterations or 0))
                 for step in self.steps
                 if iteration >= step.rounds
-            ) and self._end(iterations)
+            ) and self._end(iterations or 0)
+            finished = finished or (self._stopping.is_set() and self._surprise is None)
         except (InputError, ExceptionGroup) as error:
             self._give_up("; ".join(lines(error)))
         except BaseException as error:
@@ -204,6 +221,8 @@ class Player:
         """Ask for one change and see it land. Returns whether to go on."""
         events, tolerance = self._source, self._tolerance
         passed_s = self._passed((iteration - step.rounds) * self._count + step.anchor)
+        if self._stopping.is_set():
+            return False
         if passed_s is None:
             return self._give_up(f"launch {step.launch}: the GPU has not come to boundary {step.anchor} in time")
         due_s = passed_s + step.delay_s
@@ -236,7 +255,9 @@ class Player:
         if found is None:
             return None
         last, self._last_passed = self._last_passed, (boundary, found)
-        if last is not None and boundary > last[0] and not self._control.reads_only:
+        # what lies between two iterations is the program's own affair
+        alike = last is not None and last[0] // self._count == boundary // self._count
+        if last is not None and alike and boundary > last[0] and not self._control.reads_only:
             foreseen_s = self._foreseen_s(last[0], boundary)
             off_s = abs(found - last[1] - foreseen_s)
             if off_s > self._tolerance.duration_share * foreseen_s + self._tolerance.late_s:

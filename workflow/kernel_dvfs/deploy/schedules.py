@@ -63,14 +63,19 @@ def _pair_of(clocks: Any, where: str) -> Pair:
     return clock_of("core_mhz"), clock_of("mem_mhz")
 
 
-def _read(path: str, about: Mapping[str, Any]) -> dict[str, Any]:
+def schema_of(path: str) -> tuple[str | None, dict[str, Any]]:
+    """(schema, content) of a schedule's file, unchecked; (None, {}) of JSON that is none. Raises InputError."""
     try:
         content = read_json(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; make it with kernel-dvfs choose") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}; a schedule of kernel-dvfs choose is expected") from None
-    schema = content.get("schema") if isinstance(content, dict) else None
+    return (content.get("schema"), content) if isinstance(content, dict) else (None, {})
+
+
+def _read(path: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    schema, content = schema_of(path)
     if schema == ITERATION_SCHEDULE:
         raise InputError(
             f"{path}, field schema: an iteration schedule is played by the program that launches the kernels "

@@ -22,6 +22,9 @@ class Work(NamedTuple):
     fp32_flop: float  # other floating-point operations
     sfu_op: float  # special-function operations
     byte: float  # DRAM traffic, read and written
+    # of a kernel that is held to a measurement (gpu.held): factors of the time and the energy that physics give it
+    time_factor: float = 1.0
+    energy_factor: float = 1.0
 
 
 class Kernel(NamedTuple):
@@ -70,11 +73,12 @@ def parameters(spec: dict[str, Any], work: Work) -> Kernel:
         + energy["sm_cycle"] * sm_cycles
         + energy.get("instruction", 0.0) * family.get("instruction_per_byte", 0.0) * work.byte
     )
+    dram_pj = energy["dram_byte"] * family.get("dram_energy", 1.0) * work.byte
     return Kernel(
-        core_s_ghz=core_s_ghz,
-        memory_s=work.byte / bandwidth_byte_per_s,
-        latency_s=family["latency_us"] * 1e-6,
+        core_s_ghz=work.time_factor * core_s_ghz,
+        memory_s=work.time_factor * work.byte / bandwidth_byte_per_s,
+        latency_s=work.time_factor * family["latency_us"] * 1e-6,
         overlap=family["overlap"],
-        core_j=core_pj * 1e-12,
-        dram_j=energy["dram_byte"] * family.get("dram_energy", 1.0) * work.byte * 1e-12,
+        core_j=work.energy_factor * core_pj * 1e-12,
+        dram_j=work.energy_factor * dram_pj * 1e-12,
     )

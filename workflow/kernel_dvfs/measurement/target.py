@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.setup import Setup
@@ -32,18 +33,25 @@ def parse(setup: Setup, text: str) -> Target:
 
 def hottest(setup: Setup) -> Target:
     """The kernel that heats the board: the one with the most tensor FLOP, among equals the one with the most bytes."""
-    return Target("kernel", _hottest({name: kernel["work"] for name, kernel in setup.targets["kernel"].items()}))
+    return Target("kernel", _hottest(setup.targets["kernel"]))
 
 
-def _hottest(works: dict[str, list]) -> str:
-    return max(works, key=lambda name: (works[name][_TENSOR], works[name][_BYTE]))
+def _hottest(kernels: Mapping[str, Mapping[str, Any]]) -> str:
+    return max(kernels, key=lambda name: (kernels[name]["work"][_TENSOR], _weight(kernels[name])))
 
 
-def representatives(works: dict[str, list]) -> list[str]:
-    """Names of three kernels that show what a setting does to a workload. works: {kernel: work, as in a setup}.
+def _weight(kernel: Mapping[str, Any]) -> tuple[float, float]:
+    """Bytes; of a captured kernel whose bytes nobody counted, its time in the step."""
+    return kernel["work"][_BYTE], kernel.get("step_time_s") or 0.0
+
+
+def representatives(kernels: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Names of up to three kernels that show what a setting does to a workload. kernels: as in a setup.
 
     The heaviest matrix product, and of the kernels without one those that move the most and the median bytes.
     """
-    others = [name for name, work in works.items() if not work[_TENSOR]]
-    others.sort(key=lambda name: works[name][_BYTE])
-    return list(dict.fromkeys([_hottest(works), others[-1], others[len(others) // 2]]))
+    others = sorted(
+        (name for name in kernels if not kernels[name]["work"][_TENSOR]), key=lambda name: _weight(kernels[name])
+    )
+    light = [others[-1], others[len(others) // 2]] if others else []
+    return list(dict.fromkeys([_hottest(kernels), *light]))

@@ -13,8 +13,9 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 
-# "cpu": the C reference on NumPy arrays, "cuda": the kernels, "graph": captured graphs; each native/bindings/<it>.cpp
-BACKENDS = ("cpu", "cuda", "graph")
+# "cpu": the C reference on NumPy arrays, "cuda": the kernels, "graph": captured graphs,
+# "pipeline": clocks of a training pipeline; each native/bindings/<it>.cpp
+BACKENDS = ("cpu", "cuda", "graph", "pipeline")
 REMEDY = "run `kernel-dvfs build`"
 CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvfs build --cuda on`"
 

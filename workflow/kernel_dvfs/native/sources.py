@@ -5,11 +5,12 @@ from os import PathLike
 from pathlib import Path
 
 # below the source folder
-_SHARED = ("CMakeLists.txt", "include/**/*", "bindings/*.hpp")
+_SHARED = ("CMakeLists.txt", "include/kdvfs/*.*", "bindings/*.hpp")
 SOURCES = {
     "cpu": (*_SHARED, "cpu/**/*", "bindings/cpu.cpp"),
     "cuda": (*_SHARED, "cuda/**/*", "bindings/cuda.cpp"),
     "graph": (*_SHARED, "graph/**/*", "bindings/graph.cpp"),
+    "pipeline": ("CMakeLists.txt", "include/kdvfs/pipeline/*", "pipeline/*", "bindings/pipeline.cpp"),
 }
 
 

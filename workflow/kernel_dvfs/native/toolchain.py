@@ -39,12 +39,14 @@ VARIABLES = {
     "cpu": ("CFLAGS", "CXXFLAGS", "LDFLAGS"),
     "cuda": ("CXXFLAGS", "CUDAFLAGS", "LDFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
     "graph": ("CXXFLAGS", "LDFLAGS"),
+    "pipeline": ("CXXFLAGS", "LDFLAGS"),
 }
 
 
 def find(backend: str) -> Toolchain:
     """The tools on this machine for a backend. Raises MissingTool at the first that is absent or broken."""
-    definitions, environment, identity, summary = {"cpu": _for_c, "cuda": _for_cuda, "graph": _for_cxx}[backend]()
+    finder = {"cpu": _for_c, "cuda": _for_cuda, "graph": _for_cxx, "pipeline": _for_cxx}[backend]
+    definitions, environment, identity, summary = finder()
     header = os.path.join(sysconfig.get_path("include"), "Python.h")
     if not os.path.exists(header):
         raise MissingTool(

@@ -21,7 +21,8 @@ from ortools.graph.python import max_flow
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from kernel_dvfs.pipeline.curve import Curve
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.curve import UW_PER_W, Curve
 from kernel_dvfs.pipeline.graph import Graph
 
 UNBOUNDED = 2**50  # uW: a billion watts; the sum over many arcs still fits 64 bits
@@ -110,7 +111,9 @@ def parametric_frontier(graph: Graph, curves: list[Curve], memory_byte: int = 2*
     """Every corner of the frontier, from everyone's slowest vertex down to the fastest iteration possible.
 
     curves: one per operation, in the graph's order. memory_byte: room for the potentials that are kept.
+    Raises InputError where a second costs more watts than the search can count.
     """
+    check_prices(curves)
     net = _Network(graph, curves)
     n, begin, end = net.operations, net.begin, net.end
     shortest = net.longest(graph, net.ticks[net.first])[net.sink]
@@ -144,6 +147,8 @@ def parametric_frontier(graph: Graph, curves: list[Curve], memory_byte: int = 2*
         ):
             own[chosen] += sign * moved
         price += value
+        if price >= UNBOUNDED:
+            raise InputError(_too_dear(price))
         _point(net, flow, more, less)
 
         slack[:n] = tension - net.ticks[more]
@@ -153,11 +158,27 @@ def parametric_frontier(graph: Graph, curves: list[Curve], memory_byte: int = 2*
         net.matrix.data[:] = slack[net.place]
         distance = dijkstra(net.matrix, indices=net.source)
         reached = distance <= distance[net.sink]
+        if not 0 < distance[net.sink] < np.inf:
+            raise ArithmeticError(f"the frontier stands still at {ticks[-1]} ticks")
         pi = pi - np.minimum(distance, distance[net.sink]).astype(np.int64)
         ticks.append(int(pi[net.sink]))
         prices.append(price)
         kept.add(pi[: 2 * n])
     return Records(np.array(ticks), np.array(prices), *kept.arrays())
+
+
+def check_prices(curves: list[Curve]) -> None:
+    """Raise InputError where a segment of a curve is as dear as what counts as without bound."""
+    dearest = max((int(curve.price_uw[0]) for curve in curves if len(curve.price_uw)), default=0)
+    if dearest >= UNBOUNDED:
+        raise InputError(_too_dear(dearest))
+
+
+def _too_dear(price_uw: int) -> str:
+    return (
+        f"pipeline: a second less costs {price_uw / UW_PER_W:.3g} W, more than {UNBOUNDED / UW_PER_W:.3g} W: "
+        "check the profile's times and energies, their scales and the blocking power"
+    )
 
 
 def _maximum_flow(arcs: list[tuple], source: int, sink: int) -> tuple[int, list[np.ndarray]]:

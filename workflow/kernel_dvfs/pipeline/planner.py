@@ -15,17 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
+from kernel_dvfs.pipeline import core
 from kernel_dvfs.pipeline.curve import TICKS_PER_S, Options, curve_of, options_of, split_options
 from kernel_dvfs.pipeline.frontier import Frontier
 from kernel_dvfs.pipeline.graph import Graph
 from kernel_dvfs.pipeline.parametric import parametric_frontier
-from kernel_dvfs.pipeline.rounding import Lists, Rounded, round_to_options
+from kernel_dvfs.pipeline.rounding import Offered, Rounded, round_to_options
+from kernel_dvfs.pipeline.sampled import sampled_frontier
 from kernel_dvfs.pipeline.stage_profile import Key, StageProfile
 from kernel_dvfs.pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT
 
@@ -60,6 +62,14 @@ class Plan:
     def time_s(self) -> float:
         return self.time_ticks / TICKS_PER_S
 
+    @property
+    def gap(self) -> float | None:
+        """Proven: no plan of the promised time takes less energy than this one by more than this share of it."""
+        if self.bound_j is None:
+            return None
+        least_j = self.bound_j + self.blocking_w * self.promised_ticks / TICKS_PER_S
+        return (self.cost_j - self.bound_j) / least_j
+
     def energy_j(self, until_s: float | None = None) -> float:
         """Energy of the pipeline in an iteration that lasts until `until_s` (default: as long as the plan)."""
         return self.cost_j + self.blocking_w * (self.time_s if until_s is None else until_s)
@@ -87,6 +97,7 @@ class Plan:
             "energy_j": self.energy_j(),
             "effective_energy_j": self.cost_j,
             "least_effective_energy_j": self.bound_j,
+            "gap": self.gap,
             "blocking_w": self.blocking_w,
             "note": self.note,
             "ranks": [{"stage": stage, "instructions": own} for stage, own in enumerate(stages)],
@@ -113,14 +124,19 @@ class Planner:
     """Plans of one pipeline.
 
     blocking_w: what one stage draws while it waits, W, all its tensor-parallel ranks together (as the profile's
-    energies). kernels: equal kernels that an operation is made of, for plans that split it.
+    energies). kernels: equal kernels that an operation is made of, for plans that split it. error: by how much the
+    frontier may lie above the least energy, a share, for pipelines so large that its every corner takes too long;
+    0: every corner.
     Raises InputError for a stage or instruction that the profile lacks.
     """
 
-    def __init__(self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50) -> None:
+    def __init__(
+        self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50, error: float = 0.0
+    ) -> None:
         if not (math.isfinite(blocking_w) and blocking_w >= 0):
             raise InputError(f"pipeline: blocking power {blocking_w} W: expected a number >= 0")
         self.profile, self.graph, self.stage_blocking_w, self.kernels = profile, graph, blocking_w, kernels
+        self.error = error
         self.blocking_w = graph.stages * blocking_w
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
         self.options = {
@@ -142,19 +158,31 @@ class Planner:
 
     @cached_property
     def frontier(self) -> Frontier:
-        """The exact frontier; solved once."""
-        records = parametric_frontier(self.graph, [self.curves[key] for key in self.keys])
-        slowest_cost = sum(float(self.curves[key].cost_j[-1]) for key in self.keys)
+        """The frontier; solved once. Exact, or within `error` where the core is there to search for fewer records."""
+        curves = [self.curves[key] for key in self.keys]
+        if self.error and self._programme is not None:
+            return sampled_frontier(self.graph, curves, self._programme, self.blocking_w, self.error)
+        records = parametric_frontier(self.graph, curves)
+        slowest_cost = sum(float(curve.cost_j[-1]) for curve in curves)
         return Frontier.of(records, slowest_cost, self.blocking_w)
+
+    @cached_property
+    def _programme(self) -> Any | None:
+        """The core's linear programme of one clock per operation; None where the core is not built."""
+        module = core.core()
+        if module is None:
+            return None
+        curves = [self.curves[key] for key in self.keys]
+        return core.network(module, self.graph, curves, self._offered[ONE_CLOCK])
 
     @cached_property
     def _split(self) -> dict[Key, Options]:
         return {key: split_options(own, self.curves[key], self.kernels) for key, own in self.options.items()}
 
     @cached_property
-    def _lists(self) -> dict[str, Lists]:
+    def _offered(self) -> dict[str, Offered]:
         return {
-            kind: Lists([own[key] for key in self.keys])
+            kind: Offered([own[key] for key in self.keys])
             for kind, own in ((ONE_CLOCK, self.options), (SPLIT, self._split))
         }
 
@@ -168,8 +196,9 @@ class Planner:
         # a promise is in whole ticks, rounded down
         return self.plan_ticks(math.floor(time_s * TICKS_PER_S), kind)
 
-    def plan_ticks(self, ticks: int, kind: str = ONE_CLOCK) -> Plan:
-        """As `plan`, with the time in ticks."""
+    def plan_ticks(self, ticks: int, kind: str = ONE_CLOCK, thorough: bool = True) -> Plan:
+        """As `plan`, with the time in ticks. thorough: search long for one clock per operation; else for an answer
+        while others wait."""
         frontier = self.frontier
         fastest, slowest = frontier.fastest_ticks, frontier.slowest_ticks
         note, kept = "", min(max(ticks, fastest), slowest)
@@ -178,17 +207,18 @@ class Planner:
             note = f"no plan takes {_seconds(ticks)} s: this is the fastest, {_seconds(fastest)} s"
         elif ticks > slowest:
             note = f"no plan gains from {_seconds(ticks)} s: this is the slowest, {_seconds(slowest)} s"
-        cheapest, rounded = self.rounded(kept, kind)
+        cheapest, rounded = self.rounded(kept, kind, thorough)
         choice = [int(at) for at in rounded.choice]
         return replace(self.plan_of(choice, rounded.finish, kept, cheapest), kind=kind, note=note)
 
-    def rounded(self, ticks: int, kind: str) -> tuple[str, Rounded]:
+    def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
         begin, end = self.frontier.planned(ticks)
         # one clock is a way to split, too, and rounding is no more than a heuristic
         found = {
-            own: round_to_options(self.graph, self._lists[own], begin, end, ticks)
-            for own in KINDS[: KINDS.index(kind) + 1]
+            own: round_to_options(self.graph, self._offered[own], begin, end, ticks, programme)
+            for own, programme in ((ONE_CLOCK, self._programme if thorough else None), (SPLIT, None))
+            if KINDS.index(own) <= KINDS.index(kind)
         }
         cheapest = min(found, key=lambda own: found[own].cost_j)
         return cheapest, found[cheapest]
@@ -197,14 +227,15 @@ class Planner:
         """{key: Options} that plans of a kind choose from."""
         return self.options if kind == ONE_CLOCK else self._split
 
-    def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
+    def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK, thorough: bool = False) -> Plan:
         """The plan for a pipeline that must wait until `time_s` anyway: least energy until then.
 
         All of that time is used, up to the slowest iteration: whatever is left is waited at the blocking power.
+        thorough: as `plan` does it; by default the answer is quick, as a running job needs it.
         """
         if not (math.isfinite(time_s) and time_s > 0):
             raise InputError(f"pipeline: straggler's time {time_s} s: expected a number > 0")
-        return self.plan_ticks(min(math.floor(time_s * TICKS_PER_S), self.frontier.slowest_ticks), kind)
+        return self.plan_ticks(min(math.floor(time_s * TICKS_PER_S), self.frontier.slowest_ticks), kind, thorough)
 
     def plan_for_energy(self, budget_j: float, kind: str = ONE_CLOCK) -> Plan:
         """The fastest planned iteration of at most `budget_j`, by the bound. Raises InputError where there is none."""
@@ -241,7 +272,7 @@ class Planner:
             promised_ticks=promised,
             time_ticks=int(end.max()),
             cost_j=cost,
-            bound_j=float(self.frontier.cost_at(promised)),
+            bound_j=float(self.frontier.bound_at(promised)),
             blocking_w=self.blocking_w,
             begin_ticks=end - np.array(ticks),
             end_ticks=end,

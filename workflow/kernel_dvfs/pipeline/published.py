@@ -125,7 +125,16 @@ class PublishedFrontier:
 
     time_s: np.ndarray  # (R,) as promised
     energy_j: np.ndarray  # (R,) by the fit
-    units: np.ndarray  # (R, N) planned durations in unit times
+    slowest: np.ndarray  # (N,) durations before the first point, unit times
+    moves: list[tuple[np.ndarray, np.ndarray]]  # (R,) per point: operations that it makes shorter, and longer, by one
+
+    def units_at(self, point: int) -> np.ndarray:
+        """(N,) planned durations of a point in unit times. Points share them but for a few operations each."""
+        units = self.slowest.copy()
+        for shorter, longer in self.moves[: point % len(self.moves) + 1]:
+            units[shorter] -= 1
+            units[longer] += 1
+        return units
 
     def cheapest_within(self, time_s: float) -> int:
         """The artifact's lookup: the point of least energy that promises at most `time_s`; the last if none does."""
@@ -138,13 +147,14 @@ def published_frontier(
 ) -> PublishedFrontier:
     """The frontier of `curves`, one per operation. Edges take whole units of time, rounded down like the rest."""
     state = _State(graph, curves, unit_s)
-    time_s, energy_j, units = [], [], []
+    slowest = state.units.copy()
+    time_s, energy_j, moves = [], [], []
     blocking_j = blocking_w * graph.stages * unit_s
     while state.step():
         time_s.append(state.length * unit_s)
         energy_j.append(state.cost_j + blocking_j * state.length)
-        units.append(state.units.copy())
-    return PublishedFrontier(np.array(time_s), np.array(energy_j), np.array(units).reshape(-1, len(graph)))
+        moves.append(state.moved)
+    return PublishedFrontier(np.array(time_s), np.array(energy_j), slowest, moves)
 
 
 def published_length(graph: Graph, units: Sequence[int], unit_s: float) -> int:
@@ -175,6 +185,7 @@ class _State:
         lag = graph.lag_ticks // round(unit_s * TICKS_PER_S)
         self.lag = np.concatenate([lag, np.zeros(len(entry) + len(leave), np.int64)])
         self.bounds = [self._bounds(i) for i in range(n)]
+        self.moved: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._time()
 
     def _time(self) -> None:
@@ -217,21 +228,22 @@ class _State:
             return False
         from_near, to_near = near[self.tail[critical]], near[self.head[critical]]
         change, forward = 0.0, critical[from_near & ~to_near]
+        longer = critical[~from_near & to_near]
+        longer = longer[longer < n]
         if not len(forward):
             return False
         for number in forward.tolist():
             if number >= n or self.units[number] == self.curves[number].fastest:
                 return False
             change += self._move(number, -1)
-        for number in critical[~from_near & to_near].tolist():
-            if number >= n:
-                continue
+        for number in longer.tolist():
             if self.units[number] == self.curves[number].slowest:
                 return False
             change -= self._move(number, 1)
         if abs(change) < _STILL_J:
             return False
         self.cost_j += change
+        self.moved = forward, longer
         self._time()
         return True
 

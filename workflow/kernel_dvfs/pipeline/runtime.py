@@ -30,7 +30,9 @@ class Runtime:
         self.base_s = float(planner.frontier.time_s[-1]) if base_s is None else base_s
         self._straggling: dict[int, float] = {}
         self._asked_s = self.base_s
-        self.plan: Plan = planner.plan(self.base_s, kind)
+        # without a straggler there is time for a thorough search; its plan is what comes back when all is clear
+        self._base_plan = planner.plan(self.base_s, kind)
+        self.plan: Plan = self._base_plan
 
     def set_straggler(self, pipeline: int, t_iter_s: float) -> Plan | None:
         """Pipeline `pipeline` now takes t_iter_s. The new plan of the others, or None where the old one stays.
@@ -61,5 +63,9 @@ class Runtime:
         cleared = not self._straggling and self._asked_s != self.base_s
         if near and self.plan.time_s <= asked_s and not cleared:
             return None
-        self._asked_s, self.plan = asked_s, self.planner.plan_for_straggler(asked_s, self.kind)
+        self._asked_s = asked_s
+        if asked_s > self.base_s:
+            self.plan = self.planner.plan_for_straggler(asked_s, self.kind)
+        else:
+            self.plan = self._base_plan
         return self.plan

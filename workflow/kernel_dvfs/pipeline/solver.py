@@ -133,7 +133,7 @@ class Solver:
         """What point number `point` of the published frontier really takes: its options at their measured figures."""
         planner, (curves, frontier) = self.planner(microbatches), self.published(microbatches, filter_on)
         time_s, cost = [], 0.0
-        for key, curve, units in zip(planner.keys, curves, frontier.units[point].tolist()):
+        for key, curve, units in zip(planner.keys, curves, frontier.units_at(point).tolist()):
             own, row = self.study.profile.of(*key), curve.setting_at(units)
             time_s.append(float(own.time_s[row]))
             cost += float(own.energy_j[row] - self.study.stage_blocking_w * own.time_s[row])

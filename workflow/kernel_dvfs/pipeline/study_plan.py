@@ -89,7 +89,8 @@ def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
     _unscaled(asked, "stages of simulated kernels")
     own = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
     grid = {"core_mhz": {"step": asked["core_step_mhz"]}, "mem_mhz": "all", "auto": False}
-    study = plan(config | own | _ALONE | {"grid": grid, "gpu_overrides": {}}, f"{results}/pipeline")
+    alone = _ALONE | {"workload": "model", "grid": grid, "gpu_overrides": {}}
+    study = plan(config | own | alone, f"{results}/pipeline")
     blocking_w = asked["blocking_w"]
     if blocking_w is None:
         blocking_w = waiting_w(gpu_spec.resolve(asked["gpu"]))

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from kernel_dvfs.errors import InputError
 
 # values inside these are names and paths, never numbers
-_TEXT = ("gpu",)
+_TEXT = ("gpu", "workload")
 
 
 def check(config: dict, schema_path: str) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -21,15 +20,18 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
+from kernel_dvfs.layout import subject
 from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.plan.step import StepSource, step_source
 from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
 from kernel_dvfs.report import tables as table_modules
 from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
-from kernel_dvfs.workload.passes import passes
-from kernel_dvfs.workload.rows import Row, kernel_rows
-from kernel_dvfs.workload.traffic import Cache, gemm_bytes
+from kernel_dvfs.workload.step import read as read_step
+from kernel_dvfs.workload.step_workload import forecast_of_step, of_step
+from kernel_dvfs.workload.traffic import dense_gemm_byte
+from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Variant:
     setup: PlannedFile
     study: str  # batch, tp or tensor-energy
     value: float  # the batch, the degree, or pJ per FLOP
-    kernels: list[str]  # ids of its rows
+    kernels: list[str]  # their ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,13 @@ class Study:
     options: dict  # the checked configuration
     schedules: list[str]  # names of those that Table 2 compares
     title: str  # of the GPU, for people: `simulated RTX 3080 Ti`
+    uuid: str = ""  # of a real GPU
     table: str | None = None  # path of a measured table
     setup: PlannedFile | None = None  # None for a table
     facts: PlannedFile | None = None  # what a study must know of a real GPU where there is no driver
     kernels: tuple[str, ...] = ()  # ids
     passes: tuple[str, ...] = ()  # names
+    chosen_passes: bool = False  # of a captured step: its sections together are the step
     pairs: tuple[Pair, ...] = ()  # of the grid, the baseline first
     omitted: tuple = ()  # (pair, reason)
     points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
@@ -86,6 +90,8 @@ class Study:
     headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
     highest: str = ""  # those clocks, CORE,MEM
+    step: StepSource | None = None  # the captured step that is studied; None: a model, or a table
+    step_record: str = ""  # path of its record
 
     @property
     def is_simulated(self) -> bool:
@@ -99,6 +105,21 @@ class Study:
     def is_measured(self) -> bool:
         """It is measured here, not read from a table."""
         return self.kind != "table"
+
+    @property
+    def is_step(self) -> bool:
+        """The workload is a captured step, not a model."""
+        return self.step is not None
+
+    @property
+    def is_captured_here(self) -> bool:
+        """A job of this study captures the step, so its targets are known only once that has run."""
+        return self.step is not None and not self.step.is_recorded
+
+    @property
+    def is_forecast(self) -> bool:
+        """A simulated GPU stands for one on which the step was captured: no number is a measurement."""
+        return self.is_step and self.is_simulated
 
     @property
     def clocks(self) -> str:
@@ -147,6 +168,9 @@ class Study:
 
     @property
     def has_passes(self) -> bool:
+        """Clocks can be chosen for its passes: not where a section of a captured step cannot be repeated."""
+        if self.is_step:
+            return self.chosen_passes or self.setup is None
         return bool(self.passes)
 
     @property
@@ -166,6 +190,11 @@ class Study:
     @property
     def profile(self) -> str:
         return f"{self.folder}/profile.parquet"
+
+    @property
+    def measured_step(self) -> str:
+        """The captured step's record with what its kernels took at auto."""
+        return f"{self.folder}/step-measured.json"
 
     @property
     def headline_map(self) -> str:
@@ -294,19 +323,21 @@ def _again(found: search_file.Search, gone: list[str]) -> str:
     return hashlib.sha256(f"{found.token} {sorted(found.records.items())} {gone}".encode()).hexdigest()[:12]
 
 
+def stamp(path: str) -> tuple[int, int] | None:
+    """What tells one version of a file from another without reading it; None where there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 def seen(*folders: str) -> list[str]:
     """Tables and figures that lie in folders, with their times: what a page shows of other studies."""
     found = [path for folder in folders for form in ("csv", "png") for path in Path(folder).rglob(f"*.{form}")]
     return sorted(f"{path} {path.stat().st_mtime_ns}" for path in found)
 
 
-# options that change the work and so stand in the workload's name when they differ from these
-_DEFAULT_WORK = {
-    "bias_split": "table1",
-    "row_parallel_bias": "sequence",
-    "pass_boundary": "llmc",
-    "token_ids_zipf": None,
-}
 _PROTOCOL = ("window_s", "windows", "seed")
 # beside it on a real GPU
 _REAL_PROTOCOL = (
@@ -345,13 +376,6 @@ def plan(config: dict, results: str = "results") -> Study:
         return _simulated(config, results)
     except InputError as error:
         raise InputError(f"config: {error}") from None
-
-
-def workload_name(options: dict) -> str:
-    """`<model>-b<batch>-tp<degree>`, and every other option that changes the work where it is not the default."""
-    name = f"{options['model']}-b{options['batch']}-tp{options['tensor_parallel']}"
-    extra = [f"-{key.replace('_', '-')}-{options[key]}" for key in _DEFAULT_WORK if options[key] != _DEFAULT_WORK[key]]
-    return name + "".join(extra)
 
 
 def schedule_names(granularities: list, slack_percent: float, weights: str = "") -> list:
@@ -450,49 +474,67 @@ def _simulated(config: dict, results: str) -> Study:
     if overrides:
         slug += "-" + hashlib.sha256(json.dumps(overrides, sort_keys=True).encode()).hexdigest()[:6]
     pairs, omitted = sweep_pairs(spec["clocks"], config["grid"])
-    folder = f"{results}/{slug}/{workload_name(config)}"
-    degrees = _degrees(config)
+    step = step_source(config["workload"])
+    if step and not step.is_recorded:
+        raise InputError(
+            f"workload = 'step:{step.called}': a simulated GPU runs no step; capture it where there is a GPU "
+            f"(kernel-dvfs capture {step.called} -o step.json), then workload=step:step.json gives a forecast"
+        )
     own_pj = spec["energy_pj"]["tensor_bf16_flop"]
-    energies_pj = config["tensor_energy_pj"]
-    if energies_pj is None:
-        energies_pj = gpu_spec.tensor_energy_range_pj(config["gpu"])
+    energies_pj, degrees, batches = config["tensor_energy_pj"], [], []
+    if step:
+        # a forecast is held to what was measured of this step; other sizes of it are other steps
+        energies_pj = []
+    else:
+        degrees, batches = _degrees(config), config["data_parallel_batches"]
+        if energies_pj is None:
+            energies_pj = gpu_spec.tensor_energy_range_pj(config["gpu"])
+    gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL}
+    gpu |= {"forecast": True} if step else {}
 
-    def planned(spec: dict, options: dict) -> tuple[PlannedFile, list]:
-        rows = _rows(options, spec)
-        gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL, "spec": spec}
-        byte = dense_gemm_byte(rows, spec)
-        return _setup(folder, gpu, rows, options, _protocol(config, "simulated"), byte), rows
+    def planned(spec: dict, options: dict) -> tuple[PlannedFile, Workload]:
+        if step:
+            workload = forecast_of_step(read_step(step.file), step.name, spec)
+        else:
+            workload = of_model(
+                options, spec["sm_count"], spec["threads_per_sm"], lambda rows: dense_gemm_byte(rows, spec)
+            )
+        folder = f"{results}/{slug}/{_workload_folder(step, config)}"
+        return _setup(folder, gpu | {"spec": spec}, workload, _protocol(config, "simulated")), workload
 
     variants = {}
-    for name, study, value, changed in _other_sizes(config, degrees):
-        file, rows = planned(spec, config | changed)
-        variants[name] = Variant(file, study, value, [row.id for row in rows])
+    for name, study, value, changed in _other_sizes(config, batches, degrees):
+        file, workload = planned(spec, config | changed)
+        variants[name] = Variant(file, study, value, list(workload.kernels))
     for value in energies_pj:
         if value != own_pj:
             energy = overrides.get("energy_pj", {}) | {"tensor_bf16_flop": value}
-            file, rows = planned(gpu_spec.resolve(config["gpu"], overrides | {"energy_pj": energy}), config)
-            variants[f"tensor-energy-{value:g}"] = Variant(file, "tensor-energy", value, [row.id for row in rows])
-    file, rows = planned(spec, config)
+            file, workload = planned(gpu_spec.resolve(config["gpu"], overrides | {"energy_pj": energy}), config)
+            variants[f"tensor-energy-{value:g}"] = Variant(file, "tensor-energy", value, list(workload.kernels))
+    file, workload = planned(spec, config)
     return Study(
         kind="simulated",
         gpu=slug,
-        workload=workload_name(config),
-        folder=folder,
+        workload=workload.name,
+        folder=f"{results}/{slug}/{workload.name}",
         options=config,
-        schedules=schedule_names(["pass", "kernel"], config["slack_percent"], _weights(config, "simulated")),
-        title=f"simulated {spec['name']}",
+        schedules=schedule_names(_granularities(workload), config["slack_percent"], _weights(config, "simulated")),
+        title=subject(gpu),
         setup=file,
-        kernels=tuple(row.id for row in rows),
-        passes=tuple(passes(rows, config["pass_boundary"])),
+        kernels=tuple(workload.kernels),
+        passes=tuple(workload.passes),
+        chosen_passes=workload.has_passes,
         pairs=tuple(pairs),
         omitted=tuple(omitted),
         points=tuple(campaign.ordered_points(pairs, config["auto_repeats"], config["seed"])),
         variants=variants,
-        batches=tuple(config["data_parallel_batches"]),
+        batches=tuple(batches),
         degrees=tuple(degrees),
         tensor_energy_pj=own_pj,
         tensor_energies_pj=tuple(energies_pj),
-        headline_axes=_headline_axes(config, spec),
+        step=step,
+        step_record=step.file if step else "",
+        headline_axes={} if step else _headline_axes(config, spec),
     )
 
 
@@ -538,57 +580,79 @@ def _real(config: dict, results: str) -> Study:
         pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
         if not facts["clocks"]["mem_mhz"]:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
-    folder = f"{results}/{slug}/{workload_name(config)}"
-    # comparisons switch clocks within a job: nobody but us can
-    degrees = _degrees(config) if mode == "lock" else []
-    batches = config["data_parallel_batches"] if mode == "lock" else []
+    step = step_source(config["workload"])
+    name = _workload_folder(step, config)
+    folder = f"{results}/{slug}/{name}"
+    # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps
+    is_carried = mode == "lock" and not step
+    degrees = _degrees(config) if is_carried else []
+    batches = config["data_parallel_batches"] if is_carried else []
+    record = "" if step is None else step.file if step.is_recorded else f"{folder}/step.json"
 
-    def planned(options: dict) -> tuple[PlannedFile, list]:
-        rows = _rows(options, facts)
-        return _setup(folder, {"kind": "nvml"} | facts, rows, options, _protocol(config, "nvml")), rows
+    def planned(options: dict) -> tuple[PlannedFile, Workload]:
+        if step:
+            workload = of_step(read_step(record), step.name, record)
+        else:
+            workload = of_model(options, facts["sm_count"], facts["threads_per_sm"])
+        return _setup(folder, {"kind": "nvml"} | facts, workload, _protocol(config, "nvml")), workload
 
     variants = {}
-    for name, study, value, changed in _other_sizes(config | {"data_parallel_batches": batches}, degrees):
-        file, rows = planned(config | changed)
-        variants[name] = Variant(file, study, value, [row.id for row in rows])
-    file, rows = planned(config)
-    granularities = [] if mode == "auto-only" else ["pass", "kernel"]
-    works = {row.id: _work(row) for row in rows}
-    return Study(
+    for variant, kind, value, changed in _other_sizes(config, batches, degrees):
+        file, workload = planned(config | changed)
+        variants[variant] = Variant(file, kind, value, list(workload.kernels))
+    study = Study(
         kind="nvml",
         gpu=slug,
-        workload=workload_name(config),
+        workload=name,
         folder=folder,
         options=config,
-        schedules=schedule_names(granularities, config["slack_percent"], _weights(config, "nvml")),
+        schedules=[],
         title=facts["name"],
-        setup=file,
+        uuid=facts["uuid"],
         facts=PlannedFile(*kept_as(known, results)),
-        kernels=tuple(row.id for row in rows),
-        passes=tuple(passes(rows, config["pass_boundary"])),
         pairs=tuple(pairs),
         omitted=tuple(omitted),
         points=tuple(campaign.ordered_points(pairs, config["auto_repeats"], config["seed"])),
         variants=variants,
         batches=tuple(batches),
         degrees=tuple(degrees),
-        locked=tuple(target.representatives(works)) if mode == "lock" else (),
         highest=",".join(map(str, campaign.highest_pair(facts["clocks"]))) if mode == "lock" else "",
+        step=step,
+        step_record=record,
+    )
+    if record and not Path(record).is_file():
+        return study  # not captured yet: which targets there are is not known
+    file, workload = planned(config)
+    granularities = [] if mode == "auto-only" else _granularities(workload)
+    return replace(
+        study,
+        schedules=schedule_names(granularities, config["slack_percent"], _weights(config, "nvml")),
+        setup=file,
+        kernels=tuple(workload.kernels),
+        passes=tuple(workload.passes),
+        chosen_passes=workload.has_passes,
+        locked=tuple(target.representatives(workload.kernels)) if mode == "lock" else (),
     )
 
 
-def _setup(
-    folder: str, gpu: dict, rows: list, options: dict, protocol: dict, byte: dict[str, float] | None = None
-) -> PlannedFile:
-    """byte: DRAM traffic of kernels that move more than the compulsory bytes of their rows."""
-    digest, text = setup.content(gpu, _workload(options), _targets(rows, options, byte or {}), protocol)
+def _granularities(workload: Workload) -> list[str]:
+    """What clocks are chosen for."""
+    return ["pass", "kernel"] if workload.has_passes else ["kernel"]
+
+
+def _workload_folder(step: StepSource | None, config: dict) -> str:
+    return step.name if step else name_of_model(config)
+
+
+def _setup(folder: str, gpu: dict, workload: Workload, protocol: dict) -> PlannedFile:
+    digest, text = setup.content(gpu, workload.about, workload.targets, protocol)
     return PlannedFile(f"{folder}/setup/{digest}.json", text)
 
 
-def _other_sizes(config: dict, degrees: list) -> Iterator:
+def _other_sizes(config: dict, batches: list, degrees: list) -> Iterator:
     """The same workload at other batches and degrees: (name, study, value, changed options)."""
     for study, key, values in (
-        ("batch", "batch", config["data_parallel_batches"]),
+        ("batch", "batch", batches),
         ("tp", "tensor_parallel", degrees),
     ):
         for value in values:
@@ -620,53 +684,3 @@ def _degrees(config: dict) -> list:
                 f"allowed: {', '.join(map(str, possible))}"
             )
     return degrees
-
-
-def _rows(options: dict, spec: dict) -> list:
-    return kernel_rows(
-        model=options["model"],
-        batch=options["batch"],
-        tensor_parallel=options["tensor_parallel"],
-        bias_split=options["bias_split"],
-        row_parallel_bias=options["row_parallel_bias"],
-        sm_count=spec["sm_count"],
-        threads_per_sm=spec["threads_per_sm"],
-        zipf_exponent=options["token_ids_zipf"],
-    )
-
-
-def _workload(options: dict) -> dict:
-    keys = ("model", "batch", "tensor_parallel", *_DEFAULT_WORK)
-    return {"name": workload_name(options)} | {key: options[key] for key in keys}
-
-
-def dense_gemm_byte(rows: list[Row], spec: dict) -> dict[str, float]:
-    """{id: DRAM bytes of a launch} of the dense matrix products of an iteration on the simulated GPU of `spec`.
-
-    By its `memory.gemm_traffic`, else by the products' tiles and its `memory.l2_mb`, else each operand once. The
-    products of attention, small and many, fit in any L2.
-    """
-    gemms = {row.id: (row.gemm, row.multiplicity) for row in rows if row.gemm and row.family == "gemm"}
-    cache = Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
-    return gemm_bytes(gemms, cache, spec["memory"].get("gemm_traffic"))
-
-
-def _work(row: Row, byte: float | None = None) -> list:
-    once = row.read_byte + row.write_byte
-    return [row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, once if byte is None else byte]
-
-
-def _targets(rows: list, options: dict, byte: dict[str, float]) -> dict:
-    kernels = {
-        row.id: {
-            "work": _work(row, byte.get(row.id)),
-            "row": row.number,
-            "section": row.section,
-            "name": row.name,
-            "kind": row.kind,
-            "launches_per_iteration": row.multiplicity,
-            "replicate_group": row.replicate_group,
-        }
-        for row in rows
-    }
-    return {"kernel": kernels, "pass": passes(rows, options["pass_boundary"])}

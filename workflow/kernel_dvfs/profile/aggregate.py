@@ -21,6 +21,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.records import Records
 from kernel_dvfs.profile.store import COLUMNS, write_profile
+from kernel_dvfs.workload.workload import study_of
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -117,7 +118,7 @@ def columns(
                 groups.append(((study, name), measured))
                 row = _row(pair, [each for _, each in measured]) | {
                     "is_checked": checked is not None and (pair != BASELINE or (study, name) in stay),
-                    "study": study,
+                    "study": study_of(setup.workload, study, name),
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],
                     "replicate_group": about["replicate_group"],
@@ -159,14 +160,16 @@ def _errors(groups: list[Group], field: str, unit: float) -> list[float | None]:
 
 
 def _write(setup: Setup, rows: dict[str, list[Any]], output: str) -> None:
-    gpu = {key: setup.gpu[key] for key in ("kind", "name", "slug")}
+    keys: tuple[str, ...] = ("kind", "name", "slug", "forecast")
+    gpu = {key: setup.gpu[key] for key in keys if key in setup.gpu}
     workload = setup.workload | {"setup": setup.digest, "kernels": _labels(setup.targets["kernel"])}
     write_profile(output, rows, gpu, workload, ["core_mhz", "mem_mhz"])
 
 
 def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a report calls each kernel."""
-    return {name: {key: about[key] for key in ("row", "section", "name", "kind")} for name, about in kernels.items()}
+    """What a report calls each kernel; the last three are those of a captured step."""
+    keys = ("row", "section", "name", "kind", "operation", "module", "step_time_s")
+    return {name: {key: about[key] for key in keys if key in about} for name, about in kernels.items()}
 
 
 def _row(pair: Pair, records: list[Measured]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCHEMA = "kernel-dvfs/profile/1"
 METADATA_KEY = b"kernel_dvfs"
 CLOCKS = ("core_mhz", "mem_mhz")
-STUDIES = ("kernel", "pass")
+STUDIES = ("kernel", "pass", "step")
 GPU_KINDS = ("simulated", "table", "nvml")
 
 # name, type, may be null

@@ -16,6 +16,7 @@ import plotnine as p9
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.report import labels, style
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.workload.workload import WHOLE, study_of
 
 _LEAST_PERCENT = 0.1  # extent of a panel
 
@@ -37,7 +38,7 @@ _PANEL_INCHES = (2.85, 1.4)
 
 
 def draw(results: Results, name: str) -> p9.ggplot:
-    """Pass `name` of `results`. Raises InputError if the profile has no such pass."""
+    """Pass `name` of `results`, or a captured step as a whole. Raises InputError if the profile has no such pass."""
     points = savings(results, name)
     memories = list(points.memory.cat.categories)
     colours = dict(zip(memories, [*style.steps(len(memories) - 1), "black"]))
@@ -90,7 +91,7 @@ def draw(results: Results, name: str) -> p9.ggplot:
         + p9.scale_y_continuous(expand=(0, 0))
         + style.keys(color=title, shape=title, linetype=title)
         + p9.labs(
-            title=f"{name.capitalize()} pass: each clock pair against auto",
+            title=f"{'The whole step' if name == WHOLE else f'{name.capitalize()} pass'}: each clock pair against auto",
             subtitle=style.subtitle(results, "up and to the right"),
             x="time saved, % (negative: lost)",
             y="energy saved, % (negative: lost)",
@@ -108,7 +109,7 @@ def savings(results: Results, name: str) -> pd.DataFrame:
     `memory`: the memory clock as a category, ascending, auto last. Raises InputError if the profile has no such pass.
     """
     profile = results.profile
-    points = profile[(profile.study == "pass") & (profile.target == name)]
+    points = profile[(profile.study == study_of(results.workload, "pass", name)) & (profile.target == name)]
     if points.empty:
         path = results.folder / "profile.parquet"
         raise InputError(f"{path}: no pass '{name}': this figure needs a sweep of passes, tables of kernels have none")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import HEADLINE_MAP
+from kernel_dvfs.layout import HEADLINE_MAP, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -176,11 +176,6 @@ def _check_complete(paths: Sequence[Path], read: list, known: dict[str, int]) ->
                 f"{paths[0].parent}: repeat {repeat} lacks {', '.join(missing)}; delete the records there and run "
                 "snakemake"
             )
-
-
-def subject(gpu: dict) -> str:
-    """A GPU (kind, name) as captions name it: "simulated RTX 3080 Ti"."""
-    return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]
 
 
 def is_chosen(rows: pd.DataFrame, targets: dict[str, dict]) -> pd.Series:

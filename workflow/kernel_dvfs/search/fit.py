@@ -32,6 +32,7 @@ _STEPS = 8  # Gauss-Newton steps in each
 _HEAVY = 6.0  # degrees of freedom of the residuals' t-distribution: a strange point does not bend the GPU's constants
 _SCATTER = (0.01, 10.0)  # expected relative misfit of the model, and how many points that is worth
 _LEAST_SCATTER = 8e-4
+_CLEAR = 3.0  # scatters beyond which a misfit is a kernel's own, not that of all
 _STARTS = 1024
 
 
@@ -49,25 +50,29 @@ class Fit:
     mean: np.ndarray  # (K, 6) prior mean of theta
     precision: np.ndarray  # (6, 6) inverse of the kernels' prior covariance
     scatter: np.ndarray  # (2,) misfit of log time and log power
+    shared: np.ndarray  # (P, 2) misfit of log time and log power that all kernels have in common at a pair
     unfit: np.ndarray  # (K,) how many times larger a kernel's misfit is; above 2 the model does not describe it
     used: np.ndarray  # (N,) bool, the points that took part
+    held: np.ndarray  # (N,) bool, the others that are known: held by the cap at a clock that was not recorded
 
     def without(self, out: np.ndarray) -> Fit:
         """The kernels fitted again without the points `out` (N,) bool; constants, priors and scatter as they are."""
         used = self.used & ~out
-        points = Points(self.seen, self.gpu, used)
+        points = Points(self.seen, self.gpu, used, self.shared)
         kept = (self.g, self.g_covariance)
         args = (points, self.gpu, self.theta, self.g, self.mean, self.precision, self.scatter, kept)
-        return replace(self, theta=_descend(*args)[0], used=used)
+        return replace(self, theta=_descend(*args)[0], used=used, held=self.held & ~out)
 
 
 class Points:
-    """The used points as arrays, and how they depend on the GPU's constants."""
+    """The used points as arrays, less the misfit that all kernels share, and how they depend on the GPU's constants."""
 
-    def __init__(self, seen: Seen, gpu: GpuModel, used: np.ndarray) -> None:
-        self.target = seen.target[used]
-        self.log = np.stack([np.log(seen.time_s[used]), np.log(seen.power_w[used])], -1)
+    def __init__(self, seen: Seen, gpu: GpuModel, used: np.ndarray, shared: np.ndarray | None = None) -> None:
         pair, power_w = seen.pair[used], seen.power_w[used]
+        self.target, self.pair = seen.target[used], pair
+        self.log = np.stack([np.log(seen.time_s[used]), np.log(power_w)], -1)
+        if shared is not None:
+            self.log -= shared[pair]
         reached = seen.core_mhz[used] / 1000
         self.node, self.mem = gpu.core_node[pair], gpu.mem_node[pair]
         self.fixed = ~np.isnan(reached)
@@ -125,7 +130,7 @@ def fit(candidates: Candidates, seen: Seen, known: Fit | None = None) -> Fit:
     """
     gpu = gpu_model_of(candidates, seen) if known is None else known.gpu
     used = _usable(seen, gpu)
-    points = Points(seen, gpu, used)
+    points = Points(seen, gpu, used, None if known is None else known.shared)
     scale = _scales(candidates, seen, gpu)
     features, slopes = _features(candidates, seen)
     if known is None:
@@ -145,8 +150,11 @@ def fit(candidates: Candidates, seen: Seen, known: Fit | None = None) -> Fit:
             scatter = found
             weights, precision = _learn(theta - scale, features, weights, own, slopes)
             mean = scale + features @ weights
+    shared = _shared(points, theta, g, scatter, len(gpu.core_node)) if known is None else known.shared
     covariance = g_covariance if known is None else known.g_covariance
-    return Fit(candidates, seen, gpu, theta, g, covariance, weights, mean, precision, scatter, unfit, used)
+    return Fit(
+        candidates, seen, gpu, theta, g, covariance, weights, mean, precision, scatter, shared, unfit, used, ~used
+    )
 
 
 def _usable(seen: Seen, gpu: GpuModel) -> np.ndarray:
@@ -337,6 +345,17 @@ def _scatter(
     freedom = np.maximum(np.bincount(points.target, told_of.sum(1), len(theta)) - of_time - of_power, 0)
     unfit = np.sqrt((4 + squares) / (4 + freedom))
     return scatter, unfit
+
+
+def _shared(points: Points, theta: np.ndarray, g: np.ndarray, scatter: np.ndarray, pairs: int) -> np.ndarray:
+    """(P, 2) mean misfit of the kernels at each of so many pairs, as far as their number tells it from chance."""
+    told = points.precision > 0
+    r = (points.log - np.stack(predict(theta[points.target], points.at(g)), -1)) * told
+    r = r.clip(-_CLEAR * scatter, _CLEAR * scatter)
+    total, count = np.zeros((2, pairs, 2))
+    np.add.at(total, points.pair, r)
+    np.add.at(count, points.pair, told)
+    return total / (count + KERNEL_STRENGTH)
 
 
 def _learn(

@@ -31,7 +31,7 @@ def tables(
     wider: (K, 2) factors of the draws' spread, see calibrate.
     """
     gpu, count = fitted.gpu, len(fitted.candidates.targets)
-    points = Points(fitted.seen, gpu, fitted.used)
+    points = Points(fitted.seen, gpu, fitted.used, fitted.shared)
     rng = np.random.default_rng(seed)
     number = max(draws, 1)
     if draws:
@@ -42,7 +42,14 @@ def tables(
     found = np.stack(predict(theta[:, points.target], _by_draw(points.at(g))), -1)
     off = (points.log - found) * (points.precision > 0)
     log_time, log_power = _under_the_cap(gpu, theta, g)
-    misfit = _misfit(fitted, points, off, rng if draws else None, number, count)
+    # where the cap held a clock that was not recorded, the governor's model answers for both
+    seen, held = fitted.seen, fitted.held
+    capped = seen.target[held], seen.pair[held]
+    there = np.stack([each[:, *capped] for each in (log_time, log_power)], -1)
+    measured = np.log(np.stack([seen.time_s[held], seen.power_w[held]], -1)) - fitted.shared[capped[1]]
+    off = np.concatenate([off, measured - there], 1)
+    target, pair = np.concatenate([points.target, capped[0]]), np.concatenate([points.pair, capped[1]])
+    misfit = fitted.shared + _misfit(fitted, target, pair, off, rng if draws else None, number, count)
     log_time, log_power = log_time + misfit[..., 0], log_power + misfit[..., 1]
     if wider is not None:
         log_time = log_time.mean(0) + wider[:, None, 0] * (log_time - log_time.mean(0))
@@ -175,21 +182,29 @@ def _under_the_cap(gpu: GpuModel, theta: np.ndarray, g: np.ndarray) -> tuple[np.
 
 
 def _misfit(
-    fitted: Fit, points: Points, off: np.ndarray, rng: np.random.Generator | None, number: int, count: int
+    fitted: Fit,
+    target: np.ndarray,
+    pair: np.ndarray,
+    off: np.ndarray,
+    rng: np.random.Generator | None,
+    number: int,
+    count: int,
 ) -> np.ndarray:
-    """(S, K, P, 2) what to add to log time and log power: misfit expected from the points, drawn if rng is given."""
+    """(S, K, P, 2) what to add to log time and log power: misfit expected from the points, drawn if rng is given.
+
+    off: (S, N, 2) misfit of N points, of `target` (N,) at `pair` (N,).
+    """
     gpu = fitted.gpu
     log_f = np.log(gpu.core_ghz)[gpu.core_node]
     log_m = np.log(gpu.mem_mhz)[gpu.mem_node]
     pairs = len(log_f)
     apart = np.abs(log_f[:, None] - log_f) / _LENGTH + np.abs(log_m[:, None] - log_m) / _LENGTH_MEM
     smooth = np.exp(-apart)
-    here = fitted.seen.pair[fitted.used]
     added = np.zeros((number, count, pairs, 2))
     sd = fitted.unfit[:, None] * fitted.scatter  # (K, 2)
     for quantity in range(2):
         rest = off[..., quantity]
-        nugget = _nugget(smooth, points.target, here, rest.mean(0) / sd[points.target, quantity])
+        nugget = _nugget(smooth, target, pair, rest.mean(0) / sd[target, quantity])
         alike = (1 - nugget) * smooth
         if rng is not None:
             root = np.linalg.cholesky(alike + 1e-9 * np.eye(pairs))
@@ -197,10 +212,10 @@ def _misfit(
             drawn = (rng.standard_normal((number, count, pairs)) @ root.T) * scaled
             drawn += np.sqrt(nugget) * rng.standard_normal((number, count, pairs)) * scaled
             added[..., quantity] = drawn
-            rest = rest - drawn[:, points.target, here]
+            rest = rest - drawn[:, target, pair]
         for kernel in range(count):
-            own = np.flatnonzero(points.target == kernel)
-            at = here[own]
+            own = np.flatnonzero(target == kernel)
+            at = pair[own]
             gain = np.linalg.solve(alike[np.ix_(at, at)] + nugget * np.eye(len(own)), alike[at]).T  # (P, n)
             added[:, kernel, :, quantity] += rest[:, own] @ gain.T
     return added

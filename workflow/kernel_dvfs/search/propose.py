@@ -6,8 +6,8 @@ each draw of the posterior the price at which the time budget binds tells what a
 draws its expected gain. The pairs of most expected gain for a second of measuring come first. It ends where the
 expected gain of all pairs left is below a threshold, or at a budget.
 
-Where the budget is small, so are the probes: one of each target where only the core clock varies, else two of as many
-targets as half the budget holds, those of most energy. The rest goes by expected gain.
+Where all these probes would take most of the budget, they are fewer: one of each target where only the core clock
+varies, else two of as many targets as half the budget holds, those of most energy. The rest goes by expected gain.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ _LOW_CORE = (0.50, 0.40, 0.56)
 # clock only, the kernels of four GPUs (published tables of RTX 3080 Ti, A100, V100, RTX 8000; slack 0, 2, 5 %) save
 # most, or nearly so, where that share is between 0.75 and 0.83
 _ONE_FOR_ALL = (0.79,)
-_FEW = 6  # measurements a target beyond its baseline: below, a budget is small
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,9 @@ def matter(candidates: Candidates, seen: Seen, threshold: float) -> np.ndarray:
 
 
 def is_small(candidates: Candidates, options: Options) -> bool:
-    """Whether the budget holds so few measurements a target that probes are to be few."""
-    return _beyond_baselines(candidates, options) < _FEW * len(candidates.targets)
+    """Whether all probes would take more than two thirds of what the budget holds beyond the baselines."""
+    probes = full_probes(candidates) * len(candidates.targets)
+    return 2 * _beyond_baselines(candidates, options) < 3 * probes
 
 
 def full_probes(candidates: Candidates, known: np.ndarray | None = None) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from, profile_columns
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
-from kernel_dvfs.workload.passes import launch_order, passes
+from kernel_dvfs.workload.workload import launch_order, pass_begins
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -125,7 +124,7 @@ def read_sequence(
     kernels, time_s, energy_j, pairs, notices = _full(problem, shared_pairs, where)
     (baseline,) = set(problem.key[problem.baseline].tolist())
     baseline = pairs.index(problem.keys[baseline])
-    names = _order(order, columns, where)
+    names = _order(order, columns, metadata.get("workload", {}))
     row = {name: number for number, name in enumerate(kernels)}
     unknown = [name for name in names if name not in row]
     if unknown:
@@ -139,7 +138,7 @@ def read_sequence(
         pairs=tuple(pairs),
         baseline=baseline,
         stall_w=power.min(axis=0) if stall_w is None else np.full(len(pairs), float(stall_w)),
-        passes=_passes(metadata.get("workload", {}), names) if order == "profile" else (),
+        passes=pass_begins(metadata.get("workload", {}), names) if order == "profile" else (),
     )
     return Read(sequence, metadata.get("gpu", {}), metadata.get("workload", {}), problem.weights, notices)
 
@@ -179,13 +178,13 @@ def _full(
     return kernels, time_s[rows], energy_j[rows], [problem.keys[key] for key in kept], notices
 
 
-def _order(order: str, columns: Mapping[str, Any], where: str) -> list[str]:
+def _order(order: str, columns: Mapping[str, Any], workload: Mapping[str, Any]) -> list[str]:
     if order == "profile":
         rows: dict[str, int] = {}
         for study, name, count in zip(columns["study"], columns["target"], columns["launches_per_iteration"]):
             if study == "kernel":
                 rows.setdefault(name, count)
-        return launch_order(list(rows.items()))
+        return launch_order(workload, rows)
     try:
         names = read_json(order)
     except FileNotFoundError:
@@ -195,26 +194,6 @@ def _order(order: str, columns: Mapping[str, Any], where: str) -> list[str]:
     if type(names) is not list or not names or not all(type(name) is str for name in names):
         raise InputError(f"{order}: expected a JSON list of kernel ids, one a launch, in order")
     return names
-
-
-def _passes(workload: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, int], ...]:
-    """((pass, first launch), ...) of a workload of ours; () of a table."""
-    if "kernels" not in workload or "pass_boundary" not in workload:
-        return ()
-    # only what `passes` reads of a row of the workload, since a profile keeps no more
-    rows: list[Any] = [
-        SimpleNamespace(id=name, section=about["section"], multiplicity=1)
-        for name, about in workload["kernels"].items()
-    ]
-    pass_of = {name: own for own, listed in passes(rows, workload["pass_boundary"]).items() for name, _ in listed}
-    found: list[tuple[str, int]] = []
-    for number, name in enumerate(names):
-        own = pass_of.get(name)
-        if own is None:
-            return ()
-        if not found or found[-1][0] != own:
-            found.append((own, number))
-    return tuple(found)
 
 
 def cumulated(values: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu import specimen
 from kernel_dvfs.gpu.clocks import Pair
@@ -169,7 +170,8 @@ def _checked(testbed: Testbed, check: Testbed, slack: float, budget: float, seed
     """Exhaustive and guided, each with a check: choice and auto of every copy once more, in a new campaign.
 
     What the choice took longer than its own data said is taken off the limit, and CHECK_Z standard errors of that, and
-    the clocks are chosen again. Guided saves the check's measurements from its budget.
+    the clocks are chosen again, or all left to auto where no choice is fast enough. Guided saves the check's
+    measurements from its budget.
     """
     spent_on_check = int(2 * testbed.candidates.copies.sum())
     few = replace(options, budget=budget - spent_on_check / testbed.measurements)
@@ -185,7 +187,11 @@ def _checked(testbed: Testbed, check: Testbed, slack: float, budget: float, seed
         own, remeasured = testbed.shown(repeats, every)[0], check.shown(1, every=True)[0]
         overrun = _slowdown(testbed, remeasured, choice) - _slowdown(testbed, own, choice)
         limit = slack - overrun - CHECK_Z * _error(testbed, choice, scatter)
-        row = _row(testbed, way, seed, spent + spent_on_check, testbed.choose(mask, repeats, limit, every))
+        try:
+            remade = testbed.choose(mask, repeats, limit, every)
+        except InputError:  # nothing measured is as fast as that: all stay at auto
+            remade = testbed.candidates.baseline
+        row = _row(testbed, way, seed, spent + spent_on_check, remade)
         rows.append(row | ({} if every else {"rounds": rounds}))
     return _against(rows)[1:]
 

@@ -31,7 +31,8 @@ class StudyJob:
 def studies(study: Study) -> list[StudyJob]:
     """The jobs of the studies that go with `study`; their files lie in `beyond/` of its folder."""
     jobs = []
-    if study.is_simulated:
+    # they draw the simulated GPU of a model over and over; a forecast is of one that was measured
+    if study.is_simulated and not study.is_step:
         jobs += [_selection_bias(study), _guided(study)]
     if switching.OUTPUT.made_by(study):
         jobs.append(_switching(study))

@@ -29,11 +29,17 @@ class Prediction:
 
 
 def predict(
-    testbed: Testbed, probes: Sequence[tuple[float, float]], below_w: float, folds: int = 5, seed: int = 0
+    testbed: Testbed,
+    probes: Sequence[tuple[float, float]],
+    below_w: float,
+    folds: int = 5,
+    seed: int = 0,
+    baseline: bool = False,
 ) -> Prediction:
     """Predictions of every kernel of a table from its probes [(core, mem) MHz], by the other folds' kernels.
 
-    below_w: power from which a point counts as capped: dropped as a probe, not scored.
+    below_w: power from which a point counts as capped: dropped as a probe, not scored. baseline: show the kernel's
+    baseline row too, as whoever chooses against it has measured it.
     """
     candidates = testbed.candidates
     count = len(candidates.targets)
@@ -43,12 +49,15 @@ def predict(
     capped = testbed.energy_j / testbed.time_s >= below_w
     locked = candidates.offered & ~np.isnan(candidates.core_mhz)
     shown &= locked & ~capped
+    enough_probes = shown.sum(1) >= LEAST_PROBES
+    if baseline:
+        shown[np.arange(count), candidates.baseline] = True
     time, energy = np.full((2, *candidates.offered.shape), np.nan)
     order = np.random.default_rng(seed).permutation(count)
     for fold in range(folds):
         test = np.isin(np.arange(count), order[fold::folds])
         known = fit(_only(candidates, ~test), _points(testbed, candidates.offered & ~test[:, None], ~test))
-        enough = test & (shown.sum(1) >= LEAST_PROBES)
+        enough = test & enough_probes
         mine = fit(_only(candidates, enough), _points(testbed, shown & enough[:, None], enough), known)
         log_time, log_energy = tables(mine)
         time[enough], energy[enough] = np.exp(log_time[0]), np.exp(log_energy[0])

@@ -70,6 +70,10 @@ class Target:
     repeatable: str  # one of REPEATABLE
     reason: str  # why it is `restored` or `no`, in words; "" otherwise
     moved_byte: int  # B that one more launch changes, 0 unless `restored`
+    # of one launch repeated alone at auto, as a study has measured it; None: in no study yet
+    auto_time_us: float | None = None
+    auto_energy_mj: float | None = None
+    auto_core_mhz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,13 @@ def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
 def write(path: str | os.PathLike[str], step: Step) -> None:
     """Write a step's file, whole or not at all. Raises InputError where its content does not hold together."""
     _check(step, os.fspath(path))
-    write_json(path, {"schema": SCHEMA} | asdict(step))
+    content = asdict(step)
+    # what no study has measured yet is not in the file of a capture
+    content["targets"] = [
+        {name: value for name, value in target.items() if value is not None or not name.startswith("auto_")}
+        for target in content["targets"]
+    ]
+    write_json(path, {"schema": SCHEMA} | content)
 
 
 def read(path: str | os.PathLike[str]) -> Step:

@@ -20,8 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.workload.formulas import BF16, Gemm, gemm
+
+if TYPE_CHECKING:
+    from kernel_dvfs.workload.rows import Row
 
 # slices of k that are on their way to an SM: the depth of a library's pipeline times its slice (inferred)
 _IN_FLIGHT = 3 * 64
@@ -98,3 +102,14 @@ def gemm_bytes(gemms: Mapping[str, tuple[Gemm, int]], cache: Cache, multiple: fl
         return {name: multiple * byte for name, byte in once.items()}
     factor = (multiple - 1) * total(once) / surplus
     return {name: byte + factor * (tiled[name] - byte) for name, byte in once.items()}
+
+
+def dense_gemm_byte(rows: list[Row], spec: Mapping[str, Any]) -> dict[str, float]:
+    """{id: DRAM bytes of a launch} of the dense matrix products of an iteration on the simulated GPU of `spec`.
+
+    By its `memory.gemm_traffic`, else by the products' tiles and its `memory.l2_mb`, else each operand once. The
+    products of attention, small and many, fit in any L2.
+    """
+    gemms = {row.id: (row.gemm, row.multiplicity) for row in rows if row.gemm and row.family == "gemm"}
+    cache = Cache(spec["memory"].get("l2_mb", math.inf) * 1e6, spec["sm_count"])
+    return gemm_bytes(gemms, cache, spec["memory"].get("gemm_traffic"))

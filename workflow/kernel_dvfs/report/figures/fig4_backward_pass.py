@@ -20,6 +20,7 @@ OUTPUT = Output(
     place=2,
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
+    workload="model",
     when=lambda plan: plan.is_chosen and plan.has_passes,
 )
 

@@ -22,6 +22,7 @@ OUTPUT = Output(
     place=1,
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
+    workload="model",
     when=data_parallelism.OUTPUT.when,
     inputs=lambda plan: [f"{plan.folder}/tables/data_parallelism.csv"],
 )

@@ -22,6 +22,7 @@ OUTPUT = Output(
     place=2,
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
+    workload="model",
     when=tensor_parallelism.OUTPUT.when,
     inputs=lambda plan: [f"{plan.folder}/tables/tensor_parallelism.csv"],
 )

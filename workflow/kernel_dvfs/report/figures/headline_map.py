@@ -23,6 +23,7 @@ OUTPUT = Output(
     place=1,
     formats=FIGURE_FORMATS,
     kinds=("simulated",),
+    workload="model",
     when=headline_band.OUTPUT.when,
     inputs=headline_band.OUTPUT.inputs,
 )

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.report.page.provenance import Tally
@@ -189,10 +190,21 @@ def _said(change: Change) -> str:
 # --- what to know before trusting it ----------------------------------------------------------------------------------
 
 
-def cautions(kind: str, answer: Answer | None, tally: Tally, kernels: Table | None) -> list[Caution]:
-    """All cautions, the gravest first. kind: of the GPU. kernels: the table, None where not made."""
-    found = []
-    if kind == "simulated":
+def cautions(gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernels: Table | None) -> list[Caution]:
+    """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not made."""
+    found, kind = [], gpu["kind"]
+    if gpu.get("forecast"):
+        found.append(
+            Caution(
+                True,
+                "Forecast",
+                "No number on this page was measured at the clocks that it is for. Each kernel of the step is held to "
+                "what its capture, or a study at auto, says of it; how it answers to clocks is the model of a "
+                "simulated GPU, by its FLOP and bytes. Where the capture knows neither, the kernel is taken as bound "
+                "by the core. With the right to set clocks, measure it: docs/your-step.md of the project.",
+            )
+        )
+    elif kind == "simulated":
         found.append(
             Caution(
                 True,

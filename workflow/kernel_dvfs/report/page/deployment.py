@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO
@@ -32,12 +34,12 @@ class Deployment:
     notes: list[str]
 
 
-def deployment(results: Results) -> Deployment:
-    """Steps and notes for a results folder; the steps name only schedules that are there."""
+def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
+    """Steps and notes for a results folder; the steps name only schedules that are there. workload: of its setup."""
     folder = Path(results.folder).resolve()
     # as the contract has it: a page that is mailed should not tell where its maker keeps files
     place = "/".join(("results", *folder.parts[-2:], "schedules"))
-    steps = []
+    steps = _of_step(place, workload) if "step" in workload and not results.gpu.get("forecast") else []
     single = _schedule(results, SINGLE)
     if single:
         pair = next(iter(single["targets"].values()))
@@ -59,7 +61,29 @@ def deployment(results: Results) -> Deployment:
             "kernel-dvfs reset --all",
         )
     )
-    return Deployment(steps, _notes(results))
+    return Deployment(steps, _notes(results, workload))
+
+
+def _of_step(place: str, workload: Mapping[str, Any]) -> list[Step]:
+    """How a captured step is played: launch by launch where changes take time."""
+    profile = f"{place.removesuffix('/schedules')}/profile.parquet"
+    iteration = f"{place}/iteration-10ms.json"
+    text = (
+        "Clocks launch by launch, asked ahead, for changes of 10 ms: measure what yours take (switch_s of a record's "
+        "request). The step is cut where clocks change, and certified on itself before it is used."
+    )
+    choose = (
+        f"kernel-dvfs choose {profile} --scope global --objective waste --sequence profile --switch-latency 0.01 "
+        f"-o {iteration}"
+    )
+    play = (
+        f"with kernel_dvfs.deploy.play(step, {iteration!r}) as run:\n    for batch in batches:\n"
+        "        inputs.copy_(batch)\n        run()"
+    )
+    return [
+        Step("Your own step at its clocks", text, choose),
+        Step("In your program", f"step is what kernel_dvfs.capture gave for {workload.get('source') or 'it'}.", play),
+    ]
 
 
 def _schedule(results: Results, name: str) -> dict | None:
@@ -80,9 +104,15 @@ def _claimed(schedule: dict) -> str:
     return f"claimed: {energy}, {time}"
 
 
-def _notes(results: Results) -> list[str]:
+def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
     notes = []
-    if results.gpu["kind"] == "simulated":
+    if results.gpu.get("forecast"):
+        source = workload.get("source") or "FILE.py:FUNCTION"
+        notes.append(
+            "These schedules are a forecast, and are refused on a real GPU. Measure the step where clocks can be set: "
+            f"snakemake --cores 1 all --config gpu=nvml workload=step:{source}"
+        )
+    elif results.gpu["kind"] == "simulated":
         notes.append(
             "These schedules are of a simulated GPU, and apply refuses them on a real one. Measure yours first: "
             "snakemake --cores 1 all --config gpu=nvml"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import subject
 from kernel_dvfs.outputs import Output, outputs
 from kernel_dvfs.report import figures, tables
 from kernel_dvfs.report.page import provenance
@@ -21,13 +22,15 @@ from kernel_dvfs.report.page.deployment import deployment
 from kernel_dvfs.report.page.other_studies import study_below
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
+from kernel_dvfs.report.page.step_view import step_view
 from kernel_dvfs.report.page.tables import Rows, Table, kernels, read_rows, table
-from kernel_dvfs.report.results import Results, subject
+from kernel_dvfs.report.results import Results
 
 Made = TypeVar("Made")
 
 # id -> title, in the order of the page
 SECTIONS = {
+    "step": "Your step",
     "kernels": "Clocks of each kernel",
     "choosing": "How to choose",
     "passes": "Forward and backward pass",
@@ -68,19 +71,26 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
     workload = setup.workload if setup else results.workload
     known_tables, known_figures = (_in_order(outputs(package)) for package in (tables, figures))
 
-    rows = _tables(folder, _wanted(known_tables, gpu["kind"], left_out), missing)
+    def wanted(known: Mapping[str, Output]) -> dict[str, Output]:
+        """Those that such a study can have, less what the configuration leaves out."""
+        fitting = {name: each for name, each in known.items() if each.fits(gpu["kind"], "step" in workload)}
+        return {name: each for name, each in fitting.items() if name not in left_out}
+
+    rows = _tables(folder, wanted(known_tables), missing)
     # without clocks to set there is nothing to choose
     chosen = "kernel_clocks" not in left_out
     validated, band = rows.get("validation"), rows.get("headline_band")
     found = _tried(lambda: answer(results, validated, band), missing) if has_profile and chosen else None
     extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in known_tables]
-    drawn = _figures(folder, _wanted(known_figures, gpu["kind"], left_out), missing, Figures())
+    drawn = _figures(folder, wanted(known_figures), missing, Figures())
     views = {name: _view(results, name, each, known_tables[name]) for name, each in rows.items() if each}
     return (
         render(
             "study.html.j2",
             subject=results.subject if has_profile else subject(gpu),
             simulated=gpu["kind"] == "simulated",
+            forecast=bool(gpu.get("forecast")),
+            step=step_view(workload, rows, bool(gpu.get("forecast"))),
             workload=results.workload["name"] if has_profile else workload["name"],
             dates=provenance.dates(folder, counted),
             facts=[
@@ -98,8 +108,8 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             in_words=in_words,
             chart=found and chart([("energy", found.energy), ("time", found.time)]),
             validation=views.get("validation"),
-            cautions=cautions(gpu["kind"], found, counted, views.get("kernel_clocks")),
-            deployment=deployment(results) if found else None,
+            cautions=cautions(gpu, found, counted, views.get("kernel_clocks")),
+            deployment=deployment(results, workload) if found else None,
             sections=_sections(views, drawn, known_tables | known_figures),
             verdicts=_count(rows.get("claims", ()), "verdict"),
             omitted=views.get("omitted_pairs"),
@@ -113,11 +123,6 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
 
 def _has_profile(results: Results, missing: list[str]) -> bool:
     return bool(_tried(lambda: results.gpu, missing))
-
-
-def _wanted(known: Mapping[str, Output], kind: str, left_out: Sequence[str]) -> dict[str, Output]:
-    """Those that a study on such a GPU can have, less what the configuration leaves out."""
-    return {name: each for name, each in known.items() if each.fits(kind) and name not in left_out}
 
 
 def _in_order(known: Mapping[str, Output]) -> dict[str, Output]:

@@ -36,7 +36,7 @@ def make(results: Results) -> pd.DataFrame:
 
     about = results.workload.get("kernels", {})
     points = results.profile[results.profile.is_baseline]
-    repeats = [_repeats(results.folder, study, name) for study, name in zip(points.study, points.target)]
+    repeats = [auto_records(results.folder, study, name) for study, name in zip(points.study, points.target)]
     return pd.DataFrame(
         {
             "study": points.study,
@@ -49,7 +49,7 @@ def make(results: Results) -> pd.DataFrame:
             "power_w": points.energy_j / points.time_s,
             "core_mhz": points.reached_core_mhz,
             "mem_mhz": points.reached_mem_mhz,
-            "power_cap_share": [_cap_share(records) for records in repeats],
+            "power_cap_share": [cap_share(records) for records in repeats],
             "energy_drift_percent_per_h": [_drift(records) for records in repeats],
             "n": points.n,
             "verdict": points.verdict,
@@ -57,11 +57,14 @@ def make(results: Results) -> pd.DataFrame:
     )
 
 
-def _repeats(folder: Path, study: str, target: str) -> list[dict]:
-    return [read_json(path) for path in sorted((folder / f"measurements/{study}/{target}/auto-auto").glob("r*.json"))]
+def auto_records(folder: Path, study: str, target: str) -> list[dict]:
+    """The records of a target at auto. study: as the profile has it."""
+    kind = "kernel" if study == "kernel" else "pass"
+    return [read_json(path) for path in sorted((folder / f"measurements/{kind}/{target}/auto-auto").glob("r*.json"))]
 
 
-def _cap_share(records: list[dict]) -> float | None:
+def cap_share(records: list[dict]) -> float | None:
+    """Share of the time under the power cap, 0 to 1, over all windows; None where there are none."""
     windows = [window for record in records for window in record["windows"]]
     return fmean(window["cap_ns"] / 1e9 / window["duration_s"] for window in windows) if windows else None
 

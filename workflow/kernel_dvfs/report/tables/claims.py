@@ -25,6 +25,7 @@ OUTPUT = Output(
     section="claims",
     # the paper speaks of GPT-3: kernels of another model, or of somebody's table, are no test of it
     kinds=MEASURED,
+    workload="model",
     when=lambda plan: plan.is_chosen and plan.options["model"].startswith("gpt3"),
     inputs=_inputs,
 )

@@ -20,6 +20,7 @@ OUTPUT = Output(
     section="carried",
     place=1,
     kinds=MEASURED,
+    workload="model",
     when=lambda plan: plan.is_compared and bool(plan.batches),
     inputs=lambda plan: carried.inputs(plan, "batch"),
     options=lambda plan: carried.options(plan, "batch", plan.batches),

@@ -32,6 +32,7 @@ OUTPUT = Output(
     "model's truth, without noise, by the exact choice.",
     section="rests-on",
     kinds=("simulated",),
+    workload="model",
     when=lambda plan: plan.is_mapped,
     inputs=lambda plan: [plan.headline_map],
 )

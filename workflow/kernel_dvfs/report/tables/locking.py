@@ -19,7 +19,7 @@ OUTPUT = Output(
     text="Three kernels at auto and locked at the highest clocks, in turn. Auto, the baseline of every percentage, is "
     "both locks reset; where the two differ, a lock by itself changes how the GPU controls its power.",
     kinds=("nvml",),
-    when=lambda plan: bool(plan.locked),
+    when=lambda plan: plan.clocks == "lock",
     inputs=lambda plan: [f"{plan.folder}/measurements/locked/{name}.json" for name in plan.locked],
     options=lambda plan: {"targets": plan.locked},
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, label
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.workload.workload import study_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,22 +34,24 @@ def make(results: Results, schedules: list[str]) -> pd.DataFrame:
     import pandas as pd
 
     steps = results.setup(results.workload["setup"]).targets["pass"]
-    points = _points(results.profile)
+    points = points_of(results.profile)
+    about = results.workload
     rows = []
     for name in steps:
         auto = (AUTO, AUTO)
+        chosen = {schedule: results.schedule(schedule)["targets"] for schedule in schedules}
+        # no clocks are chosen for a captured step as a whole, but for its sections
         clocks = {"auto": auto} | {
-            schedule: (chosen["core_mhz"], chosen["mem_mhz"])
-            for schedule in schedules
-            for chosen in [results.schedule(schedule)["targets"][name]]
+            schedule: (own[name]["core_mhz"], own[name]["mem_mhz"]) for schedule, own in chosen.items() if name in own
         }
         rows += [
-            {"pass": name, "chosen_by": how} | _compared(points, name, steps[name], at) for how, at in clocks.items()
+            {"pass": name, "chosen_by": how} | compared(points, study_of(about, "pass", name), name, steps[name], at)
+            for how, at in clocks.items()
         ]
     return pd.DataFrame(rows)
 
 
-def _points(profile: pd.DataFrame) -> dict[tuple, Any]:
+def points_of(profile: pd.DataFrame) -> dict[tuple, Any]:
     """{(study, target, core, mem): its row}."""
     import pandas as pd
 
@@ -58,8 +61,9 @@ def _points(profile: pd.DataFrame) -> dict[tuple, Any]:
     }
 
 
-def _compared(points: dict[tuple, Any], name: str, steps: list, clocks: tuple) -> dict:
-    ran = points["pass", name, *clocks]
+def compared(points: dict[tuple, Any], study: str, name: str, steps: list, clocks: tuple) -> dict:
+    """A pass (its rows are of `study` in the profile) beside the sum of its kernels `steps`, both at these clocks."""
+    ran = points[study, name, *clocks]
     alone = [(_alone(points, name, kernel, clocks), count) for kernel, count in steps]
     sum_s = sum(count * row.time_s for row, count in alone)
     sum_j = sum(count * row.energy_j for row, count in alone)

@@ -22,6 +22,7 @@ OUTPUT = Output(
     "least and the most that the data allow.",
     section="rests-on",
     kinds=("simulated",),
+    workload="model",
     when=lambda plan: plan.is_chosen,
     inputs=lambda plan: [
         *plan.schedule_files(),

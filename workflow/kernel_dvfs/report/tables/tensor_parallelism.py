@@ -21,6 +21,7 @@ OUTPUT = Output(
     section="carried",
     place=2,
     kinds=MEASURED,
+    workload="model",
     when=lambda plan: plan.is_compared and bool(plan.degrees),
     inputs=lambda plan: carried.inputs(plan, "tp"),
     options=lambda plan: carried.options(plan, "tp", plan.degrees),

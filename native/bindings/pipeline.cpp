@@ -1,0 +1,57 @@
+// Python module `_pipeline`: kernel_dvfs.pipeline.core wraps it.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include "kdvfs/pipeline/network.hpp"
+
+namespace py = pybind11;
+using namespace kdvfs::pipeline;
+
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
+
+template <class T>
+std::vector<T> values(const Array<T>& array) {
+  return std::vector<T>(array.data(), array.data() + array.size());
+}
+
+template <class T>
+Array<T> array(const std::vector<T>& own) {
+  return Array<T>(static_cast<py::ssize_t>(own.size()), own.data());
+}
+
+Choices choices(const Array<int>& first, const Array<Ticks>& ticks, const Array<double>& cost_j) {
+  return {values(first), values(ticks), values(cost_j)};
+}
+
+}  // namespace
+
+// types are local to the module: a process may load the libraries of two folders
+PYBIND11_MODULE(_pipeline, module) {
+  module.doc() = "Clocks of a training pipeline: network simplex, rounding to options.";
+  py::class_<Edges>(module, "Edges", py::module_local())
+      .def(py::init([](const Array<int>& tail, const Array<int>& head, const Array<Ticks>& lag_ticks) {
+        return Edges{values(tail), values(head), values(lag_ticks)};
+      }));
+  py::class_<Choices>(module, "Choices", py::module_local()).def(py::init(&choices));
+  py::class_<Network>(module, "Network", py::module_local())
+      .def(py::init([](const Edges& edges, const Choices& hull, const Array<std::int64_t>& price_uw,
+                       const Choices& options) { return Network(edges, hull, values(price_uw), options); }))
+      .def("solve", &Network::solve, py::arg("ticks"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("times", [](const Network& self) { return array(self.times()); })
+      .def_property_readonly("cost_j", &Network::cost)
+      .def_property_readonly("price_uw", &Network::price_uw)
+      .def("dive", [](Network& self, const Array<int>& order) {
+        std::vector<Ticks> times;
+        const std::vector<int> choice = self.dive(values(order), times);
+        return py::make_tuple(array(choice), array(times));
+      });
+  module.def("repair", [](const Edges& edges, const Choices& options, const Array<int>& choice, Ticks limit,
+                          bool per_second) {
+    std::vector<int> own = values(choice);
+    repair(edges, options, own, limit, per_second);
+    return array(own);
+  });
+}

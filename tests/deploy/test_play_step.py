@@ -1,0 +1,168 @@
+"""A captured step played on a board of the fake NVML: cut where clocks change, certified on itself, back at auto
+whatever happens. The stream of kernels is a simulation in real time; nothing here says what a real GPU does."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kernel_dvfs.deploy.playing import cut, iteration_of
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json
+from kernel_dvfs.measurement.setup import content
+from kernel_dvfs.workload.step import read, write
+from kernel_dvfs.workload.step_workload import of_step
+
+HERE = Path(__file__).resolve().parent
+RECORD = HERE.parent / "workload/steps/hand_made.json"
+FORWARD, BACKWARD, OPTIMISER = (1200, 3201), (1500, 3201), (1350, 2201)
+PASSES = {"forward": FORWARD, "backward": BACKWARD, "optimiser": OPTIMISER}
+QUICK = {"repeats": 2, "block_s": 0.6}
+SLOWER = 100.0
+# without a power cap that would act, and with changes that a loaded machine keeps up with
+BOARD = {"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3, "mem_lag_ms": 3}
+
+
+def schedule_of(step, slug, granularity="pass", **more):
+    """A schedule of this step on a GPU, as `choose` writes one."""
+    targets = {name: dict(zip(("core_mhz", "mem_mhz"), pair)) for name, pair in PASSES.items()}
+    return {
+        "schema": "kernel-dvfs/schedule/1",
+        "gpu": {"kind": "nvml", "name": "fake", "slug": slug},
+        "workload": {"name": "step-hand_made", "step": {"file": "step.json", "checksum": step.checksum}},
+        "granularity": granularity,
+        "scope": "global",
+        "status": "optimal",
+        "slack_percent": 60,
+        "targets": targets,
+    } | more
+
+
+@pytest.fixture
+def played(lab):
+    """`played(schedule=, **told)`: (what came of it, the laboratory, the process)."""
+
+    def run(content_of=None, made=None, **told):
+        made = made or lab("h200", **BOARD)
+        step = read(RECORD)
+        # as slow as the simulated stream
+        targets = tuple(replace(each, time_us=SLOWER * each.time_us) for each in step.targets)
+        step = replace(step, device=step.device | {"uuid": made.boards.uuid}, targets=targets)
+        write(made.folder / "step.json", step)
+        workload = of_step(step, "step-hand_made", "step.json")
+        about = {"kind": "nvml", "slug": "fake", "name": "fake"}
+        digest, text = content(about, workload.about, workload.targets, {"warmup_s": 0})
+        (made.folder / f"{digest}.json").write_text(text)
+        slug = f"simulated-h200-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
+        schedule = schedule_of(step, slug)
+        write_json(made.folder / "schedule.json", content_of(schedule) if content_of else schedule)
+        files = {"step": "step.json", "schedule": "schedule.json", "setup": f"{digest}.json"}
+        words = (
+            {name: str(made.folder / file) for name, file in files.items()}
+            | {"settings": QUICK, "slower": SLOWER}
+            | told
+        )
+        done = subprocess.run(
+            [sys.executable, str(HERE / "play_step.py"), json.dumps(words)],
+            env=made.environment(PYTHONPATH=str(HERE.parent / "fakenvml")),
+            cwd=made.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return json.loads(done.stdout) if done.stdout else None, made, done
+
+    return run
+
+
+def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played):
+    came, made, done = played(steps=6, settings={"repeats": 4, "block_s": 0.7})
+    assert came, done.stderr
+    certificate = came["certificate"]
+    assert certificate["same_bits"] is True and certificate["pieces"] == 3 and certificate["changes"] == 3
+    assert certificate["holds"], certificate["said"]
+    assert certificate["energy"] < -3 and certificate["time"] > 3, "lower clocks: less energy, more time"
+    seen = {name: [(core, mem) for own, core, mem in came["ran"] if own == name] for name, _, _ in came["ran"]}
+    # asked for as a section begins, so a section's last kernel has its clocks
+    late = {"gelu_forward": FORWARD, "gelu_backward": BACKWARD}
+    for name, pair in late.items():
+        assert seen[name][-1] == pytest.approx(pair, abs=16), name
+    assert came["log"][1:] == [None, True] and came["log"][0] >= 3 * 5
+    assert made.restored(5) and int(made.boards.get("sets")) > 10
+
+
+def test_a_step_in_pieces_launches_every_node_once_and_in_order():
+    step = read(RECORD)
+
+    class Noted:
+        def piece(self, nodes):
+            return list(nodes)
+
+        def whole(self):
+            return list(range(len(step.nodes)))
+
+    for at in ([0], [0, 3], [0, 1, 5, 6]):
+        pieces = cut(Noted(), step, at)
+        assert [launch for launch, _ in pieces] == at
+        assert [node for _, nodes in pieces for node in nodes] == list(range(len(step.nodes)))
+
+
+def test_hardware_that_may_not_be_set_is_cut_and_left_alone(played, lab):
+    made = lab("h200", deny=1, **BOARD)
+    came, made, done = played(made=made, settings=QUICK | {"dry_run": True})
+    assert came, done.stderr
+    certificate = came["certificate"]
+    assert certificate["same_bits"] is True and not certificate["holds"] and not certificate["why"]
+    assert "dry run, nothing set" in certificate["said"]
+    assert made.boards.get("sets") == "0" and made.restored(5)
+    assert {pair for _, *pair in map(tuple, came["ran"]) for pair in [tuple(pair)]}, "it ran all the same"
+
+
+def test_without_the_right_to_set_clocks_nothing_is_played(played, lab):
+    came, made, done = played(made=lab("h200", deny=1, **BOARD))
+    assert came is None and "no permission" in done.stderr and "Traceback" not in done.stderr
+    assert made.boards.get("sets") == "0" and made.restored(5)
+
+
+def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(played):
+    came, made, done = played(forgets=True)
+    assert came, done.stderr
+    assert came["certificate"]["same_bits"] is False and not came["certificate"]["holds"]
+    assert "leaves other bits" in came["certificate"]["why"] and "auto instead" in came["said"][-1]
+    assert made.restored(5) and came["log"][2], "the blocks of the certificate were played to their end"
+    # at auto the governor runs this load above what the schedule asks for its forward section
+    assert all(core > FORWARD[0] + 100 for name, core, _ in came["ran"] if name == "gelu_forward")
+
+
+def test_a_schedule_that_saves_nothing_is_not_used(played):
+    at_auto = {name: {"core_mhz": "auto", "mem_mhz": "auto"} for name in PASSES}
+    came, _, done = played(lambda schedule: schedule | {"targets": at_auto})
+    assert came, done.stderr
+    assert not came["certificate"]["holds"] and "no energy saved" in came["certificate"]["why"]
+
+
+def test_a_killed_program_gets_its_clocks_back(played):
+    came, made, done = played(settings={"repeats": 0}, steps=50, die=2)
+    assert came is None and done.returncode == -9
+    assert int(made.boards.get("sets")) > 1 and made.restored(10)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"workload": {"name": "x", "step": {"checksum": "0" * 12}}}, ["workload.step.checksum", "another batch"]),
+        ({"workload": {"name": "gpt3-xl-b40-tp1"}}, ["no captured step"]),
+        ({"gpu": {"kind": "nvml", "name": "other", "slug": "other"}}, ["gpu.slug", "made for nvml other"]),
+        ({"granularity": "kernel"}, ["for each kernel", "--sequence profile"]),
+        ({"schema": "x"}, ["schema"]),
+    ],
+)
+def test_what_cannot_be_played_is_refused_in_a_line(tmp_path, changed, named):
+    step = read(RECORD)
+    write_json(tmp_path / "s.json", schedule_of(step, "here") | changed)
+    with pytest.raises(InputError) as error:
+        iteration_of(str(tmp_path / "s.json"), step, {"slug": "here", "name": "this"}, 0.05)
+    assert all(word in str(error.value) for word in named) and "\n" not in str(error.value)

@@ -1,0 +1,459 @@
+"""`kernel_dvfs.deploy.play`: a user's own captured step at the clocks of a schedule, once it has been shown to hold.
+
+The captured graph is cut where clocks change; pieces are launched one after the other while a player asks for changes
+ahead. Before the first step of the user's, auto and schedule run in turn on the same step: the schedule is used only if
+the step leaves the same bits, saves energy, and is not over its time limit. On any surprise later, the clocks go back
+to auto and the step runs on as it was captured.
+
+    with kernel_dvfs.deploy.play(step, "results/nvidia-h200-1a2b3c4d/step-train/schedules/iteration-10ms.json") as run:
+        print(run.certificate)
+        for batch in batches:
+            static_batch.copy_(batch)
+            run()
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self
+
+from kernel_dvfs.deploy.control import Control
+from kernel_dvfs.deploy.player import Player, Tolerance
+from kernel_dvfs.deploy.replay import StepEvents
+from kernel_dvfs.deploy.schedules import check_gpu, pass_pairs, run_pair, schema_of
+from kernel_dvfs.errors import CounterFault, InputError, lines
+from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.layout import ITERATION_SCHEDULE
+from kernel_dvfs.report.validation import OVER, Change, interval, verdict
+from kernel_dvfs.sequence.changes import Timing
+from kernel_dvfs.sequence.schedule import Iteration, read_iteration
+from kernel_dvfs.workload.step import read as read_step
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kernel_dvfs.deploy.control import Pair
+    from kernel_dvfs.deploy.player import Log
+    from kernel_dvfs.deploy.replay import Piece, Replay
+    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.workload.step import Step
+
+# steps that are queued ahead of the GPU while a block is measured
+_AHEAD = 3
+# steps of each way to run whose bits are compared
+_COMPARED = 2
+# how much longer than at auto a section may take, of its time at auto
+_AT_AUTO_SHARE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Steps that ran back to back."""
+
+    time_s: float  # of a step
+    energy_j: float  # of a step: mean power between two edges of the board's counter times time_s
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What became of auto and schedule in turn, on the user's own step."""
+
+    holds: bool  # the schedule is used
+    why: str  # why not; "" where it holds
+    time: Change  # of a step against auto, %
+    energy: Change  # likewise
+    same_bits: bool | None  # the step leaves the bits that it leaves uncut at auto; None: it never does so twice
+    pieces: int  # that the step is cut into
+    changes: int  # of clocks in a step
+    dry_run: bool  # no clock was set: what cutting alone costs
+    blocks: list[tuple[str, Block]] = field(repr=False, default_factory=list)  # in order
+
+    def __str__(self) -> str:
+        def told(change: Change) -> str:
+            return f"{change.mean:+.2f} % ({change.low:+.2f} to {change.high:+.2f})"
+
+        bits = {True: "same bits", False: "OTHER BITS", None: "bits differ from step to step even at auto"}
+        what = "dry run, nothing set" if self.dry_run else "used" if self.holds else f"auto instead: {self.why}"
+        return (
+            f"{self.pieces} pieces, {self.changes} changes a step, {self.time.repeats} repeats: time "
+            f"{told(self.time)}, energy {told(self.energy)} against auto, {bits[self.same_bits]}; {what}"
+        )
+
+
+def play(
+    step: Replay,
+    schedule: str | PathLike[str],
+    *,
+    dry_run: bool = False,
+    repeats: int = 5,
+    block_s: float = 2.0,
+    latency_s: float = 0.05,
+    share: bool = False,
+    say: Callable[[str], object] | None = None,
+) -> Playing:
+    """A context that runs `step` at the clocks of `schedule`: calling what it yields runs one step.
+
+    schedule: of one pair for the whole run, of a pair for each section, or an iteration schedule (kernel-dvfs choose
+    --sequence), made for this step on this GPU. dry_run: cut the step and set nothing, for hardware whose clocks are
+    not yours: the certificate then says what cutting costs, and any GPU's schedule of this step will do. repeats,
+    block_s: of auto, schedule, schedule, auto, each for so many seconds, before the first step; 0 repeats trusts the
+    schedule. latency_s: how long a change between sections may take; an iteration schedule says so itself. share:
+    although others compute on the GPU. say: called with a line for the user; default: print on stderr.
+    Raises InputError on entering: a schedule of another GPU or step, one that changes clocks for each kernel as if that
+    cost nothing, a GPU that is taken, no right to set clocks.
+    """
+    return Playing(step, schedule, dry_run, repeats, block_s, latency_s, share, say or _print)
+
+
+class Playing:
+    """What `play` gives: see there. certificate: None where nothing was repeated; log: of the player, once it ended."""
+
+    certificate: Certificate | None = None
+    log: Log | None = None
+
+    def __init__(
+        self,
+        step: Replay,
+        schedule: str | PathLike[str],
+        dry_run: bool,
+        repeats: int,
+        block_s: float,
+        latency_s: float,
+        share: bool,
+        say: Callable[[str], object],
+    ) -> None:
+        self._step, self._schedule, self._dry_run, self._say = step, os.fspath(schedule), dry_run, say
+        self._repeats, self._block_s, self._latency_s, self._share = repeats, block_s, latency_s, share
+        self._guard: Guard | None = None
+        self._player: Player | None = None
+        self._pieces: list[tuple[int, Piece]] = []  # (launch that it begins with, piece)
+        self._uses_schedule = False
+
+    def __enter__(self) -> Self:
+        from kernel_dvfs.gpu.nvml.guard import Guard
+
+        uuid = self._step.record.device["uuid"]
+        self._guard = Guard(uuid, mode="auto-only" if self._dry_run else "lock", say=self._say)
+        self._guard.__enter__()
+        try:
+            self._open(self._guard)
+        except BaseException as error:
+            self._leave(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def _open(self, guard: Guard) -> None:
+        from kernel_dvfs.gpu.nvml.facts import facts, slug
+
+        about = facts(guard.nvml, guard.board)
+        about["slug"] = slug(about)
+        self._about = None if self._dry_run else about
+        self._control = Control(guard, about, reads_only=self._dry_run)
+        self._record = record_of(self._schedule, self._step.record)
+        self._iteration = iteration_of(self._schedule, self._record, self._about, self._latency_s)
+        others = (guard.board.compute_processes() or 0) - 1  # this process is one
+        if others > 0 and not self._share:
+            raise InputError(f"GPU {guard.board.uuid}: {others} other process(es) compute on it; wait, or share=True")
+        self._whole = self._step.whole()
+        player = self._new_player()
+        self._pieces = cut(self._step, self._record, sorted(player.boundaries))
+        if not self._dry_run:
+            self._probe()
+        self._uses_schedule = True
+        if self._repeats:
+            self.certificate = self._certified()
+            self._uses_schedule = self.certificate.holds or self._dry_run
+            self._say(f"kernel-dvfs: {self.certificate}")
+
+    def _probe(self) -> None:
+        """The first set shows whether there is the right to. Raises InputError where there is none."""
+        pairs = [pair for pair in self._iteration.pairs if pair != BASELINE]
+        if pairs:
+            self._control.announce("a captured step at its schedule")
+            try:
+                self._control.ask(pairs[0])
+                self._control.to_auto()
+            except ExceptionGroup as error:
+                raise InputError("; ".join(lines(error)) + "; dry_run=True sets nothing") from None
+
+    def __call__(self) -> None:
+        """Enqueue one step: at the schedule's clocks, or as it was captured where the schedule is not used."""
+        if not self._uses_schedule:
+            self._whole.run()
+            return
+        if self._player is None:
+            self._begin()
+        self._launch()
+        assert self._player
+        if self._player.log is not None:
+            self._end()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._end()
+        finally:
+            self._leave(kind, error, trace)
+
+    def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        guard, self._guard = self._guard, None
+        if guard:
+            guard.__exit__(kind, error, trace)
+
+    # --- playing ------------------------------------------------------------------------------------------------------
+
+    def _new_player(self) -> Player:
+        names = [target.id for target in measured_launches(self._record)]
+        # a schedule of sections knows its launches' times at auto only
+        tolerance = Tolerance(duration_share=_AT_AUTO_SHARE) if self._iteration.timing.behaviour == "lag" else None
+        player = Player(self._iteration, self._control, None, self._about, names, tolerance)
+        player.events = StepEvents(self._step.event, player.boundaries, len(names))
+        return player
+
+    def _begin(self) -> None:
+        self._player = self._new_player()
+        self._player.start(None)
+
+    def _launch(self) -> None:
+        """One step in its pieces, marked for the player."""
+        assert self._player and isinstance(self._player.events, StepEvents)
+        events = self._player.events
+        events.begin()
+        for launch, piece in self._pieces:
+            events.reached(launch)
+            piece.run()
+
+    def _end(self) -> None:
+        """End the player, if there is one, and say what surprised it."""
+        player, self._player = self._player, None
+        if player is None:
+            return
+        self._step.synchronize()
+        player.stop()
+        if isinstance(player.events, StepEvents):
+            player.events.end()
+        self.log = player.finish()
+        if self.log.surprise:
+            self._uses_schedule = False
+            self._say(f"kernel-dvfs: back to auto clocks for good: {self.log.surprise}")
+
+    # --- the certificate ----------------------------------------------------------------------------------------------
+
+    def _certified(self) -> Certificate:
+        """Auto and schedule in turn; what outlives a step is put back at the end."""
+        self._step.save()
+        try:
+            same_bits = self._same_bits()
+            blocks: list[tuple[str, Block]] = []
+            self._block("auto")  # warms the board up
+            for _ in range(self._repeats):
+                for how in ("auto", "schedule", "schedule", "auto"):
+                    blocks.append((how, self._block(how)))
+                    if self.log and self.log.surprise:
+                        self._uses_schedule = True  # judged below
+                        return self._judged(same_bits, blocks, self.log.surprise)
+            return self._judged(same_bits, blocks, "")
+        finally:
+            self._step.synchronize()
+            self._step.restore()
+
+    def _same_bits(self) -> bool | None:
+        """Whether cutting changes what a step leaves; None where the step by itself leaves other bits each time."""
+
+        def after(launch: Callable[[], None]) -> str:
+            self._step.restore()
+            for _ in range(_COMPARED):
+                launch()
+            self._step.synchronize()
+            return self._step.fingerprint()
+
+        first, second = after(self._whole.run), after(self._whole.run)
+        self._begin()
+        cut_up = after(self._launch)
+        self._end()
+        return cut_up == first if first == second else None
+
+    def _block(self, how: str) -> Block:
+        """Run steps for block_s and count their energy. Raises CounterFault where the counter does not move."""
+        if how == "schedule":
+            self._begin()
+        launch = self._launch if how == "schedule" else self._whole.run
+        try:
+            return measured_block(launch, self._step, self._control.board.energy_mj, self._block_s)
+        finally:
+            if how == "schedule":
+                self._end()
+
+    def _judged(self, same_bits: bool | None, blocks: list[tuple[str, Block]], surprise: str) -> Certificate:
+        changes = {}
+        for name in ("time_s", "energy_j"):
+            values = []
+            for first, second, third, fourth in zip(*(blocks[at::4] for at in range(4))):
+                auto, chosen = (
+                    [getattr(block, name) for _, block in two] for two in ((first, fourth), (second, third))
+                )
+                values.append(100 * (sum(chosen) / sum(auto) - 1))
+            unknown = Change(float("nan"), float("nan"), float("nan"), float("nan"), len(values), values)
+            changes[name] = interval(values) if len(values) > 1 else unknown
+        time, energy = changes["time_s"], changes["energy_j"]
+        limit = float(self._iteration.totals.get("slack_percent") or 0)
+        why = ""
+        if surprise:
+            why = surprise
+        elif same_bits is False:
+            why = "the step cut into pieces leaves other bits"
+        elif verdict(time, limit)[0] == OVER:
+            why = f"slower than its limit of {limit:+g} %"
+        elif not energy.high < 0 and not self._dry_run:
+            why = "no energy saved that the repeats can show"
+        return Certificate(
+            holds=not why and not self._dry_run,
+            why=why,
+            time=time,
+            energy=energy,
+            same_bits=same_bits,
+            pieces=len(self._pieces),
+            changes=len(self._iteration.changes),
+            dry_run=self._dry_run,
+            blocks=blocks,
+        )
+
+
+def measured_block(launch: Callable[[], None], step: Replay, energy_mj: Callable[[], int], seconds: float) -> Block:
+    """Steps back to back for at least `seconds`, at most _AHEAD of them queued; energy between two edges of the
+    counter.
+
+    The time runs from the first launch to the end of the last step, on an idle stream before and after.
+    """
+    step.synchronize()
+    edges: list[tuple[float, int]] = []  # (when seen, mJ)
+    waiting: list[Any] = []
+    known_mj, count = energy_mj(), 0
+    began_s = now_s = time.monotonic()
+    while count == 0 or now_s - began_s < seconds:
+        now_mj, now_s = energy_mj(), time.monotonic()
+        if now_mj < known_mj:
+            raise CounterFault("the energy counter fell: the driver was reloaded", fell=True)
+        if now_mj > known_mj:
+            edges.append((now_s, now_mj))
+            known_mj = now_mj
+        waiting = [each for each in waiting if not each.done()]
+        if len(waiting) >= _AHEAD:
+            time.sleep(0.0005)
+            continue
+        launch()
+        waiting.append(step.event())
+        waiting[-1].record()
+        count += 1
+    step.synchronize()
+    ended_s = time.monotonic()
+    if len(edges) < 3:
+        raise CounterFault(f"the energy counter moved {len(edges)} times in {seconds:g} s; raise block_s", fell=False)
+    (first_s, first_mj), (last_s, last_mj) = edges[0], edges[-1]
+    step_s = (ended_s - began_s) / count
+    return Block(step_s, 1e-3 * (last_mj - first_mj) / (last_s - first_s) * step_s, count)
+
+
+# --- schedule and step ------------------------------------------------------------------------------------------------
+
+
+def measured_launches(step: Step) -> list[Any]:
+    """The target of each launch that has clocks of its own, in order: the launches that a schedule knows."""
+    return [target for target in (step.targets[place] for place in step.order) if target.repeatable != "no"]
+
+
+def record_of(path: str, captured: Step) -> Step:
+    """The record that a schedule's study is of, where it is at hand and of the step that was captured here.
+
+    Only the study has tried which kernels can be repeated alone, so only its record counts launches as its schedules
+    do.
+    """
+    _, content = schema_of(path)
+    file = ((content.get("workload") or {}).get("step") or {}).get("file")
+    if not file or not os.path.isfile(file):
+        return captured
+    studied = read_step(file)
+    return studied if studied.checksum == captured.checksum else captured
+
+
+def cut(step: Replay, record: Step, at: Sequence[int]) -> list[tuple[int, Piece]]:
+    """A step in pieces that begin at these launches (as a schedule counts them, 0 among them): [(launch, piece)].
+
+    A launch without clocks of its own belongs to the piece before it, the first ones to the first piece.
+    """
+    if list(at) == [0]:
+        return [(0, step.whole())]
+    places = [place for place, number in enumerate(record.order) if record.targets[number].repeatable != "no"]
+    begins = [0, *(places[launch] for launch in at[1:])]
+    ends = [*begins[1:], len(record.order)]
+    return [
+        (launch, step.piece([node for node, own in enumerate(record.nodes) if begin <= own < end]))
+        for launch, begin, end in zip(at, begins, ends)
+    ]
+
+
+def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s: float) -> Iteration:
+    """What a schedule asks of a step's launches. about: the GPU's facts with its slug; None: any GPU's schedule will
+    do.
+
+    Raises InputError where the schedule is not for this step, or not one that a host thread can play.
+    """
+    schema, content = schema_of(path)
+    made_for = (content.get("workload") or {}).get("step") or {}
+    if made_for.get("checksum") != step.checksum:
+        raise InputError(
+            f"{path}, field workload.step.checksum: made for {made_for.get('checksum') or 'no captured step'}, this "
+            f"step is {step.checksum}: other kernels, another batch size perhaps; study this one"
+        )
+    if about is not None:
+        check_gpu(path, content.get("gpu"), about)
+    if schema == ITERATION_SCHEDULE:
+        return read_iteration(path)
+    own = about or {"slug": (content.get("gpu") or {}).get("slug"), "name": "any"}
+    if content.get("granularity") == "pass":
+        by_section = pass_pairs(path, own)
+        wanted = [by_section.get(target.section, BASELINE) for target in measured_launches(step)]
+    elif content.get("scope") == "single":
+        wanted = [run_pair(path, own)] * len(measured_launches(step))
+    else:
+        raise InputError(
+            f"{path}: clocks for each kernel, chosen as if changes cost nothing, which nobody can play; choose for the "
+            "time that yours take: kernel-dvfs choose PROFILE --scope global --objective waste --sequence profile "
+            "--switch-latency 0.01 -o iteration.json"
+        )
+    return _iteration(path, content, step, wanted, latency_s)
+
+
+def _iteration(path: str, content: dict[str, Any], step: Step, wanted: Sequence[Pair], latency_s: float) -> Iteration:
+    """A schedule of sections, or of one pair, launch by launch: each change is asked for as its section begins."""
+    launched = measured_launches(step)
+    pairs = list(dict.fromkeys(wanted))
+    place = [pairs.index(pair) for pair in wanted]
+    before = [place[-1], *place]
+    return Iteration(
+        path=path,
+        gpu=content["gpu"],
+        workload=content["workload"],
+        timing=Timing("lag", latency_s),
+        pairs=pairs,
+        first=place[-1],
+        names=[target.id for target in launched],
+        wanted=place,
+        # only to know when something takes far too long, so any launch that was not traced may take a millisecond
+        time_s=[1e-6 * (target.auto_time_us or target.time_us or target.alone_us or 1000.0) for target in launched],
+        changes=[(number, now) for number, (old, now) in enumerate(zip(before, place)) if now != old],
+        totals={key: value for key, value in content.items() if key not in ("gpu", "workload")},
+    )
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,69 @@
+"""Which captured step the configuration names: `workload: step:train.py:make_step`, or the record of one. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+
+MODEL = "model"
+_PREFIX = "step:"
+_ALLOWED = "allowed: model, step:FILE.py:FUNCTION, step:FILE.json, or {step: either, name: FOLDER}"
+
+
+@dataclass(frozen=True, slots=True)
+class StepSource:
+    """A step as the configuration names it."""
+
+    file: str  # of the function, or the record of a capture
+    function: str  # "": the file is a record
+    name: str  # of the results folder
+
+    @property
+    def is_recorded(self) -> bool:
+        """It has been captured already: the file is the record."""
+        return not self.function
+
+    @property
+    def called(self) -> str:
+        """As the configuration has it."""
+        return self.file if self.is_recorded else f"{self.file}:{self.function}"
+
+
+def step_source(value: Any) -> StepSource | None:
+    """The step that the key `workload` names, None where it says `model`. Raises InputError where it says neither, or
+    names no file that is there."""
+    if value == MODEL:
+        return None
+    own_name, text = None, value
+    if isinstance(value, dict):
+        own_name, text = value.get("name"), f"{_PREFIX}{value.get('step', '')}"
+    if not isinstance(text, str) or not text.startswith(_PREFIX):
+        raise InputError(f"workload = {value!r} is not possible; {_ALLOWED}")
+    what = text.removeprefix(_PREFIX).removeprefix(_PREFIX)
+    if what.endswith(".json"):
+        file, function = what, ""
+    else:
+        file, _, function = what.rpartition(":")
+        if not file.endswith(".py") or not function.isidentifier():
+            raise InputError(f"workload = {text!r} names no function of a Python file and no record; {_ALLOWED}")
+    if not Path(file).is_file():
+        raise InputError(f"workload = {text!r}: {file}: no such file")
+    return StepSource(file, function, _folder(str(own_name)) if own_name else _name(file, function))
+
+
+def _name(file: str, function: str) -> str:
+    """`step-train-make-step`; a record that a study has made names that study's folder."""
+    path = Path(file)
+    if not function and path.name.startswith("step") and path.parent.name.startswith("step-"):
+        return path.parent.name
+    words = [path.stem, *([function] if function else [])]
+    return _folder("-".join(words))
+
+
+def _folder(words: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9]+", "-", words).strip("-")
+    return name if name.startswith("step-") else f"step-{name}"

@@ -1,0 +1,34 @@
+"""A captured step as a whole, or the sum of its kernels, at every clock pair."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import FIGURE_FORMATS, MEASURED, Output
+from kernel_dvfs.workload.workload import WHOLE
+
+if TYPE_CHECKING:
+    import plotnine as p9
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="The whole step at every clock pair: time and energy saved against auto, one curve per memory clock; the "
+    "blue square is better than auto",
+    title="The whole step at each clock pair",
+    text="One pair of clocks for the whole step, against auto clocks: what can be had without a change of clocks "
+    "within a step. In the blue square no time is lost and energy is saved.",
+    section="passes",
+    place=1,
+    formats=FIGURE_FORMATS,
+    kinds=MEASURED,
+    workload="step",
+    when=lambda plan: plan.is_chosen,
+)
+
+
+def draw(results: Results) -> p9.ggplot:
+    """See clock_plane.draw."""
+    from kernel_dvfs.report import clock_plane
+
+    return clock_plane.draw(results, WHOLE)

@@ -1,0 +1,49 @@
+"""Do the kernels of a captured step, each measured alone, add up to the step? Per section, and in all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+# goals of the check, percent
+TIME_PERCENT, ENERGY_PERCENT = 3.0, 5.0
+
+OUTPUT = Output(
+    caption="Sections of the step and the step as a whole at auto, beside the sums of their kernels measured alone in "
+    f"the same study; good within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy",
+    title="Do the kernels add up to the step?",
+    text="Each section as it ran, beside the sum of its kernels, each repeated alone, at auto clocks. A difference is "
+    "how much more (+) or less the section took than that sum. Hot kernels are slower alone, where the power cap acts "
+    f"on them without cooler neighbours. Adds up: time within {TIME_PERCENT:g} %, energy within {ENERGY_PERCENT:g} %. "
+    "Kernels left at auto are in the section as it ran, not in the sum.",
+    section="step",
+    place=3,
+    kinds=("nvml",),
+    workload="step",
+)
+
+
+def make(results: Results) -> pd.DataFrame:
+    """One row a section, and one for the step; times in ms, energies in J, differences in percent of the sums."""
+    import pandas as pd
+
+    from kernel_dvfs.gpu.clocks import AUTO
+    from kernel_dvfs.report.tables.passes import compared, points_of
+    from kernel_dvfs.workload.workload import study_of
+
+    steps = results.setup(results.workload["setup"]).targets["pass"]
+    points = points_of(results.profile)
+    rows = []
+    for name, own in steps.items():
+        row = compared(points, study_of(results.workload, "pass", name), name, own, (AUTO, AUTO))
+        time, energy = (row[f"{each}_difference_percent"] for each in ("time", "energy"))
+        adds_up = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
+        del row["clocks"], row["core_mhz"], row["verdict"]
+        rows.append({"section": name, "launches": sum(count for _, count in own)} | row | {"adds_up": adds_up})
+    return pd.DataFrame(rows)

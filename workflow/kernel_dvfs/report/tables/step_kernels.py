@@ -1,0 +1,55 @@
+"""The kernels of a captured step, the costliest first: joules, watts, power cap, and how they run alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.outputs import MEASURED, Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="Kernels of the step at auto clocks, the costliest first: energy of all launches of a step, its share, and "
+    "of one launch time, energy, power, core clock and share of the time under the power cap",
+    title="Your step, the costliest kernels first",
+    text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated alone at "
+    "auto clocks. Alone against step: how much longer a launch takes alone than within the step. A kernel alone has "
+    "the power cap to itself, without cooler neighbours, and its own data in the cache.",
+    section="step",
+    place=1,
+    kinds=MEASURED,
+    workload="step",
+)
+
+
+def make(results: Results) -> pd.DataFrame:
+    """One row a kernel; energies in J a step and mJ a launch, times in ms a step and us a launch, clocks in MHz."""
+    from kernel_dvfs.report import step_costs
+
+    costs = step_costs.per_kernel(results)
+    costs["alone_change_percent"] = 100 * (costs.time_us / costs.step_time_us - 1)
+    share = 100 * costs.energy_j / costs.energy_j.sum()
+    table = costs[["name", "module", "operation", "section", "launches", "energy_j"]].copy()
+    table["energy_share_percent"] = share
+    table["energy_so_far_percent"] = share.cumsum()
+    for column in ("time_ms", "time_us", "energy_mj", "power_w", "power_cap_share", "core_mhz", "alone_change_percent"):
+        table[column] = costs[column]
+    table["expected"] = [_why(row) for row in costs.itertuples()]
+    table["verdict"] = costs.verdict
+    table["id"] = costs.id
+    return table
+
+
+def _why(row: Any) -> str:
+    """Why a kernel takes another time alone than within the step, as far as its own record tells."""
+    from kernel_dvfs.report.step_costs import ALIKE_PERCENT
+
+    change = row.alone_change_percent
+    if not abs(change) > ALIKE_PERCENT:  # also where it is not known
+        return ""
+    if change > 0:
+        return "power cap" if row.power_cap_share else "not told by the record"
+    return "its data stay in the cache, or it need not wait for others"

@@ -1,0 +1,46 @@
+"""A captured step in a row: joules, seconds and watts of one step at auto, and how many kernels make most of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import MEASURED, Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUT = Output(
+    caption="One step at auto clocks: time, energy, mean power and share of the time under the power cap, as a whole "
+    "and as the sum of its kernels, each measured alone; how many kernels take 80 % of the energy",
+    title="One step",
+    text="As a whole: the captured step, repeated. Sum: its kernels, each repeated alone, times their launches.",
+    kinds=MEASURED,
+    workload="step",
+)
+
+
+def make(results: Results) -> pd.DataFrame:
+    """One row for the step as a whole (none where it cannot be repeated), one for the sum of its kernels."""
+    import pandas as pd
+
+    from kernel_dvfs.report import step_costs
+
+    costs = step_costs.per_kernel(results)
+    time_ms, energy_j = costs.time_ms.sum(), costs.energy_j.sum()
+    alone = {
+        "time_ms": time_ms,
+        "energy_j": energy_j,
+        "power_w": 1e3 * energy_j / time_ms,
+        "power_cap_share": (costs.power_cap_share * costs.time_ms).sum() / time_ms,
+    }
+    shared = {
+        "kernels": len(costs),
+        "launches": int(costs.launches.sum()),
+        "kernels_of_80_percent": step_costs.how_many_make(costs.energy_j),
+    }
+    rows = [{"step": "sum of its kernels"} | alone | shared]
+    if whole := step_costs.whole(results):
+        rows.insert(0, {"step": "as a whole"} | whole | shared)
+    return pd.DataFrame(rows)
