@@ -164,7 +164,8 @@ def check(profile_rows: Mapping[str, list], context: Context, asked: dict) -> tu
 
 def _problems(profile_rows: Mapping[str, list], context: Context) -> Iterator[tuple[str, float, Problem]]:
     """(name, slack as a fraction, problem) of each granularity and slack."""
-    for granularity in sorted(set(profile_rows["study"])):
+    # a captured step as a whole is measured, but nothing is chosen for it
+    for granularity in sorted({"kernel", "pass"} & set(profile_rows["study"])):
         problem = problem_of(profile_rows, ("core_mhz", "mem_mhz"), granularity, "counts", context.ties)
         for slack_percent in context.slacks_percent:
             yield f"{granularity}-slack{slack_percent:g}", slack_percent / 100, problem
