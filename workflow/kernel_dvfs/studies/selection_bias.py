@@ -265,15 +265,17 @@ def rows(
     slack: float,
     auto_repeats: int,
     repeats: int,
+    at: Sequence[str] = (SPEC_NOISE, HIGH_NOISE, SESSION_NOISE),
 ) -> list[dict[str, Any]]:
     """Studies of a simulated GPU by each procedure and seed, at its own noise and at higher ones.
 
-    slack: fraction of auto's time. auto_repeats: of a sweep. repeats: of the validation. Raises InputError where no
+    slack: fraction of auto's time. auto_repeats: of a sweep. repeats: of the validation. at: names of noises. Raises InputError where no
     choice keeps the limit.
     """
     known = truth(setup, pairs)
     found = []
-    for name, noise in noises(setup, known).items():
+    for name in at:
+        noise = noises(setup, known)[name]
         for how in ways:
             own = arena(known, how.tied)
             for seed in seeds:
