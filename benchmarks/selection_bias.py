@@ -1,9 +1,9 @@
 """Is the saving we claim the saving you get: before and after, many seeds.
 
-`python benchmarks/selection_bias.py --first-seed 20000 --seeds 200 --jobs 2 -o benchmarks/results` studies the simulated
-GPU of config.yaml as `kernel-dvfs study selection-bias` does: at three noises, and at one with 1.0 pJ a tensor FLOP. It
-writes selection_bias.csv (every figure), selection_bias.md (before and after in one table) and selection_bias_studies.csv
-(one row a study). Some five CPU minutes. Seeds of development were 0 to 9999.
+`python benchmarks/selection_bias.py --first-seed 20000 --seeds 200 --jobs 2 -o benchmarks/results` studies the
+simulated GPU of config.yaml as `kernel-dvfs study selection-bias` does: at three noises, and at one with 1.0 pJ a
+tensor FLOP. It writes selection_bias.csv (every figure), selection_bias.md (before and after in one table) and
+selection_bias_studies.csv (one row a study). Seeds of development were 0 to 9999.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def text(compared: pd.DataFrame, seeds: range) -> str:
     """Before and after, a pair of rows for each case."""
     head = (
         f"Simulated RTX 3080 Ti, GPT-3-xl; {len(seeds)} studies of each (seeds {seeds[0]} to {seeds[-1]}). Percent of "
-        "auto. Before: ten rounds, margin of 2.6 standard errors, claim of the data that chose, all validation repeats "
-        "in one session. After: rounds until settled, check, claim of the check, each validation repeat in a session of "
-        "its own.\n\n"
+        "auto. Before: ten rounds, margin of 2.6 standard errors, claim of the data that chose, all validation "
+        "repeats in one session. After: rounds until settled, check, claim of the check, each validation repeat in a "
+        "session of its own.\n\n"
     )
     columns = ["tensor energy", "noise", "", "rounds", "windows", "energy claimed", "true", "best possible"]
     columns += ["optimism, points: energy / time", "over the limit", "interval holds the true time / energy"]

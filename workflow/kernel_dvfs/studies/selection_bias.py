@@ -269,8 +269,8 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Studies of a simulated GPU by each procedure and seed, at its own noise and at higher ones.
 
-    slack: fraction of auto's time. auto_repeats: of a sweep. repeats: of the validation. at: names of noises. Raises InputError where no
-    choice keeps the limit.
+    slack: fraction of auto's time. auto_repeats: of a sweep. repeats: of the validation. at: names of noises.
+    Raises InputError where no choice keeps the limit.
     """
     known = truth(setup, pairs)
     found = []
