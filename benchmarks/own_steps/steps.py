@@ -55,7 +55,7 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, width, heads, length, vocabulary=50257):
+    def __init__(self, layers, width, heads, length, vocabulary=50304):
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(GptBlock(width, heads) for _ in range(layers))
@@ -142,7 +142,7 @@ def gpt_eager(compiled=False, batch=8):
     """Two layers of GPT-3 XL's width, flash attention, fused AdamW."""
     torch.manual_seed(1)
     model = Gpt(2, 2048, 16, 1024).to(DEVICE, torch.bfloat16)
-    return language_step(model, batch, 1024, 50257, compiled)
+    return language_step(model, batch, 1024, 50304, compiled)
 
 
 def gpt_compiled():
@@ -196,4 +196,4 @@ def gpt3_xl(batch=24):
     """GPT-3 XL (24 layers, 1.3 billion parameters) by torch.compile, flash attention."""
     torch.manual_seed(1)
     model = Gpt(24, 2048, 16, 1024).to(DEVICE, torch.bfloat16)
-    return language_step(model, batch, 1024, 50257, compiled=True)
+    return language_step(model, batch, 1024, 50304, compiled=True)

@@ -20,7 +20,8 @@ HERE = Path(__file__).resolve().parent
 RECORD = HERE.parent / "workload/steps/hand_made.json"
 FORWARD, BACKWARD, OPTIMISER = (1200, 3201), (1500, 3201), (1350, 2201)
 PASSES = {"forward": FORWARD, "backward": BACKWARD, "optimiser": OPTIMISER}
-QUICK = {"repeats": 2, "block_s": 0.6}
+# latency_s: a loaded machine may wake a thread late
+QUICK = {"repeats": 2, "block_s": 0.6, "latency_s": 0.4}
 SLOWER = 100.0
 # without a power cap that would act, and with changes that a loaded machine keeps up with
 BOARD = {"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3, "mem_lag_ms": 3}
@@ -79,7 +80,7 @@ def played(lab):
 
 
 def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played):
-    came, made, done = played(steps=6, settings={"repeats": 4, "block_s": 0.7})
+    came, made, done = played(steps=6, settings=QUICK | {"repeats": 4, "block_s": 0.7})
     assert came, done.stderr
     certificate = came["certificate"]
     assert certificate["same_bits"] is True and certificate["pieces"] == 3 and certificate["changes"] == 3
@@ -145,7 +146,7 @@ def test_a_schedule_that_saves_nothing_is_not_used(played):
 
 
 def test_a_killed_program_gets_its_clocks_back(played):
-    came, made, done = played(settings={"repeats": 0}, steps=50, die=2)
+    came, made, done = played(settings=QUICK | {"repeats": 0}, steps=50, die=2)
     assert came is None and done.returncode == -9
     assert int(made.boards.get("sets")) > 1 and made.restored(10)
 

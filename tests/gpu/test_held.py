@@ -35,8 +35,13 @@ def test_a_kernel_that_ran_under_the_cap_is_held_at_the_clock_that_it_ran(h200):
 
 
 def test_without_a_power_the_model_s_own_energy_stays(h200):
-    assert held(h200, STREAM, 1e-4).energy_factor == 1.0
+    assert held(h200, STREAM, 1e-4).energy_factor == pytest.approx(1)
     assert at_auto(h200, held(h200, STREAM, 1e-4)).time_s == pytest.approx(1e-4, rel=1e-6)
+
+
+def test_a_kernel_of_unknown_power_does_not_exceed_the_cap_in_the_time_that_it_took(h200):
+    found = at_auto(h200, held(h200, GEMM, 1.0e-4))
+    assert found.power_w <= h200["governor"]["cap_w"] + 1e-6 and found.time_s == pytest.approx(1.0e-4, rel=0.01)
 
 
 def test_it_answers_to_the_core_clock_as_its_work_does(h200):

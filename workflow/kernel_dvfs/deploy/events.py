@@ -29,6 +29,9 @@ class Source(Protocol):
     def wait(self, boundary: int, until_s: float) -> float | None:
         """The same, but wait for it until a time of this clock."""
 
+    def is_idle(self) -> bool:
+        """Whether the GPU is known to have come to the end of all that was launched."""
+
 
 class StreamEvents:
     """Events that the launching thread records: call `reached(launch)` before each launch of an iteration, in order.
@@ -78,6 +81,10 @@ class StreamEvents:
                 with self._lock:
                     del self._waiting[number]
         return self._passed.get(boundary)
+
+    def is_idle(self) -> bool:
+        """See Source; of a program that launches on without pause nothing is known."""
+        return False
 
     def wait(self, boundary: int, until_s: float) -> float | None:
         """See Source."""

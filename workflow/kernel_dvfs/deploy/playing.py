@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-from kernel_dvfs.deploy.control import Control
+from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.player import Player, Tolerance
 from kernel_dvfs.deploy.replay import StepEvents
 from kernel_dvfs.deploy.schedules import check_gpu, pass_pairs, run_pair, schema_of
-from kernel_dvfs.errors import CounterFault, InputError, lines
+from kernel_dvfs.errors import CounterFault, InputError
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs.report.validation import OVER, Change, interval, verdict
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from kernel_dvfs.deploy.control import Pair
     from kernel_dvfs.deploy.player import Log
     from kernel_dvfs.deploy.replay import Piece, Replay
-    from kernel_dvfs.gpu.nvml.guard import Guard
     from kernel_dvfs.workload.step import Step
 
 # steps that are queued ahead of the GPU while a block is measured
@@ -130,36 +129,29 @@ class Playing:
     ) -> None:
         self._step, self._schedule, self._dry_run, self._say = step, os.fspath(schedule), dry_run, say
         self._repeats, self._block_s, self._latency_s, self._share = repeats, block_s, latency_s, share
-        self._guard: Guard | None = None
         self._player: Player | None = None
         self._pieces: list[tuple[int, Piece]] = []  # (launch that it begins with, piece)
         self._uses_schedule = False
 
     def __enter__(self) -> Self:
-        from kernel_dvfs.gpu.nvml.guard import Guard
-
-        uuid = self._step.record.device["uuid"]
-        self._guard = Guard(uuid, mode="auto-only" if self._dry_run else "lock", say=self._say)
-        self._guard.__enter__()
+        self._control = Holder(self._step.record.device["uuid"], self._dry_run, self._say)
+        self._control.__enter__()
         try:
-            self._open(self._guard)
-        except BaseException as error:
-            self._leave(type(error), error, error.__traceback__)
+            self._open()
+        except BaseException:
+            self._control.close()
             raise
         return self
 
-    def _open(self, guard: Guard) -> None:
-        from kernel_dvfs.gpu.nvml.facts import facts, slug
-
-        about = facts(guard.nvml, guard.board)
-        about["slug"] = slug(about)
-        self._about = None if self._dry_run else about
-        self._control = Control(guard, about, reads_only=self._dry_run)
+    def _open(self) -> None:
+        self._about = None if self._dry_run else self._control.about
         self._record = record_of(self._schedule, self._step.record)
         self._iteration = iteration_of(self._schedule, self._record, self._about, self._latency_s)
-        others = (guard.board.compute_processes() or 0) - 1  # this process is one
+        others = (self._control.processes or 0) - 1  # this process is one
         if others > 0 and not self._share:
-            raise InputError(f"GPU {guard.board.uuid}: {others} other process(es) compute on it; wait, or share=True")
+            raise InputError(
+                f"GPU {self._control.board.uuid}: {others} other process(es) compute on it; wait, or share=True"
+            )
         self._whole = self._step.whole()
         player = self._new_player()
         self._pieces = cut(self._step, self._record, sorted(player.boundaries))
@@ -176,11 +168,8 @@ class Playing:
         pairs = [pair for pair in self._iteration.pairs if pair != BASELINE]
         if pairs:
             self._control.announce("a captured step at its schedule")
-            try:
-                self._control.ask(pairs[0])
-                self._control.to_auto()
-            except ExceptionGroup as error:
-                raise InputError("; ".join(lines(error)) + "; dry_run=True sets nothing") from None
+            self._control.ask(pairs[0])
+            self._control.to_auto()
 
     def __call__(self) -> None:
         """Enqueue one step: at the schedule's clocks, or as it was captured where the schedule is not used."""
@@ -200,21 +189,17 @@ class Playing:
         try:
             self._end()
         finally:
-            self._leave(kind, error, trace)
-
-    def _leave(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        guard, self._guard = self._guard, None
-        if guard:
-            guard.__exit__(kind, error, trace)
+            self._control.close()
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
     def _new_player(self) -> Player:
         names = [target.id for target in measured_launches(self._record)]
-        # a schedule of sections knows its launches' times at auto only
-        tolerance = Tolerance(duration_share=_AT_AUTO_SHARE) if self._iteration.timing.behaviour == "lag" else None
+        tolerance = None
+        if self._iteration.timing.behaviour == "lag":
+            # a schedule of sections knows its launches' times at auto only, and a change may come late: nothing lands
+            # where it does harm
+            tolerance = Tolerance(late_s=self._latency_s, duration_share=_AT_AUTO_SHARE)
         player = Player(self._iteration, self._control, None, self._about, names, tolerance)
         player.events = StepEvents(self._step.event, player.boundaries, len(names))
         return player
@@ -231,6 +216,7 @@ class Playing:
         for launch, piece in self._pieces:
             events.reached(launch)
             piece.run()
+        events.launched()
 
     def _end(self) -> None:
         """End the player, if there is one, and say what surprised it."""

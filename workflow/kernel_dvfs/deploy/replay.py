@@ -69,14 +69,27 @@ class StepEvents(StreamEvents):
         super().__init__(make_event, boundaries, count)
         self._begun = threading.Condition()
         self._ended = False
+        self._last_piece: Any = None  # event behind the last piece of the iteration that was launched last
 
     def begin(self) -> None:
         """The program is about to launch the next iteration; to be called before `reached(0)`."""
         with self._lock:
             least = (self._iteration - 1) * self._count
             self._passed = {number: when for number, when in self._passed.items() if number >= least}
+        self._last_piece = None
         with self._begun:
             self._begun.notify_all()
+
+    def launched(self) -> None:
+        """The program has launched all of an iteration."""
+        event = self._make()
+        event.record()
+        self._last_piece = event
+
+    def is_idle(self) -> bool:
+        """See Source."""
+        last = self._last_piece
+        return last is not None and bool((last.done if hasattr(last, "done") else last.query)())
 
     def end(self) -> None:
         """There will be no further iteration."""

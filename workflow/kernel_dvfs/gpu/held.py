@@ -21,7 +21,8 @@ def held(
 ) -> Work:
     """`work` with factors that give it this time, s, and mean board power, W, at auto on the GPU of `spec`.
 
-    power_w: None leaves the model's energy. core_mhz: clock that the board ran; None: auto's own, as without a power
+    power_w: None leaves the model's energy, but for what would exceed the power cap: the board ran the kernel in that
+    time, so it did not. core_mhz: clock that the board ran; None: auto's own, as without a power
     cap. Time is proportional to its factor and power linear in the other, so both are solved for at that clock. A board
     that drew less than the model's standing power leaves the kernel no energy of its own (factor 0).
     """
@@ -38,8 +39,8 @@ def held(
         return running.at(asked_mhz, ran_mhz)
 
     work = work._replace(time_factor=time_s / at(work)[0])
-    if power_w is None:
-        return work
     standing_w, full_w = (at(work._replace(energy_factor=factor))[1] for factor in (0.0, 1.0))
+    if power_w is None:
+        power_w = min(full_w, spec["governor"]["cap_w"])
     own_w = full_w - standing_w
     return work._replace(energy_factor=max(power_w - standing_w, 0.0) / own_w if own_w > 0 else 1.0)

@@ -22,6 +22,7 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, label, sweep_pai
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.layout import subject
 from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
 from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
@@ -147,6 +148,11 @@ class Study:
         return self.options["search"] == "exhaustive" or not self.is_chosen
 
     @property
+    def is_deployable(self) -> bool:
+        """Clocks are also chosen launch by launch, which takes every kernel at every pair and a workload of ours."""
+        return self.is_measured and self.is_chosen and self.is_exhaustive and not self.is_step
+
+    @property
     def is_searched(self) -> bool:
         """Something is asked for beyond the sweep, by a search or by refinement."""
         return self.is_refined or (self.is_measured and not self.is_exhaustive)
@@ -202,6 +208,21 @@ class Study:
 
     def schedule(self, name: str) -> str:
         return f"{self.folder}/schedules/{name}.json"
+
+    @property
+    def deployable_file(self) -> str:
+        return self.schedule("deployable")
+
+    def iteration_files(self) -> list[str]:
+        """The iteration schedules, one for each known latency of a change."""
+        names = map(layout.iteration_name, self.options["clock_changes"]["latency_s"])
+        return [self.schedule(name) for name in names] if self.is_deployable else []
+
+    def stall_options(self) -> str:
+        """The options of `kernel-dvfs study deployable` and `study switching` that say what a change costs."""
+        own = self.options["clock_changes"]
+        words = f"--core-stall {own['core_stall_s']} --mem-stall {own['mem_stall_s']}"
+        return words if own["stall_w"] is None else f"{words} --stall-w {own['stall_w']}"
 
     def schedule_files(self) -> list[str]:
         """Every schedule that the study asks for."""
@@ -452,6 +473,8 @@ def _table(config: dict, results: str) -> Study:
     from kernel_dvfs.profile.table import gpu_slug
 
     gpu = config["gpu"]
+    if config["workload"] != MODEL_WORKLOAD:
+        raise InputError("config: workload: a table of measurements says itself what ran; leave workload out")
     if not Path(gpu["path"]).is_file():
         raise InputError(f"config: gpu.path = '{gpu['path']}': no such file; allowed: a CSV or Parquet table")
     slug, workload = gpu_slug(gpu["path"], gpu.get("name")), "as-measured"
@@ -581,6 +604,11 @@ def _real(config: dict, results: str) -> Study:
         if not facts["clocks"]["mem_mhz"]:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
     step = step_source(config["workload"])
+    if step and config["slurm_gpu"]:
+        raise InputError(
+            "workload: a captured step is measured on the machine that Snakemake runs on; start it in a job of its "
+            "own, without slurm_gpu"
+        )
     name = _workload_folder(step, config)
     folder = f"{results}/{slug}/{name}"
     # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps

@@ -54,7 +54,9 @@ def per_kernel(results: Results) -> pd.DataFrame:
 
 def whole(results: Results) -> dict | None:
     """time_ms, energy_j, power_w, power_cap_share of the step as one, at auto; None where it cannot be repeated."""
-    points = results.profile.query("study == @WHOLE and is_baseline", local_dict={"WHOLE": WHOLE})
+    profile = results.profile
+    # sections may be of that study too, where they do not make up the step
+    points = profile[(profile.study == WHOLE) & (profile.target == WHOLE) & profile.is_baseline]
     if points.empty:
         return None
     row = points.iloc[0]

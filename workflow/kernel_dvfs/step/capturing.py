@@ -251,7 +251,12 @@ class Capturing:
         return [statistics.median(each) for each in zip(*rounds)]
 
     def _sections(self, outline: assembly.Outline, failed: dict[int, list[str]]) -> dict[str, str]:
-        """{section that cannot be repeated by itself: why}. Each is run three times from where the step meets it."""
+        """{section that cannot be repeated by itself: why}. Each is run from where the step meets it, and once more.
+
+        A section changes parameters and optimiser, which is put back; where what it computes on the way is other data
+        the second time, it overwrote what it reads (backward does, in memory that torch's pool gave it), and would
+        soon run on numbers that no step ever sees.
+        """
         living, found = self._living, {}
         for number, section in enumerate(dict.fromkeys(outline.sections)):
             key = -1 - number
@@ -263,7 +268,12 @@ class Capturing:
             self._now = key, f"section {section}", section
             with self._dog.limit(2 * trial.LIMIT_S, section):
                 living.meet(places[0])
-                living.loop(places, keep_edges=True).time(3)
+                loop = living.loop(places, keep_edges=True)
+                loop.run(1)
+                before = living.memory.scratch_hashes()
+                loop.run(1)
+                if living.memory.scratch_hashes() != before:
+                    found[section] = "repeated by itself, it runs on other data: it overwrites what it reads"
         return found
 
 

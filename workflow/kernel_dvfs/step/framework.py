@@ -197,20 +197,27 @@ def cause(error: BaseException) -> str:
 
 
 def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[trace.Event]]:
-    """Events of calls outside a graph. Raises InputError where one call launches other kernels than the next."""
+    """Events of calls outside a graph. Raises InputError: see check_alike."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with (
         _as_input_error(f"{name}: the step failed while it was traced"),
         _ranges_as_annotations(torch),
-        profile(activities=activities, record_shapes=True, with_flops=True, with_stack=True, acc_events=True) as found,
+        _modules_as_annotations(torch),
+        profile(activities=activities, record_shapes=True, with_flops=True, acc_events=True) as found,
     ):
         for _ in range(_TRACED_CALLS):
             with record_function(trace.CALL):
                 step()
             torch.cuda.synchronize()
     calls = trace.calls(trace.from_kineto(found.profiler.kineto_results.events()))
+    check_alike(calls, name)
+    return calls
+
+
+def check_alike(calls: list[list[trace.Event]], name: str) -> None:
+    """Raise InputError where one call launches other kernels than the next."""
     launched = [[each.name for each in call if each.kind == "gpu"] for call in calls]
     for number, (one, other) in enumerate(zip(*launched)):
         if one != other:
@@ -219,7 +226,6 @@ def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[t
         raise InputError(
             f"{name}: kernels change from call to call ({', then '.join(str(len(each)) for each in launched)} of them)"
         )
-    return calls
 
 
 @contextmanager
@@ -245,6 +251,38 @@ def _ranges_as_annotations(torch: Any) -> Iterator[None]:
         yield
     finally:
         nvtx.range_push, nvtx.range_pop = push, pop
+
+
+@contextmanager
+def _modules_as_annotations(torch: Any) -> Iterator[None]:
+    """Each module's forward appears in the trace. Not where something is compiled: hooks would have it compiled again,
+    to other kernels."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None and dynamo.counters["frames"]:
+        yield
+        return
+    from torch.nn.modules import module as modules
+    from torch.profiler import record_function
+
+    stack: list[Any] = []
+
+    def begin(module: Any, inputs: Any) -> None:
+        stack.append(record_function(f"{trace.MODULE}{type(module).__name__}"))
+        stack[-1].__enter__()
+
+    def end(module: Any, inputs: Any, output: Any) -> None:
+        if stack:
+            stack.pop().__exit__(None, None, None)
+
+    hooks = [
+        modules.register_module_forward_pre_hook(begin),
+        modules.register_module_forward_hook(end, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event]], name: str) -> Opened:

@@ -103,6 +103,12 @@ class Memory:
         if self.state_hash() != self._hash:
             raise InputError("the step's parameters could not be put back bit for bit; the GPU cannot be trusted")
 
+    def scratch_hashes(self) -> bytes:
+        """Of the segments without any state: what the step computes and forgets; waits."""
+        held = [each.address for each in self._ranges]
+        scratch = [each for each in self.segments if not any(0 <= at - each.address < each.byte for at in held)]
+        return b"".join(self._device.hashes(*_aligned(each), CHUNK_BYTE) for each in scratch)
+
     def all_hashes(self) -> bytes:
         """Of every segment, 8 bytes for each CHUNK_BYTE; waits."""
         return b"".join(self._device.hashes(*_aligned(each), CHUNK_BYTE) for each in self.segments)

@@ -1,7 +1,7 @@
 """What a Kineto trace says of the kernels of a step: operation, module, section, shapes, work, time.
 
 Works on plain events, which `from_kineto` takes from torch's profiler and tests from a file. A kernel knows the
-operation that launched it by a number; operations, modules (torch's Python tracer), the engine of backward and the
+operation that launched it by a number; operations, modules, the engine of backward and the
 user's own marks (NVTX, record_function) lie around each other in time.
 """
 
@@ -19,7 +19,8 @@ from kernel_dvfs.workload.step import WHOLE
 
 # how `framework` marks a profiled step
 CALL = "kernel-dvfs: call"
-_MODULE = "nn.Module: "
+# ... and the forward of each module
+MODULE = "nn.Module: "
 _BACKWARD = "autograd::engine::evaluate_function: "
 _OPTIMISER = "Optimizer."
 # annotations that torch makes, not the user
@@ -52,7 +53,7 @@ class Event:
     """One event of a trace."""
 
     name: str
-    kind: str  # gpu, op, annotation, python
+    kind: str  # gpu, op, annotation, module
     start_ns: int
     end_ns: int
     thread: int = 0
@@ -88,11 +89,11 @@ def _event(event: Any) -> Event | None:
     name, start_ns = event.name(), event.start_ns()
     end_ns = start_ns + event.duration_ns()
     if "CPU" not in str(event.device_type()):
-        if _is_marked(name) or _is_annotation(event):
+        if _is_marked(name) or name.startswith(MODULE) or _is_annotation(event):
             return None  # annotations are drawn on the GPU's line as well
         return Event(name, "gpu", start_ns, end_ns, number=event.linked_correlation_id())
-    if name.startswith(_MODULE):
-        return Event(name, "python", start_ns, end_ns, event.start_thread_id())
+    if name.startswith(MODULE):
+        return Event(name, "module", start_ns, end_ns, event.start_thread_id())
     if _is_annotation(event):
         return Event(name, "annotation", start_ns, end_ns, event.start_thread_id(), event.correlation_id())
     if event.correlation_id() == 0 or name.startswith(("cuda", "cu", "<", "/")) or ".py(" in name:
@@ -225,7 +226,7 @@ def _backward_sequence(chain: Iterable[Event]) -> int:
 
 def _module(chain: Iterable[Event]) -> str:
     """GPT.Block.Linear: classes of the modules around an operation, from the outside in."""
-    names = [each.name.removeprefix(_MODULE).rpartition("_")[0] for each in chain if each.kind == "python"]
+    names = [each.name.removeprefix(MODULE) for each in chain if each.kind == "module"]
     return ".".join(names[::-1])
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 # words in a kernel's name that say its matrix products are those of fused attention
 _ATTENTION = ("flash", "fmha", "attention", "sdp")
+# and words that say it has none, whatever was counted for the operation that it belongs to: an added bias, a sum
+_STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "softmax")
+# FLOP that would take this share more than the kernel's own time belong to another kernel of its operation
+_TOO_FAST = 0.8
 
 
 def of_step(step: Step, name: str, path: str) -> Workload:
@@ -87,7 +91,7 @@ def _about(target: Target, number: int, work: list[Any]) -> dict[str, Any]:
         "row": number,
         "section": target.section,
         "name": target.name,
-        "kind": "gemm" if target.flop else "elementwise_or_reduction",
+        "kind": "gemm" if work[1] else "elementwise_or_reduction",
         "launches_per_iteration": target.launches,
         "replicate_group": None,
         "operation": target.operation,
@@ -99,10 +103,12 @@ def _about(target: Target, number: int, work: list[Any]) -> dict[str, Any]:
 def _work(target: Target) -> Work:
     """By torch's counts: FLOP, which it counts of matrix products and convolutions, are the tensor cores'."""
     text = f"{target.function} {target.operation}".lower()
-    family = "residual"
-    if target.flop:
+    family, flop = "residual", target.flop or 0.0
+    if any(word in target.function.lower() for word in _STREAMS):
+        flop = 0.0
+    if flop:
         family = "flash_attention" if any(word in text for word in _ATTENTION) else "gemm"
-    return Work(family, target.flop or 0.0, 0.0, 0.0, target.byte or 0.0)
+    return Work(family, flop, 0.0, 0.0, target.byte or 0.0)
 
 
 def _held(step: Step, target: Target, spec: dict[str, Any]) -> Work:
@@ -115,7 +121,9 @@ def _held(step: Step, target: Target, spec: dict[str, Any]) -> Work:
             f"step {step.name}: of kernel {target.id} neither time nor work is known, so nothing can be forecast; "
             "capture the step with its trace"
         )
-    if not (target.flop or target.byte):
+    if work.tensor_flop and held(spec, work, 1e-6 * time_us).time_factor < _TOO_FAST:
+        work = work._replace(family="residual", tensor_flop=0.0)
+    if not (work.tensor_flop or work.byte):
         # bound by the core, which promises no saving that the kernel may not have
         work = work._replace(fp32_flop=1e12 * spec["rates"]["fp32_tflop_per_s_per_ghz"] * 1e-6 * time_us)
     power_w = None

@@ -12,6 +12,7 @@ from typing import Any
 from kernel_dvfs.report.page.tables import Rows, number, plain
 
 _MOST_PERCENT = 80.0
+_NAMED = 10  # kernels left at auto that are named, with what keeps them there
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ def _notes(workload: Mapping[str, Any]) -> list[str]:
     if left:
         share = workload.get("measured_share")
         told = "" if share is None else f"{100 * (1 - share):.1f} % of the step's traced time: "
-        names = ", ".join(f"{name} ×{launches} ({reason})" for name, launches, reason in left)
+        names = ", ".join(f"{name} ×{launches} ({reason})" for name, launches, reason in left[:_NAMED])
+        names += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         notes.append(f"Left at auto, since they cannot be repeated alone; {told}{names}.")
     if overlapped := workload.get("overlapped"):
         notes.append(

@@ -52,4 +52,4 @@ def _why(row: Any) -> str:
         return ""
     if change > 0:
         return "power cap" if row.power_cap_share else "not told by the record"
-    return "its data stay in the cache, or it need not wait for others"
+    return "warm caches, a clock of its own"

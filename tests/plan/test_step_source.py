@@ -1,0 +1,100 @@
+"""A captured step in the configuration: named in three ways, refused in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.plan import config as configuration
+from kernel_dvfs.plan.step import step_source
+from kernel_dvfs.plan.study import plan
+
+RECORD = Path(__file__).resolve().parents[1] / "workload/steps/hand_made.json"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("def make_step(): ...\n")
+    (tmp_path / "step.json").write_bytes(RECORD.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def refused(config, root, here):
+    """The line that a changed configuration is refused with."""
+
+    def line(**changed):
+        values = config(**changed)
+        with pytest.raises(InputError) as error:
+            configuration.check(values, root / "workflow/schemas/config.schema.yaml")
+            plan(values, str(here / "results"))
+        assert "\n" not in str(error.value) and str(error.value).startswith("config: ")
+        return str(error.value)
+
+    return line
+
+
+def test_a_step_is_a_function_of_a_file_or_a_record_and_names_its_folder(here):
+    assert step_source("model") is None
+    named = step_source("step:train.py:make_step")
+    assert (named.file, named.function, named.name) == ("train.py", "make_step", "step-train-make-step")
+    assert not named.is_recorded and named.called == "train.py:make_step"
+    assert step_source({"step": "train.py:make_step", "name": "b8"}).name == "step-b8"
+    record = step_source("step:step.json")
+    assert record.is_recorded and record.name == "step-step"
+
+
+def test_the_record_that_a_study_made_leads_back_to_its_folder(here):
+    folder = here / "results/gpu/step-train-make-step"
+    folder.mkdir(parents=True)
+    for name in ("step.json", "step-measured.json"):
+        (folder / name).write_bytes(RECORD.read_bytes())
+        assert step_source(f"step:results/gpu/step-train-make-step/{name}").name == "step-train-make-step"
+
+
+@pytest.mark.parametrize(
+    ("workload", "named"),
+    [
+        ("train.py:make_step", ["workload", "step:FILE.py:FUNCTION"]),
+        ("step:train.py", ["no function of a Python file", "step:FILE.py:FUNCTION"]),
+        ("step:train.py:make step", ["no function of a Python file"]),
+        ("step:other.py:make_step", ["other.py: no such file"]),
+        ("step:other.json", ["other.json: no such file"]),
+        ({"step": "step.json", "name": "a/b"}, ["workload", "a/b", "name"]),
+        ({"name": "x"}, ["workload"]),
+        ("gpt3-xl", ["workload"]),
+    ],
+)
+def test_what_names_no_step_is_refused(refused, workload, named):
+    line = refused(workload=workload, gpu="h200_sxm")
+    assert all(word in line for word in named), line
+
+
+def test_a_simulated_gpu_captures_nothing_and_the_remedy_says_what_does(refused):
+    line = refused(workload="step:train.py:make_step", gpu="h200_sxm")
+    assert "runs no step" in line and "kernel-dvfs capture train.py:make_step -o step.json" in line
+
+
+def test_a_step_of_one_gpu_is_not_forecast_on_another(refused):
+    line = refused(workload="step:step.json", gpu="rtx_3080_ti")
+    assert "captured on NVIDIA H200" in line and "RTX 3080 Ti is another GPU" in line
+
+
+def test_a_table_has_no_step(refused, here):
+    (here / "mine.csv").write_text("kernel,core_mhz,time_s,energy_j\n")
+    line = refused(workload="step:step.json", gpu={"kind": "table", "path": "mine.csv"})
+    assert "a table of measurements" in line and "workload" in line
+
+
+def test_a_damaged_record_is_named_with_what_is_wrong(refused, here):
+    (here / "step.json").write_text(RECORD.read_text()[:400])
+    assert "step.json" in refused(workload="step:step.json", gpu="h200_sxm")
+
+
+def test_a_forecast_has_no_other_sizes_and_no_unknown_tensor_energy(config, here):
+    study = plan(config(workload="step:step.json", gpu="h200_sxm"), str(here / "results"))
+    assert study.is_forecast and study.title == "forecast on a simulated H200 SXM"
+    assert not study.variants and not study.batches and not study.degrees and not study.headline_axes
+    assert study.passes == ("forward", "backward", "optimiser", "step") and study.has_passes
+    assert not list((here / "results").glob("**/*")), "planning writes nothing"

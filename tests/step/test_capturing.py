@@ -1,0 +1,299 @@
+"""A capture in a process of its own: what hangs takes that process with it, and the next one goes on without it."""
+
+import json
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import pytest
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.real import step_loads
+from kernel_dvfs.step import assembly, capturing, grouping, nodes, trial
+from kernel_dvfs.step.trial import Tried
+from kernel_dvfs.workload import step as steps
+from kernel_dvfs.workload.step import State
+
+DEVICE = {"name": "NVIDIA H200", "uuid": "GPU-0", "compute_capability": "9.0", "sm_count": 132}
+
+
+def record(found, tried=None, **more):
+    """The record of an outline."""
+    tried = tried or [Tried(10.0, min(4, len(each)), "yes", "", 0) for each in found.classes]
+    about = {"name": "mine", "source": "train.py:make", "date_utc": "2026-11-22T10:00:00Z"} | more
+    return assembly.step(
+        **about,
+        device=DEVICE,
+        versions={"torch": "2.11.0"},
+        found=found,
+        tried=tried,
+        whole=assembly.whole_of([]),
+        state=State(1, 1, "device", ""),
+        not_repeated={},
+    )
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """processes(*lines of each): what children say; returns what each was told."""
+    monkeypatch.setattr(capturing, "load", lambda *_: None)
+
+    def made(*said):
+        told, answers = [], iter(said)
+
+        def child(what):
+            told.append(json.loads(json.dumps(what)))
+            yield from next(answers)
+
+        monkeypatch.setattr(capturing, "_child", child)
+        return told
+
+    return made
+
+
+def failed(place, why="it hung", kind="k"):
+    return {"failed": place, "what": "kernel", "kind": kind, "why": why}
+
+
+def test_a_class_that_hung_is_told_to_the_next_process_with_what_is_known(processes, recording, outline_of):
+    step = record(outline_of(recording("triton_kernel")))
+    tried = {"tried": 4, "result": asdict(Tried(1.0, 1, "yes", "", 0))}
+    told = processes([tried, failed(7)], [failed(7)], [{"step": asdict(step)}])
+    said = []
+    assert capturing.capture("train.py:make", say=said.append) == step
+    assert [each["failed"] for each in told] == [{}, {"7": ["it hung"]}, {"7": ["it hung", "it hung"]}]
+    assert [list(each["known"]) for each in told] == [[], ["4"], ["4"]]
+    assert [each["joined"] for each in told] == [[], [], ["k"]], "then with the launch before it"
+    assert said == ["kernel: it hung; going on without it"] * 2
+
+
+def test_an_error_of_the_child_is_the_captures_error(processes):
+    processes([{"say": "hello"}, {"error": "train.py:make: capture failed (x); usual cause: y"}])
+    with pytest.raises(InputError, match="usual cause: y"):
+        capturing.capture("train.py:make", say=lambda line: None)
+
+
+def test_processes_that_never_come_to_an_end_are_given_up(processes):
+    processes(*([failed(place)] for place in range(50)))
+    with pytest.raises(InputError, match="12 processes hung or failed"):
+        capturing.capture("train.py:make", say=lambda line: None)
+
+
+def test_a_child_without_torch_refuses_in_one_line(tmp_path):
+    (tmp_path / "train.py").write_text("def make(): return lambda: None\n")
+    told = {"source": f"{tmp_path}/train.py:make", "results": str(tmp_path), "failed": {}, "known": {}}
+    (line,) = capturing._child(told)
+    assert "error" in line and "\n" not in line["error"]
+
+
+def test_a_child_that_dies_without_a_word_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(capturing.sys, "executable", "/bin/false")
+    with pytest.raises(InputError, match=r"the process that captured it died \(exit code 1\)"):
+        list(capturing._child({"source": "train.py:make"}))
+
+
+def test_the_command_keeps_the_file_of_the_very_same_step(processes, recording, outline_of, tmp_path, capsys):
+    step = record(outline_of(recording("triton_kernel")))
+    path = tmp_path / "step.json"
+    later = replace(step, date_utc="2027-01-01T00:00:00Z")
+    other = replace(step, checksum="0" * 12)
+    processes(*([{"step": asdict(each)}] for each in (step, later, other)))
+    assert main(["capture", "train.py:make", "-o", str(path)]) == 0
+    first = path.read_bytes()
+    assert "100.0 % of the traced time can be measured" in capsys.readouterr().out
+    assert main(["capture", "train.py:make", "-o", str(path)]) == 0
+    assert path.read_bytes() == first, "an edited comment captures the same step"
+    assert main(["capture", "train.py:make", "-o", str(path)]) == 0
+    assert steps.read(path).checksum == "0" * 12
+
+
+def test_the_command_says_what_is_wrong_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["capture", "nowhere.py:make", "-o", "step.json"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: native layer: graph is not built") and not (tmp_path / "step.json").exists()
+
+
+def test_names_come_from_file_and_function():
+    assert capturing.name_of("a/b/train_gpt.py:make_step") == "train-gpt-make-step"
+
+
+# --- the record -------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_holds_every_recorded_node_and_no_address(recorded, outline_of, tmp_path):
+    step = record(outline_of(recorded))
+    steps.write(tmp_path / "step.json", step)
+    assert steps.read(tmp_path / "step.json") == step
+    assert len(step.nodes) == len(recorded.nodes) and step.coverage == 1.0
+    text = (tmp_path / "step.json").read_text()
+    assert not [node.address for node in recorded.nodes if node.address and str(node.address) in text]
+    demangled = dict(zip((node.function for node in recorded.nodes), recorded.functions))
+    assert step.checksum == nodes.checksum(recorded.nodes, demangled)
+
+
+def test_the_record_of_a_recorded_step_is_the_one_that_the_gpu_gave(recording, outline_of):
+    known = steps.read(f"{__file__.rpartition('/')[0]}/../workload/steps/h200_conv.json")
+    step = record(outline_of(recording("conv")))
+    assert step.checksum == known.checksum
+    assert (step.order, step.nodes, step.sections) == (known.order, known.nodes, known.sections)
+    assert [(each.id, each.digest, each.own) for each in step.targets] == [
+        (each.id, each.digest, each.own) for each in known.targets
+    ]
+
+
+def test_what_cannot_be_repeated_is_no_part_of_the_coverage(recording, outline_of):
+    found = outline_of(recording("conv"))
+    tried = [Tried(1.0, 1, "yes", "", 0) for _ in found.classes]
+    tried[4] = Tried(None, 1, "no", trial.hung(), 0)
+    step = record(found, tried)
+    (left,) = step.left_at_auto
+    assert "hung" in left.reason
+    assert step.coverage == pytest.approx(1 - left.launches * left.time_us / step.time_us)
+
+
+def test_without_a_trace_a_step_has_one_section_and_no_times(recording):
+    step = recording("triton_kernel")
+    found = assembly.outline(step.nodes, step.functions, step.segments, [], [])
+    made = record(found)
+    assert made.sections == ("unmarked",) and made.time_us is None and made.coverage is None
+
+
+def test_another_batch_is_another_step(recording):
+    step = recording("triton_kernel")
+    other = [replace(node, grid=(2 * node.grid[0], *node.grid[1:])) for node in step.nodes]
+    assert nodes.checksum(step.nodes) != nodes.checksum(other)
+
+
+# --- measuring it -----------------------------------------------------------------------------------------------------
+
+
+def living_of(recorded):
+    demangled = dict(zip((node.function for node in recorded.nodes), recorded.functions))
+    return SimpleNamespace(
+        nodes=recorded.nodes, functions=recorded.functions, checksum=nodes.checksum(recorded.nodes, demangled)
+    )
+
+
+def test_capturing_again_must_give_the_same_launches(recording, outline_of):
+    taken = recording("triton_kernel")
+    step = record(outline_of(taken))
+    step_loads.check_same(step, living_of(taken), "step.json")
+    changed = living_of(taken)
+    changed.nodes = [*taken.nodes[:5], replace(taken.nodes[5], grid=(1, 2, 3)), *taken.nodes[6:]]
+    changed.checksum = "0" * 12
+    with pytest.raises(InputError) as error:
+        step_loads.check_same(step, changed, "step.json")
+    assert "launches other kernels than when step.json was captured (from number 6 of 51: " in str(error.value)
+    assert "kernel-dvfs capture train.py:make -o step.json" in str(error.value)
+
+
+def test_a_setup_measures_its_own_step_only(recording, outline_of, tmp_path):
+    step = record(outline_of(recording("triton_kernel")))
+    path = tmp_path / "step.json"
+    steps.write(path, step)
+    assert step_loads.read_step({"file": str(path), "checksum": step.checksum}) == step
+    with pytest.raises(InputError, match="this study is of 123456789abc"):
+        step_loads.read_step({"file": str(path), "checksum": "123456789abc"})
+    steps.write(path, replace(step, source=""))
+    with pytest.raises(InputError, match=r"capture it by name: kernel-dvfs capture FILE\.py:FUNCTION"):
+        step_loads.read_step({"file": str(path), "checksum": step.checksum})
+
+
+class Loop:
+    def __init__(self, living, places, repeat):
+        self.living, self.places, self.repeat = living, places, repeat
+
+    def run(self, count=1):
+        self.living.ran.append((tuple(self.places), count * self.repeat))
+
+    def time(self, count=1):
+        return 1e-3 * count * self.repeat * 10.0 * len(self.places)
+
+
+class Living:
+    """What a load asks of a captured step; notes what it did."""
+
+    def __init__(self, moved=False):
+        self.ran, self.met, self.checked = [], [], 0
+        hashes = iter(range(1, 100)) if moved else iter([1] * 100)
+        self.memory = SimpleNamespace(all_hashes=lambda: next(hashes), check_restored=self._check)
+        self.device = SimpleNamespace(synchronize=lambda: None)
+
+    def _check(self):
+        self.checked += 1
+
+    def loop(self, places, repeat=1, keep_edges=False):
+        return Loop(self, places, repeat)
+
+    def meet(self, place):
+        self.met.append(place)
+
+
+class Dog:
+    def limit(self, seconds, about):
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+    def arm(self, seconds, about): ...
+
+
+@pytest.fixture
+def captured(recording, outline_of):
+    """A step of which the first class is restored."""
+    found = outline_of(recording("gpt_eager"))
+    tried = [Tried(10.0, min(4, len(each)), "yes", "", 0) for each in found.classes]
+    tried[0] = Tried(10.0, 1, "restored", "it changes what it reads", 65536)
+    return record(found, tried)
+
+
+def test_a_load_lets_launches_take_turns_on_the_data_of_the_last(captured):
+    target = max(captured.targets, key=lambda each: (each.launches > 4, len(each.own)))
+    living = Living()
+    load = step_loads.StepLoad(living, captured, SimpleNamespace(study="kernel", name=target.id), Dog())
+    launches = captured.nodes_of(target.id)[: target.rotated]
+    assert living.met == [min(launches[-1])]
+    assert living.ran[0][0] == tuple(place for launch in launches for place in launch)
+    assert load.launches % target.rotated == 0 and load.run_s == pytest.approx(
+        1e-5 * len(living.ran[0][0]) / target.rotated
+    )
+    load.check()
+    assert load.about["same_bits_after"] is True and load.about["repeatable"] == "yes" and living.checked == 1
+
+
+def test_a_load_that_changes_what_it_reads_is_put_back_before_it_starts_and_says_so(captured):
+    living = Living(moved=True)
+    load = step_loads.StepLoad(living, captured, SimpleNamespace(study="kernel", name=captured.targets[0].id), Dog())
+    assert load.restores and load.about["repeatable"] == "restored"
+    before = len(living.met)
+    load.put_back()
+    assert len(living.met) == before + 1
+    load.check()
+    assert load.about["same_bits_after"] is None
+
+
+def test_a_pass_is_its_section_as_one(captured):
+    living = Living()
+    load = step_loads.StepLoad(living, captured, SimpleNamespace(study="pass", name="backward"), Dog())
+    assert list(living.ran[0][0]) == captured.section_nodes("backward") and load.restores
+    assert living.met[0] == captured.section_nodes("backward")[0]
+
+
+def test_a_running_load_counts_launches_not_graphs(captured):
+    load = SimpleNamespace(launches=40, run_s=1e-5, restores=True, put_back=lambda: put.append(1))
+    put, ran = [], []
+    steady = SimpleNamespace(
+        ended=3, feed=lambda: None, run_for=ran.append, stop=lambda: None,
+        between=lambda start, end: {"time_us": 400.0, "launches": 10, "sm_mhz": 1500.0},
+    )  # fmt: skip
+    running = step_loads.StepRunning(load, steady, Dog(), "kernel/x")
+    assert running.between(0, 1) == {"time_us": 10.0, "launches": 400, "sm_mhz": 1500.0}
+    running.run_for(0)
+    assert put and ran[0] > 0, "after what was put back the load runs for a while before the window"
+
+
+def test_kinds_of_failed_kernels_tell_shapes_apart(recording):
+    kinds = {grouping.kind_of(node) for node in recording("conv").nodes if node.kind == "kernel"}
+    shapes = {(node.function, node.shape) for node in recording("conv").nodes if node.kind == "kernel"}
+    assert len(kinds) == len(shapes)

@@ -1,0 +1,135 @@
+"""What a trace says of a step's kernels: on made events, and on steps recorded on an H200."""
+
+import math
+
+import pytest
+
+from kernel_dvfs.step import trace
+from kernel_dvfs.step.trace import Event, Traced
+
+
+def op(name, start, end, number, thread=1, **more):
+    return Event(name, "op", start, end, thread, number, **more)
+
+
+def on_gpu(name, number, start, time=10):
+    return Event(name, "gpu", start, start + time, number=number)
+
+
+def around(name, start, end, kind="annotation", thread=1, number=0):
+    return Event(name, kind, start, end, thread, number)
+
+
+def test_a_kernel_knows_its_operation_module_and_work():
+    events = [
+        around("nn.Module: Gpt", 0, 100, "module"),
+        around("nn.Module: Linear", 10, 50, "module"),
+        op("aten::linear", 12, 48, 1),
+        op("aten::addmm", 14, 40, 2, shapes=((6,), (4, 8), (8, 6)), types=("float",) * 3),
+        on_gpu("gemm", 2, 200),
+    ]
+    (found,) = trace.traced(events)
+    assert (found.operation, found.label, found.module) == ("aten::addmm", "addmm 4x8x6", "Gpt.Linear")
+    assert found.flop == 2 * 4 * 8 * 6 and found.byte == 4 * (6 + 4 * 8 + 8 * 6 + 4 * 6)
+    assert found.section == "forward" and found.time_us == pytest.approx(0.01)
+
+
+def test_a_kernel_of_backward_is_in_the_module_of_its_forward():
+    events = [
+        around("nn.Module: Mlp", 0, 20, "module"),
+        op("aten::gelu", 5, 10, 1, sequence=7),
+        op("autograd::engine::evaluate_function: GeluBackward0", 50, 90, 2, thread=2, sequence=7),
+        op("aten::gelu_backward", 60, 80, 3, thread=2),
+        on_gpu("k", 3, 200),
+    ]
+    (found,) = trace.traced(events)
+    assert (found.module, found.section, found.operation) == ("Mlp", "backward", "aten::gelu_backward")
+
+
+def test_sections_come_from_the_users_marks_where_there_are_some():
+    engine = op("autograd::engine::evaluate_function: X", 30, 60, 2, thread=2)
+    events = [
+        around("step", 0, 100),
+        around("Loss and all", 1, 25),
+        op("aten::mul", 5, 10, 1),
+        engine,
+        op("aten::mul", 40, 50, 3, thread=2),
+        around("Optimizer.step#AdamW.step", 70, 90, number=4),
+        op("aten::add", 75, 80, 5),
+        op("aten::div", 92, 95, 6),
+        *(on_gpu("k", number, 200 + 20 * number) for number in (1, 3, 5, 6)),
+    ]
+    assert [each.section for each in trace.traced(events)] == ["loss_and_all", "backward", "optimiser", "optimiser"]
+
+
+def test_an_operations_work_is_that_of_its_longest_kernel():
+    events = [
+        op("aten::mm", 0, 10, 1, shapes=((4, 8), (8, 6)), types=("float",) * 2),
+        on_gpu("split", 1, 20, 50),
+        on_gpu("sum", 1, 80, 10),
+    ]
+    assert [each.flop for each in trace.traced(events)] == [384.0, None]
+
+
+def test_causal_attention_does_half_of_the_products_and_backward_five_of_two():
+    shape = (2, 16, 1024, 128)
+    forward = op(
+        "aten::_scaled_dot_product_flash_attention", 0, 10, 1,
+        shapes=(shape,) * 3, types=("c10::BFloat16",) * 3, inputs=(None, None, None, 0.0, True),
+    )  # fmt: skip
+    events = [forward, op("aten::_flash_attention_forward", 2, 8, 2), on_gpu("flash", 2, 20)]
+    (found,) = trace.traced(events)
+    assert found.flop == 4 * 2 * 16 * 1024**2 * 128 / 2
+
+
+def test_calls_are_told_apart_by_their_marks():
+    events = [
+        around(trace.CALL, 0, 50), op("aten::mul", 5, 10, 1), on_gpu("k", 1, 90),
+        around(trace.CALL, 60, 99), op("aten::mul", 65, 70, 2), on_gpu("k", 2, 120),
+    ]  # fmt: skip
+    assert [[each.number for each in call if each.kind == "gpu"] for call in trace.calls(events)] == [[1], [2]]
+
+
+def test_nodes_are_matched_by_name_whatever_the_order_of_branches():
+    found = [Traced("void a(int)", 0, 1), Traced("Memset (Device)", 1, 2), Traced("b", 2, 3), Traced("a(int)", 4, 5)]
+    matched = trace.matched(["b", "a(int)", "memset", "a(int)"], found)
+    assert [each.time_us for each in matched] == [3, 1, 2, 5]
+    assert trace.matched(["b", "b"], found) == [None, None], "another number of them: nothing is known"
+
+
+def test_overlap_is_the_time_that_is_counted_twice():
+    events = [Traced("a", 0.0, 10.0), Traced("b", 8.0, 4.0), Traced("c", 20.0, 1.0)]
+    assert trace.overlap(events) == (pytest.approx(2.0), [0, 1])
+
+
+def test_times_of_replays_need_every_node():
+    assert trace.replays(["a", "b"], [on_gpu("a", 0, 0), on_gpu("b", 0, 20), on_gpu("a", 0, 40)], 2) == []
+
+
+def test_events_are_read_as_they_were_written(recorded):
+    assert trace.from_json(trace.to_json(recorded.call)) == recorded.call
+
+
+def test_every_recorded_kernel_has_a_section_and_nearly_all_an_operation(recorded):
+    found = trace.matched(recorded.functions, trace.traced(recorded.call))
+    assert all(found), "each node of the graph ran in the call that was traced"
+    assert {each.section for each in found} == {"forward", "backward", "optimiser"}
+    assert sum(bool(each.operation) for each in found) >= 0.9 * len(found)
+    order = [each.section for each in found]
+    assert order == sorted(order, key=["forward", "backward", "optimiser"].index)
+
+
+def test_the_recorded_transformer_has_its_products(recording):
+    step = recording("gpt_eager")
+    found = trace.matched(step.functions, trace.traced(step.call))
+    products = [each for each in found if each.label.startswith(("mm ", "addmm "))]
+    # two layers of width 2048, 8192 tokens, and a head of 50304: forward, and twice that backward
+    tokens, width, head = 8192, 2048, 50304
+    forward = 2 * tokens * (2 * 12 * width**2 + width * head)
+    assert math.fsum(each.flop or 0 for each in products) == pytest.approx(3 * forward)
+
+
+def test_times_in_the_recorded_step_come_from_its_replays(recorded):
+    assert len(recorded.replays) == 2
+    times = trace.mean_times_us(recorded.replays)
+    assert len(times) == len(recorded.nodes) and min(times) > 0

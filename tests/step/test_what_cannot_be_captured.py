@@ -1,0 +1,250 @@
+"""What cannot be captured is refused in one line, with what usually causes it; nothing is left behind."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.step import framework
+from kernel_dvfs.step.trace import Event
+
+
+@pytest.fixture
+def no_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+@pytest.fixture
+def fake_torch(monkeypatch):
+    """A torch with as much as refusals ask for: version, GPU, graphs, memory."""
+    torch = ModuleType("torch")
+    torch.__version__ = "2.11.0+cu130"
+    torch.version = SimpleNamespace(cuda="13.0")
+
+    class Graph:
+        def __init__(self, keep_graph=False):
+            self.keep_graph, self.ended = keep_graph, False
+
+        def raw_cuda_graph(self):
+            if not self.keep_graph:
+                raise RuntimeError(
+                    "You cannot access the raw cudaGraph_t unless keep_graph=True\nException raised from"
+                )
+            return 1
+
+        def instantiate(self): ...
+        def pool(self):
+            return (0, 1)
+
+    class Capture:
+        def __init__(self, graph):
+            self.graph = graph
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, error, trace):
+            self.graph.ended = True
+            if error:
+                raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    torch.cuda = SimpleNamespace(
+        is_available=lambda: True,
+        CUDAGraph=Graph,
+        graph=Capture,
+        current_device=lambda: 0,
+        memory_snapshot=list,
+        synchronize=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+def said(error):
+    line = str(error.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """script(text): the path of train.py with that text."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "train", raising=False)
+
+    def made(text):
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        return str(path)
+
+    return made
+
+
+@pytest.mark.parametrize("source", ["train.py", "train:make", "train.py:", "train.py:make step", ":make"])
+def test_a_source_that_names_no_function_of_a_file_is_refused(source):
+    with pytest.raises(InputError, match=r"expected FILE\.py:FUNCTION"):
+        framework.function_of(source)
+
+
+def test_a_missing_file_and_a_missing_function_are_refused(script):
+    with pytest.raises(InputError, match=r"nowhere\.py: no such file"):
+        framework.function_of("nowhere.py:make")
+    path = script("def make_step(): ...\n")
+    with pytest.raises(InputError) as error:
+        framework.function_of(f"{path}:make_stop")
+    assert "no function 'make_stop'; it has make_step" in said(error)
+
+
+def test_a_file_that_fails_says_its_own_reason(script):
+    path = script("import json\njson.loads('{')\n")
+    with pytest.raises(InputError) as error:
+        framework.function_of(f"{path}:make")
+    assert "train.py: failed when it was run (JSONDecodeError: " in said(error)
+
+
+def test_a_file_may_import_what_lies_beside_it(script, tmp_path, monkeypatch):
+    (tmp_path / "beside_train.py").write_text("NUMBER = 7\n")
+    monkeypatch.delitem(sys.modules, "beside_train", raising=False)
+    function = framework.function_of(
+        f"{script('import beside_train as b' + chr(10) + 'def make(): return b.NUMBER')}:make"
+    )
+    assert function() == 7
+
+
+def test_without_torch_the_extra_is_named(no_torch):
+    with pytest.raises(InputError) as error:
+        framework.torch_module()
+    assert "kernel-dvfs[torch]" in said(error)
+
+
+def test_an_old_torch_is_refused(fake_torch):
+    fake_torch.__version__ = "2.7.1"
+    with pytest.raises(InputError, match=r"torch 2\.7\.1: capture needs 2\.8 or newer \(keep_graph\)"):
+        framework.torch_module()
+
+
+def test_a_torch_without_a_gpu_is_refused(fake_torch):
+    fake_torch.cuda.is_available = lambda: False
+    with pytest.raises(InputError, match="torch sees no GPU"):
+        framework.torch_module()
+
+
+def test_a_graph_without_its_nodes_is_refused(fake_torch):
+    with pytest.raises(InputError) as error:
+        framework.open_step(None, fake_torch.cuda.CUDAGraph(), name="mine")
+    assert "mine: the graph was captured without its nodes" in said(error) and "keep_graph=True" in said(error)
+
+
+def test_something_that_is_no_step_is_refused(fake_torch):
+    with pytest.raises(InputError, match="gave a float; expected the step"):
+        framework.open_step(None, 3.5)
+
+
+def test_tensors_on_two_gpus_are_refused(fake_torch):
+    graph = fake_torch.cuda.CUDAGraph(keep_graph=True)
+    fake_torch.cuda.memory_snapshot = lambda: [
+        {"device": number, "allocated_size": 512, "address": 0, "total_size": 512, "blocks": []} for number in (0, 1)
+    ]
+    with pytest.raises(InputError) as error:
+        framework.open_step(SimpleNamespace(Device=lambda: None), graph)
+    assert "tensors lie on GPUs 0, 1" in said(error) and "CUDA_VISIBLE_DEVICES" in said(error)
+
+
+@pytest.mark.parametrize(
+    ("raised", "named"),
+    [
+        (RuntimeError("CUDA error: operation not permitted when stream is capturing"), "the host waits"),
+        (RuntimeError("CUDA error: operation failed due to unjoined work"), "wait_stream"),
+        (RuntimeError("Offset increment outside graph capture encountered unexpectedly."), "random numbers"),
+        (
+            RuntimeError("Attempting CUDA graph capture of step() for an instance of AdamW but capturable=False"),
+            "capturable",
+        ),
+        (RuntimeError("Cannot copy between CPU and CUDA tensors during CUDA graph capture unless pinned"), "unpinned"),
+        (MemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "smaller batch"),
+        (ValueError("something else"), "torch's notes on CUDA graphs"),
+    ],
+)
+def test_a_failed_capture_says_the_frameworks_reason_and_the_usual_cause(fake_torch, raised, named):
+    def step():
+        raise raised
+
+    with pytest.raises(InputError) as error:
+        framework._captured(fake_torch, step, "mine")
+    line = said(error)
+    assert line.startswith("mine: capture failed (") and named in line
+    assert str(raised)[:40] in line, "not what failed after it"
+
+
+def test_kernels_that_change_from_call_to_call_are_refused():
+    def call(*names):
+        return [Event(name, "gpu", 0, 1) for name in names]
+
+    framework.check_alike([call("a", "b"), call("a", "b")], "mine")
+    with pytest.raises(InputError, match=r"change from call to call \(number 1: b, then c\)"):
+        framework.check_alike([call("a", "b"), call("a", "c")], "mine")
+    with pytest.raises(InputError, match=r"change from call to call \(2, then 1 of them\)"):
+        framework.check_alike([call("a", "b"), call("a")], "mine")
+
+
+class Generator:
+    """Random state that a step moves on or leaves alone."""
+
+    def __init__(self):
+        self.state = 0
+
+
+def warming(fake_torch, generator):
+    class Stream:
+        def wait_stream(self, other): ...
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error): ...
+
+    fake_torch.cuda.Stream = Stream
+    fake_torch.cuda.stream = lambda stream: stream
+    fake_torch.cuda.current_stream = Stream
+    fake_torch.cuda.get_rng_state = lambda: generator.state
+    fake_torch.equal = lambda one, other: one == other
+
+
+def test_a_step_that_draws_random_numbers_is_refused(fake_torch):
+    generator = Generator()
+    warming(fake_torch, generator)
+
+    def step():
+        generator.state += 4
+
+    with pytest.raises(InputError) as error:
+        framework._warm_up(fake_torch, step, "mine")
+    assert "draws random numbers" in said(error) and "dropout" in said(error)
+    framework._warm_up(fake_torch, lambda: None, "mine")
+
+
+def test_a_step_that_fails_by_itself_says_so(fake_torch):
+    warming(fake_torch, Generator())
+    with pytest.raises(InputError, match=r"mine: the step failed before any capture \(ZeroDivisionError: "):
+        framework._warm_up(fake_torch, lambda: 1 / 0, "mine")
+
+
+def test_only_what_outlives_the_graph_is_state():
+    segments = [
+        {"address": 1000, "segment_pool_id": (0, 0), "blocks": [
+            {"size": 100, "state": "active_allocated"},
+            {"size": 50, "state": "inactive"},
+            {"size": 25, "state": "active_allocated"},
+        ]},
+        {"address": 9000, "segment_pool_id": (0, 3), "blocks": [{"size": 100, "state": "active_allocated"}]},
+    ]  # fmt: skip
+    assert framework._state(segments, (0, 3)) == [(1000, 100), (1150, 25)]
+
+
+def test_the_package_offers_capture_and_imports_no_torch(monkeypatch):
+    import kernel_dvfs
+
+    assert callable(kernel_dvfs.capture)
+    with pytest.raises(AttributeError):
+        _ = kernel_dvfs.captures
+    assert "torch" not in sys.modules

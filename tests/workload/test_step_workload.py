@@ -1,0 +1,112 @@
+"""A captured step answers what a model's rows answer: which kernels, how often, in which order, in which passes."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.workload.step import read
+from kernel_dvfs.workload.step_workload import forecast_of_step, of_step
+from kernel_dvfs.workload.workload import launch_order, of_model, pass_begins, study_of
+
+STEPS = Path(__file__).parent / "steps"
+RECORDS = sorted(STEPS.glob("*.json"))
+
+
+@pytest.fixture
+def step():
+    return read(STEPS / "hand_made.json")
+
+
+@pytest.fixture(scope="module")
+def h200():
+    return gpu_spec.resolve("h200_sxm")
+
+
+def counts(workload):
+    return {name: about["launches_per_iteration"] for name, about in workload.kernels.items()}
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_launches_are_those_of_the_step_that_can_be_measured_in_its_order(path):
+    step = read(path)
+    workload = of_step(step, "step-x", str(path))
+    names = launch_order(workload.about, counts(workload))
+    measured = {target.id for target in step.measured}
+    ids = [step.targets[place].id for place in step.order]
+    assert names == [name for name in ids if name in measured]
+    assert {name: names.count(name) for name in measured} == counts(workload)
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_sections_begin_where_they_do_and_hold_all_launches(path):
+    step = read(path)
+    workload = of_step(step, "step-x", str(path))
+    names = launch_order(workload.about, counts(workload))
+    section = {target.id: target.section for target in step.targets}
+    begins = [*pass_begins(workload.about | {"kernels": workload.kernels}, names), (None, len(names))]
+    assert begins[0][1] == 0
+    for (name, first), (_, end) in pairwise(begins):
+        assert end > first and {section[own] for own in names[first:end]} == {name}
+    for name in workload.about["passes"]:
+        assert sum(count for _, count in workload.passes[name]) == sum(section[own] == name for own in names)
+
+
+def test_a_setup_names_the_record_and_its_checksum(step):
+    workload = of_step(step, "step-x", "some/step.json")
+    assert workload.about["step"] == {"file": "some/step.json", "checksum": step.checksum}
+    assert workload.about["left_at_auto"] == [["embedding_sort", 1, "hung when repeated alone"]]
+    assert "embedding_sort" not in workload.kernels
+
+
+def test_the_whole_step_is_measured_but_no_part_of_a_choice(step):
+    about = of_step(step, "step-x", "step.json").about
+    assert study_of(about, "pass", "step") == "step" and study_of(about, "pass", "forward") == "pass"
+    assert study_of(about, "kernel", "gelu_forward") == "kernel"
+
+
+def test_where_a_section_cannot_be_repeated_no_clocks_are_chosen_for_sections(step):
+    workload = of_step(replace(step, not_repeated={"backward": "it overwrites what it reads"}), "step-x", "step.json")
+    assert set(workload.passes) == {"forward", "optimiser", "step"} and not workload.has_passes
+    assert study_of(workload.about, "pass", "forward") == "step"
+
+
+def test_rows_of_a_model_answer_as_before():
+    options = {"model": "gpt3-125m", "batch": 2, "tensor_parallel": 1, "bias_split": "table1"}
+    options |= {"row_parallel_bias": "sequence", "pass_boundary": "llmc", "token_ids_zipf": None}
+    workload = of_model(options, 132, 2048)
+    names = launch_order(workload.about, counts(workload))
+    assert len(names) == sum(counts(workload).values()) and names[0] == "embedding_wte_wpe"
+    begins = pass_begins(workload.about | {"kernels": workload.kernels}, names)
+    assert [name for name, _ in begins] == ["forward", "backward"] and workload.has_passes
+
+
+def test_a_forecast_holds_each_kernel_to_what_is_known_of_it(step, h200):
+    workload = forecast_of_step(step, "step-x", h200)
+    by_name = {target.id: target for target in step.targets}
+    for name, about in workload.kernels.items():
+        _, tensor_flop, _, _, byte, time_factor, energy_factor = about["work"]
+        assert (tensor_flop, byte) == (by_name[name].flop or 0, by_name[name].byte or 0)
+        assert time_factor > 0
+        # no study has measured a power: the model's own, or what the cap leaves
+        assert energy_factor == pytest.approx(1) or (tensor_flop and energy_factor < 1)
+    first = step.targets[0]
+    measured = replace(first, auto_time_us=130.0, auto_energy_mj=85.0, auto_core_mhz=1700.0)
+    held = forecast_of_step(replace(step, targets=(measured, *step.targets[1:])), "step-x", h200)
+    assert held.kernels[first.id]["work"][6] != 1
+
+
+def test_a_kernel_of_unknown_work_is_bound_by_the_core(step, h200):
+    unknown = replace(step.targets[1], flop=None, byte=None)
+    workload = forecast_of_step(replace(step, targets=(step.targets[0], unknown, *step.targets[2:])), "step-x", h200)
+    work = workload.kernels[unknown.id]["work"]
+    assert work[2] > 0 and work[1] == work[4] == 0
+
+
+def test_a_kernel_of_which_nothing_is_known_is_refused(step, h200):
+    nothing = replace(step.targets[1], flop=None, byte=None, time_us=None, alone_us=None)
+    with pytest.raises(InputError, match="neither time nor work"):
+        forecast_of_step(replace(step, targets=(step.targets[0], nothing, *step.targets[2:])), "step-x", h200)

@@ -1,0 +1,197 @@
+"""The clocks of a GPU, held by a process of their own for a program that has CUDA open already.
+
+A guard is to be entered before NVML and CUDA are opened, since it forks a janitor. Who plays a captured step has had
+both open for long, and threads besides. So `Holder` starts a fresh process, which holds the guard and does what a
+`Control` does, asked through a pipe. When the pipe ends, however the program died, it restores the clocks; its own
+janitor watches it in turn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import kernel_dvfs
+from kernel_dvfs.deploy.control import Control
+from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.gpu.clocks import BASELINE
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kernel_dvfs.deploy.control import Pair
+
+
+class Holder(Control):
+    """with Holder(uuid, dry_run, say) as control: a Control whose guard is in another process.
+
+    about: the GPU's facts, with its slug; processes: how many compute on it, None where the driver does not tell. say:
+    called with a line for the user. Entering raises InputError where the GPU is taken; every method where the driver
+    refuses, or the other process is gone. Methods may be called from several threads.
+    """
+
+    def __init__(self, uuid: str, dry_run: bool, say: Callable[[str], object]) -> None:
+        self._uuid, self._say = uuid, say
+        self.reads_only = dry_run
+        self.pair: Pair = BASELINE
+        self.asked = 0
+        self.board: Any = _Board(uuid, self._ask)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        words = [sys.executable, "-m", "kernel_dvfs.deploy.holder", self._uuid, str(int(self.reads_only))]
+        library = os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))
+        path = os.pathsep.join([library, *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
+            start_new_session=True,  # a signal to the program's group is not for it
+        )
+        try:
+            found = self._answer()
+        except BaseException:
+            self.close()
+            raise
+        self.about: dict[str, Any] = found["about"]
+        self.processes: int | None = found["processes"]
+        self._clocks = self.about["clocks"]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Have the clocks restored, and wait for that."""
+        process, self._process = self._process, None
+        if process:
+            assert process.stdin and process.stdout
+            process.stdin.close()
+            for line in process.stdout:
+                self._heard(line)
+            process.stdout.close()
+            process.wait()
+
+    def announce(self, what: str) -> None:
+        """See Control."""
+        self._ask("announce", what)
+
+    def ask(self, pair: Pair) -> None:
+        """See Control."""
+        self._ask("ask", pair)
+        self.pair = pair
+        self.asked += 1
+
+    def to_auto(self) -> None:
+        """See Control."""
+        self._ask("to_auto")
+        self.pair = BASELINE
+
+    def seen(self) -> tuple[int, int]:
+        """See Control."""
+        core_mhz, mem_mhz = self._ask("seen")
+        return core_mhz, mem_mhz
+
+    def _ask(self, what: str, *about: Any) -> Any:
+        with self._lock:
+            process = self._process
+            try:
+                if process is None or process.stdin is None:
+                    raise BrokenPipeError
+                process.stdin.write(json.dumps([what, *about]) + "\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                raise InputError(_GONE.format(uuid=self._uuid)) from None
+            return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process and self._process.stdout
+        for line in self._process.stdout:
+            answer = self._heard(line)
+            if "error" in answer:
+                raise InputError(answer["error"])
+            if "value" in answer:
+                return answer["value"]
+        raise InputError(_GONE.format(uuid=self._uuid))
+
+    def _heard(self, line: str) -> dict[str, Any]:
+        answer = json.loads(line)
+        if "say" in answer:
+            self._say(answer["say"])
+        return answer
+
+
+_GONE = "the process that holds the clocks of GPU {uuid} is gone; its janitor has restored them"
+
+
+class _Board:
+    """What a player looks at."""
+
+    def __init__(self, uuid: str, ask: Callable[..., Any]) -> None:
+        self.uuid, self._ask = uuid, ask
+
+    def event_reasons(self) -> int:
+        return self._ask("reasons")
+
+    def energy_mj(self) -> int:
+        return self._ask("energy")
+
+
+# --- the other process ------------------------------------------------------------------------------------------------
+
+
+def main(uuid: str, dry_run: bool) -> None:
+    """Hold the clocks of a GPU until the pipe ends."""
+    from kernel_dvfs.gpu.nvml.facts import facts, slug
+    from kernel_dvfs.gpu.nvml.guard import Guard
+
+    # the answers' pipe; whatever else writes goes to stderr
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def tell(**answer: Any) -> None:
+        try:
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+        except BrokenPipeError:
+            pass  # the program died; what it asked with ends as well
+
+    try:
+        mode = "auto-only" if dry_run else "lock"
+        with Guard(uuid, mode=mode, say=lambda line: tell(say=line)) as guard:
+            about = facts(guard.nvml, guard.board)
+            about["slug"] = slug(about)
+            control = Control(guard, about, reads_only=dry_run)
+            tell(value={"about": about, "processes": guard.board.compute_processes()})
+            does: dict[str, Callable[..., Any]] = {
+                "announce": control.announce,
+                "ask": lambda pair: control.ask((pair[0], pair[1])),
+                "to_auto": control.to_auto,
+                "seen": control.seen,
+                "reasons": guard.board.event_reasons,
+                "energy": guard.board.energy_mj,
+            }
+            for line in sys.stdin:
+                what, *more = json.loads(line)
+                try:
+                    tell(value=does[what](*more))
+                except (InputError, ExceptionGroup) as error:
+                    tell(error="; ".join(lines(error)))
+    except (InputError, ExceptionGroup) as error:
+        tell(error="; ".join(lines(error)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] == "1")
