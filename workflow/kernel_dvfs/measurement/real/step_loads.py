@@ -61,8 +61,7 @@ class StepLoads:
     @property
     def facts(self) -> dict[str, Any]:
         """Versions of CUDA and torch, checksum of the extension and of the step."""
-        versions = {"cuda_runtime": self._versions["cuda"], "torch": self._versions["torch"]}
-        return versions | {"library_sha256": self._library_sha256, "step_checksum": self._step.checksum}
+        return facts_of(self._versions, self._library_sha256, self._step.checksum)
 
     def chooses(self, setup: Setup, target: Target) -> bool:
         """Nothing is chosen: the step's kernels are what they are."""
@@ -72,6 +71,15 @@ class StepLoads:
         """The load of a target or pass, on the data that it meets in the step."""
         with self._dog.limit(3 * _HUNG_S, f"{target.study}/{target.name}"):
             return StepLoad(self._living, self._step, target, self._dog)
+
+
+def facts_of(versions: dict[str, str], library_sha256: str, checksum: str) -> dict[str, Any]:
+    """What a record's `device` group says of a step. versions: of framework.versions."""
+    major, _, minor = versions["cuda"].partition(".")
+    # as CUDA numbers itself: 13000 for 13.0
+    runtime = 1000 * int(major) + 10 * int(minor.partition(".")[0] or 0)
+    numbers = {"cuda_runtime": runtime, "torch": versions["torch"]}
+    return numbers | {"library_sha256": library_sha256, "step_checksum": checksum}
 
 
 def read_step(about: dict[str, str]) -> Step:
