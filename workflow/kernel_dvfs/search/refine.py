@@ -35,7 +35,7 @@ class Contest:
     winner: np.ndarray  # (K,) flat indices into the problem's options
     runner_up: np.ndarray  # (K,) likewise; the winner again where a target has no second option
     gain_percent: float  # of the baseline's energy: what another round is expected to save
-    error_percent: float  # standard error of what the winners save, time at its price included
+    error_percent: float  # standard error of what they save, time at its price included
 
     def has_settled(self, gain: float) -> bool:
         """Whether another round is expected to gain no more than `gain` standard errors of the claim."""
@@ -55,7 +55,9 @@ def contest(problem: Problem, slack: float, z: float) -> Contest | None:
     runner_up = _runner_up(problem, found, price)
     gain = _gain(problem, found.option, runner_up, price)
     percent = 100 / problem.baseline_energy
-    return Contest(found.option, runner_up, percent * gain, percent * _error(problem, found.option, price))
+    # where all would stay at auto, which saves nothing for certain, what the runners-up would save
+    claimed = runner_up if np.array_equal(found.option, problem.baseline) else found.option
+    return Contest(found.option, runner_up, percent * gain, percent * _error(problem, claimed, price))
 
 
 def shortlist(problem: Problem, slack: float, z: float) -> np.ndarray | None:
