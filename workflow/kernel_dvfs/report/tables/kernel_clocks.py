@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.profile.store import CLOCKS
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kernel_dvfs.profile.store import CLOCKS
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
