@@ -10,7 +10,6 @@ from kernel_dvfs.outputs import Output
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kernel_dvfs.profile.store import CLOCKS
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
@@ -37,6 +36,7 @@ def make(results: Results, repeats: int = 0) -> pd.DataFrame:
     """
     import pandas as pd
 
+    from kernel_dvfs.profile.store import CLOCKS
     from kernel_dvfs.report import validation
     from kernel_dvfs.report.results import is_chosen
 
