@@ -1,6 +1,7 @@
 """A process that plays an iteration schedule on a board of the fake NVML, as told in JSON; prints what came of it.
 
-Told: schedule, setup (paths), iterations, seed of the jitter; latency_s, jitter of the board; happens: {seconds: what};
+Told: schedule, setup (paths), iterations, seed of the jitter; latency_s, jitter, stall_s ([core, mem]: how long the
+launches stand still as a clock changes) of the board; happens: {seconds: what};
 source: more of SimulatedIteration; auto: play nothing; dry: only look; expects: none.
 """
 
@@ -38,11 +39,14 @@ def main(told: dict) -> dict:
             """Whose changes take as long as told, each a little else."""
 
             def ask(self, pair):
-                number = self.asked
+                number, before = self.asked, self.pair
                 late = told.get("jitter", 0) * (2 * uniform(told.get("seed", 1), "switch jitter", number) - 1)
                 for domain in ("core", "mem"):
                     turn(f"{domain}_lag_ms", 1000 * told["latency_s"] * (1 + late))
                 super().ask(pair)
+                stall_s = sum(own for own, old, new in zip(told.get("stall_s", ()), before, pair) if old != new)
+                if stall_s and number:  # at the first one nothing of the iteration has run
+                    source.stalls.append([source.now_s() + told["latency_s"] * (1 + late), stall_s])
 
         what = {
             "foreign lock": lambda: (turn("core_lag_ms", 0), guard.board.lock_core(210, 630)),

@@ -22,6 +22,7 @@ class SimulatedIteration:
         self.begin_s = loads.now_s()
         self._boundary, self._done = 0, 0.0
         self._passed = {0: self.begin_s}
+        self.stalls = []  # [when s, for how long s], ascending: the launches stand still, at the least power of any
         self._show()
 
     def now_s(self) -> float:
@@ -46,22 +47,35 @@ class SimulatedIteration:
         self.wait(count * len(self._names), float("inf"))
 
     def _show(self) -> None:
-        load = self._names[self._boundary % len(self._names)]
+        self._loads.run(self._table(self._names[self._boundary % len(self._names)]))
+
+    def _table(self, load):
         if load.name not in self._tables:
             loads = self._loads
             self._tables[load.name] = [[load.power_w(c, m) for c in loads.core_mhz] for m in loads.mem_mhz]
-        self._loads.run(self._tables[load.name])
+        return self._tables[load.name]
+
+    def _stand_still(self, for_s: float) -> None:
+        tables = [self._table(load) for load in set(self._names)]
+        self._loads.run([[min(powers) for powers in zip(*rows)] for rows in zip(*tables)])
+        self._loads.sleep(for_s)
+        self._show()
 
     def _run(self, is_over, until_s: float) -> None:
         now_s, cycles, _, mem = self._loads.now()
         while not is_over(now_s):
             while self._happens and now_s - self.begin_s >= self._happens[0][0]:
                 self._happens.pop(0)[1]()
+            if self.stalls and now_s >= self.stalls[0][0] - 1e-9:
+                self._stand_still(self.stalls.pop(0)[1])
+                now_s, cycles, _, mem = self._loads.now()
+                continue
+            until_stall_s = self.stalls[0][0] - now_s if self.stalls else _SLICE_S
             stopped = now_s - self.begin_s >= self._ends_s
             load = self._names[self._boundary % len(self._names)]
             _, _, core, mem = self._loads.now()
             left_s = (1 - self._done) * load.time_s(core, mem) * self._slower
-            step_s = min(_SLICE_S, max(until_s - now_s, 1e-6), _SLICE_S if stopped else left_s)
+            step_s = min(_SLICE_S, until_stall_s, max(until_s - now_s, 1e-6), _SLICE_S if stopped else left_s)
             self._loads.sleep(step_s)
             before_s, before = now_s, cycles
             now_s, cycles, _, mem = self._loads.now()

@@ -2,8 +2,13 @@
 
 import statistics
 
+import pytest
+
 from kernel_dvfs.gpu import draws
+from kernel_dvfs.gpu.clocks import AUTO, Pair
+from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.noise import Key, factors, latency_s, read_window
+from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.gpu.spec import resolve
 
 TI = resolve("rtx_3080_ti")
@@ -61,6 +66,26 @@ def test_noise_has_no_bias_however_large_it_is():
     got = [factors(noise, 1, Key(f"c{number}", "w", "kernel/k", 0), PAIR, 0, 1e-3) for number in range(20000)]
     time, power = (statistics.mean(each) for each in zip(*got, strict=True))
     assert abs(time - 1) < 0.007 and abs(power - 1) < 0.007
+
+
+@pytest.mark.parametrize("pair", [Pair(2100, 9251), Pair(AUTO, AUTO), Pair(1470, 5001)])
+def test_measurements_average_to_the_truth_at_every_kind_of_pair(pair):
+    """The top of the curve falls with power and a capped board alternates, and neither is drawn."""
+    for kernel in (Kernel(4e-3, 0.4e-3, 1e-5, 3, 0.16, 0.01), Kernel(1e-3, 0.8e-3, 3e-5, 3, 0.04, 0.03)):
+        load, count = [(kernel, 1)], 600
+
+        def once(exact, number, load=load):
+            gpu = SimulatedGpu(TI, 1, exact)
+            gpu.temperature_c = 60.0
+            with gpu.locked(pair, ("c", "w", "kernel/k", number)):
+                window = gpu.window(load, 5.0, (f"c{number}", "w", "kernel/k", 0), 0)
+            return window["time_us"], window["energy_mj"] / window["duration_s"]
+
+        true = once(True, 0)
+        got = list(zip(*(once(False, number) for number in range(count)), strict=True))
+        for values, exact in zip(got, true, strict=True):
+            doubt = statistics.stdev(values) / count**0.5
+            assert abs(statistics.mean(values) - exact) < 4 * doubt and doubt < 0.0005 * exact
 
 
 def test_an_aligned_window_reads_power_to_a_read_time():

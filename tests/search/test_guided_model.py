@@ -1,5 +1,7 @@
 """The search's model is the simulated GPU's, its slopes are right, and a fit finds again what it was made from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from testbeds import KERNELS, made_up
@@ -133,3 +135,50 @@ def test_no_constant_of_the_searched_gpu_is_in_the_prior(spec):
     curve = np.exp(gpu_model.log_voltage(share)[0])
     volts = [volt for _, volt in spec["core"]["v_over_v0"]]
     assert np.abs(curve[3:] / volts[3:] - 1).max() > 0.05
+
+
+def test_the_fall_of_the_top_clock_and_what_auto_adds_are_learnt_where_clocks_are_not_recorded(spec):
+    one = made_up(spec, recorded=False)
+    fitted = fit(one.candidates, every(one))
+    g, place, top = fitted.g, fitted.gpu.places, spec["clocks"]["top"]
+    # from no power to the highest: the model's line has no knee
+    steepest = top["mhz_per_w"] * fitted.gpu.highest_w / top_core_mhz(spec["clocks"])
+    assert 0.4 * steepest < g[place["fall"]][0] < steepest
+    assert g[place["log_x"]][0] == pytest.approx(np.log1p(spec["governor"]["auto_extra_power"]), abs=0.004)
+
+
+def test_what_the_model_gets_wrong_of_all_kernels_alike_is_expected_of_the_next(spec):
+    odd_pair = (1470, 5001)
+
+    def slower(name, pair, time, energy):
+        return (1.005 * time, 1.005 * energy) if tuple(pair) == odd_pair else (time, energy)
+
+    one = made_up(spec, spoil=slower)
+    place = one.candidates.pairs.index(odd_pair)
+    fitted = fit(one.candidates, every(one))
+    shared = fitted.shared[:, 0]
+    # as many kernels as the doubt is worth: half of it is believed
+    assert shared[place] == pytest.approx(0.5 * np.log(1.005), rel=0.35)
+    assert np.abs(np.delete(shared, place)).max() < 0.4 * shared[place]
+    shown = every(one)
+    kept = shown.pair != place
+    few = type(shown)(*(getattr(shown, name)[kept] for name in type(shown).__dataclass_fields__))
+    found = posterior.tables(fit(one.candidates, few, fitted))[0][0]
+    blind = posterior.tables(fit(one.candidates, few))[0][0]
+    off = [np.abs(table[:, place] - np.log(one.time_s[:, place])).mean() for table in (found, blind)]
+    assert off[0] < 0.7 * off[1]
+
+
+def test_a_run_that_the_cap_held_says_how_far_the_governors_model_is_off(spec):
+    def slower(name, pair, time, energy):
+        held = name == "core-hot" and energy / time > 0.99 * spec["governor"]["cap_w"]
+        return (1.05 * time, 1.05 * energy) if held else (time, energy)
+
+    one = made_up(spec, spoil=slower, recorded=False)
+    hot = list(KERNELS).index("core-hot")
+    seen = every(one)
+    fitted = fit(one.candidates, seen)
+    assert seen.target[fitted.held].tolist().count(hot) >= 4 and not (fitted.held & fitted.used).any()
+    deaf = replace(fitted, held=np.zeros_like(fitted.held))
+    told, untold = (abs(posterior.tables(each)[0][0, hot, 0] - np.log(one.time_s[hot, 0])) for each in (fitted, deaf))
+    assert untold > 0.03 and told < 0.4 * untold

@@ -4,8 +4,12 @@ import itertools
 
 import numpy as np
 
-from kernel_dvfs.sequence.changes import Changes
+from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence
+from kernel_dvfs.sequence.replay import replay
+
+# two core clocks and two memory clocks, and a fifth pair with a clock of its own in each
+_PAIRS = ((1400.0, None), (1000.0, 500.0), (1000.0, None), (1400.0, 500.0), (700.0, 300.0))
 
 
 def small(seed: int, launches: int = 6, pairs: int = 3) -> Sequence:
@@ -22,7 +26,7 @@ def small(seed: int, launches: int = 6, pairs: int = 3) -> Sequence:
         kernel=kernel,
         time_s=time_s,
         energy_j=energy_j,
-        pairs=tuple((float(1000 + pair), None) for pair in range(pairs)),
+        pairs=_PAIRS[:pairs],
         baseline=0,
         stall_w=(energy_j / time_s).min(axis=0),
     )
@@ -40,3 +44,41 @@ def every_choice(sequence: Sequence):
                     now = pair
             if now == first:
                 yield Changes(first, tuple(at for at, _ in found), tuple(to for _, to in found))
+
+
+def played(sequence: Sequence, timing: Timing, changes: Changes) -> tuple[float, float] | None:
+    """(time s, energy J) of a choice without jitter by playing it; None where its rules forbid it.
+
+    The rules are written out here on the times of events, apart from the programme's: a request after the begin and
+    after the last landing, and the last landing, with `ahead` a latency, before the end.
+    """
+    ran = replay(sequence, timing, changes)
+    now, pair, place, free = 0.0, changes.first, 0, 0.0
+    for at, to in zip(changes.at, changes.to):
+        now += sequence.until_s[at, pair] - sequence.until_s[place, pair]
+        stall_s = timing.stall_s(sequence.pairs[pair], sequence.pairs[to])
+        if timing.behaviour == "ahead" and timing.latency_s:
+            if now - timing.latency_s < free - 1e-12:
+                return None
+            now += stall_s
+            free = now
+        elif timing.behaviour == "lag" and timing.latency_s:
+            # when the launches come here, and when they come to where it lands, at the clocks until then
+            if any(at <= other < _lands(sequence, timing, at, pair) for other in changes.at if other != at):
+                return None
+            if _lands(sequence, timing, at, pair) > len(sequence):
+                return None
+        pair, place = to, at
+    now += sequence.until_s[-1, pair] - sequence.until_s[place, pair]
+    if timing.behaviour == "ahead" and timing.latency_s and changes and now - timing.latency_s < free - 1e-12:
+        return None
+    return ran.time_s, ran.energy_j
+
+
+def _lands(sequence: Sequence, timing: Timing, at: int, pair: int) -> int:
+    """The first boundary at or after the landing of a change that is asked for at a boundary."""
+    left_s, launch = timing.latency_s, at
+    while left_s > 1e-12 and launch < len(sequence):
+        left_s -= sequence.launch_time_s[launch, pair]
+        launch += 1
+    return launch if left_s <= 1e-12 else len(sequence) + 1

@@ -56,11 +56,13 @@ def test_options_come_from_the_configuration(jobs):
     def word(job, flag):
         return job.words[job.words.index(flag) + 1]
 
-    switching_study = {"latency_s": [0, 0.001], "jitter": [0.1], "stall_w": 80}
+    switching_study = {"latency_s": [0, 0.001], "jitter": [0.1]}
+    clock_changes = {"latency_s": [0.01], "core_stall_s": 0, "mem_stall_s": 0.002, "stall_w": 80, "swept_stall_s": []}
     own = jobs(
         refine={"rounds": 0, "repeats": 2, "margin_z": 1.5},
         guided_study={"seeds": 3, "budget_percent": 8, "slacks_percent": [0, 2], "bayesian": True},
         switching_study=switching_study,
+        clock_changes=clock_changes,
         slack_percent=1.5,
     )
     bias, guided, switching = (own[name] for name in ("selection_bias", "guided_study", "switching_study"))
@@ -70,5 +72,6 @@ def test_options_come_from_the_configuration(jobs):
         guided.words[guided.words.index("--slack") :][:3] == ["--slack", "0", "2"] and "--without" not in guided.words
     )
     assert (word(switching, "--stall-w"), word(switching, "--slack")) == ("80", "1.5")
+    assert (word(switching, "--core-stall"), word(switching, "--mem-stall")) == ("0", "0.002")
     assert word(jobs()["guided_study"], "--without") == "bayesian"
     assert "--stall-w" not in jobs()["switching_study"].words

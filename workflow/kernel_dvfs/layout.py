@@ -7,6 +7,7 @@ LOCKING_REPEATS = 3
 SCHEDULE = "kernel-dvfs/schedule/1"
 ITERATION_SCHEDULE = "kernel-dvfs/iteration-schedule/1"
 FRONTIER = "kernel-dvfs/frontier/1"
+DEPLOYABLE = "kernel-dvfs/deployable/1"
 
 # the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"
@@ -14,6 +15,11 @@ PASS_STRICT = "pass-global-waste-slack0"
 
 # the strict saving over what nobody has measured, on a simulated GPU
 HEADLINE_MAP = "headline_map.csv"
+
+
+def iteration_name(latency_s: float) -> str:
+    """The iteration schedule that is chosen for a latency, in `schedules/`, without the ending."""
+    return f"iteration-{1e3 * latency_s:g}ms"
 
 
 def fresh_repeats(schedule: str, repeats: int) -> list:

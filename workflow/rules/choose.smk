@@ -5,6 +5,7 @@ rule choose:
     input:
         rules.measurements.input,
         asked(lambda study: study.schedule_files()),
+        asked(lambda study: study.iteration_files()),
 
 
 rule choose_schedule:
@@ -48,3 +49,29 @@ rule choose_frontier:
         ties=config["ties"],
     shell:
         f"{RUN} choose {{input}} --frontier {{params.weights}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"
+
+
+if STUDY.is_deployable:
+
+    # launch by launch, where a change of clocks takes time; schedules that can be played
+    rule choose_deployable:
+        input:
+            profile,
+            strict=after_profile(STUDY.schedule(layout.STRICT)),
+        output:
+            STUDY.iteration_files(),
+            STUDY.deployable_file,
+        log:
+            f"logs/{FOLDER}/choose-deployable.log",
+        group:
+            "choose"
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            latencies=config["clock_changes"]["latency_s"],
+            stalls=config["clock_changes"]["swept_stall_s"],
+            options=STUDY.stall_options(),
+            folder=subpath(output[0], parent=True),
+        shell:
+            f"{RUN} study deployable {{input[0]}} --latencies {{params.latencies}} --stalls {{params.stalls}} "
+            f"{{params.options}} --reserve-of {{input.strict}} -o {{params.folder}} {LOGGED}"

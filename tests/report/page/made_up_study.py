@@ -102,6 +102,21 @@ def tables(fresh: bool = True) -> dict:
             }
             for value, change in ((1.0, -7.2), (2.2, -7.23), (3.6, -7.64))
         ],
+        "deployable": [
+            {"way": way, "latency_ms": latency, "core_stall_ms": stall, "mem_stall_ms": stall}
+            | {"time_change_percent": -0.05, "energy_change_percent": energy, "gap_points": 0.01, "changes": changes}
+            | {"is_default": default}
+            for way, latency, stall, energy, changes, default in (
+                ("each kernel, changes free", 0, 0, -7.6, 800, True),
+                ("one pair for the run", None, None, -0.25, 0, True),
+                ("a pair for each pass", 1, 0.1, -0.75, 2, True),
+                ("a pair for each pass", 10, 0.1, -0.5, 2, True),
+                ("launch by launch, asked ahead", 1, 0.1, -4.25, 400, True),
+                ("launch by launch, asked ahead", 10, 0.1, -3.125, 200, True),
+                ("launch by launch, asked ahead", 50, 0.1, -1.5, 50, True),
+                ("launch by launch, asked ahead", 10, 1.0, -0.8, 20, False),
+            )
+        ],
         "headline_band": [
             {"level": "kernel", "varied": varied, "default_energy_change_percent": -7.23}
             | {"low_energy_change_percent": low, "high_energy_change_percent": high}

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
+from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 # options that say how an iteration is played
-_OF_SEQUENCE = ("switch_latency", "switch_jitter", "switch_behaviour", "stall_w", "shared_pairs")
+_OF_SEQUENCE = (
+    "switch_latency",
+    "switch_jitter",
+    "switch_behaviour",
+    "core_stall",
+    "mem_stall",
+    "stall_w",
+    "shared_pairs",
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -69,8 +78,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     sequence.add_argument(
         "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (ahead)"
     )
+    for domain in ("core", "mem"):
+        sequence.add_argument(
+            f"--{domain}-stall",
+            type=float,
+            metavar="S",
+            help=f"seconds that the GPU stands still as its {domain} clock changes ({ASSUMED_STALL_S:g}, assumed)",
+        )
     sequence.add_argument(
-        "--stall-w", type=float, metavar="W", help="power while the stream waits (the least of any kernel at its pair)"
+        "--stall-w",
+        type=float,
+        metavar="W",
+        help="power while the GPU stands still (the least of any kernel at its pair)",
     )
     sequence.add_argument(
         "--shared-pairs", action="store_true", default=None, help="leave out pairs that not every kernel has"
@@ -150,7 +169,10 @@ def _run_sequence(options: Namespace, slack: float) -> None:
             )
     if options.switch_latency is None:
         raise InputError("--sequence needs --switch-latency, seconds from a request to its effect (0: at once)")
-    timing = Timing(options.switch_behaviour or "ahead", options.switch_latency, options.switch_jitter or 0.0)
+    stalls_s = (ASSUMED_STALL_S if own is None else own for own in (options.core_stall, options.mem_stall))
+    timing = Timing(
+        options.switch_behaviour or "ahead", options.switch_latency, options.switch_jitter or 0.0, *stalls_s
+    )
     read = read_sequence(options.profile, options.sequence, options.stall_w, bool(options.shared_pairs), options.ties)
     for notice in read.notices:
         print(f"note: {notice}", file=sys.stderr)

@@ -4,6 +4,7 @@ import math
 from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
 
 LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 JITTERS = (0, 0.1, 0.3)
@@ -19,6 +20,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sequence", default="profile", metavar="ORDER", help="`profile` (default) or a JSON list of ids"
     )
+    for domain in ("core", "mem"):
+        parser.add_argument(
+            f"--{domain}-stall", type=float, default=ASSUMED_STALL_S, metavar="S", help="as kernel-dvfs choose has it"
+        )
     parser.add_argument("--stall-w", type=float, metavar="W", help="as kernel-dvfs choose has it")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where tables/ and figures/ go")
 
@@ -34,7 +39,8 @@ def run(options: Namespace) -> None:
         raise InputError(f"--slack {options.slack}: expected a number of percent")
     read = read_sequence(options.profile, options.sequence, options.stall_w)
     latencies_s, jitters = sorted(set(options.latencies)), sorted(set(options.jitters))
-    rows = switching.study(read.sequence, latencies_s, jitters, options.slack / 100)
+    stalls_s = (options.core_stall, options.mem_stall)
+    rows = switching.study(read.sequence, latencies_s, jitters, stalls_s, options.slack / 100)
     gpu = f"simulated {read.gpu['name']}" if read.gpu["kind"] == "simulated" else read.gpu["name"]
     subject = f"{gpu}, {read.workload['name']}"
     table = report.make(rows)

@@ -148,6 +148,11 @@ class Study:
         return self.options["search"] == "exhaustive" or not self.is_chosen
 
     @property
+    def is_deployable(self) -> bool:
+        """Clocks are also chosen launch by launch, which takes every kernel at every pair and a workload of ours."""
+        return self.is_measured and self.is_chosen and self.is_exhaustive and not self.is_step
+
+    @property
     def is_searched(self) -> bool:
         """Something is asked for beyond the sweep, by a search or by refinement."""
         return self.is_refined or (self.is_measured and not self.is_exhaustive)
@@ -203,6 +208,21 @@ class Study:
 
     def schedule(self, name: str) -> str:
         return f"{self.folder}/schedules/{name}.json"
+
+    @property
+    def deployable_file(self) -> str:
+        return self.schedule("deployable")
+
+    def iteration_files(self) -> list[str]:
+        """The iteration schedules, one for each known latency of a change."""
+        names = map(layout.iteration_name, self.options["clock_changes"]["latency_s"])
+        return [self.schedule(name) for name in names] if self.is_deployable else []
+
+    def stall_options(self) -> str:
+        """The options of `kernel-dvfs study deployable` and `study switching` that say what a change costs."""
+        own = self.options["clock_changes"]
+        words = f"--core-stall {own['core_stall_s']} --mem-stall {own['mem_stall_s']}"
+        return words if own["stall_w"] is None else f"{words} --stall-w {own['stall_w']}"
 
     def schedule_files(self) -> list[str]:
         """Every schedule that the study asks for."""

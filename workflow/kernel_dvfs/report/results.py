@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import HEADLINE_MAP, subject
+from kernel_dvfs.layout import DEPLOYABLE, HEADLINE_MAP, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -66,6 +66,17 @@ class Results:
         if content.get("schema") != _FRONTIER or not isinstance(content.get("points"), list):
             raise InputError(f"{self.folder}/{path}: not a {_FRONTIER}; delete it and run snakemake choose")
         return content["points"]
+
+    @property
+    def deployable(self) -> list[dict]:
+        """What can be deployed at known latencies, as sequence.deployable has it."""
+        path = "schedules/deployable.json"
+        content = self._json(path)
+        if content.get("schema") != DEPLOYABLE or not isinstance(content.get("rows"), list):
+            raise InputError(f"{self.folder}/{path}: not a {DEPLOYABLE}; delete it and run snakemake choose")
+        if (content.get("workload") or {}).get("setup") != self.workload.get("setup"):
+            raise InputError(f"{self.folder}/{path}: chosen from measurements of another setup; run snakemake choose")
+        return content["rows"]
 
     @property
     def headline_map(self) -> pd.DataFrame:

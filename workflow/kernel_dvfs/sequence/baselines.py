@@ -38,21 +38,31 @@ def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chai
         return None
     chain = chain or chain_of(sequence, timing)
     limit = (1 + slack) * sequence.baseline_time_s * (1 + TOLERANCE)
-    border = sequence.passes[1][1]
-    early_s, early_j = sequence.until_s[border], sequence.until_j[border]
-    late_s, late_j = sequence.until_s[-1] - early_s, sequence.until_j[-1] - early_j
-    time, energy = early_s[:, None] + late_s[None, :], early_j[:, None] + late_j[None, :]
+    border, size = sequence.passes[1][1], len(sequence.pairs)
+    # an iteration ends at the second pair, so it begins there, and the first change lands as early as it may
+    begin = np.minimum(chain.begin, border)
+    # launches until `begin` and from the border on at the second pair, those between at the first: [first, second]
+    time, energy = (
+        (until[begin, np.arange(size)] + until[-1] - until[border])[None, :] + until[border][:, None] - until[begin].T
+        for until in (sequence.until_s, sequence.until_j)
+    )
+    stands_s = chain.stall_s + timing.waits_s * (1 - np.eye(size))
+    time = time + stands_s + stands_s.T
+    energy = energy + stands_s * sequence.stall_w[:, None] + stands_s.T * sequence.stall_w
     best: float = np.inf
     found = None
-    # a late landing leaves work at a pair that may use less energy; an order by energy is wrong by at most this much
-    play = 2 * timing.latest_s * float((sequence.energy_j / sequence.time_s).max())
+    # a landing within launches leaves work at a pair that may use less energy; an order by energy is wrong by at most
+    # this much
+    within_s = timing.latest_s if timing.behaviour == "lag" else timing.spread_s
+    play = 2 * within_s * float((sequence.energy_j / sequence.time_s).max())
     for flat in np.argsort(energy, axis=None, kind="stable").tolist():
-        first, second = divmod(flat, len(sequence.pairs))
+        first, second = divmod(flat, size)
         if energy[first, second] - play >= best:
             break
-        if time[first, second] - 2 * timing.latest_s > limit:
+        if time[first, second] - 2 * within_s > limit:
             continue
-        own = Changes(second, (), ()) if first == second else Changes(second, (0, border), (first, second))
+        at = (int(begin[second]), border)
+        own = Changes(second, (), ()) if first == second else Changes(second, at, (first, second))
         own_s, own_j = chain.totals(own)
         if own_s <= limit and own_j < best:
             best, found = own_j, own

@@ -1,17 +1,22 @@
 """The least of (energy + price x time) over all choices of one iteration: dynamic programmes over its boundaries.
 
 A state is a boundary and the pair in force there, with no change under way. An iteration begins and ends at the same
-pair, since what follows it (the optimizer, a data loader) is not part of the sequence. Each programme runs backwards
-over N boundaries and P pairs; its costs are exact expectations over the jitter.
+pair, since what lies between two iterations (the optimizer, a data loader) is not part of the sequence; with `ahead`
+that pair is kept for the latency, since nothing is asked for before the begin. Each programme runs backwards over N
+boundaries and P pairs; its costs are exact expectations over the jitter.
 
-For a boundary i and a pair a, V[i, a] is the cost of the launches from i on. With w = energy + price x time of a
-launch:
+For a boundary i and a pair a, V[i, a] is the cost of the launches from i on: the least of going on at a, and of
+changing to another pair b. With w = energy + price x time of a launch, U[m, b] = V[m, b] + w of b up to m, and
+stall = (stall power of a + price) x (stall of the clocks that differ):
 
-wait   V[i, a] = min over b of (b = a: 0, else latency x (stall power of a + price)) + w[i, b] + V[i + 1, b]
-lag    V[i, a] = min(w[i, a] + V[i + 1, a],
-                     min over b of cost from i to the first boundary m after the landing + V[m, b])
-ahead  V[i, a] = min(w[i, a] + V[i + 1, a],
-                     min over b of jitter's cost + w of b from i to m + V[m, b]), m the first boundary after the dwell
+wait   latency x (stall power of a + price) + stall + U[i + 1, b] - w of b up to i
+ahead  stall + U[m, b] - w of b up to i, m the first boundary after the dwell at b
+ahead with jitter, and lag: what is done by the landing costs what it costs at a instead of b, and m of lag is the first
+       boundary after the landing
+
+Without jitter, the best b depends on a only through the stall, which has four values: the least of each core clock, of
+each memory clock and of all pairs are enough, so a boundary takes time and memory in proportion to P. With it, a
+boundary's P x P costs are made when it is their turn, of the few b that can be the best; none are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import numpy as np
 
 from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence, cumulated
-from kernel_dvfs.sequence.progress import Progress
+from kernel_dvfs.sequence.progress import Progress, positions
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -32,43 +37,60 @@ if TYPE_CHECKING:
     Price: TypeAlias = float | np.ndarray  # of time, W: one for all launches, or (N,) one for each
     # what a programme finds: cost from each first pair (P,), decisions (N, P), cost from every state (N + 1, P)
     Values: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
-    # (boundary, cost (P,) of staying, goal (N + 2, P) or None) -> (best pair to change to, its cost), for each pair
-    Move: TypeAlias = Callable[[int, np.ndarray, Any], tuple[Any, Any]]
+    # (boundary, U (N + 2, P)) -> (best pair to change to, its V), for each pair
+    Move: TypeAlias = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
-# costs within this share count as equal, which is far below any gap that matters
-_NOTICEABLE = 1e-6
+# of values, for the bound on closed choices
+_ITERATIONS = 2
 # share, for sums of floats: a dwell that is met up to rounding counts as met
 _HAIR = 1e-12
 
 
 def chain_of(sequence: Sequence, timing: Timing) -> Chain:
     """The programme of a behaviour."""
-    if timing.is_free or timing.behaviour == "wait":
-        return Waiting(sequence, timing)
-    return Lagging(sequence, timing) if timing.behaviour == "lag" else Ahead(sequence, timing)
+    if timing.latency_s == 0 or timing.behaviour == "wait" or (timing.behaviour == "ahead" and not timing.jitter):
+        return Prompt(sequence, timing)
+    return Lagging(sequence, timing) if timing.behaviour == "lag" else Jittering(sequence, timing)
 
 
 class Chain(ABC):
-    """What the programmes share. A closed choice is one that ends at the pair that it begins with."""
+    """What the programmes share. A closed choice is one that ends at the pair that it begins with.
+
+    after: (N, 1, P) or (N, P, 1) the boundary at which nothing is under way any more after a change at each boundary,
+    by the pair that is changed to or by the one that is left; N + 1 where that is not in this iteration.
+    """
+
+    after: np.ndarray
 
     def __init__(self, sequence: Sequence, timing: Timing) -> None:
         self.sequence, self.timing = sequence, timing
         self.count, self.size = len(sequence), len(sequence.pairs)
-        self._kept: tuple[Any, Any] = (None, None)
+        self._every = np.arange(self.size)
+        # (P,) the first boundary where a first pair may be left; N + 1 where that is not in this iteration
+        self.begin = reach(sequence, timing.settles_s)[0] if timing.settles_s else np.zeros(self.size, dtype=np.intp)
+        core, mem = (_numbered([pair[domain] for pair in sequence.pairs]) for domain in (0, 1))
+        self._core, self._mem = core, mem
+        # (P, P) how long the GPU stands still as it changes
+        self.stall_s = timing.core_stall_s * (core[:, None] != core) + timing.mem_stall_s * (mem[:, None] != mem)
+        # of single changes, since choices at like prices share most of theirs
+        self._spent: dict[tuple[int, int, int], tuple[float, float]] = {}
 
     @abstractmethod
-    def _run(self, price: Price, end: np.ndarray) -> Values:
-        """The programme at a price. end: (P,) cost of each last pair; 0 for all of them gives what no choice from a
-        first pair can cost less than."""
+    def _mover(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Move:
+        """What a change costs at a price. weight, until: w (N, P) and its sums up to each boundary (N + 1, P). price:
+        (N,) of each launch."""
 
     @abstractmethod
-    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
-        """(boundary at which nothing is under way any more, time s, energy J until then) of changes at a boundary; a
-        boundary beyond the last where that is not in this iteration."""
+    def _moves(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(time s, energy J) of changes at a boundary, `pair` and `to` of each, until nothing is under way any more; of
+        no use where that is not in this iteration."""
+
+    # --- the programme ------------------------------------------------------------------------------------------------
 
     def starts(self, price: Price) -> np.ndarray:
-        """(P,) what no choice from a first pair can cost less than."""
-        return self._run(price, np.zeros(self.size))[0]
+        """(P,) what no closed choice from each first pair can cost less than (see `best`)."""
+        end = self._run(price, np.zeros(self.size))[0]
+        return self._run(price, end)[0] - end
 
     def closed(self, price: Price, first: int) -> tuple[float, Changes]:
         """(cost, choice): the best closed choice that begins with the pair `first`."""
@@ -76,7 +98,8 @@ class Chain(ABC):
         return float(value[first]), self._forward(decision, first)
 
     def values(self, price: Price, first: int) -> np.ndarray:
-        """(N + 1, P) least cost at a price from each state to the iteration's end at the pair `first`."""
+        """(N + 1, P) least cost at a price from each state to the iteration's end at the pair `first`; at boundary 0,
+        where each pair begins."""
         return self._run(price, self._only(first))[2]
 
     def values_s(self, first: int) -> np.ndarray:
@@ -84,6 +107,78 @@ class Chain(ABC):
         # at a price at which energy does not count
         high = 1e6 * self.sequence.baseline_energy_j / self.sequence.baseline_time_s
         return self._run(high, self._only(first))[2] / high * (1 - 1e-5)
+
+    def best(self, price: Price) -> tuple[float, float, Changes]:
+        """(bound, cost, choice) of a good closed choice at a price; no closed choice costs less than the bound.
+
+        The bound is one of value iteration: where T(end) is what the programme makes of the costs of its last pairs, a
+        closed choice from f costs at least T(end)[f] - end[f], for any `end`. An iteration forgets how it ends after a
+        few launches, so the first T(0), put in again, gives nearly the same difference for every f.
+        """
+        end, bound = np.zeros(self.size), -np.inf
+        for _ in range(_ITERATIONS):
+            begin, decision, _ = self._run(price, end)
+            low = begin - end
+            bound, end = max(bound, float(low.min())), begin - begin.min()
+        cheapest = self._forward(decision, int(low.argmin()))
+        # where the cheapest of all goes is likely where the cheapest closed one begins
+        cost, found = self.closed(price, cheapest.to[-1] if cheapest.to else cheapest.first)
+        return min(bound, cost), cost, found
+
+    def _only(self, first: int) -> np.ndarray:
+        end = np.full(self.size, np.inf)
+        end[first] = 0.0
+        return end
+
+    def _run(self, price: Price, end: np.ndarray) -> Values:
+        """The programme at a price, last launch first. end: (P,) cost of each last pair."""
+        own, prices = self.sequence, np.broadcast_to(np.asarray(price, dtype=float), self.count)
+        weight = own.launch_energy_j + prices[:, None] * own.launch_time_s
+        until = cumulated(weight)
+        move = self._mover(weight, until, prices)
+        decision = np.empty((self.count, self.size), dtype=np.int32)
+        values = np.empty((self.count + 1, self.size))
+        # U; infinite beyond the end, where no change may land
+        goal = np.full((self.count + 2, self.size), np.inf)
+        values[-1] = end
+        goal[self.count] = end + until[self.count]
+        for place in range(self.count - 1, -1, -1):
+            stay = weight[place] + values[place + 1]
+            best, moved = move(place, goal)
+            keep = stay <= moved
+            decision[place] = np.where(keep, self._every, best)
+            values[place] = np.where(keep, stay, moved)
+            goal[place] = values[place] + until[place]
+        values[0] = goal[np.minimum(self.begin, self.count), self._every]
+        return values[0], decision, values
+
+    def _forward(self, decision: np.ndarray, first: int) -> Changes:
+        at: list[int] = []
+        to: list[int] = []
+        pair, place = first, int(self.begin[first])
+        while place < self.count:
+            chosen = int(decision[place, pair])
+            if chosen == pair:
+                place += 1
+                continue
+            at.append(place)
+            to.append(chosen)
+            place, pair = int(self._settled(place, pair, chosen)), chosen
+        return Changes(first, tuple(at), tuple(to))
+
+    # --- a choice -----------------------------------------------------------------------------------------------------
+
+    def _settled(self, place: int, pair: Any, to: Any) -> Any:
+        """`after` of changes."""
+        after = self.after[place]
+        return after[pair, 0] if after.shape[0] > 1 else after[0, to]
+
+    def _move(self, place: int, pair: int, to: int) -> tuple[float, float]:
+        found = self._spent.get((place, pair, to))
+        if found is None:
+            time, energy = self._moves(place, np.array([pair]), np.array([to]))
+            found = self._spent[place, pair, to] = float(time[0]), float(energy[0])
+        return found
 
     def steps(
         self, place: int, pair: np.ndarray
@@ -98,104 +193,21 @@ class Chain(ABC):
             own.launch_time_s[place, pair],
             own.launch_energy_j[place, pair],
         )
-        source, to = np.repeat(every, self.size), np.tile(np.arange(self.size), len(pair))
+        source, to = np.repeat(every, self.size), np.tile(self._every, len(pair))
         moves = to != pair[source]
         source, to = source[moves], to[moves]
-        after, time, energy = self._moves(place, pair[source], to)
+        after, (time, energy) = self._settled(place, pair[source], to), self._moves(place, pair[source], to)
         ends = np.flatnonzero(after <= self.count)
         yield after[ends], source[ends], to[ends], time[ends], energy[ends]
 
-    def _only(self, first: int) -> np.ndarray:
-        end = np.full(self.size, np.inf)
-        end[first] = 0.0
-        return end
-
-    def best(self, price: Price, quick: bool = False) -> tuple[float, float, Changes]:
-        """(bound, cost, choice) of a best closed choice at a price; no closed choice costs less than the bound.
-
-        First pairs are tried in order of what they cost at least, until the others cannot cost noticeably less. quick:
-        only the likely first pair is tried, so the bound is loose.
-        """
-        low, decision, _ = self._run(price, np.zeros(self.size))
-        order = np.argsort(low, kind="stable").tolist()
-        # where the cheapest of all goes is likely where the cheapest closed one begins
-        cheapest = self._forward(decision, order[0])
-        likely = cheapest.to[-1] if cheapest.to else order[0]
-        best, found = self.closed(price, likely)
-        if quick:
-            return float(low[order[0]]), best, found
-        for first in order:
-            if first == likely:
-                continue
-            if low[first] >= best - _NOTICEABLE * abs(best):
-                return min(best, float(low[first])), best, found
-            cost, changes = self.closed(price, first)
-            if cost < best:
-                best, found = cost, changes
-        return best, best, found
-
-    def _prices(self, price: Price) -> np.ndarray:
-        """(N, 1) the price of each launch."""
-        return np.broadcast_to(price, self.count)[:, None]
-
-    def _weights(self, price: Price) -> tuple[np.ndarray, np.ndarray]:
-        """w (N, P) and its sums up to each boundary (N + 1, P)."""
-        own = self.sequence
-        weight = own.launch_energy_j + self._prices(price) * own.launch_time_s
-        return weight, cumulated(weight)
-
-    def _at_price(self, price: Price, make: Callable[[Price], Any]) -> Any:
-        """What `make` returns for a price, kept for further runs at the same price."""
-        if self._kept[0] is not price:
-            self._kept = (price, make(price))
-        return self._kept[1]
-
-    def _backward(self, weight: np.ndarray, end: np.ndarray, move: Move, until: np.ndarray | None = None) -> Values:
-        """The recursion, last launch first.
-
-        weight: (N, P) w of each launch. end: (P,) V at the end. move(place, run, goal): the best pair to change to at a
-        boundary and the V of it, for each pair. until: (N + 1, P) sums of w; with them, `move` gets goal (N + 2, P):
-        V + w up to each boundary, infinite beyond the end, where no change may land.
-        """
-        decision = np.empty((self.count, self.size), dtype=np.int32)
-        stay = np.arange(self.size)
-        goal = None
-        if until is not None:
-            goal = np.full((self.count + 2, self.size), np.inf)
-            goal[self.count] = end + until[self.count]
-        values = np.empty((self.count + 1, self.size))
-        values[-1] = value = end
-        for place in range(self.count - 1, -1, -1):
-            run = weight[place] + value
-            best, moved = move(place, run, goal)
-            keep = run <= moved
-            decision[place] = np.where(keep, stay, best)
-            values[place] = value = np.where(keep, run, moved)
-            if goal is not None and until is not None:
-                goal[place] = value + until[place]
-        return value, decision, values
-
-    def _forward(self, decision: np.ndarray, first: int) -> Changes:
-        at: list[int] = []
-        to: list[int] = []
-        pair, place = first, 0
-        while place < self.count:
-            chosen = int(decision[place, pair])
-            if chosen == pair:
-                place += 1
-                continue
-            at.append(place)
-            to.append(chosen)
-            place, pair = int(self._moves(place, pair, chosen)[0]), chosen
-        return Changes(first, tuple(at), tuple(to))
-
     def states(self, changes: Changes) -> np.ndarray:
-        """(N + 1,) the pair at each boundary, -1 where a change is under way."""
+        """(N + 1,) the pair at each boundary, -1 where a change is under way or none may be asked for yet."""
         state = np.full(self.count + 1, -1, dtype=np.intp)
-        pair, settled = changes.first, 0
+        state[0] = pair = changes.first
+        settled = min(int(self.begin[pair]), self.count)
         for at, to in zip(changes.at, changes.to):
             state[settled : at + 1] = pair
-            settled, pair = int(self._moves(at, pair, to)[0]), to
+            settled, pair = int(self._settled(at, pair, to)), to
         state[settled:] = pair
         return state
 
@@ -205,20 +217,22 @@ class Chain(ABC):
         return (sums[-1, 0], sums[-1, 1]) if sums is not None else (np.inf, np.inf)
 
     def until(self, changes: Changes) -> np.ndarray | None:
-        """(N + 1, 2) time and energy up to each boundary, nan where a change is under way; None where the choice cannot
-        be played."""
+        """(N + 1, 2) time and energy up to each boundary, nan where a change is under way or none may be asked for yet;
+        None where the choice cannot be played."""
+        own, pair = self.sequence, changes.first
         sums = np.full((self.count + 1, 2), np.nan)
+        settled = min(int(self.begin[pair]), self.count)
         sums[0] = 0.0
-        pair, settled = changes.first, 0
+        sums[settled] = own.until_s[settled, pair], own.until_j[settled, pair]
         for at, to in zip(changes.at, changes.to):
             if at < settled or to == pair:
                 return None
             self._stay(sums, settled, at, pair)
-            after, *cost = self._moves(at, pair, to)
-            if after > self.count:
+            settled = int(self._settled(at, pair, to))
+            if settled > self.count:
                 return None
-            sums[after] = sums[at] + cost
-            settled, pair = int(after), to
+            sums[settled] = sums[at] + self._move(at, pair, to)
+            pair = to
         self._stay(sums, settled, self.count, pair)
         return sums if pair == changes.first else None
 
@@ -228,135 +242,147 @@ class Chain(ABC):
         sums[begin : end + 1, 1] = sums[begin, 1] + own.until_j[begin : end + 1, pair] - own.until_j[begin, pair]
 
 
-class Waiting(Chain):
-    """The programme of `wait`, and of any behaviour at latency 0."""
+class Prompt(Chain):
+    """The programme of `wait`, of `ahead` without jitter, and of any behaviour at latency 0: changes land at
+    boundaries."""
 
-    def _run(self, price: Price, end: np.ndarray) -> Values:
-        def make(price: Price) -> tuple[np.ndarray, np.ndarray]:
-            weight, _ = self._weights(price)
-            return weight, self.timing.latency_s * (self.sequence.stall_w + self._prices(price))
+    def __init__(self, sequence: Sequence, timing: Timing) -> None:
+        super().__init__(sequence, timing)
+        # where the stream waits, the launch then runs; another change right there would be absurd
+        self.after = reach(sequence, timing.settles_s)[:, None, :]
+        # (cores, memory clocks) the pair of each; P where there is none
+        self._table = np.full((self._core.max() + 1, self._mem.max() + 1), self.size)
+        self._table[self._core, self._mem] = self._every
 
-        weight, leave = self._at_price(price, make)
+    def _mover(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Move:
+        timing, every, table = self.timing, self._every, self._table
+        rate = self.sequence.stall_w + price[:, None]
+        wait_s, core_s, mem_s = timing.waits_s, timing.core_stall_s, timing.mem_stall_s
+        cores, mems = np.arange(table.shape[0]), np.arange(table.shape[1])
 
-        def move(place: int, run: np.ndarray, goal: Any) -> tuple[Any, Any]:
-            best = run.argmin()
-            return best, leave[place] + run[best]
+        def move(place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            cost = goal[self.after[place, 0], every] - until[place]
+            own = rate[place]
+            best = np.full(self.size, cost.argmin())
+            least = cost[best] + own * (wait_s + core_s + mem_s)
+            if core_s or mem_s:
+                known = np.append(cost, np.inf)
+                tabled = known[table]
+                same_core = table[cores, tabled.argmin(axis=1)][self._core]
+                same_mem = table[tabled.argmin(axis=0), mems][self._mem]
+                for other, stall_s in ((same_core, mem_s), (same_mem, core_s)):
+                    there = known[other] + own * (wait_s + stall_s)
+                    best = np.where(there < least, other, best)
+                    least = np.minimum(there, least)
+            return best, least
 
-        return self._backward(weight, end, move)
+        return move
 
-    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
-        own, latency_s = self.sequence, self.timing.latency_s
-        # the change is over before the launch, which then runs; another change right there would be absurd
+    def _moves(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        own, done = self.sequence, np.minimum(self._settled(place, pair, to), self.count)
+        stands_s = self.timing.waits_s + self.stall_s[pair, to]
         return (
-            np.full(np.shape(to), place + 1),
-            latency_s + own.launch_time_s[place, to],
-            latency_s * own.stall_w[pair] + own.launch_energy_j[place, to],
+            stands_s + own.until_s[done, to] - own.until_s[place, to],
+            stands_s * own.stall_w[pair] + own.until_j[done, to] - own.until_j[place, to],
         )
 
 
-class Lagging(Chain):
+class Exchanging(Chain):
+    """A programme whose changes land within launches: the work done until then costs what it costs at the old pair.
+
+    progress: of the landings.
+    """
+
+    progress: Progress
+
+    def _mover(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Move:
+        rate = self.sequence.stall_w + price[:, None]
+        stalls = self.stall_s.any()
+        lands = self.after.reshape(self.count, -1).min(axis=1) <= self.count
+
+        def move(place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            if not lands[place]:
+                return self._every, np.full(self.size, np.inf)
+            shares, spent = self.progress.shares(place), weight[self.progress.window(place)]
+            after, others = self.after[place], self._likely(place, goal, spent, until, rate)
+            if after.shape[1] > 1:
+                after = after[:, others]
+            # (P, others) V after a change, less what the work until its landing would have cost there
+            cost = goal[after, others] - until[place, others] - shares @ spent[:, others]
+            if stalls:
+                cost += rate[place][:, None] * self.stall_s[:, others]
+            best = cost.argmin(axis=1)
+            return others[best], cost[self._every, best] + np.einsum("pn,np->p", shares, spent)
+
+        return move
+
+    def _likely(
+        self, place: int, goal: np.ndarray, spent: np.ndarray, until: np.ndarray, rate: np.ndarray
+    ) -> np.ndarray:
+        """The pairs that may be the best to change to: not those that cost more than another one does whatever pair is
+        left. What is done until a landing lies between the least and the most of all pairs; U grows with the boundary.
+        """
+        after, (least_done, most_done) = self.after[place], self.progress.extremes(place)
+        least = goal[after.min(axis=0), self._every] - until[place] - most_done @ spent
+        most = goal[after.max(axis=0), self._every] - until[place] - least_done @ spent
+        return np.flatnonzero(least <= most.min() + rate[place].max() * self.stall_s.max())
+
+    def _moves(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        own, window = self.sequence, self.progress.window(place)
+        done, stall_s = np.minimum(self._settled(place, pair, to), self.count), self.stall_s[pair, to]
+        known, which = np.unique(pair, return_inverse=True)
+        shares = self.progress.shares(place, known)
+
+        def exchanged(launch: np.ndarray) -> Any:
+            """What is done until the landing, at the old pair instead of the new one."""
+            old = np.einsum("pn,np->p", shares, launch[window][:, known])
+            return old[which] - (shares @ launch[window])[which, to]
+
+        return (
+            stall_s + exchanged(own.launch_time_s) + own.until_s[done, to] - own.until_s[place, to],
+            stall_s * own.stall_w[pair]
+            + exchanged(own.launch_energy_j)
+            + own.until_j[done, to]
+            - own.until_j[place, to],
+        )
+
+
+class Lagging(Exchanging):
     """The programme of `lag`."""
 
     def __init__(self, sequence: Sequence, timing: Timing) -> None:
         super().__init__(sequence, timing)
         self.progress = Progress(sequence, timing.latency_s, timing.spread_s)
-        self.after = _reach(sequence, timing.latest_s)
-
-    def _run(self, price: Price, end: np.ndarray) -> Values:
-        def make(price: Price) -> tuple[Any, ...]:
-            weight, until = self._weights(price)
-            # at the other pair: all from the boundary on, less what was done at the own pair
-            return weight, until, self.progress.exchanged(self._prices(price)) - until[:-1, None, :]
-
-        weight, until, moving = self._at_price(price, make)
-        stay = np.arange(self.size)
-
-        def move(place: int, run: np.ndarray, goal: Any) -> tuple[Any, Any]:
-            cost = moving[place] + goal[self.after[place]]
-            best = cost.argmin(axis=1)
-            return best, cost[stay, best]
-
-        return self._backward(weight, end, move, until)
-
-    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
-        own, at, after = self.sequence, self.progress, self.after[place, pair]
-        done = np.minimum(after, self.count)
-        return (
-            after,
-            at.own_s[place, pair] - at.other_s[place, pair, to] + own.until_s[done, to] - own.until_s[place, to],
-            at.own_j[place, pair] - at.other_j[place, pair, to] + own.until_j[done, to] - own.until_j[place, to],
-        )
+        self.after = reach(sequence, timing.latest_s)[:, :, None]
 
 
-class Ahead(Chain):
-    """The programme of `ahead`."""
-
-    progress: Progress | None  # None without jitter
+class Jittering(Exchanging):
+    """The programme of `ahead` with jitter."""
 
     def __init__(self, sequence: Sequence, timing: Timing) -> None:
         super().__init__(sequence, timing)
-        if timing.jitter:
-            self.progress = Progress(sequence, 0.0, timing.spread_s)
-            self.after = self._after_jitter()
-        else:
-            self.progress = None
-            # the same from whatever pair the change is: [boundary, one, other pair]
-            self.after = _reach(sequence, timing.latency_s)[:, None, :]
-
-    def _after_jitter(self) -> np.ndarray:
-        """(N, P, P) [boundary of a change, from pair, to pair] the first boundary where the next change can land.
-
-        That one is asked for a latency ahead, and not before this one has landed, however late. Launches may get far
-        until then where the pair to be left is much the faster one.
-        """
-        own, timing = self.sequence, self.timing
-        late = Progress.others_s(own, timing.spread_s)
-        wanted = np.maximum(own.until_s[:-1, None, :] + timing.latest_s, late + timing.latency_s) * (1 - _HAIR)
-        found = np.empty(wanted.shape, dtype=np.intp)
-        for pair in range(self.size):
-            found[:, :, pair] = np.searchsorted(own.until_s[:, pair], wanted[:, :, pair], side="left")
-        return np.maximum(found, np.arange(1, self.count + 1)[:, None, None])
-
-    def _run(self, price: Price, end: np.ndarray) -> Values:
-        def make(price: Price) -> tuple[Any, ...]:
-            weight, until = self._weights(price)
-            jitter = self.progress.exchanged(self._prices(price)) if self.progress else None
-            return weight, until, jitter
-
-        weight, until, jitter = self._at_price(price, make)
-        stay = np.arange(self.size)
-
-        def move(place: int, run: np.ndarray, goal: Any) -> tuple[Any, Any]:
-            landed = goal[self.after[place], stay] - until[place]
-            if jitter is None:
-                best = landed[0].argmin()
-                return best, landed[0, best]
-            cost = jitter[place] + landed
-            best = cost.argmin(axis=1)
-            return best, cost[stay, best]
-
-        return self._backward(weight, end, move, until)
-
-    def _moves(self, place: int, pair: Any, to: Any) -> tuple[Any, Any, Any]:
-        own, after = self.sequence, self.after[place, pair if self.progress else 0, to]
-        done = np.minimum(after, self.count)
-        extra_s = extra_j = 0.0
-        if self.progress:
-            at = self.progress
-            extra_s = at.own_s[place, pair] - at.other_s[place, pair, to]
-            extra_j = at.own_j[place, pair] - at.other_j[place, pair, to]
-        return (
-            after,
-            extra_s + own.until_s[done, to] - own.until_s[place, to],
-            extra_j + own.until_j[done, to] - own.until_j[place, to],
-        )
+        self.progress = Progress(sequence, 0.0, timing.spread_s)
+        # The next change is asked for a latency ahead, and not before this one has landed, however late, and however
+        # far the launches have come until then at the pair that is left: as far as at the fastest
+        far = positions(sequence, timing.spread_s).max(axis=1)
+        place = np.minimum(far.astype(np.intp), len(sequence) - 1)
+        late = sequence.until_s[place] + (far - place)[:, None] * sequence.launch_time_s[place]
+        wanted = np.maximum(timing.latest_s, late - sequence.until_s[:-1] + timing.latency_s)
+        self.after = reach(sequence, wanted)[:, None, :]
 
 
-def _reach(sequence: Sequence, seconds: float) -> np.ndarray:
-    """(N, P) the first boundary at least `seconds` after each, all at one pair; N + 1 where there is none."""
+def reach(sequence: Sequence, seconds: float | np.ndarray) -> np.ndarray:
+    """(N, P) the first boundary at least `seconds` (one number, or (N, P)) after each, all at one pair, and the next
+    one at least; N + 1 where there is none."""
     until = sequence.until_s
-    found = np.empty((len(sequence), until.shape[1]), dtype=np.intp)
-    for pair in range(until.shape[1]):
-        wanted = (until[:-1, pair] + seconds) * (1 - _HAIR)
-        found[:, pair] = np.searchsorted(until[:, pair], wanted, side="left")
+    wanted = (until[:-1] + seconds) * (1 - _HAIR)
+    found = np.empty(wanted.shape, dtype=np.intp)
+    for pair in range(wanted.shape[1]):
+        found[:, pair] = np.searchsorted(until[:, pair], wanted[:, pair], side="left")
     return np.maximum(found, np.arange(1, len(sequence) + 1)[:, None])
+
+
+def _numbered(values: list[float | None]) -> np.ndarray:
+    """(P,) the number of each value among the different ones."""
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return np.array([known[value] for value in values], dtype=np.intp)

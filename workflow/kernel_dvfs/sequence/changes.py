@@ -1,11 +1,14 @@
 """Changes of clocks in an iteration: which pair from where on, how long one takes, what the launches do meanwhile.
 
-wait   the stream stands still from the request until the clock is there: time and stall energy for each change
+wait   the stream stands still from the request until the clock is there
 lag    the request is made as a launch begins; launches run on at the old clocks until it takes effect, in mid-launch
 ahead  the request is made early, so that the change lands at a boundary between launches; the next one can be asked
        for only when it has landed, so a pair is kept for at least the latency, and jitter hits the neighbours
 
-One change is under way at a time. Latency is one number for both clock domains.
+Whatever the behaviour, the GPU stalls as a change takes effect: once for a changed core clock, once for a changed
+memory clock, at the power of a GPU that stands still at the pair which it leaves. One change is under way at a time.
+Latency is one number for both clock domains. An iteration begins at the pair at which the last one ended, with nothing
+under way, and asks for no change before it has begun, so nothing is assumed of what lies between two iterations.
 """
 
 from __future__ import annotations
@@ -18,21 +21,31 @@ from typing import NamedTuple
 from kernel_dvfs.errors import InputError
 
 BEHAVIOURS = ("wait", "lag", "ahead")
+# How long a GPU stands still as one of its clocks changes, s: assumed, since nobody has published it. That it does so
+# has a source for older boards, whose open driver halts all engines first (nouveau, nvkm/subdev/clk/gt215.c).
+ASSUMED_STALL_S = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long a change takes. Raises InputError for an unknown behaviour, a negative latency, jitter outside 0..1."""
+    """How long a change takes. Raises InputError for an unknown behaviour, a negative time, jitter outside 0..1."""
 
     behaviour: str  # one of BEHAVIOURS
     latency_s: float  # from the request to its effect
     jitter: float = 0.0  # share of the latency by which a change may land early or late, evenly spread
+    core_stall_s: float = 0.0  # how long the GPU stands still where the core clock changes
+    mem_stall_s: float = 0.0  # and where the memory clock does, on top
 
     def __post_init__(self) -> None:
         if self.behaviour not in BEHAVIOURS:
             raise InputError(f"switch behaviour {self.behaviour!r}: use one of {', '.join(BEHAVIOURS)}")
-        if not (math.isfinite(self.latency_s) and self.latency_s >= 0):
-            raise InputError(f"switch latency {self.latency_s:g} s: expected a number of seconds >= 0")
+        for name, time_s in (
+            ("switch latency", self.latency_s),
+            ("stall of a core clock's change", self.core_stall_s),
+            ("stall of a memory clock's change", self.mem_stall_s),
+        ):
+            if not (math.isfinite(time_s) and time_s >= 0):
+                raise InputError(f"{name} {time_s:g} s: expected a number of seconds >= 0")
         if not 0 <= self.jitter <= 1:
             raise InputError(f"switch jitter {self.jitter:g}: expected a share of the latency from 0 to 1")
 
@@ -42,9 +55,18 @@ class Timing:
         return self.latency_s * (1 + self.jitter)
 
     @property
-    def is_free(self) -> bool:
-        """Whether a change takes no time."""
-        return self.latency_s == 0
+    def waits_s(self) -> float:
+        """How long the stream stands still for a request, s; stalls come on top."""
+        return self.latency_s if self.behaviour == "wait" else 0.0
+
+    @property
+    def settles_s(self) -> float:
+        """The time from an iteration's begin to the earliest landing of a change, s."""
+        return self.latency_s if self.behaviour == "ahead" else 0.0
+
+    def stall_s(self, before: tuple[object, object], after: tuple[object, object]) -> float:
+        """How long the GPU stands still as it changes from one (core, memory) pair to another, s."""
+        return self.core_stall_s * (before[0] != after[0]) + self.mem_stall_s * (before[1] != after[1])
 
     @property
     def spread_s(self) -> float:
@@ -56,6 +78,7 @@ class Timing:
 class Changes(NamedTuple):
     """A choice for an iteration. What happens at a launch in `at` depends on the behaviour: with `wait` the stream
     stands still before it, with `lag` the pair is asked for as it begins, with `ahead` the change lands before it.
+    None may land earlier with `ahead` than a latency after the begin.
     """
 
     first: int  # index of the pair at the iteration's begin, which is also the one at its end

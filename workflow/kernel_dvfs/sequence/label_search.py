@@ -138,19 +138,23 @@ def search(
     # nothing that ends at the limit with known_j costs less at the price
     most = known_j + price * limit_s
     least_s = chain.values_s(first)
+    own = chain.sequence
+    begin = min(int(chain.begin[first]), count)
+    begun = (own.until_s[begin, [first]], own.until_j[begin, [first]])
     waiting: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]] = {}
-    waiting[0] = [(np.array([first]), np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.intp))]
+    waiting[begin] = [(np.array([first]), *begun, np.zeros(1, dtype=np.intp))]
     # where each change was made, to which pair, and the number of the change before it; 0 is none
     trail_at: list[np.ndarray] = []
     trail_to: list[np.ndarray] = []
     trail_from: list[np.ndarray] = []
-    size, complete, spent_effort = 0, True, 0
+    # the two programmes above count too
+    size, complete, spent_effort = 0, True, 2 * count * chain.size
     best = None
     for place in range(count + 1):
-        own = waiting.pop(place, None)
-        if own is None:
+        here = waiting.pop(place, None)
+        if here is None:
             continue
-        pair, time, energy, number = (np.concatenate(each) for each in zip(*own))
+        pair, time, energy, number = (np.concatenate(each) for each in zip(*here))
         pair, time, energy, number, cut = _undominated(pair, time, energy, number, price, labels)
         complete &= not cut
         if place == count:
@@ -185,8 +189,9 @@ def search(
                 )
     if best is None:
         return None, complete, spent_effort
-    at, to, back = (np.concatenate(each) for each in (trail_at, trail_to, trail_from))
     walked = []
+    if best:  # 0: no change at all
+        at, to, back = (np.concatenate(each) for each in (trail_at, trail_to, trail_from))
     while best:
         walked.append((int(at[best - 1]), int(to[best - 1])))
         best = back[best - 1]

@@ -74,6 +74,19 @@ class Sequence:
         """Energy of the iteration at the baseline."""
         return float(self.until_j[-1, self.baseline])
 
+    def only(self, pairs: np.ndarray) -> Sequence:
+        """The same launches at these pairs (indices, the baseline among them) alone."""
+        return Sequence(
+            names=self.names,
+            kernel=self.kernel,
+            time_s=self.time_s[:, pairs],
+            energy_j=self.energy_j[:, pairs],
+            pairs=tuple(self.pairs[pair] for pair in pairs),
+            baseline=int(np.flatnonzero(pairs == self.baseline)[0]),
+            stall_w=self.stall_w[pairs],
+            passes=self.passes,
+        )
+
     def as_problem(self) -> Problem:
         """Every launch a target of its own: the choice where a change takes no time."""
         keys = list(range(len(self.pairs)))

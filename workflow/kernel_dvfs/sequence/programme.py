@@ -4,14 +4,16 @@ price of time           Lagrange: for any price, least of (energy + price x time
                         a dynamic programme (chains.py) finds it exactly, a line search the best price
 mixing                  the choices found at this and at neighbouring prices agree at many boundaries; the best
                         mixture of them uses the whole limit (label_search.py)
-exact search            while the gap is wide: every choice that the bound does not exclude (label_search.py); where it
-                        was complete, the best known choice is optimal and the gap is zero
+search among few pairs  while the gap is wide: choices of the pairs that the best ones use (label_search.py), such
+                        as where stalls are long and choices at neighbouring prices have no boundary in common
+exact search            while the gap is still wide: every choice that the bound does not exclude (label_search.py);
+                        where it was complete, the best known choice is optimal and the gap is zero
 gap                     energy of the choice - lower bound
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,10 +30,16 @@ _PRICES = 60  # the search ends by itself; the cap only guards against float cyc
 _NARROW = 0.002
 _STEPS = (0.003, 0.03)
 _NEIGHBOURS = ((0.97, 1.03), (0.9, 1.1))
-# above this share the exact search runs, in turns with so many labels kept at a boundary and pair
-_WIDE = 0.005
+# above this share the exact search runs
+WIDE = 0.005
+# in turns with so many labels kept at a boundary and pair
 _LABELS = (20, 60)
-# how many steps from labels it looks at in all, about a CPU second
+# pairs that a search among few takes, from so many choices, labels that it keeps, and steps that it may look at
+_FEW = 8
+_BEST = 12
+_FEW_LABELS = 50
+_FEW_EFFORT = 10_000_000
+# how many steps from labels the exact search looks at in all, about a CPU second
 EFFORT = 6_000_000
 
 
@@ -54,12 +62,19 @@ class Choice:
 
 
 def choose_changes(
-    sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chain | None = None, effort: int = EFFORT
+    sequence: Sequence,
+    timing: Timing,
+    slack: float = 0.0,
+    chain: Chain | None = None,
+    effort: int = EFFORT,
+    wide: float = WIDE,
+    others: Iterable[Changes] = (),
 ) -> Choice:
     """The best changes found with total time <= (1 + slack) x that of the baseline, and a bound on any.
 
     slack: fraction of the baseline time. chain: of this sequence and timing, where it is at hand. effort: of the
-    exact search. Raises InputError for a slack that no choice can keep.
+    exact search. wide: it runs where more than this share of the saving is unproven; 0: wherever anything is. others:
+    choices to start from, such as those of a longer latency. Raises InputError for a slack that no choice can keep.
     """
     if not (np.isfinite(slack) and slack > -1):
         raise InputError(f"sequence: slack {slack!r} (as a fraction); use a number above -1")
@@ -68,13 +83,16 @@ def choose_changes(
     known = _Known(chain, limit)
     for pair in range(len(sequence.pairs)):
         known.offer(Changes(pair, (), ()))
+    for changes in others:
+        known.offer(changes)
     bound, _, slow = chain.best(0.0)
     known.offer(slow)
     price, tried = 0.0, 1
     if not known.fits(slow):
         bound, price, tried = _line_search(chain, known, slow, limit)
         tried += _mix(chain, known, bound, price, limit)
-        bound = _search(chain, known, bound, price, limit, effort)
+        _search_few(chain, known, bound, price, limit, wide)
+        bound = _search(chain, known, bound, price, limit, effort, wide)
     if known.best is None:
         raise InputError(
             f"sequence: no choice keeps {100 * slack:g} % slowdown: the fastest found takes"
@@ -126,7 +144,7 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
     best_price = 0.0
     for power in (1, 100, 10**4, 10**7):
         price = scale * power
-        least, _, found = chain.best(price, quick=True)
+        least, _, found = chain.best(price)
         tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
@@ -140,7 +158,6 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
         if known.best is None:
             return bound, best_price, tried
         fast = known.best[2]
-    quick = True
     for _ in range(_PRICES):
         (fast_s, fast_j), (slow_s, slow_j) = chain.totals(fast), chain.totals(slow)
         if slow_s <= fast_s:
@@ -149,16 +166,13 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
         if price < 0:
             break
         line = slow_j + price * slow_s
-        least, cost, found = chain.best(price, quick)
+        least, cost, found = chain.best(price)
         tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
         time, _ = known.offer(found)
         if cost >= line - 1e-12 * abs(line):
-            if not quick:
-                break
-            quick = False  # once more with all first pairs: the bound counts now
-            continue
+            break
         if time <= limit:
             fast = found
         else:
@@ -203,12 +217,33 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
     return tried
 
 
-def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int) -> float:
+def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: float, wide: float) -> None:
+    """Offer the best of the choices among a few pairs: those that the choices of least cost at the price use most."""
+    if known.best is None or price <= 0 or known.is_within(wide, bound):
+        return
+    sequence = chain.sequence
+    ordered = sorted(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0])[:_BEST]
+    used = np.zeros(chain.size)
+    for own in ordered:
+        wanted = own.pairs(chain.count)
+        np.add.at(used, wanted, sequence.launch_time_s[np.arange(chain.count), wanted])
+    pairs = np.unique([*np.argsort(-used, kind="stable")[:_FEW], sequence.baseline])
+    few = chain_of(sequence.only(pairs), chain.timing)
+    low = few.starts(price)
+    for first in np.argsort(low, kind="stable").tolist():
+        if known.is_within(wide, bound) or low[first] - price * limit >= known.best[0]:
+            break
+        found, _, _ = search(few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT)
+        if found is not None:
+            known.offer(Changes(int(pairs[found.first]), found.at, tuple(int(pairs[to]) for to in found.to)))
+
+
+def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int, wide: float) -> float:
     """Offer what the exact search finds. Returns the bound, which is the best energy where the search was complete."""
     if known.best is None or price <= 0:
         return bound
     for labels in _LABELS:
-        if known.is_within(_WIDE, bound):
+        if known.is_within(wide, bound):
             break
         low = chain.starts(price)
         complete = True

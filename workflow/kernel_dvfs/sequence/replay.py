@@ -1,8 +1,9 @@
 """A choice played event by event: the clocks that each moment of an iteration really sees, and what that costs.
 
-The programme's costs are sums over states; here only what runs is summed. Choices that no programme would make can be
-played too: changes asked for before the last one has landed. The newer request then replaces the one under way, which
-never lands (as on a board whose lock is set again before it has taken effect).
+The programme's costs are sums over states; here only what runs is summed, stalls included. Choices that no programme
+would make can be played too: changes asked for before the last one has landed, where the newer request replaces the one
+under way, which never lands (as on a board whose lock is set again before it has taken effect); and changes that would
+have to be asked for before the iteration begins, which are asked for as it begins and land late.
 """
 
 from __future__ import annotations
@@ -29,20 +30,23 @@ class Played(NamedTuple):
 
 def replay(sequence: Sequence, timing: Timing, changes: Changes, seed: int | None = None) -> Played:
     """Play one iteration. seed: of the jitter; None: every change takes the expected latency."""
-    if timing.behaviour == "wait" or timing.is_free:
-        return _with_stalls(sequence, timing, changes, seed)
+    if timing.behaviour == "wait" or timing.latency_s == 0:
+        return _at_boundaries(sequence, timing, changes, seed)
     latency = [_latency_s(timing, seed, number) for number in range(len(changes))]
-    run = _Run(sequence, changes.first)
+    run = _Run(sequence, timing, changes.first)
     if timing.behaviour == "ahead":
+        due_s = _foreseen(sequence, timing, changes)
+        asked_s = [max(0.0, each - timing.latency_s) for each in due_s]
         # a change that is asked for before the last one has landed replaces it
-        landings = _foreseen(sequence, changes)
         kept = [
             number
-            for number, at_s in enumerate(landings)
-            if number + 1 == len(landings)
-            or landings[number + 1] - timing.latency_s >= at_s + latency[number] - timing.latency_s - 1e-9
+            for number in range(len(due_s))
+            if number + 1 == len(due_s) or asked_s[number + 1] >= asked_s[number] + latency[number] - 1e-9
         ]
-        run.ahead = [(changes.at[number], changes.to[number], latency[number] - timing.latency_s) for number in kept]
+        run.ahead = [
+            (changes.at[number], changes.to[number], asked_s[number] + latency[number] - due_s[number])
+            for number in kept
+        ]
         for launch in range(len(sequence)):
             run.launch(launch)
     else:
@@ -69,25 +73,27 @@ def _latency_s(timing: Timing, seed: int | None, number: int) -> float:
     return timing.latency_s * (1 + timing.jitter * (2 * uniform(seed, "switch jitter", number) - 1))
 
 
-def _foreseen(sequence: Sequence, changes: Changes) -> list[float]:
-    """When each launch with a change begins if every change lands at its boundary, s."""
+def _foreseen(sequence: Sequence, timing: Timing, changes: Changes) -> list[float]:
+    """When the launches come to each change, s, if every one lands at its boundary."""
     found: list[float] = []
     now, pair, place = 0.0, changes.first, 0
     for at, to in zip(changes.at, changes.to):
         now += sequence.until_s[at, pair] - sequence.until_s[place, pair]
         found.append(float(now))
+        now += timing.stall_s(sequence.pairs[pair], sequence.pairs[to])
         place, pair = at, to
     return found
 
 
-def _with_stalls(sequence: Sequence, timing: Timing, changes: Changes, seed: int | None) -> Played:
+def _at_boundaries(sequence: Sequence, timing: Timing, changes: Changes, seed: int | None) -> Played:
     time, energy, pair, place = 0.0, 0.0, changes.first, 0
     ends: list[tuple[int, int | None]] = [*zip(changes.at, changes.to), (len(sequence), None)]
     for number, (at, to) in enumerate(ends):
         time += sequence.until_s[at, pair] - sequence.until_s[place, pair]
         energy += sequence.until_j[at, pair] - sequence.until_j[place, pair]
         if to is not None:
-            stall_s = _latency_s(timing, seed, number)
+            waits_s = _latency_s(timing, seed, number) if timing.waits_s else 0.0
+            stall_s = waits_s + timing.stall_s(sequence.pairs[pair], sequence.pairs[to])
             time, energy = time + stall_s, energy + stall_s * sequence.stall_w[pair]
             place, pair = at, to
     return Played(float(time), float(energy), len(changes), len(changes))
@@ -100,8 +106,8 @@ class _Run:
     the launches have come, so deviations do not add up.
     """
 
-    def __init__(self, sequence: Sequence, pair: int) -> None:
-        self.sequence, self.pair = sequence, pair
+    def __init__(self, sequence: Sequence, timing: Timing, pair: int) -> None:
+        self.sequence, self.timing, self.pair = sequence, timing, pair
         self.now_s = self.energy_j = 0.0
         self.landing: tuple[float, int] | None = None  # (when s, pair) of the change under way
         self.ahead: list[tuple[int, int, float]] = []  # (launch, pair, deviation s) of changes still to be asked for
@@ -124,6 +130,9 @@ class _Run:
             self.now_s += ran_s
             self.energy_j += ran_s * power_w
             left -= ran_s / time_s
+            stall_s = self.timing.stall_s(self.sequence.pairs[self.pair], self.sequence.pairs[landed])
+            self.now_s += stall_s
+            self.energy_j += stall_s * self.sequence.stall_w[self.pair]
             self.pair, self.landing = landed, None
             self.landed += 1
 

@@ -47,6 +47,8 @@ _FORM = {
                 "behaviour": {"enum": list(BEHAVIOURS)},
                 "latency_s": {"type": "number", "minimum": 0},
                 "jitter": {"type": "number", "minimum": 0, "maximum": 1},
+                "core_stall_s": {"type": "number", "minimum": 0},
+                "mem_stall_s": {"type": "number", "minimum": 0},
             },
         },
         "pairs": {"type": "array", "minItems": 1, "items": _PAIR},
@@ -80,6 +82,17 @@ class Iteration:
     changes: list[tuple[int, int]]  # (launch, index of its pair), ascending
     totals: dict[str, Any]  # everything else in the file
 
+    def until_s(self) -> list[float]:
+        """When the launches come to each boundary, s from the begin: (launches + 1,), stalls of changes included. A
+        change that is to land at a boundary lands then; the GPU stands still right after."""
+        found, now, to = [0.0], self.first, dict(self.changes)
+        for launch, time_s in enumerate(self.time_s):
+            next_pair = to.get(launch, now)
+            stall_s = self.timing.stall_s(self.pairs[now], self.pairs[next_pair])
+            found.append(found[-1] + stall_s + time_s)
+            now = next_pair
+        return found
+
 
 def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent: float, stall: str) -> dict[str, Any]:
     """The schedule as a JSON-ready dict. stall: where the power of a stream that stands still is from, in words."""
@@ -90,7 +103,6 @@ def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent
     used = sorted({choice.changes.first, *wanted})
     place = {pair: at for at, pair in enumerate(used)}
     base_s, base_j = sequence.baseline_time_s, sequence.baseline_energy_j
-    saving_j = base_j - choice.energy_j
     return {
         "schema": ITERATION_SCHEDULE,
         "gpu": read.gpu,
@@ -102,6 +114,8 @@ def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent
             "behaviour": timing.behaviour,
             "latency_s": timing.latency_s,
             "jitter": timing.jitter,
+            "core_stall_s": timing.core_stall_s,
+            "mem_stall_s": timing.mem_stall_s,
             "stall_power": stall,
         },
         "baseline_time_s": base_s,
@@ -111,7 +125,7 @@ def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent
         "time_change_percent": 100 * (choice.time_s / base_s - 1),
         "energy_change_percent": 100 * (choice.energy_j / base_j - 1),
         "lower_bound_energy_j": choice.bound_j,
-        "gap_percent_of_saving": 100 * choice.gap_j / saving_j if saving_j > 0 else 0.0,
+        "gap_points": 100 * choice.gap_j / base_j,
         "change_count": len(choice.changes),
         "pairs": [_clocks(sequence.pairs[pair]) for pair in used],
         "first": place[choice.changes.first],
@@ -152,7 +166,13 @@ def read_iteration(path: str | PathLike[str]) -> Iteration:
         path=str(path),
         gpu=content["gpu"],
         workload=content["workload"],
-        timing=Timing(switching["behaviour"], switching["latency_s"], switching["jitter"]),
+        timing=Timing(
+            switching["behaviour"],
+            switching["latency_s"],
+            switching["jitter"],
+            switching.get("core_stall_s", 0.0),
+            switching.get("mem_stall_s", 0.0),
+        ),
         pairs=[(pair["core_mhz"], pair["mem_mhz"]) for pair in content["pairs"]],
         first=content["first"],
         names=[content["kernels"][kernel] for kernel, _, _ in content["launches"]],

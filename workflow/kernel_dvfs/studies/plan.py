@@ -95,7 +95,7 @@ def _switching(study: Study) -> StudyJob:
         *own["jitter"],
     ]
     words += ["--slack", study.options["slack_percent"]]
-    words += [] if own["stall_w"] is None else ["--stall-w", own["stall_w"]]
+    words += study.stall_options().split()
     figures = [f"{_folder(study)}/figures/switching.{form}" for form in switching.FIGURE.formats]
     return StudyJob(
         name="switching_study",

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
-from kernel_dvfs.layout import PASS_STRICT, STRICT
+from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, STRICT
 from kernel_dvfs.report.page.answer import in_words
+from kernel_dvfs.report.page.tables import Rows
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.sequence.deployable import LAUNCH, PASS, RUN
 
 SINGLE = "kernel-single-waste-slack0"
 _COMMAND = "python train.py"
@@ -54,6 +57,15 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
         apply = f"kernel-dvfs apply --pass-level --schedule {place}/{PASS_STRICT}.json --baseline -- {_COMMAND}"
         text = f"{pairs}; {_claimed(passes)}. The script marks its passes with kernel_dvfs.deploy.mark."
         steps.append(Step("A pair for each pass", text, apply))
+    for path in sorted((folder / "schedules").glob("iteration-*ms.json")):
+        found = _iteration(path)
+        if found:
+            latency, change = found
+            text = (
+                f"For changes that take {latency} ms, claimed: {change}. The program that launches the kernels plays "
+                f"{place}/{path.name} with kernel_dvfs.deploy.player."
+            )
+            steps.append(Step(f"Launch by launch, asked {latency} ms ahead", text, ""))
     steps.append(
         Step(
             "Give the clocks back",
@@ -86,12 +98,52 @@ def _of_step(place: str, workload: Mapping[str, Any]) -> list[Step]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Deployable:
+    """What can be deployed, for the card beside the headline. Changes in percent, negative = saved, claimed."""
+
+    energy: float  # launch by launch, at the latency
+    latency: str  # of a change, ms: the middle one of those that were looked at
+    others: list[tuple[str, float]]  # (way, change of energy) of what else can be deployed
+    stall: str  # that is assumed, in words
+
+
+def deployable(rows: Rows | None) -> Deployable | None:
+    """The card of the table of that name, rows as text; None where it was not made, or nothing can be deployed."""
+    default = [row for row in rows or () if row["is_default"] == "True"]
+    launches = [row for row in default if row["way"] == LAUNCH]
+    if not launches:
+        return None
+    middle = launches[len(launches) // 2]
+    latency = f"{float(middle['latency_ms']):g}"
+    others = [(f"at {float(row['latency_ms']):g} ms", row) for row in launches if row is not middle]
+    passes = [row for row in default if row["way"] == PASS and row["latency_ms"] == middle["latency_ms"]]
+    others += [(row["way"], row) for row in (*passes, *(row for row in default if row["way"] == RUN))]
+    core, mem = (f"{float(middle[f'{domain}_stall_ms']):g}" for domain in ("core", "mem"))
+    return Deployable(
+        float(middle["energy_change_percent"]),
+        latency,
+        [(name, float(row["energy_change_percent"])) for name, row in others],
+        f"{core} ms" if core == mem else f"{core} ms (core) and {mem} ms (memory)",
+    )
+
+
 def _schedule(results: Results, name: str) -> dict | None:
     try:
         schedule = results.schedule(name)
     except InputError:
         return None
     return schedule if schedule.get("status") == "optimal" and schedule.get("targets") else None
+
+
+def _iteration(path: Path) -> tuple[str, str] | None:
+    """(latency in ms, what it saves, in words) of an iteration schedule that changes clocks; None of another file."""
+    try:
+        content = read_json(path)
+        found = f"{1e3 * content['switching']['latency_s']:g}", _claimed(content).removeprefix("claimed: ")
+        return found if content["schema"] == ITERATION_SCHEDULE and content["change_count"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _pair(pair: dict) -> str:
@@ -123,8 +175,8 @@ def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
     kernels = profile[(profile.study == "kernel") & profile.is_baseline]
     notes.append(
         f"Clocks per kernel ({STRICT}) assume that a change of clocks costs nothing. It takes {takes}, and the kernels "
-        f"take {1e3 * kernels.time_s.min():.3g} to {1e3 * kernels.time_s.max():.3g} ms a launch: "
-        "the saving per kernel is what is there to be had, not what can be switched to today."
+        f"take {1e3 * kernels.time_s.min():.3g} to {1e3 * kernels.time_s.max():.3g} ms a launch. What is left of the "
+        "saving at known latencies stands in the table of what can be deployed."
     )
     return notes
 

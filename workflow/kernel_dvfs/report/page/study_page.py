@@ -18,7 +18,7 @@ from kernel_dvfs.outputs import Output, outputs
 from kernel_dvfs.report import figures, tables
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import answer, cautions, chart, in_words
-from kernel_dvfs.report.page.deployment import deployment
+from kernel_dvfs.report.page.deployment import deployable, deployment
 from kernel_dvfs.report.page.other_studies import study_below
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
@@ -106,6 +106,7 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             answer=found,
             chosen=chosen,
             in_words=in_words,
+            deployable=deployable(rows.get("deployable")),
             chart=found and chart([("energy", found.energy), ("time", found.time)]),
             validation=views.get("validation"),
             cautions=cautions(gpu, found, counted, views.get("kernel_clocks")),

@@ -1,0 +1,70 @@
+"""`kernel-dvfs study deployable`: what a study can deploy at known latencies, and the schedules that do it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The command's options."""
+    parser.epilog = "example: kernel-dvfs study deployable profile.parquet --latencies 0.001 0.01 0.05 -o schedules"
+    parser.add_argument("profile", metavar="P.parquet")
+    parser.add_argument("--latencies", nargs="+", type=float, required=True, metavar="S", help="of a change, seconds")
+    for domain in ("core", "mem"):
+        parser.add_argument(
+            f"--{domain}-stall",
+            type=float,
+            default=ASSUMED_STALL_S,
+            metavar="S",
+            help=f"seconds that the GPU stands still as its {domain} clock changes ({ASSUMED_STALL_S:g}, assumed)",
+        )
+    parser.add_argument(
+        "--stalls", nargs="*", type=float, default=[], metavar="S", help="further ones, of both clocks, for the table"
+    )
+    parser.add_argument("--stall-w", type=float, metavar="W", help="as kernel-dvfs choose has it")
+    parser.add_argument("--slack", type=float, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
+    parser.add_argument(
+        "--reserve-of", metavar="S.json", help="keep as much time in reserve as this schedule's margin does"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where deployable.json and iterations go")
+
+
+def run(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
+    import math
+    import sys
+
+    from kernel_dvfs.files import read_json, write_json
+    from kernel_dvfs.layout import DEPLOYABLE, iteration_name
+    from kernel_dvfs.sequence.changes import Timing
+    from kernel_dvfs.sequence.deployable import deployables
+    from kernel_dvfs.sequence.launches import read_sequence
+    from kernel_dvfs.sequence.schedule import iteration_schedule
+
+    if not math.isfinite(options.slack):
+        raise InputError(f"--slack {options.slack}: expected a number of percent")
+    reserve = 0.0
+    if options.reserve_of:
+        try:
+            reserve = (read_json(options.reserve_of).get("margin") or {}).get("time_percent") or 0.0
+        except (OSError, ValueError, AttributeError) as error:
+            raise InputError(f"{options.reserve_of}: {error}; a schedule of kernel-dvfs choose is expected") from None
+    read = read_sequence(options.profile, "profile", options.stall_w, shared_pairs=True)
+    for notice in read.notices:
+        print(f"note: {notice}", file=sys.stderr)
+    slack, stalls_s = options.slack - reserve, (options.core_stall, options.mem_stall)
+    latencies_s = sorted(set(options.latencies))
+    try:
+        rows, choices = deployables(read.sequence, latencies_s, stalls_s, sorted(set(options.stalls)), slack / 100)
+    except InputError as error:
+        raise InputError(f"{options.profile}: {error}") from None
+    stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
+    for latency_s, choice in choices.items():
+        timing = Timing("ahead", latency_s, 0.0, *stalls_s)
+        content = iteration_schedule(read, timing, choice, slack, stall)
+        write_json(f"{options.output}/{iteration_name(latency_s)}.json", content)
+    about = {"schema": DEPLOYABLE, "gpu": read.gpu, "workload": {"setup": read.workload.get("setup")}}
+    write_json(f"{options.output}/deployable.json", about | {"reserve_percent": reserve, "rows": rows})
