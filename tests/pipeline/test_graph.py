@@ -1,5 +1,6 @@
 """The order of a stage's work, and the graph that follows: known shapes, known times, no circle."""
 
+import math
 from collections import Counter
 
 import pytest
@@ -114,3 +115,12 @@ def test_a_circle_in_a_graph_of_ones_own_is_named():
 def test_an_edge_to_nowhere_is_named():
     with pytest.raises(InputError, match="names operation 7 of 2"):
         Graph([Operation(0, 0, "forward", number) for number in range(2)], [(0, 7, 0.0)], stages=1)
+
+
+@pytest.mark.parametrize("lag_s", [math.nan, math.inf, -math.inf, -1e-9])
+def test_an_edge_never_takes_an_impossible_time(lag_s):
+    with pytest.raises(InputError, match="transfer time"):
+        pipeline_graph("1f1b", 2, 2, transfer_s=lag_s)
+    operations = [Operation(0, 0, "forward", 0), Operation(0, 0, "backward", 0)]
+    with pytest.raises(InputError, match="edge 0 -> 1 takes"):
+        Graph(operations, [(0, 1, lag_s)], 1)

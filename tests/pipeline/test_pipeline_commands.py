@@ -45,12 +45,6 @@ def test_a_frontier_and_plans_come_from_a_csv_alone(stage_csv, tmp_path, capsys)
     assert capsys.readouterr().err == ""
 
 
-def test_a_time_out_of_reach_is_answered_with_the_end_and_a_note(stage_csv, tmp_path, capsys):
-    assert run("pipeline", "plan", stage_csv, *SHAPE, "--time", "0.001", "-o", tmp_path / "p.json") == 0
-    assert "this is the fastest" in capsys.readouterr().err
-    assert "this is the fastest" in json.loads((tmp_path / "p.json").read_text())["note"]
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -60,9 +54,15 @@ def test_a_time_out_of_reach_is_answered_with_the_end_and_a_note(stage_csv, tmp_
         (("--price", "-1"), "price -1.0 W"),
         (("--straggler", "0"), "straggler's time"),
         (("--time", "1", "--schedule", "zigzag"), "allowed: 1f1b"),
+        (("--time", "0.001"), "no iteration is as fast; the fastest takes"),
+        (("--straggler", "0.001"), "no iteration is as fast; the fastest takes"),
         (("--time", "1", "--stages", "9"), "stage 4 is missing"),
+        (("--time", "1", "--stages", "3"), "4 stages, the schedule uses 3"),
+        (("--time", "1", "--chunks", "3"), "one chunk a stage"),
         (("--time", "1", "--scale-time", "0"), "scale_time = 0.0"),
-        (("--time", "1", "--transfer-s", "nan"), "--transfer-s nan"),
+        (("--time", "1", "--transfer-s", "nan"), "transfer time nan s"),
+        (("--time", "1", "--transfer-s", "inf"), "transfer time inf s"),
+        (("--time", "1", "--transfer-s", "-1"), "transfer time -1.0 s"),
         (("--time", "1", "--kernels", "0"), "--kernels 0"),
         (("--time", "1", "--microbatches", "0"), "microbatches = 0"),
         (("--time", "1", "--blocking-w", "-5"), "blocking power -5.0 W"),
@@ -94,6 +94,26 @@ def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
 @pytest.mark.parametrize(("options", "named"), [("{", "not JSON"), ("{}", KEYS[0]), ("[]", "missing")])
 def test_options_that_say_too_little_are_one_line(refused, stage_csv, tmp_path, options, named):
     assert named in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("value", [None, {}, "x y", [[]], -1, True, 1e400])
+def test_an_option_of_the_wrong_type_is_one_line(refused, stage_csv, study_options, tmp_path, key, value):
+    if isinstance(study_options[key], str if value == "x y" else bool if value is True else ()):
+        pytest.skip("possible")
+    options = json.dumps(study_options | {"name": "made-up", key: value})
+    assert f"{key} = " in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["breakdown", "emulation", "no_straggler", "straggler"])
+def test_rows_of_the_paper_are_never_labelled_with_our_gpu(solved_study, name):
+    assert run("pipeline", "table", name, solved_study) == 0
+    with open(solved_study / f"tables/{name}.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        assert (row["gpu"] == "simulated A100 SXM, emulated pipeline") == (row["source"] == "ours")
+    assert {row["source"] == "ours" for row in rows} == {True, False}
 
 
 @pytest.mark.parametrize("name", outputs(tables))

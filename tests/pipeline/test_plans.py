@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from made_up import BLOCKING_W, profile, settings
+from made_up import BLOCKING_W, few_clocks, profile, settings
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
@@ -53,10 +53,9 @@ def test_splitting_never_costs_more_than_one_clock(planner):
         assert split.cost_j <= one.cost_j
 
 
-def test_times_beyond_the_ends_are_answered_with_the_end_and_a_note(planner):
+def test_a_time_above_the_slowest_is_answered_with_that_and_a_note(planner):
     fastest, slowest = planner.frontier.time_s[-1], planner.frontier.time_s[0]
-    early, late = planner.plan(fastest / 2), planner.plan(slowest * 2)
-    assert early.time_s == fastest and "this is the fastest" in early.note
+    late = planner.plan(slowest * 2)
     assert late.time_s <= slowest and "this is the slowest" in late.note
     assert planner.plan((fastest + slowest) / 2).note == ""
 
@@ -67,6 +66,44 @@ def test_an_impossible_time_is_refused(planner, time_s):
         planner.plan(time_s)
     with pytest.raises(InputError, match="straggler's time"):
         planner.plan_for_straggler(time_s)
+
+
+@pytest.mark.parametrize("asked", ["plan", "plan_for_straggler"])
+def test_a_time_below_the_fastest_is_refused_with_the_fastest_that_can_be_asked_for(planner, asked):
+    ask, fastest = getattr(planner, asked), float(planner.frontier.time_s[-1])
+    for time_s in (fastest / 2, fastest * (1 - 1e-9)):
+        with pytest.raises(InputError, match="no iteration is as fast") as refused:
+            ask(time_s)
+        shown_s = float(str(refused.value).partition("the fastest takes ")[2].split()[0])
+        assert fastest <= shown_s <= fastest + 1e-6 and ask(shown_s).time_s <= shown_s
+    assert ask(fastest).time_s <= fastest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [profile, few_clocks])
+def test_a_plan_for_an_energy_budget_never_exceeds_it(make, kind):
+    planner = Planner(make(4), pipeline_graph("1f1b", 4, 6), BLOCKING_W)
+    frontier = planner.frontier
+    least, most = frontier.energy_j.min(), frontier.energy_j[-1]
+    answered = 0
+    for budget in np.linspace(least, 1.02 * most, 12).tolist():
+        try:
+            plan = planner.plan_for_energy(budget, kind)
+        except InputError as refused:
+            # only where rounding leaves nothing: close to the least
+            assert budget < least + 0.1 * (most - least) and "raise the budget" in str(refused)
+            continue
+        answered += 1
+        seconds, cost = replayed(planner, plan)
+        assert plan.energy_j() <= budget and cost + planner.blocking_w * seconds <= budget * (1 + 1e-12)
+        # the time that rounding costs is small
+        assert plan.time_ticks <= 1.03 * frontier.ticks_at_energy(budget)
+    assert answered >= 10
+
+
+def test_stages_that_the_schedule_leaves_out_are_refused():
+    with pytest.raises(InputError, match="5 stages, the schedule uses 4"):
+        Planner(profile(5), pipeline_graph("1f1b", 4, 4), BLOCKING_W)
 
 
 def test_a_straggler_lets_the_others_use_the_time_up_to_the_slowest_iteration(planner):

@@ -37,12 +37,25 @@ def test_the_slowest_of_several_stragglers_counts(runtime):
 def test_noise_within_the_hysteresis_changes_nothing_but_a_broken_promise_does(runtime):
     asked_s = 1.2 * runtime.base_s
     plan = runtime.set_straggler(3, asked_s)
-    assert runtime.set_straggler(3, 1.015 * asked_s) is None
+    assert runtime.set_straggler(3, 1.005 * asked_s) is None
     assert runtime.set_straggler(3, asked_s) is None
-    # within 2 %, but shorter than the plan in force: waiting for it would delay everyone
+    # near, but shorter than the plan in force: waiting for it would delay everyone
     quicker = runtime.set_straggler(3, 0.99 * plan.time_s)
     assert quicker is not None and quicker.time_s <= 0.99 * plan.time_s
     assert runtime.set_straggler(3, 1.1 * asked_s) is not None
+
+
+@pytest.mark.parametrize("hysteresis", [0.0, 0.01, 0.03])
+def test_what_the_hysteresis_forgoes_is_never_more_than_its_share_of_the_energy(planner, hysteresis):
+    runtime = Runtime(planner, hysteresis=hysteresis)
+    kept = 0
+    for ratio in (1.002, 1.01, 1.02, 1.03, 1.021, 1.1, 1.11, 1.3, 1.05, 1.04, 1.2):
+        until_s = ratio * runtime.base_s
+        kept += runtime.set_straggler(3, until_s) is None
+        best = planner.plan_for_straggler(until_s)
+        assert runtime.plan.time_s <= until_s
+        assert best.energy_j(until_s) >= (1 - hysteresis) * runtime.plan.energy_j(until_s) * (1 - 1e-12)
+    assert bool(kept) == bool(hysteresis)
 
 
 def test_drift_in_small_steps_is_followed_in_the_end(runtime):

@@ -4,16 +4,18 @@ Within operations, clocks per kernel: dynamic programming against trying everyth
 """
 
 import itertools
+import math
 
 import numpy as np
 import pytest
-from made_up import BLOCKING_W, profile
+from made_up import BLOCKING_W, profile, settings
 
-from kernel_dvfs.pipeline.baselines import all_max
+from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
 from kernel_dvfs.pipeline.curve import curve_of, options_of, split_options
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import KINDS, Planner
 from kernel_dvfs.pipeline.slow_changes import cheapest, switched_kernel_level, with_switches
+from kernel_dvfs.pipeline.stage_profile import StageProfile
 from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
 from kernel_dvfs.workload.passes import launch_order
 
@@ -27,14 +29,20 @@ def planner():
 
 
 def replayed_s(planner, plan, latency_s):
-    """Seconds of an iteration in which every change of clocks on a stage stops it for latency_s."""
-    now = {}
-    for number, operation in enumerate(planner.graph.operations):
-        now[operation.stage] = plan.parts[number][-1].core_mhz
+    """(seconds, changes) of the slowest of the iterations, once a first one is over, in which every change of clocks on
+    a stage stops it for latency_s and every one begins with the clocks that the one before it ended with."""
+    now = {operation.stage: None for operation in planner.graph.operations}
+    iterations = [_iteration_s(planner, plan, latency_s, now) for _ in range(4)]
+    return max(iterations[1:])
+
+
+def _iteration_s(planner, plan, latency_s, now):
     finish, last, switches = [], {}, 0
     durations = (plan.end_ticks - plan.begin_ticks) / 1e12
     for number, operation in enumerate(planner.graph.operations):
         clocks = [part.core_mhz for part in plan.parts[number]]
+        if clocks == [None]:
+            clocks = [now[operation.stage]]
         if len(clocks) == 2 and clocks[1] == now[operation.stage]:
             clocks.reverse()
         entry, now[operation.stage] = int(clocks[0] != now[operation.stage]), clocks[-1]
@@ -59,6 +67,45 @@ def test_the_promise_holds_with_every_change_counted(planner, kind, ratio):
         costs.append(found.plan.cost_j)
     assert costs[0] == pytest.approx(planner.plan_ticks(limit, kind).cost_j)
     assert costs[-1] <= all_max(planner).cost_j and costs[0] < costs[-1]
+
+
+def with_constant_work(stages):
+    """A profile in which every stage also loads data, at no clock in particular, and takes an optimiser's step."""
+    made = dict(profile(stages).settings)
+    for stage in range(stages):
+        for name, time_s in (("load", 0.02), ("optimizer", 0.03)):
+            made[stage, name] = settings([math.nan], [time_s], [100 * time_s])
+    return StageProfile(made, "made-up profile with constant work")
+
+
+@pytest.mark.parametrize("constant", [("load",), ("+optimizer",), ("load", "+optimizer")])
+@pytest.mark.parametrize("kind", KINDS)
+def test_constant_work_without_a_clock_changes_none_and_stops_no_baseline(constant, kind):
+    graph = pipeline_graph("1f1b", 4, 6, constant=constant)
+    own = Planner(with_constant_work(4), graph, BLOCKING_W)
+    limit = int(1.1 * all_max(own).time_ticks)
+    stages, one = per_stage(own, limit), uniform(own, limit)
+    for plan in (stages, one):
+        assert plan.time_ticks <= limit and plan.cost_j < all_max(own).cost_j
+    assert replayed_s(own, stages, 0.001)[1] == replayed_s(own, one, 0.001)[1] == 0
+    for latency_s in (0.001, 0.1):
+        found = with_switches(own, limit, latency_s, kind)
+        time_s, switches = replayed_s(own, found.plan, latency_s)
+        assert time_s <= limit / 1e12 * (1 + 1e-12) and switches <= found.switches
+
+
+def test_an_iteration_that_ends_in_a_reversed_split_begins_with_the_clocks_it_ended_with():
+    # one stage, one microbatch: the backward pass is split and runs backwards after a forward pass at its slower clock
+    own = Planner(profile(1, clocks=3), pipeline_graph("1f1b", 1, 1), BLOCKING_W)
+    seen = 0
+    for ticks in np.linspace(own.frontier.fastest_ticks, own.frontier.slowest_ticks, 60).astype(int).tolist():
+        found = with_switches(own, ticks, 1e-9, "split")
+        if found.plan.kind != "split":
+            continue
+        time_s, switches = replayed_s(own, found.plan, 1e-9)
+        seen += sum(len(parts) == 2 for parts in found.plan.parts)
+        assert time_s <= ticks / 1e12 * (1 + 1e-12) and switches <= found.switches
+    assert seen
 
 
 def test_a_split_lies_between_its_neighbours_and_none_is_dominated():

@@ -130,7 +130,7 @@ def test_a_table_of_any_kernels_is_refused(tmp_path):
     from kernel_dvfs.profile.table import import_to_profile
 
     (tmp_path / "t.csv").write_text(
-        "gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto\nG,k,,,1,1,1\nG,k,1,1,1,1,0\n"
+        "gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto\nG,k,,,1,1,1\nG,k,1000,5000,1,1,0\n"
     )
     import_to_profile(str(tmp_path / "t.csv"), str(tmp_path / "t.parquet"))
     with pytest.raises(InputError, match="not of a model's"):

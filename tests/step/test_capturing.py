@@ -281,7 +281,7 @@ def test_a_pass_is_its_section_as_one(captured):
 
 
 def test_a_running_load_counts_launches_not_graphs(captured):
-    load = SimpleNamespace(launches=40, run_s=1e-5, restores=True, put_back=lambda: put.append(1))
+    load = SimpleNamespace(launches=40, run_s=1e-5, restores=True, meet_s=1.0, put_back=lambda: put.append(1))
     put, ran = [], []
     steady = SimpleNamespace(
         ended=3, feed=lambda: None, run_for=ran.append, stop=lambda: None,
@@ -297,3 +297,161 @@ def test_kinds_of_failed_kernels_tell_shapes_apart(recording):
     kinds = {grouping.kind_of(node) for node in recording("conv").nodes if node.kind == "kernel"}
     shapes = {(node.function, node.shape) for node in recording("conv").nodes if node.kind == "kernel"}
     assert len(kinds) == len(shapes)
+
+
+def test_a_record_that_the_gpu_gave_is_read_and_says_how_it_was_repeated():
+    from kernel_dvfs.gpu.clocks import BASELINE
+    from kernel_dvfs.measurement import record as records
+    from kernel_dvfs.measurement import setup, target
+
+    folder = f"{__file__.rpartition('/')[0]}/recorded/h200"
+    known = setup.read(f"{folder}/3fb58358c474.json")
+    what = target.parse(known, "kernel/mm_8192x2048x8192")
+    with open(f"{folder}/r0.json") as file:
+        content = json.load(file)
+    point = records.read_point(f"{folder}/r0.json", known, what, BASELINE)
+    assert point["verdict"] == "ok" and content["kernel"]["same_bits_after"] is True
+    # what a record holds of the device is what loads say of themselves now
+    device = content["device"]
+    versions = {"cuda": device["cuda"], "torch": device["torch"]}
+    facts = step_loads.facts_of(versions, device["library_sha256"], device["step_checksum"])
+    assert facts.items() <= device.items()
+
+
+# --- the child, without a GPU -----------------------------------------------------------------------------------------
+
+
+class Event:
+    def __init__(self, device):
+        self.device, self.at = device, 0.0
+
+    def record(self):
+        self.at = self.device.now_ms
+
+    def wait(self): ...
+
+    def since_ms(self, earlier):
+        return self.at - earlier.at
+
+
+@pytest.fixture
+def whole_step(fake_living, monkeypatch):
+    """whole_step(effects): a captured step of kernels k0, k1, ... with these effects and a trace of them; two nodes of
+    forward, the rest backward."""
+    from kernel_dvfs.step import framework, trace
+
+    def made(effects):
+        found = [
+            nodes.Node("kernel", f"k{number}", after=(number - 1,) if number else ()) for number in range(len(effects))
+        ]
+        living = fake_living(found, effects, [1000.0] * len(effects))
+        living.device.now_ms = 0.0
+        living.functions = [node.function for node in found]
+        living.edges = [(place, place + 1, False) for place in range(len(found) - 1)]
+        living.checksum = nodes.checksum(found)
+        living.extension = SimpleNamespace(Event=Event, CudaError=ZeroDivisionError)
+
+        def replay():
+            living.device.now_ms += float(len(found))
+            living.loop(range(len(found))).run(1)
+
+        living.replay = replay
+        living.whole = lambda: SimpleNamespace(run=lambda count=1: replay())
+        events = [
+            trace.Event(
+                f"k{at}",
+                "gpu",
+                (run * len(found) + at) * 1_000_000,
+                (run * len(found) + at + 1) * 1_000_000,
+                number=at + 1,
+            )
+            for run in range(1000)
+            for at in range(len(found))
+        ]
+        monkeypatch.setattr(framework, "traced_replays", lambda run, count: events[: count * len(found)])
+        engine = "autograd::engine::evaluate_function: X"
+        call = [trace.Event(f"aten::op{at}", "op", 10 * at, 10 * at + 5, 1, at + 1) for at in range(2)]
+        call += [trace.Event(engine, "op", 20, 10 * len(found) + 9, 2, 100)]
+        call += [trace.Event(f"aten::op{at}", "op", 10 * at + 1, 10 * at + 5, 2, at + 1) for at in range(2, len(found))]
+        return framework.Opened(living, [call + events[: len(found)]], DEVICE | {"driver": 13000}, {"torch": "2.11.0"})
+
+    return made
+
+
+def told(**more):
+    return {"source": "train.py:make", "name": "mine", "failed": {}, "known": {}, "joined": [], "keep": ""} | more
+
+
+def overwrites(memory, chunk=2):
+    memory[chunk << 16] = (memory[chunk << 16] + 1) % 256
+
+
+def test_the_child_tells_a_whole_step(whole_step, tmp_path):
+    def keeps(memory):
+        memory[1 << 16] = 5
+
+    opened = whole_step([keeps, keeps, overwrites, keeps])
+    said = []
+    content = capturing.Capturing(opened, told(keep=str(tmp_path)), lambda **line: said.append(line)).step()
+    step = steps.from_content(json.loads(json.dumps(content)), "here")
+    assert [each.repeatable for each in step.targets] == ["yes", "yes", "restored", "yes"]
+    assert step.sections == ("forward", "backward")
+    # backward overwrites what it reads, so repeated by itself it would run on other data; the whole is a pass
+    assert list(step.passes) == ["forward", "step"] and "overwrites what it reads" in step.not_repeated["backward"]
+    assert step.whole.time_us == pytest.approx(4000.0) and step.whole.same_bits and step.whole.deterministic
+    assert [line for line in said if "tried" in line] and step.versions["cuda_driver"] == "13.0"
+    kept = capturing.recorded(str(tmp_path))
+    assert kept[0] == opened.living.nodes and kept[1] == opened.living.functions
+
+
+def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):
+    def fails(memory):
+        raise ZeroDivisionError("CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    def keeps(memory): ...
+
+    opened = whole_step([keeps, keeps, keeps])
+    said = []
+    child = capturing.Capturing(opened, told(), lambda **line: said.append(line))
+    whole = child._whole
+    child._whole = lambda: (whole(), opened.living._effects.__setitem__(2, fails))[0]
+    with pytest.raises(capturing._Failed):
+        child.step()
+    (line,) = [line for line in said if "failed" in line]
+    assert (line["failed"], line["what"]) == (2, "k2") and "CUDA_ERROR_ILLEGAL_ADDRESS" in line["why"]
+
+
+# --- in the user's own program ----------------------------------------------------------------------------------------
+
+
+def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_before(whole_step, monkeypatch, tmp_path):
+    from kernel_dvfs.step import api
+
+    def trains(memory):
+        memory[7] = (memory[7] + 1) % 256
+
+    opened = whole_step([trains, trains, trains])
+    monkeypatch.setattr(api, "load", lambda *_: opened.living.extension)
+    monkeypatch.setattr(api.framework, "open_step", lambda *_, **__: opened)
+    captured = api.capture(lambda: None, name="mine")
+    assert {each.repeatable for each in captured.record.targets} == {"untried"} and captured.record.source == ""
+    assert opened.living.device.memory[7] == 0
+    captured.named("train.py:make").write(tmp_path / "step.json")
+    assert steps.read(tmp_path / "step.json").source == "train.py:make"
+    # played: saved, run in pieces, told apart, put back
+    captured.save()
+    before = captured.fingerprint()
+    captured.whole().run(1)
+    assert captured.fingerprint() != before and opened.living.device.memory[7] == 3
+    captured.restore()
+    assert captured.fingerprint() == before
+    captured.piece([0, 1]).run(1)
+    assert opened.living.device.memory[7] == 2
+
+
+def test_nothing_is_asked_of_a_step_that_is_not_captured(monkeypatch):
+    from kernel_dvfs.step import api
+
+    monkeypatch.setattr(api, "load", lambda *_: None)
+    with pytest.raises(InputError, match="nothing is captured yet"):
+        _ = api.capture().record

@@ -32,15 +32,13 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
 def run_profile(options: argparse.Namespace) -> None:
     """Write stages.csv and study.json."""
     from kernel_dvfs.pipeline.steps import make_study
-    from kernel_dvfs.pipeline.study import KEYS
+    from kernel_dvfs.pipeline.study import check_options
 
     try:
         asked = json.loads(options.options)
     except ValueError as error:
         raise InputError(f"--options {options.options}: not JSON ({error})") from None
-    missing = [key for key in (*KEYS, "name") if not isinstance(asked, dict) or key not in asked]
-    if missing:
-        raise InputError(f"--options: {', '.join(missing)} missing")
+    check_options("--options", asked)
     make_study(options.source, options.folder, asked, options.scale_time, options.scale_energy)
 
 
@@ -131,13 +129,14 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 def run_table(options: argparse.Namespace) -> None:
     """Write one table."""
     from kernel_dvfs.outputs import modules
-    from kernel_dvfs.pipeline.report import tables
+    from kernel_dvfs.pipeline.report import paper, tables
     from kernel_dvfs.pipeline.study import PipelineStudy
     from kernel_dvfs.report.write import write_table
 
     table, study = modules(tables)[options.name], PipelineStudy(options.folder)
     about = table.OUTPUT
-    write_table(table.make(study), options.folder, options.name, about.caption, study.subject, about.formats)
+    frame = paper.whose(table.make(study), study.subject)
+    write_table(frame, options.folder, options.name, about.caption, study.subject, about.formats)
 
 
 def add_figure(parser: argparse.ArgumentParser) -> None:
@@ -202,8 +201,6 @@ def _planner(options: argparse.Namespace) -> Planner:
     from kernel_dvfs.pipeline.planner import Planner
     from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
-    if not 0 <= options.transfer_s < float("inf"):
-        raise InputError(f"--transfer-s {options.transfer_s}: expected seconds >= 0")
     if options.kernels < 1:
         raise InputError(f"--kernels {options.kernels}: expected a whole number >= 1")
     profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,9 @@ from kernel_dvfs.pipeline.curve import duration_ticks
 from kernel_dvfs.pipeline.planner import Part, Plan, Planner
 from kernel_dvfs.pipeline.stage_profile import Key
 from kernel_dvfs.pipeline.study import ALL_MAX, PER_STAGE, UNIFORM
+
+# what a stage runs at that has nothing but constant work without a clock
+_ANY = (np.inf, np.inf)
 
 
 def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
@@ -53,7 +57,7 @@ def uniform(planner: Planner, limit_ticks: int) -> Plan:
     """One clock pair for everything, the least energy of those that keep the limit; all-max where none does."""
     keys = list(planner.options)
     tables = {key: _rows_by_clock(planner, key) for key in keys}
-    shared = set.intersection(*(set(table) for table in tables.values()))
+    shared = _shared(tables.values())
     plans = [fixed(planner, {key: tables[key][pair] for key in keys}, UNIFORM) for pair in sorted(shared)]
     within = [plan for plan in plans if plan.time_ticks <= limit_ticks]
     return min(within, key=Plan.energy_j) if within else all_max(planner)
@@ -74,7 +78,7 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
     clocks: dict[int, list] = {}
     counts = Counter(planner.keys)
     for stage, keys in by_stage.items():
-        shared = set.intersection(*(set(tables[key]) for key in keys))
+        shared = _shared([tables[key] for key in keys])
         if not shared:
             raise InputError(
                 f"{planner.profile.name}: the instructions of stage {stage} share no clock; profile them alike"
@@ -109,8 +113,15 @@ def _cost_j(planner: Planner, key: Key, row: int) -> float:
     return float(own.energy_j[row] - planner.stage_blocking_w * own.time_s[row])
 
 
+def _shared(tables: Iterable[dict]) -> set[tuple[float, ...]]:
+    """The clock pairs that all instructions know; those that run at any do not count."""
+    return set.intersection(*([set(table) for table in tables if table] or [{_ANY}]))
+
+
 def _rows_by_clock(planner: Planner, key: Key) -> dict[tuple[float, ...], int]:
-    """{(core, memory): row}, MHz; auto counts as the highest."""
+    """{(core, memory): row}, MHz; auto counts as the highest. Constant work without a clock has its row at any."""
     own = planner.profile.of(*key)
+    if own.keeps_clocks:
+        return defaultdict(int)
     pairs = zip(own.core_mhz, own.mem_mhz)
     return {tuple(np.inf if mhz != mhz else float(mhz) for mhz in pair): row for row, pair in enumerate(pairs)}

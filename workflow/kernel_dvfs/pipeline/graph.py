@@ -8,6 +8,7 @@ Sources: 1F1B as in lowtime and Megatron-LM; interleaved after Megatron-LM's `sc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -121,7 +122,13 @@ class Graph:
     """
 
     def __init__(self, operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]], stages: int) -> None:
-        """edges: [(tail, head, lag_s)], positions in `operations`. Raises InputError where they close a circle."""
+        """edges: [(tail, head, lag_s)], positions in `operations`.
+
+        Raises InputError where they close a circle or take no possible time.
+        """
+        for tail, head, lag_s in edges:
+            if not (math.isfinite(lag_s) and lag_s >= 0):
+                raise InputError(f"graph: edge {tail} -> {head} takes {lag_s} s: expected seconds >= 0")
         order = _sorted(operations, edges)
         place = np.empty(len(operations), np.int64)
         place[order] = np.arange(len(operations))
@@ -182,6 +189,8 @@ def pipeline_graph(
     constant: names of instructions that every stage runs first ("load_data") or, with a leading "+", last
     ("+optimizer"): work whose time no plan changes, profiled like any other.
     """
+    if not (math.isfinite(transfer_s) and transfer_s >= 0):
+        raise InputError(f"pipeline: transfer time {transfer_s} s: expected seconds >= 0")
     operations: list[Operation] = []
     edges: list[tuple[int, int, float]] = []
     place: dict[tuple[int, Item], int] = {}

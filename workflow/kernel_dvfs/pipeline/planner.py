@@ -31,6 +31,13 @@ from kernel_dvfs.pipeline.sampled import sampled_frontier
 from kernel_dvfs.pipeline.stage_profile import Key, StageProfile
 from kernel_dvfs.pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT
 
+# seconds that stand for a time may have been rounded down by float64
+_SAME = 1 - 1e-12
+# a budget's plan is searched for to this share of its time; where the thriftiest iteration's plan is over budget, so
+# many longer ones are tried
+_CLOSE, _LATER = 1e-4, 6
+_TICKS_PER_US = TICKS_PER_S // 10**6
+
 
 class Part(NamedTuple):
     """Clocks of an operation, or of a share of its kernels."""
@@ -127,7 +134,7 @@ class Planner:
     energies). kernels: equal kernels that an operation is made of, for plans that split it. error: by how much the
     frontier may lie above the least energy, a share, for pipelines so large that its every corner takes too long;
     0: every corner.
-    Raises InputError for a stage or instruction that the profile lacks.
+    Raises InputError for a stage or instruction that the profile lacks, and for a stage that the graph leaves out.
     """
 
     def __init__(
@@ -139,6 +146,12 @@ class Planner:
         self.error = error
         self.blocking_w = graph.stages * blocking_w
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
+        needed = 1 + max(stage for stage, _ in self.keys)
+        if profile.stages > needed:
+            raise InputError(
+                f"{profile.name}: {profile.stages} stages, the schedule uses {needed}: ask for as many stages (times "
+                "chunks), or remove rows"
+            )
         self.options = {
             key: options_of(own.time_s, own.energy_j, blocking_w)
             for key in dict.fromkeys(self.keys)
@@ -189,12 +202,10 @@ class Planner:
     def plan(self, time_s: float, kind: str = ONE_CLOCK) -> Plan:
         """The plan of least energy found that ends by `time_s`.
 
-        A time below the fastest or above the slowest iteration is answered with that end's plan and a note.
+        A time above the slowest iteration is answered with that plan and a note. Raises InputError for a time below
+        the fastest.
         """
-        if not (math.isfinite(time_s) and time_s > 0):
-            raise InputError(f"pipeline: planned time {time_s} s: expected a number > 0")
-        # a promise is in whole ticks, rounded down
-        return self.plan_ticks(math.floor(time_s * TICKS_PER_S), kind)
+        return self.plan_ticks(self._reached("planned time", time_s), kind)
 
     def plan_ticks(self, ticks: int, kind: str = ONE_CLOCK, thorough: bool = True) -> Plan:
         """As `plan`, with the time in ticks. thorough: search long for one clock per operation; else for an answer
@@ -202,8 +213,7 @@ class Planner:
         frontier = self.frontier
         fastest, slowest = frontier.fastest_ticks, frontier.slowest_ticks
         note, kept = "", min(max(ticks, fastest), slowest)
-        # seconds that stand for the fastest time may have been rounded down by float64
-        if ticks < fastest * (1 - 1e-12):
+        if ticks < fastest * _SAME:
             note = f"no plan takes {_seconds(ticks)} s: this is the fastest, {_seconds(fastest)} s"
         elif ticks > slowest:
             note = f"no plan gains from {_seconds(ticks)} s: this is the slowest, {_seconds(slowest)} s"
@@ -233,21 +243,64 @@ class Planner:
         All of that time is used, up to the slowest iteration: whatever is left is waited at the blocking power.
         thorough: as `plan` does it; by default the answer is quick, as a running job needs it.
         """
+        ticks = self._reached("straggler's time", time_s)
+        return self.plan_ticks(min(ticks, self.frontier.slowest_ticks), kind, thorough)
+
+    def _reached(self, what: str, time_s: float) -> int:
+        """A time that is asked for in whole ticks, rounded down. Raises InputError where no iteration is as fast."""
         if not (math.isfinite(time_s) and time_s > 0):
-            raise InputError(f"pipeline: straggler's time {time_s} s: expected a number > 0")
-        return self.plan_ticks(min(math.floor(time_s * TICKS_PER_S), self.frontier.slowest_ticks), kind, thorough)
+            raise InputError(f"pipeline: {what} {time_s} s: expected a number > 0")
+        ticks, fastest = math.floor(time_s * TICKS_PER_S), self.frontier.fastest_ticks
+        if ticks < fastest * _SAME:
+            # rounded up, so that what is printed can be asked for
+            raise InputError(
+                f"pipeline: {what} {time_s:.9g} s: no iteration is as fast; the fastest takes "
+                f"{-(-fastest // _TICKS_PER_US) / 10**6:.6f} s: ask for that or more"
+            )
+        return ticks
 
     def plan_for_energy(self, budget_j: float, kind: str = ONE_CLOCK) -> Plan:
-        """The fastest planned iteration of at most `budget_j`, by the bound. Raises InputError where there is none."""
+        """The fastest plan found that takes at most `budget_j` in an iteration as long as itself.
+
+        The bound says from which time on there may be one; what rounding costs is made up for by more time.
+        Raises InputError where no plan found takes as little.
+        """
         if not (math.isfinite(budget_j) and budget_j > 0):
             raise InputError(f"pipeline: energy budget {budget_j} J: expected a number > 0")
-        ticks = self.frontier.ticks_at_energy(budget_j)
-        if ticks is None:
-            least = self.frontier.energy_j.min()
+        frontier = self.frontier
+        early = frontier.ticks_at_energy(budget_j)
+        if early is None:
+            least = frontier.energy_j.min()
             raise InputError(
                 f"pipeline: no iteration takes {budget_j:.6g} J; the least is {least:.6g} J: raise the budget"
             )
-        return self.plan_ticks(ticks, kind)
+        thriftiest = max(frontier.ticks_at_price(frontier.blocking_w), early)
+        later = np.linspace(thriftiest, max(frontier.slowest_ticks, thriftiest), _LATER).astype(np.int64).tolist()
+        tried: list[Plan] = []
+
+        def fits(ticks: int, thorough: bool) -> bool:
+            tried.append(self.plan_ticks(ticks, kind, thorough))
+            return tried[-1].energy_j() <= budget_j
+
+        high: int | None = None
+        for thorough in (False, True):
+            if high is None:
+                high = next((ticks for ticks in (early, *later) if fits(ticks, thorough)), None)
+            low = early
+            while high is not None and high - low > _CLOSE * high:
+                middle = (low + high) // 2
+                if fits(middle, thorough):
+                    high = middle
+                else:
+                    low = middle
+        within = [plan for plan in tried if plan.energy_j() <= budget_j]
+        if not within:
+            least = min(plan.energy_j() for plan in tried)
+            raise InputError(
+                f"pipeline: no plan was found within {budget_j:.9g} J; the least that was found takes {least:.9g} J: "
+                "raise the budget, or allow splits"
+            )
+        return min(within, key=lambda plan: plan.time_ticks)
 
     def plan_for_price(self, price_w: float, kind: str = ONE_CLOCK) -> Plan:
         """The plan where one second less would cost `price_w` of effective energy."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.curve import TICKS_PER_S
 from kernel_dvfs.pipeline.planner import ONE_CLOCK, Plan, Planner
 
 
@@ -17,19 +18,18 @@ class Runtime:
     """Plans of the pipelines that do not straggle.
 
     planner: its frontier is solved here, before anyone waits. base_s: iteration time without a straggler (default:
-    the fastest). hysteresis: a new iteration time within this share of the one in force changes nothing, so that
-    noise does not change clocks; a shorter one is never ignored where the plan in force would break it.
+    the fastest). hysteresis: clocks change where that saves more than this share of the energy until T', so that
+    noise changes nothing; a time is never ignored where the plan in force would break it.
     """
 
     def __init__(
-        self, planner: Planner, base_s: float | None = None, hysteresis: float = 0.02, kind: str = ONE_CLOCK
+        self, planner: Planner, base_s: float | None = None, hysteresis: float = 0.01, kind: str = ONE_CLOCK
     ) -> None:
         if not (math.isfinite(hysteresis) and 0 <= hysteresis < 1):
             raise InputError(f"runtime: hysteresis = {hysteresis}: expected a share from 0 to below 1")
         self.planner, self.hysteresis, self.kind = planner, hysteresis, kind
         self.base_s = float(planner.frontier.time_s[-1]) if base_s is None else base_s
         self._straggling: dict[int, float] = {}
-        self._asked_s = self.base_s
         # without a straggler there is time for a thorough search; its plan is what comes back when all is clear
         self._base_plan = planner.plan(self.base_s, kind)
         self.plan: Plan = self._base_plan
@@ -59,13 +59,23 @@ class Runtime:
 
     def _answer(self) -> Plan | None:
         asked_s = self.iteration_s
-        near = abs(asked_s - self._asked_s) <= self.hysteresis * self._asked_s
-        cleared = not self._straggling and self._asked_s != self.base_s
-        if near and self.plan.time_s <= asked_s and not cleared:
+        if asked_s == self.base_s:
+            return self._take(self._base_plan)
+        if self.plan.time_s > asked_s:
+            return self._take(self.planner.plan_for_straggler(asked_s, self.kind))
+        stays_j = self.plan.energy_j(asked_s)
+        frontier = self.planner.frontier
+        ticks = min(int(asked_s * TICKS_PER_S), frontier.slowest_ticks)
+        least_j = float(frontier.bound_at(ticks)) + frontier.blocking_w * asked_s
+        enough_j = (1 - self.hysteresis) * stays_j
+        if least_j >= enough_j:
             return None
-        self._asked_s = asked_s
-        if asked_s > self.base_s:
-            self.plan = self.planner.plan_for_straggler(asked_s, self.kind)
-        else:
-            self.plan = self._base_plan
-        return self.plan
+        plan = self.planner.plan_for_straggler(asked_s, self.kind)
+        return self._take(plan) if plan.energy_j(asked_s) < enough_j else None
+
+    def _take(self, plan: Plan) -> Plan | None:
+        """`plan` from now on; None where it is in force already."""
+        if plan is self.plan:
+            return None
+        self.plan = plan
+        return plan

@@ -75,10 +75,14 @@ class _Mending:
         for number, operation in enumerate(planner.graph.operations):
             self.previous.append(last.get(operation.stage))
             last[operation.stage] = number
-        self.last = last
+        self.of_stage: dict[int, list[int]] = {}
+        for number, operation in enumerate(planner.graph.operations):
+            self.of_stage.setdefault(operation.stage, []).append(number)
 
     def _clocks(self, key: Key, own: Options, at: int) -> tuple:
         measured = self.planner.profile.of(*key)
+        if measured.keeps_clocks:
+            return ()
         rows = (own.setting[at], own.slower[at]) if own.share[at] else (own.setting[at],)
         # an option that sets clocks kernel by kernel has no pair: it is like no other
         return tuple(
@@ -105,23 +109,40 @@ class _Mending:
         graph, switches = self.planner.graph, 0
         finish: list[int] = []
         waits: list[int | None] = []
-        # an iteration begins with the clocks that the one before it ended with
-        now = {stage: self.clocks[number][self.choice[number]][-1] for stage, number in self.last.items()}
+        now = {stage: self._first_clocks(numbers) for stage, numbers in self.of_stage.items()}
         for number, operation in enumerate(graph.operations):
-            parts = self.clocks[number][self.choice[number]]
-            if len(parts) == 2 and now[operation.stage] == parts[1]:
-                parts = parts[::-1]
-            entry = int(now[operation.stage] != parts[0])
-            switches += entry + len(parts) - 1
-            now[operation.stage] = parts[-1]
+            parts = self._in_order(number, now[operation.stage])
+            entry = int(parts[:1] != (now[operation.stage],)) if parts else 0
+            inside = max(len(parts) - 1, 0)
+            switches += entry + inside
+            now[operation.stage] = parts[-1] if parts else now[operation.stage]
             before = self.previous[number]
             begin, reason = ((finish[before] if before is not None else 0) + entry * self.latency), before
             for other, lag in graph.before[number]:
                 if finish[other] + lag > begin:
                     begin, reason = finish[other] + lag, other
-            finish.append(begin + self.ticks[number][self.choice[number]] + (len(parts) - 1) * self.latency)
+            finish.append(begin + self.ticks[number][self.choice[number]] + inside * self.latency)
             waits.append(reason)
         return finish, waits, switches
+
+    def _in_order(self, number: int, now: tuple | None) -> tuple:
+        """The clocks of an operation, those first that are set already; () where it keeps what is set."""
+        parts = self.clocks[number][self.choice[number]]
+        return parts[::-1] if len(parts) == 2 and now == parts[1] else parts
+
+    def _first_clocks(self, numbers: list[int]) -> tuple | None:
+        """What a stage runs at when an iteration begins: what the same iteration ends with.
+
+        None where no clocks do: the first operation then changes them.
+        """
+        setting = [number for number in numbers if self.clocks[number][self.choice[number]]]
+        for start in self.clocks[setting[-1]][self.choice[setting[-1]]][::-1] if setting else ():
+            now = start
+            for number in setting:
+                now = self._in_order(number, now)[-1]
+            if now == start:
+                return start
+        return None
 
     def _critical(self, finish: list[int], waits: list[int | None]) -> list[int]:
         number: int | None = max(range(len(finish)), key=finish.__getitem__)

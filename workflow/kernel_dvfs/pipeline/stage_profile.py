@@ -59,6 +59,11 @@ class Settings(NamedTuple):
         """The clocks of an option."""
         return known_clocks(self.core_mhz[row], self.mem_mhz[row])
 
+    @property
+    def keeps_clocks(self) -> bool:
+        """Constant work without a clock of its own, such as loading data: it runs at whatever its stage runs at."""
+        return len(self.time_s) == 1 and self.clocks(0) == (None, None)
+
 
 class KernelClocks(Protocol):
     """Clocks of single kernels at the options of one instruction."""

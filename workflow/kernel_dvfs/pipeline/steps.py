@@ -34,6 +34,7 @@ from kernel_dvfs.pipeline.study import (
     PublishedPoint,
     Run,
     SlowChange,
+    check_options,
 )
 
 # T'/T of the levels of choice
@@ -46,8 +47,9 @@ def make_study(
     """Write stages.csv and study.json into `folder`.
 
     source: a CSV of stages (scaled by the two factors) or a kernel profile, `.parquet`, from which stages are made.
-    options: the keys of study.KEYS and `name`; blocking_w may not be None. Raises InputError.
+    options: the keys of study.OPTIONS and `name`. Raises InputError.
     """
+    check_options("pipeline study", options)
     needed = options["stages"] * options["chunks"]
     if str(source).endswith(".parquet"):
         kernels = read_kernels(source)
@@ -59,9 +61,9 @@ def make_study(
     else:
         profile = read_stage_profile(source, scale_time, scale_energy)
         subject = "stages from a table"
-    if profile.stages < needed:
+    if profile.stages != needed:
         raise InputError(
-            f"{source}: {profile.stages} stages, the schedule needs {needed}; add rows, or ask for fewer stages"
+            f"{source}: {profile.stages} stages, the schedule needs {needed}; change the rows, or ask for other stages"
         )
     study = {"schema": SCHEMA, "subject": subject, "source": str(source)} | options
     write_stage_profile(Path(folder) / "stages.csv", profile)

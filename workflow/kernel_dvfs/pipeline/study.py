@@ -7,6 +7,7 @@ and solve nothing. Importing this module costs nothing heavy, since planning a w
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -21,23 +22,55 @@ if TYPE_CHECKING:
 
 SCHEMA = "kernel-dvfs/pipeline-study/1"
 PLAN_SCHEMA = "kernel-dvfs/pipeline-plan/1"
-# what a study is told, by the keys of its study.json; schema, name, subject and source come on top
-KEYS = (
-    "stages",
-    "schedule",
-    "chunks",
-    "early_recompute",
-    "transfer_s",
-    "constant",
-    "microbatches",
-    "total_microbatches",
-    "tensor_parallel",
-    "blocking_w",
-    "straggler",
-    "unit_time_s",
-    "kernels",
-    "switch_latency_s",
-)
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _number(value: Any, least: float = 0.0) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value < math.inf
+
+
+def _listed(fits: Callable[[Any], bool], least: int = 1) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and len(value) >= least and all(map(fits, value))
+
+
+def _name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+_WHOLE, _SECONDS = (_whole, "a whole number >= 1"), "seconds >= 0"
+# what a study is told, by the keys of its study.json: (whether a value is possible, what is expected); schema, name,
+# subject and source come on top
+OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "stages": _WHOLE,
+    "schedule": (_name, "the name of a schedule"),
+    "chunks": _WHOLE,
+    "early_recompute": (lambda value: isinstance(value, bool), "true or false"),
+    "transfer_s": (_number, _SECONDS),
+    "constant": (_listed(_name, 0), "a list of names"),
+    "microbatches": (_listed(_whole), "a list of whole numbers >= 1"),
+    "total_microbatches": _WHOLE,
+    "tensor_parallel": _WHOLE,
+    "blocking_w": (_number, "a number of W >= 0"),
+    "straggler": (_listed(lambda value: _number(value, 1)), "a list of numbers >= 1"),
+    "unit_time_s": (lambda value: _number(value) and value > 0, "seconds > 0"),
+    "kernels": _WHOLE,
+    "switch_latency_s": (_listed(_number), f"a list of {_SECONDS}"),
+}
+KEYS = tuple(OPTIONS)
+
+
+def check_options(where: str, options: Any) -> None:
+    """Raise InputError, naming `where` they come from, for options of a study that are missing or impossible."""
+    missing = [key for key in (*KEYS, "name") if not isinstance(options, dict) or key not in options]
+    if missing:
+        raise InputError(f"{where}: {', '.join(missing)} missing")
+    for key, (fits, expected) in (OPTIONS | {"name": (_name, "a name")}).items():
+        if not fits(options[key]):
+            raise InputError(f"{where}: {key} = {options[key]!r}: expected {expected}")
+
 
 # methods of a study, as its records name them
 ALL_MAX, UNIFORM, PER_STAGE = "all-max", "uniform clock", "per-stage clock"
@@ -211,7 +244,11 @@ class PipelineStudy:
             raise InputError(f"{path}: {error}; make it with kernel-dvfs pipeline profile") from None
         if not isinstance(self.options, dict) or self.options.get("schema") != SCHEMA:
             raise InputError(f"{path}: not a {SCHEMA} file; make it with kernel-dvfs pipeline profile")
-        missing = [key for key in (*KEYS, "name", "subject", "source") if key not in self.options]
+        try:
+            check_options(str(path), self.options)
+        except InputError as error:
+            raise InputError(f"{error}; make it again with kernel-dvfs pipeline profile") from None
+        missing = [key for key in ("subject", "source") if key not in self.options]
         if missing:
             raise InputError(f"{path}: {', '.join(missing)} missing; make it again with kernel-dvfs pipeline profile")
 

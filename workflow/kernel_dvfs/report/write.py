@@ -28,13 +28,14 @@ def write_table(
     """Write `frame` to `<folder>/tables/<name>.<format>` in formats csv, md or tex.
 
     subject: the GPU as captions name it, e.g. "simulated RTX 3080 Ti"; a last column `gpu` in the CSV, part of the
-    caption elsewhere.
+    caption elsewhere. A frame with a column `gpu` of its own keeps it, for rows of several GPUs.
     """
     base = Path(folder) / "tables" / name
     title = f"{caption} ({subject})"
     for form in formats:
         if form == "csv":
-            text = frame.assign(gpu=subject).to_csv(index=False, lineterminator="\n")
+            rows = frame if "gpu" in frame else frame.assign(gpu=subject)
+            text = rows.to_csv(index=False, lineterminator="\n")
         elif form == "md":
             text = f"**{title}**\n\n{_readable(frame).to_markdown(index=False, disable_numparse=True)}\n"
         else:

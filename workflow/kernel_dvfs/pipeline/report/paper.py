@@ -4,9 +4,26 @@ Tables 3 and 4 were measured on testbeds that cannot be emulated from clocks alo
 Table 6 and Figure 7 are emulations from measured stage profiles.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 SOURCE = "paper (SOSP'24)"
 # computed from the raw measurements of its artifact, not printed by it
 DERIVED = "paper's artifact"
+# the rest of a table's column `source`
+OURS = "ours"
+
+
+def whose(frame: pd.DataFrame, subject: str) -> pd.DataFrame:
+    """A table with rows of the paper gets a column `gpu`: `subject` in our rows, who published them in the others."""
+    if "source" not in frame:
+        return frame
+    return frame.assign(gpu=[subject if source == OURS else f"{source}, not ours" for source in frame.source])
+
 
 # Table 3: (GPUs, model, Perseus and EnvPipe: energy reduction and slowdown in percent, base time s, base energy J)
 NO_STRAGGLER = (

@@ -40,6 +40,8 @@ NAMES = {"wait": "wait: the stream stands still", "lag": "lag: launches run on",
 # a replay that saves by losing time is not the same thing: its points say how much
 _LATE_PERCENT = 0.05
 _CEILING_PERCENT = 1.0
+# below the lowest point, for its number
+_ROOM_PERCENT = 1.0
 
 
 def make(rows: list[Row]) -> pd.DataFrame:
@@ -55,7 +57,7 @@ def make_known(rows: list[Row]) -> pd.DataFrame:
 
     from kernel_dvfs.studies.switching import known_rows
 
-    return pd.DataFrame(known_rows(rows))
+    return pd.DataFrame(known_rows(rows)).round(6)
 
 
 def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
@@ -98,10 +100,10 @@ def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:
         + p9.scale_color_manual([style.SERIES[0]] * count + [style.SERIES[2], style.SERIES[1]])
         + p9.scale_shape_manual([*style.SHAPES[:count], "x", "."])
         + p9.scale_linetype_manual([*style.cycle(style.LINES, count), "dashed", "dotted"])
-        + p9.coord_cartesian(ylim=(None, _CEILING_PERCENT))
+        + p9.coord_cartesian(ylim=(float(lines.change.min()) - _ROOM_PERCENT, _CEILING_PERCENT))
         + p9.labs(
             title="What slow changes of clocks leave of the saving",
-            subtitle=f"{subject}, {workload}; better: down\ntime limit kept, but by naive replays (time lost: number)",
+            subtitle=f"{subject}, {workload}; better: down\nlimit kept, except by naive replays (time lost: number)",
             x="latency of a change, ms",
             y="change of energy, %",
         )

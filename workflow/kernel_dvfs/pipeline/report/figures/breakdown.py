@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.pipeline.report import paper
 from kernel_dvfs.pipeline.report.figures import subtitle
 from kernel_dvfs.pipeline.report.tables import breakdown
 from kernel_dvfs.pipeline.study import PipelineStudy
@@ -52,7 +53,7 @@ def data(study: PipelineStudy) -> pd.DataFrame:
     frame = breakdown.make(study)
     rows: list[tuple[str, str, float]] = []
     for own in frame.itertuples(index=False):
-        if own.source == "ours":
+        if own.source == paper.OURS:
             label = f"{own.microbatches} microbatches, {own.method}"
             rows += [(label, "intrinsic", own.intrinsic_percent), (label, "extrinsic", own.extrinsic_percent)]
         else:

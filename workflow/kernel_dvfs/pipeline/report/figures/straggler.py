@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
+from kernel_dvfs.pipeline.report import paper
 from kernel_dvfs.pipeline.report.figures import subtitle
 from kernel_dvfs.pipeline.report.tables import straggler
 from kernel_dvfs.pipeline.study import BOUND, ONE_CLOCK, REALISED, PipelineStudy
@@ -51,7 +52,7 @@ def data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     """Ours of the table `straggler`, the three series that are drawn."""
     frame = straggler.make(study)
     return frame[
-        (frame.source == "ours")
+        (frame.source == paper.OURS)
         & (frame.microbatches == microbatches)
         & frame.method.isin([BOUND, ONE_CLOCK, REALISED])
     ].astype({"microbatches": int})

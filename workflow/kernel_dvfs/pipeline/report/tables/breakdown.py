@@ -37,7 +37,7 @@ def make(study: PipelineStudy) -> pd.DataFrame:
             )
             rows.append(
                 {
-                    "source": "ours",
+                    "source": paper.OURS,
                     "workload": study["name"],
                     "microbatches": microbatches,
                     "gpus": study.gpus(microbatches),

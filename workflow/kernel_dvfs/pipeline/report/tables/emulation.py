@@ -27,7 +27,7 @@ def make(study: PipelineStudy) -> pd.DataFrame:
     rows: list[dict] = []
     for microbatches in study["microbatches"]:
         shared = {
-            "source": "ours",
+            "source": paper.OURS,
             "workload": study["name"],
             "microbatches": microbatches,
             "pipelines": study.pipelines(microbatches),

@@ -28,7 +28,7 @@ def make(study: PipelineStudy) -> pd.DataFrame:
         base = found[ALL_MAX]
         for own in in_order(found, (*SIMPLE, *FRONTIERS)):
             figures = own.saved_percent, own.slowdown_percent
-            rows.append(_row("ours", study["name"], microbatches, own.method, figures, base.time_s, base.energy_j))
+            rows.append(_row(paper.OURS, study["name"], microbatches, own.method, figures, base.time_s, base.energy_j))
     for zeus, (gpus, model, perseus, envpipe, time_s, energy_j) in zip(paper.ZEUS_PER_STAGE, paper.NO_STRAGGLER):
         theirs = (
             (paper.SOURCE, "Perseus", perseus),

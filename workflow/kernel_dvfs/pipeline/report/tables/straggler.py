@@ -23,7 +23,7 @@ def make(study: PipelineStudy) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        _row("ours", study["name"], microbatches, own.method, ratio, own.saved_percent)
+        _row(paper.OURS, study["name"], microbatches, own.method, ratio, own.saved_percent)
         for microbatches in study["microbatches"]
         for ratio in study["straggler"]
         for own in in_order(study.methods(microbatches, ratio), FRONTIERS)
