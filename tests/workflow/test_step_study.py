@@ -115,6 +115,9 @@ def test_a_step_is_captured_measured_chosen_validated_and_shown_in_one_go(finish
     assert chosen["workload"]["step"]["checksum"] == json.loads(RECORD.read_text())["checksum"]
     by_section = json.loads((folder / "schedules/pass-global-waste-slack0.json").read_text())["targets"]
     assert set(by_section) == {"forward", "backward", "optimiser"}, "the whole step is no part of a choice"
+    played = json.loads((folder / "schedules/iteration-10ms.json").read_text())
+    names = [played["kernels"][kernel] for kernel, _, _ in played["launches"]]
+    assert names[:2] == ["nvjet_linear_forward", "gelu_forward"] and len(names) == 11, "the step's own order"
     assert {row["schedule"] for row in finished_step.table("headline")} == {
         "kernel-global-waste-slack0",
         "pass-global-waste-slack0",
@@ -155,7 +158,7 @@ def test_the_page_has_the_step_first_and_nothing_that_only_models_have(finished_
     page = (folder / "report.html").read_text()
     assert "Energy of one step" in page and "GPT.Block.Linear" in page and "80 % of the energy" in page
     assert page.index("Energy of one step") < page.index("Best clocks of each kernel")
-    assert "kernel_dvfs.deploy.play" in page and "What is missing" not in page
+    assert "kernel_dvfs.deploy.play" in page and "schedules/iteration-" in page and "What is missing" not in page
     made = {path.stem for path in (folder / "tables").iterdir()}
     assert not {"claims", "tensor_energy", "data_parallelism", "tensor_parallelism"} & made
     figures = {path.stem for path in (folder / "figures").iterdir()}
