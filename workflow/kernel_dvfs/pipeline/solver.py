@@ -17,6 +17,7 @@ from kernel_dvfs.pipeline.curve import TICKS_PER_S, duration_ticks
 from kernel_dvfs.pipeline.graph import Graph, pipeline_graph
 from kernel_dvfs.pipeline.planner import Plan, Planner
 from kernel_dvfs.pipeline.published import (
+    FILTERS,
     PublishedFrontier,
     UnitCurve,
     published_frontier,
@@ -187,7 +188,7 @@ class Solver:
 
         simple: also one clock for all and one clock per stage. The published algorithm comes thrice: as it promises
         (against its own floored base), and as its plan runs at measured times; it may then be late. At its best it
-        filters on effective energy, and the plan is looked up by its time as run; without one in time it is left out.
+        is the plan of least energy of those that are in time as run, by either filter; without one it is left out.
         """
         planner, base = self.planner(microbatches), self.base(microbatches)
         ticks, until_s = int(base.time_ticks * ratio), base.time_s * ratio
@@ -206,7 +207,8 @@ class Solver:
             yield (promised := self._promised(microbatches, ratio))
             run = self.realised(microbatches, frontier.cheapest_within(promised.base_time_s * ratio))
             yield entry(REALISED, run.cost_j, run.time_s, max(until_s, run.time_s))
-        taken, cost_j = self.realised_points(microbatches, "effective")
+        points = [self.realised_points(microbatches, filter_on) for filter_on in FILTERS]
+        taken, cost_j = (np.concatenate(column) for column in zip(*points))
         in_time = np.flatnonzero(taken <= ticks)
         if len(in_time):
             best = in_time[np.argmin(cost_j[in_time])]

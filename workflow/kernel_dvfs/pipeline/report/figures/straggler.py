@@ -22,7 +22,7 @@ OUTPUT = Output(
 
 
 def draw(study: PipelineStudy) -> p9.ggplot:
-    """For the first number of microbatches: bound, our plans, the published algorithm's as looked up and at its best."""
+    """For the first number of microbatches: bound, our plans, the published ones as looked up and at best."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
