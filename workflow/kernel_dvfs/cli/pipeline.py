@@ -91,6 +91,22 @@ def run_plan(options: argparse.Namespace) -> None:
     write_plan(options.output, plan, about | {"asked": {asked: getattr(options, asked)}})
 
 
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline export`."""
+    parser.epilog = "example: kernel-dvfs pipeline export plan.json --format zeus -o plan.py"
+    parser.add_argument("plan", metavar="PLAN.json", help="what pipeline plan wrote")
+    parser.add_argument("--format", choices=("csv", "zeus"), default="csv", help="default: csv")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.csv, or FILE.py for zeus")
+
+
+def run_export(options: argparse.Namespace) -> None:
+    """Write a plan for another program."""
+    from kernel_dvfs.pipeline.export import FORMATS
+    from kernel_dvfs.pipeline.study import read_plan
+
+    FORMATS[options.format](options.output, read_plan(options.plan))
+
+
 def add_solve(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pipeline solve`."""
     parser.epilog = f"example: kernel-dvfs pipeline solve {_STUDY} 12"
@@ -226,6 +242,7 @@ def _say(*notes: str) -> None:
 COMMANDS = {
     "frontier": Command("a pipeline's whole frontier of time against energy, as CSV", add_frontier, run_frontier),
     "plan": Command("clocks for every instruction: by time, straggler, energy or price", add_plan, run_plan),
+    "export": Command("a plan as plain CSV, or as Zeus's pipeline-frequency server loads it", add_export, run_export),
     "profile": Command("stages of a study, from a CSV or a profile of kernels", add_profile, run_profile),
     "solve": Command("solve a study for one number of microbatches", add_solve, run_solve),
     "table": Command("write one table of a solved study", add_table, run_table),
