@@ -112,20 +112,9 @@ void Network::start() {
 }
 
 bool Network::solve(Ticks limit) {
-  const double flow = solved_ ? static_cast<double>(price_uw()) : 0;
-  if (!solved_) start();
-  bound_ += flow * static_cast<double>(limit_ - limit) * kJoulePerUwTick;
-  const Ticks before = limit_;
+  start();
   limit_ = limit;
-  if (solved_ && arc_[arcs_ - 1].in_tree) {
-    // whichever end hangs on the other moves, with all below it
-    const bool source_below = node_[source_].arc == arcs_ - 1;
-    shift(source_below ? source_ : sink_, source_below ? before - limit : limit - before, false);
-  }
-  solved_ = true;
-  if (optimise(kNoCutoff) == 1) return true;
-  solved_ = false;
-  return false;
+  return optimise(kNoCutoff) == 1;
 }
 
 std::vector<Ticks> Network::times() const {

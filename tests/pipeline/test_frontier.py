@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up import BLOCKING_W, profile, random_case
+from made_up import BLOCKING_W, curved, profile, random_case
+from made_up import settings as settings_of
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.certificate import least_cost_j
 from kernel_dvfs.pipeline.curve import TICKS_PER_S
-from kernel_dvfs.pipeline.graph import pipeline_graph
+from kernel_dvfs.pipeline.graph import Graph, Operation, pipeline_graph
 from kernel_dvfs.pipeline.parametric import parametric_frontier
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+from kernel_dvfs.pipeline.stage_profile import StageProfile, read_stage_profile
 
 GRAPHS = {
     "1f1b": pipeline_graph("1f1b", 4, 6, transfer_s=0.002),
@@ -105,3 +107,26 @@ def test_with_little_memory_fewer_plans_are_kept_and_the_frontier_stays_exact():
     for ticks in np.linspace(full.ticks[-1], full.ticks[0], 9).astype(int).tolist():
         plan = planner.plan_ticks(ticks)
         assert plan.time_ticks <= ticks and plan.cost_j >= plan.bound_j * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("watt", "blocking_w"), [(1e10, BLOCKING_W), (300.0, 3e9)])
+def test_prices_that_the_search_cannot_count_are_refused_and_it_always_ends(watt, blocking_w):
+    stages = StageProfile(
+        {(0, name): curved(0.05, watt, range(700, 1401, 100), 1) for name in ("forward", "backward")}, "dear"
+    )
+    planner = Planner(stages, pipeline_graph("1f1b", 1, 4), blocking_w)
+    try:
+        frontier = planner.frontier
+    except InputError as error:
+        assert "a second less costs" in str(error) and "check the profile" in str(error)
+    else:
+        assert (np.diff(frontier.records.ticks) < 0).all()
+
+
+def test_many_prices_below_the_limit_that_together_reach_it_are_refused():
+    # a dozen operations side by side: each segment is countable, the sum of their flows is not
+    graph = Graph([Operation(0, number, "forward", 0) for number in range(12)], [], stages=1)
+    own = settings_of([2, 1], [1.0, 2.0], [4e8, 0.0])
+    stages = StageProfile({(number, "forward"): own for number in range(12)}, "dear")
+    with pytest.raises(InputError, match="a second less costs"):
+        Planner(stages, graph, BLOCKING_W).frontier  # noqa: B018

@@ -281,7 +281,7 @@ def test_a_pass_is_its_section_as_one(captured):
 
 
 def test_a_running_load_counts_launches_not_graphs(captured):
-    load = SimpleNamespace(launches=40, run_s=1e-5, restores=True, put_back=lambda: put.append(1))
+    load = SimpleNamespace(launches=40, run_s=1e-5, restores=True, meet_s=1.0, put_back=lambda: put.append(1))
     put, ran = [], []
     steady = SimpleNamespace(
         ended=3, feed=lambda: None, run_for=ran.append, stop=lambda: None,

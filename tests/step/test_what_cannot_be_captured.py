@@ -248,3 +248,44 @@ def test_the_package_offers_capture_and_imports_no_torch(monkeypatch):
     with pytest.raises(AttributeError):
         _ = kernel_dvfs.captures
     assert "torch" not in sys.modules
+
+
+class Extension:
+    """The extension on a graph of given nodes; `ran` counts launches of what was rebuilt."""
+
+    def __init__(self, *found):
+        self.ran, device = 0, SimpleNamespace(synchronize=lambda: None, info=lambda: {"driver": 13000})
+        self.Device = lambda: device
+        graph = SimpleNamespace(nodes=lambda: list(found), edges=list, loop=self._loop)
+        self.Captured = lambda device, handle: graph
+        self.demangled = str
+
+    def _loop(self, places, repeat, keep_edges):
+        def run(count=1):
+            self.ran += count
+
+        return SimpleNamespace(run=run)
+
+
+MEMSET = {"type": 2, "target": 16, "byte": 4}
+KERNEL = {"type": 0, "function": "k", "parameters": b""} | dict.fromkeys(("grid", "block", "cluster"), (1, 1, 1))
+
+
+def test_a_graph_without_a_kernel_is_refused(fake_torch):
+    graph = fake_torch.cuda.CUDAGraph(keep_graph=True)
+    with pytest.raises(InputError) as error:
+        framework.open_step(Extension(MEMSET), graph, name="mine")
+    assert "mine: nothing was captured: the step launches no kernel" in said(error)
+
+
+def test_a_graph_that_decides_on_the_gpu_is_refused(fake_torch):
+    graph = fake_torch.cuda.CUDAGraph(keep_graph=True)
+    with pytest.raises(InputError, match="its control flow is decided on the GPU"):
+        framework.open_step(Extension(KERNEL | {"shared_byte": 0}, {"type": 13}), graph)
+
+
+def test_a_raw_handle_is_replayed_by_what_is_rebuilt_of_its_nodes(fake_torch):
+    extension = Extension(MEMSET, KERNEL | {"shared_byte": 0})
+    opened = framework.open_step(extension, 0x55550000)
+    opened.living.replay()
+    assert extension.ran == 1 and [node.kind for node in opened.living.nodes] == ["memset", "kernel"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -86,7 +87,7 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
         # a step always saves: pairs that cost more than a higher one are left out
         clocks[stage], least = [], np.inf
         for pair in sorted(shared, reverse=True):
-            cost = sum(counts[key] * _cost_j(planner, key, tables[key][pair]) for key in keys)
+            cost = _stage_cost(planner, counts, keys, tables, pair)
             if cost < least:
                 clocks[stage].append(pair)
                 least = cost
@@ -96,15 +97,56 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
         rows = {key: tables[key][clocks[stage][positions[stage]]] for stage, keys in by_stage.items() for key in keys}
         return fixed(planner, rows, PER_STAGE)
 
+    ticks = {key: duration_ticks(planner.profile.of(*key).time_s).tolist() for key in planner.options}
+
+    def lasts(key: Key, pair: tuple[float, ...]) -> int:
+        return ticks[key][tables[key][pair]]
+
+    saved = {
+        stage: [_stage_cost(planner, counts, keys, tables, pair) for pair in clocks[stage]]
+        for stage, keys in by_stage.items()
+    }
+    # where lower clocks are never faster, a step that does not fit never fits later
+    is_for_good = all(
+        lasts(key, high) <= lasts(key, low)
+        for stage, keys in by_stage.items()
+        for key in keys
+        for high, low in pairwise(clocks[stage])
+    )
+    members: dict[int, list[int]] = {stage: [] for stage in chosen}
+    for number, operation in enumerate(planner.graph.operations):
+        members[operation.stage].append(number)
+    durations = [lasts(key, clocks[own.stage][0]) for key, own in zip(planner.keys, planner.graph.operations)]
+    open_ = set(chosen)
     while True:
-        steps = [chosen | {stage: at + 1} for stage, at in chosen.items() if at + 1 < len(clocks[stage])]
-        within = [(plan_of(step), step) for step in steps]
-        within = [(plan, step) for plan, step in within if plan.time_ticks <= limit_ticks]
-        if not within:
+        steps = []
+        for stage in open_:
+            at = chosen[stage]
+            if at + 1 < len(clocks[stage]):
+                steps.append((saved[stage][at + 1] - saved[stage][at], stage))
+        for _, stage in sorted(steps):
+            tried = list(durations)
+            for number in members[stage]:
+                tried[number] = lasts(planner.keys[number], clocks[stage][chosen[stage] + 1])
+            if max(planner.graph.finish_ticks(tried)) <= limit_ticks:
+                break
+            if is_for_good:
+                open_.discard(stage)
+        else:
             break
-        best, chosen = min(within, key=lambda pair: pair[0].cost_j)
+        chosen[stage] += 1
+        durations = tried
+    if any(chosen.values()):
+        best = plan_of(chosen)
     same = replace(uniform(planner, limit_ticks), kind=best.kind)
     return same if same.time_ticks <= limit_ticks and same.cost_j < best.cost_j else best
+
+
+def _stage_cost(
+    planner: Planner, counts: Counter[Key], keys: set[Key], tables: dict[Key, dict], pair: tuple[float, ...]
+) -> float:
+    """Effective energy of a stage at one clock pair."""
+    return sum(counts[key] * _cost_j(planner, key, tables[key][pair]) for key in keys)
 
 
 def _cost_j(planner: Planner, key: Key, row: int) -> float:

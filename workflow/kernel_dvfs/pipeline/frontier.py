@@ -1,7 +1,6 @@
-"""The frontier as it is asked: by time, by energy, by price; and the planned times of every operation.
+"""The exact frontier as it is asked: by time, by energy, by price; and the planned times of every operation.
 
-A query solves nothing: it is a binary search among the records that parametric.py (every corner) or sampled.py (some,
-with a proven error) found.
+A query solves nothing: it is a binary search among the records that parametric.py found.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ class Frontier:
     records: Records  # the corners, from parametric_frontier
     cost_j: np.ndarray  # (R,) least effective energy at each record, rising
     blocking_w: float  # S P_blk, what the whole pipeline draws while every stage waits
-    # (R,) what one more second saves at each record itself, where the records are not all corners; None where they are
-    saving_uw: np.ndarray | None = None
-    error: float = 0.0  # proven: between records, energy_at lies above the least by at most this share
 
     @classmethod
     def of(cls, records: Records, slowest_cost_j: float, blocking_w: float) -> Frontier:
@@ -51,28 +47,12 @@ class Frontier:
         return int(self.records.ticks[0])
 
     def cost_at(self, ticks: ArrayLike) -> np.ndarray:
-        """Least effective energy (J) of iterations of `ticks` (scalar or array), between records too.
-
-        Exact where the records are all corners; else what can be reached, at most `error` above the least.
-        """
+        """Least effective energy (J) of iterations of `ticks` (scalar or array), exact between records too."""
         return np.interp(np.asarray(ticks), self.records.ticks[::-1], self.cost_j[::-1])
 
     def energy_at(self, ticks: ArrayLike) -> np.ndarray:
-        """Least energy (J) of iterations of `ticks`, as `cost_at`."""
+        """Least energy (J) of iterations of `ticks`: a lower bound of every plan that takes as long."""
         return self.cost_at(ticks) + self.blocking_w * np.asarray(ticks) / TICKS_PER_S
-
-    def bound_at(self, ticks: ArrayLike) -> np.ndarray:
-        """Effective energy (J) below which no plan of `ticks` can lie."""
-        if self.saving_uw is None or len(self.cost_j) < 2:
-            return self.cost_at(ticks)
-        # the frontier is convex: it lies above the tangents of both neighbours
-        at, times = np.asarray(ticks), self.records.ticks
-        faster = np.clip(np.searchsorted(-times, -at, side="left"), 1, len(times) - 1)
-        per_tick = self.saving_uw / (UW_PER_W * TICKS_PER_S)
-        return np.maximum(
-            self.cost_j[faster - 1] + per_tick[faster - 1] * (times[faster - 1] - at),
-            self.cost_j[faster] + per_tick[faster] * (times[faster] - at),
-        )
 
     def ticks_at_price(self, price_w: float) -> int:
         """The fastest iteration at which a second less would cost at least `price_w` of effective energy.
@@ -110,7 +90,7 @@ class Frontier:
         rows = self.records.potential[slower : slower + 2]
         if len(rows) == 1:
             mixed = rows[0]
-        elif self.saving_uw is None and kept[slower + 1] == kept[slower] + 1:
+        elif kept[slower + 1] == kept[slower] + 1:
             mixed = rows[0] - np.minimum(rows[0] - rows[1], int(times[slower]) - ticks)
         else:
             span, done = int(times[slower] - times[slower + 1]), int(times[slower] - ticks)

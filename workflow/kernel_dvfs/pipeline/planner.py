@@ -27,7 +27,6 @@ from kernel_dvfs.pipeline.frontier import Frontier
 from kernel_dvfs.pipeline.graph import Graph
 from kernel_dvfs.pipeline.parametric import parametric_frontier
 from kernel_dvfs.pipeline.rounding import Offered, Rounded, round_to_options
-from kernel_dvfs.pipeline.sampled import sampled_frontier
 from kernel_dvfs.pipeline.stage_profile import Key, StageProfile
 from kernel_dvfs.pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT
 
@@ -131,20 +130,16 @@ class Planner:
     """Plans of one pipeline.
 
     blocking_w: what one stage draws while it waits, W, all its tensor-parallel ranks together (as the profile's
-    energies). kernels: equal kernels that an operation is made of, for plans that split it. error: by how much the
-    frontier may lie above the least energy, a share, for pipelines so large that its every corner takes too long;
-    0: every corner.
+    energies). kernels: equal kernels that an operation is made of, for plans that split it.
     Raises InputError for a stage or instruction that the profile lacks, and for a stage that the graph leaves out.
     """
 
-    def __init__(
-        self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50, error: float = 0.0
-    ) -> None:
+    def __init__(self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50) -> None:
         if not (math.isfinite(blocking_w) and blocking_w >= 0):
             raise InputError(f"pipeline: blocking power {blocking_w} W: expected a number >= 0")
         self.profile, self.graph, self.stage_blocking_w, self.kernels = profile, graph, blocking_w, kernels
-        self.error = error
         self.blocking_w = graph.stages * blocking_w
+        self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its optimum
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
         needed = 1 + max(stage for stage, _ in self.keys)
         if profile.stages > needed:
@@ -171,13 +166,19 @@ class Planner:
 
     @cached_property
     def frontier(self) -> Frontier:
-        """The frontier; solved once. Exact, or within `error` where the core is there to search for fewer records."""
+        """The exact frontier; solved once."""
         curves = [self.curves[key] for key in self.keys]
-        if self.error and self._programme is not None:
-            return sampled_frontier(self.graph, curves, self._programme, self.blocking_w, self.error)
-        records = parametric_frontier(self.graph, curves)
         slowest_cost = sum(float(curve.cost_j[-1]) for curve in curves)
-        return Frontier.of(records, slowest_cost, self.blocking_w)
+        return Frontier.of(parametric_frontier(self.graph, curves), slowest_cost, self.blocking_w)
+
+    @cached_property
+    def ends_ticks(self) -> tuple[int, int]:
+        """The fastest and the slowest iteration of the frontier."""
+        fastest, slowest = (
+            max(self.graph.finish_ticks([int(self.curves[key].ticks[vertex]) for key in self.keys]))
+            for vertex in (0, -1)
+        )
+        return fastest, slowest
 
     @cached_property
     def _programme(self) -> Any | None:
@@ -210,8 +211,7 @@ class Planner:
     def plan_ticks(self, ticks: int, kind: str = ONE_CLOCK, thorough: bool = True) -> Plan:
         """As `plan`, with the time in ticks. thorough: search long for one clock per operation; else for an answer
         while others wait."""
-        frontier = self.frontier
-        fastest, slowest = frontier.fastest_ticks, frontier.slowest_ticks
+        fastest, slowest = self.ends_ticks
         note, kept = "", min(max(ticks, fastest), slowest)
         if ticks < fastest * _SAME:
             note = f"no plan takes {_seconds(ticks)} s: this is the fastest, {_seconds(fastest)} s"
@@ -223,7 +223,7 @@ class Planner:
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
-        begin, end = self.frontier.planned(ticks)
+        begin, end = self._planned(ticks, thorough)
         # one clock is a way to split, too, and rounding is no more than a heuristic
         found = {
             own: round_to_options(self.graph, self._offered[own], begin, end, ticks, programme)
@@ -232,6 +232,22 @@ class Planner:
         }
         cheapest = min(found, key=lambda own: found[own].cost_j)
         return cheapest, found[cheapest]
+
+    def _planned(self, ticks: int, thorough: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Begins and ends of the linear programme's plan. With the core a thorough search needs no frontier."""
+        programme = self._programme if thorough else None
+        if programme is None:
+            begin, end = self.frontier.planned(ticks)
+            return begin, end
+        if not programme.solve(ticks):
+            raise ArithmeticError(f"no iteration takes {ticks} ticks")
+        self._solved = (ticks, programme.cost_j)
+        times = programme.times
+        return times[: len(self.graph)], times[len(self.graph) :]
+
+    def _bound_j(self, ticks: int) -> float:
+        """The least effective energy of iterations of `ticks`."""
+        return self._solved[1] if self._solved[0] == ticks else float(self.frontier.cost_at(ticks))
 
     def offered(self, kind: str) -> dict[Key, Options]:
         """{key: Options} that plans of a kind choose from."""
@@ -244,13 +260,13 @@ class Planner:
         thorough: as `plan` does it; by default the answer is quick, as a running job needs it.
         """
         ticks = self._reached("straggler's time", time_s)
-        return self.plan_ticks(min(ticks, self.frontier.slowest_ticks), kind, thorough)
+        return self.plan_ticks(min(ticks, self.ends_ticks[1]), kind, thorough)
 
     def _reached(self, what: str, time_s: float) -> int:
         """A time that is asked for in whole ticks, rounded down. Raises InputError where no iteration is as fast."""
         if not (math.isfinite(time_s) and time_s > 0):
             raise InputError(f"pipeline: {what} {time_s} s: expected a number > 0")
-        ticks, fastest = math.floor(time_s * TICKS_PER_S), self.frontier.fastest_ticks
+        ticks, fastest = math.floor(time_s * TICKS_PER_S), self.ends_ticks[0]
         if ticks < fastest * _SAME:
             # rounded up, so that what is printed can be asked for
             raise InputError(
@@ -325,7 +341,7 @@ class Planner:
             promised_ticks=promised,
             time_ticks=int(end.max()),
             cost_j=cost,
-            bound_j=float(self.frontier.bound_at(promised)),
+            bound_j=self._bound_j(promised),
             blocking_w=self.blocking_w,
             begin_ticks=end - np.array(ticks),
             end_ticks=end,

@@ -32,6 +32,7 @@ from kernel_dvfs.pipeline.graph import Graph
 _QUICK_CUTS, _CUTS, _IDLE_ROUNDS = 16, 800, 3
 _AGAIN = 3  # times that the best plan is searched from once more
 _STEPS = 10  # steps of time that a round tries, each both ways
+_MANY = 2000  # operations: beyond, no dives, and fewer cuts
 _UNIT_J = 1e-6  # cuts count in whole microjoules
 _STILL_J = 1e-6
 _NEVER = 2**50
@@ -98,7 +99,8 @@ def round_to_options(
     """Options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
 
     The plan must leave every operation the time of its fastest option; then so does every start. programme: the core's
-    network of the same options; with it the search is thorough, without it quick. Raises ArithmeticError.
+    network of the same options, solved for `limit`; with it the search is thorough, without it quick.
+    Raises ArithmeticError.
     """
     planned = np.asarray(begin), np.asarray(end)
     found = [
@@ -112,14 +114,18 @@ def round_to_options(
         return moved
 
     after = search(planned, _QUICK_CUTS)
-    if programme is not None and programme.solve(limit):
-        search(after, _CUTS)
+    if programme is not None:
+        # what takes long where there are many operations is done less
+        many = len(offered) / _MANY
+        cuts = round(_CUTS / max(many, 1))
+        search(after, cuts)
+    if programme is not None and many <= 1:
         dives = [(times[: len(offered)], times[len(offered) :]) for times in _dives(programme, offered, planned)]
         # dives differ by chance: the best is worth the cuts
-        search(min(dives, key=lambda times: float(_cost_of(offered, times).sum())), _CUTS)
+        search(min(dives, key=lambda times: float(_cost_of(offered, times).sum())), cuts)
         for _ in range(_AGAIN):
             best = min(found, key=lambda each: each.cost_j)
-            search((best.finish - offered.ticks_of(best.choice), best.finish), _CUTS)
+            search((best.finish - offered.ticks_of(best.choice), best.finish), cuts)
             if found[-1].cost_j >= best.cost_j - _STILL_J:
                 break
     best = min(found, key=lambda each: each.cost_j)

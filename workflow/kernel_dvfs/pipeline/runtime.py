@@ -66,7 +66,7 @@ class Runtime:
         stays_j = self.plan.energy_j(asked_s)
         frontier = self.planner.frontier
         ticks = min(int(asked_s * TICKS_PER_S), frontier.slowest_ticks)
-        least_j = float(frontier.bound_at(ticks)) + frontier.blocking_w * asked_s
+        least_j = float(frontier.cost_at(ticks)) + frontier.blocking_w * asked_s
         enough_j = (1 - self.hysteresis) * stays_j
         if least_j >= enough_j:
             return None

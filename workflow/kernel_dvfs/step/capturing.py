@@ -33,6 +33,8 @@ _TRACED_S, _LEAST_TRACED, _MOST_EVENTS = 1.0, 4, 20000
 _KEPT_REPLAYS = 2
 _MOST_PROCESSES = 12
 _ROUND_S, _ROUNDS = 0.3, 5
+# how long what is done with the whole step may take, s; a trial may take so many steps beside its own limit
+_WHOLE_LIMIT_S, _TRACE_LIMIT_S, _STEPS_A_TRIAL = 600.0, 120.0, 6
 
 
 def capture(
@@ -132,12 +134,14 @@ class Capturing:
         self._began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # what is being tried: its main node, its name, what it is told by from process to process
         self._now: tuple[int, str, str] | None = None
-        self._dog = Watchdog(lambda _: self._say_failed(trial.hung()))
+        self._dog = Watchdog(lambda _: self._say_failed(trial.hung(self._limit_s)))
+        self._limit_s = _WHOLE_LIMIT_S
 
     def step(self) -> dict[str, Any]:
         """The record of the step, for a line of JSON."""
         living, told = self._living, self._told
         whole = self._whole()
+        self._limit_s = trial.LIMIT_S + _STEPS_A_TRIAL * 1e-6 * whole["time_us"]
         outline = self._outline(whole["time_us"])
         self._tell(
             say=f"{told['source']}: {len(living.nodes)} nodes, {len(outline.launches)} launches of "
@@ -148,7 +152,8 @@ class Capturing:
 
         def limit(first: int, seconds: float) -> Any:
             self._now = first, outline.functions[first], grouping.kind_of(living.nodes[first])
-            return self._dog.limit(seconds, outline.functions[first])
+            self._limit_s = seconds + _STEPS_A_TRIAL * 1e-6 * whole["time_us"]
+            return self._dog.limit(self._limit_s, outline.functions[first])
 
         def report(first: int, result: Tried) -> None:
             self._tell(tried=first, result=asdict(result))
@@ -159,7 +164,7 @@ class Capturing:
             )
             not_repeated = self._sections(outline, failed)
             self._now = None
-            with self._dog.limit(trial.LIMIT_S, "state"):
+            with self._dog.limit(self._limit_s, "state"):
                 living.memory.check_restored()
         except living.extension.CudaError as error:
             self._say_failed(f"it failed when it was repeated alone ({error})")
@@ -187,10 +192,10 @@ class Capturing:
 
     def _outline(self, step_us: float) -> assembly.Outline:
         living = self._living
-        with self._dog.limit(60.0, "trace"):
+        # as hot as in training, and no more than a trace can hold
+        count = max(_LEAST_TRACED, min(round(_TRACED_S * 1e6 / step_us), _MOST_EVENTS // len(living.nodes)))
+        with self._dog.limit(_TRACE_LIMIT_S + 2e-6 * count * step_us, "trace"):
             living.memory.restore()
-            # as hot as in training, and no more than a trace can hold
-            count = max(_LEAST_TRACED, min(round(_TRACED_S * 1e6 / step_us), _MOST_EVENTS // len(living.nodes)))
             events = framework.traced_replays(living.replay, count)
         replays = trace.replays(living.functions, events, count)
         if not replays:
@@ -216,7 +221,7 @@ class Capturing:
     def _whole(self) -> dict[str, Any]:
         """The step as one graph: as it was captured, and rebuilt from its nodes."""
         living = self._living
-        with self._dog.limit(120.0, "the whole step"):
+        with self._dog.limit(self._limit_s, "the whole step"):
             rebuilt = living.whole()
             time_us, rebuilt_us = self._times_us(living.replay, lambda: rebuilt.run(1))
             left = []
@@ -266,7 +271,7 @@ class Capturing:
             launches = [each for each, name in zip(outline.launches, outline.sections) if name == section]
             places = sorted(place for launch in launches for place in launch.nodes)
             self._now = key, f"section {section}", section
-            with self._dog.limit(2 * trial.LIMIT_S, section):
+            with self._dog.limit(self._limit_s, section):
                 living.meet(places[0])
                 loop = living.loop(places, keep_edges=True)
                 loop.run(1)

@@ -22,7 +22,7 @@ from kernel_dvfs.step.nodes import Node
 ROTATED = 4
 # what fails is tried again: without taking turns, then joined with the launch before it; then it is left
 MOST_ERRORS = 3
-# the longest that a trial takes where nothing hangs, s
+# the longest that a trial takes where nothing hangs, s, beside the step itself, which is run up to the launch
 LIMIT_S = 10.0
 _GRAPH_MS, _TIMED_MS = 10.0, 60.0
 _MOST_REPEATS = 1000

@@ -32,7 +32,7 @@ class Network {
   // (that of the first vertex is not read). options: all undominated ones, hull vertices among them.
   Network(const Edges& edges, Choices hull, std::vector<std::int64_t> price_uw, Choices options);
 
-  // The optimum at iteration time `limit`, from the last one where there is one; false where none is as fast.
+  // The optimum at iteration time `limit`, the same whatever was solved before; false where none is as fast.
   bool solve(Ticks limit);
 
   // Of the last solve: begins, then ends, from 0 at the source.
@@ -92,7 +92,6 @@ class Network {
   std::vector<int> chosen_;  // option of each operation, -1: free
   double bound_ = 0;
   Ticks limit_ = 0;
-  bool solved_ = false;
   int cursor_ = 0, block_;
   std::vector<int> stack_;
   // what to restore: each node and arc once an epoch

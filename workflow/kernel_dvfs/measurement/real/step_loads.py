@@ -69,8 +69,10 @@ class StepLoads:
 
     def prepare(self, setup: Setup, target: Target) -> StepLoad:
         """The load of a target or pass, on the data that it meets in the step."""
-        with self._dog.limit(3 * _HUNG_S, f"{target.study}/{target.name}"):
-            return StepLoad(self._living, self._step, target, self._dog)
+        # the step is run up to the target, on which its memory is then looked at
+        meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
+        with self._dog.limit(meet_s, f"{target.study}/{target.name}"):
+            return StepLoad(self._living, self._step, target, self._dog, meet_s)
 
 
 def facts_of(versions: dict[str, str], library_sha256: str, checksum: str) -> dict[str, Any]:
@@ -115,10 +117,13 @@ def check_same(step: Step, living: LivingStep, path: str) -> None:
 
 
 class StepLoad:
-    """A target of a step, ready to run (loads.Load)."""
+    """A target of a step, ready to run (loads.Load). meet_s: the longest that putting its data back may take."""
 
-    def __init__(self, living: LivingStep, step: Step, target: Target, dog: Watchdog) -> None:
+    def __init__(
+        self, living: LivingStep, step: Step, target: Target, dog: Watchdog, meet_s: float = 3 * _HUNG_S
+    ) -> None:
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
+        self.meet_s = meet_s
         self._is_pass = target.study == "pass"
         if self._is_pass:
             self._places, launches = step.section_nodes(target.name), 1
@@ -159,7 +164,8 @@ class StepLoad:
     def start(self) -> StepRunning:
         """Start to run it over and over."""
         if self._restores:
-            self.put_back()
+            with self._dog.limit(self.meet_s, self._name):
+                self.put_back()
         with self._dog.limit(_HUNG_S + 20 * self.launches * self.run_s, self._name):
             steady = Steady(self._living.extension, self._living.device, self._loop)
         return StepRunning(self, steady, self._dog, self._name)
@@ -203,7 +209,7 @@ class StepRunning:
     def run_for(self, duration_s: float) -> None:
         """Run for so long, on data that is put back where that is needed, then forget what ran."""
         if self._load.restores:
-            with self._dog.limit(3 * self._limit_s, self._name):
+            with self._dog.limit(self._load.meet_s + self._limit_s, self._name):
                 self._load.put_back()
                 self._steady.run_for(max(duration_s, _SETTLE_S))
         else:
