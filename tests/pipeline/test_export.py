@@ -56,7 +56,8 @@ def test_zeus_itself_loads_the_file(planned, tmp_path):
         common.RankInfo(rank=own, dp_rank=0, pp_rank=own, tp_rank=0, available_frequencies=[1400])
         for own in range(STAGES)
     ]
-    made = scheduler.PointSolution(job, ranks, common.PFOServerSettings(), str(tmp_path / "plan.py")).next_schedule()
+    given = {"solution_path": str(tmp_path / "plan.py")}
+    made = scheduler.PointSolution(job, ranks, common.PFOServerSettings(scheduler_args=given), **given).next_schedule()
     assert [[name for name, _ in own.frequencies] for own in made] == in_order(document)
     for own, rank in zip(made, document["ranks"]):
         assert [mhz for _, mhz in own.frequencies] == [each["clocks"][0]["core_mhz"] for each in rank["instructions"]]
