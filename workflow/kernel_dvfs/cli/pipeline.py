@@ -186,11 +186,16 @@ def _add_output(parser: argparse.ArgumentParser, package: ModuleType) -> None:
 def _add_shape(parser: argparse.ArgumentParser) -> None:
     """The shape of a pipeline whose stages are a CSV."""
     parser.add_argument("stages_csv", metavar="STAGES.csv", help="a profile of pipeline stages")
-    parser.add_argument("--microbatches", type=int, required=True, metavar="M")
+    parser.add_argument("--microbatches", type=int, metavar="M", help="needed unless the schedule is a file")
     parser.add_argument(
         "--blocking-w", type=float, required=True, metavar="W", help="power of a waiting stage, all its GPUs"
     )
-    parser.add_argument("--schedule", default="1f1b", help="1f1b, gpipe or interleaved (default: 1f1b)")
+    parser.add_argument(
+        "--schedule",
+        default="1f1b",
+        metavar="NAME|FILE.csv",
+        help="1f1b, gpipe, interleaved (default: 1f1b), or a CSV stage,instruction,microbatch[,chunk] in order",
+    )
     parser.add_argument("--stages", type=int, metavar="S", help="devices (default: as many as the profile has)")
     parser.add_argument("--chunks", type=int, default=1, metavar="V", help="model chunks per stage (default: 1)")
     parser.add_argument(
@@ -213,13 +218,29 @@ def _add_scales(parser: argparse.ArgumentParser) -> None:
 
 def _planner(options: argparse.Namespace) -> Planner:
     """The Planner of the options of _add_shape. Raises InputError."""
-    from kernel_dvfs.pipeline.graph import pipeline_graph
+    from kernel_dvfs.pipeline.graph import ordered_graph, pipeline_graph, read_schedule
     from kernel_dvfs.pipeline.planner import Planner
     from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
     if options.kernels < 1:
         raise InputError(f"--kernels {options.kernels}: expected a whole number >= 1")
     profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy)
+    if options.schedule.endswith(".csv"):
+        given = {
+            "--microbatches": options.microbatches is not None,
+            "--stages": options.stages is not None,
+            "--chunks": options.chunks != 1,
+            "--early-recompute": options.early_recompute,
+            "--constant": options.constant,
+        }
+        if any(given.values()):
+            named = ", ".join(name for name, is_given in given.items() if is_given)
+            raise InputError(f"{named}: {options.schedule} says it already; leave it out")
+        order, chunks = read_schedule(options.schedule)
+        graph = ordered_graph(order, chunks, options.transfer_s)
+        return Planner(profile, graph, options.blocking_w, options.kernels)
+    if options.microbatches is None:
+        raise InputError("--microbatches is missing: give it, or a schedule file")
     stages = profile.stages // max(options.chunks, 1) if options.stages is None else options.stages
     graph = pipeline_graph(
         options.schedule,
