@@ -19,7 +19,7 @@ REAL = (
     "gpu=nvml:0",
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
-    "refine={rounds: 0, repeats: 1, margin_z: 2}",
+    "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
     "validation_repeats=2",
     "native={cpu: 'off', cuda: 'off'}",
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
@@ -34,7 +34,7 @@ FORECAST = (
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
     "validation_repeats=2",
-    "refine={rounds: 0, repeats: 1, margin_z: 2}",
+    "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
     "native={cpu: 'off', cuda: 'off'}",
 )
 FORECAST_FOLDER = "results/sim-h200-sxm/step-step"
@@ -115,6 +115,9 @@ def test_a_step_is_captured_measured_chosen_validated_and_shown_in_one_go(finish
     assert chosen["workload"]["step"]["checksum"] == json.loads(RECORD.read_text())["checksum"]
     by_section = json.loads((folder / "schedules/pass-global-waste-slack0.json").read_text())["targets"]
     assert set(by_section) == {"forward", "backward", "optimiser"}, "the whole step is no part of a choice"
+    played = json.loads((folder / "schedules/iteration-10ms.json").read_text())
+    names = [played["kernels"][kernel] for kernel, _, _ in played["launches"]]
+    assert names[:2] == ["nvjet_linear_forward", "gelu_forward"] and len(names) == 11, "the step's own order"
     assert {row["schedule"] for row in finished_step.table("headline")} == {
         "kernel-global-waste-slack0",
         "pass-global-waste-slack0",
@@ -155,7 +158,7 @@ def test_the_page_has_the_step_first_and_nothing_that_only_models_have(finished_
     page = (folder / "report.html").read_text()
     assert "Energy of one step" in page and "GPT.Block.Linear" in page and "80 % of the energy" in page
     assert page.index("Energy of one step") < page.index("Best clocks of each kernel")
-    assert "kernel_dvfs.deploy.play" in page and "What is missing" not in page
+    assert "kernel_dvfs.deploy.play" in page and "schedules/iteration-" in page and "What is missing" not in page
     made = {path.stem for path in (folder / "tables").iterdir()}
     assert not {"claims", "tensor_energy", "data_parallelism", "tensor_parallelism"} & made
     figures = {path.stem for path in (folder / "figures").iterdir()}

@@ -149,8 +149,8 @@ class Study:
 
     @property
     def is_deployable(self) -> bool:
-        """Clocks are also chosen launch by launch, which takes every kernel at every pair and a workload of ours."""
-        return self.is_measured and self.is_chosen and self.is_exhaustive and not self.is_step
+        """Clocks are also chosen launch by launch, which takes every kernel at every pair and the order of launches."""
+        return self.is_measured and self.is_chosen and self.is_exhaustive
 
     @property
     def is_searched(self) -> bool:

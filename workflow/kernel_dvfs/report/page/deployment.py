@@ -42,7 +42,7 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
     folder = Path(results.folder).resolve()
     # as the contract has it: a page that is mailed should not tell where its maker keeps files
     place = "/".join(("results", *folder.parts[-2:], "schedules"))
-    steps = _of_step(place, workload) if "step" in workload and not results.gpu.get("forecast") else []
+    steps = _of_step(folder, place, workload) if "step" in workload and not results.gpu.get("forecast") else []
     single = _schedule(results, SINGLE)
     if single:
         pair = next(iter(single["targets"].values()))
@@ -76,26 +76,20 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
     return Deployment(steps, _notes(results, workload))
 
 
-def _of_step(place: str, workload: Mapping[str, Any]) -> list[Step]:
-    """How a captured step is played: launch by launch where changes take time."""
-    profile = f"{place.removesuffix('/schedules')}/profile.parquet"
-    iteration = f"{place}/iteration-10ms.json"
+def _of_step(folder: Path, place: str, workload: Mapping[str, Any]) -> list[Step]:
+    """How a captured step is played, with clocks launch by launch where they were chosen, else a pair a section."""
+    found = sorted(path.stem for path in (folder / "schedules").glob("iteration-*ms.json"))
+    schedule = f"{place}/{(found or [PASS_STRICT])[0]}.json"
     text = (
-        "Clocks launch by launch, asked ahead, for changes of 10 ms: measure what yours take (switch_s of a record's "
-        "request). The step is cut where clocks change, and certified on itself before it is used."
-    )
-    choose = (
-        f"kernel-dvfs choose {profile} --scope global --objective waste --sequence profile --switch-latency 0.01 "
-        f"-o {iteration}"
+        f"step is what kernel_dvfs.capture gives of {workload.get('source') or 'it'}. It is cut where clocks change, "
+        "and the schedule is used only if repeats on the step itself show that it holds. Take the schedule whose ms "
+        "are what a change of clocks takes on your GPU (switch_s of a record's request)."
     )
     play = (
-        f"with kernel_dvfs.deploy.play(step, {iteration!r}) as run:\n    for batch in batches:\n"
+        f"with kernel_dvfs.deploy.play(step, {schedule!r}) as run:\n    for batch in batches:\n"
         "        inputs.copy_(batch)\n        run()"
     )
-    return [
-        Step("Your own step at its clocks", text, choose),
-        Step("In your program", f"step is what kernel_dvfs.capture gave for {workload.get('source') or 'it'}.", play),
-    ]
+    return [Step("Your own step at its clocks", text, play)]
 
 
 @dataclass(frozen=True, slots=True)

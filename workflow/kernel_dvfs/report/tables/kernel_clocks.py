@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.layout import STRICT, fresh_repeats
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.profile.store import CLOCKS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +36,7 @@ def make(results: Results, repeats: int = 0) -> pd.DataFrame:
     """
     import pandas as pd
 
+    from kernel_dvfs.profile.store import CLOCKS
     from kernel_dvfs.report import validation
     from kernel_dvfs.report.results import is_chosen
 
