@@ -87,7 +87,8 @@ def run_plan(options: argparse.Namespace) -> None:
     asked = next(name for name in answers if getattr(options, name) is not None)
     plan = answers[asked](getattr(options, asked), SPLIT if options.split else ONE_CLOCK)
     _say(*planner.notes, plan.note)
-    about = {"profile": options.stages_csv, "schedule": options.schedule, "microbatches": options.microbatches}
+    microbatches = 1 + max(operation.microbatch for operation in planner.graph.operations)
+    about = {"profile": options.stages_csv, "schedule": options.schedule, "microbatches": microbatches}
     write_plan(options.output, plan, about | {"asked": {asked: getattr(options, asked)}})
 
 
