@@ -37,7 +37,7 @@ def snakemake(folder: Path, step: int, cores: int, *options, plain: bool = False
     words += ["--config", f"grid={{core_mhz: {{step: {step}}}, mem_mhz: all, auto: true}}"]
     words += [
         "native={cpu: 'off', cuda: 'off'}",
-        "refine={rounds: 0, repeats: 1, margin_z: 2}",
+        "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
         "data_parallel_batches=[]",
         "tensor_parallel_degrees=[]",
         "--",

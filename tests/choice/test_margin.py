@@ -6,14 +6,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from kernel_dvfs.choice.margin import decide, guarded
+from kernel_dvfs.choice.margin import decide, flattery, guarded
 from kernel_dvfs.choice.problem import Problem
 
 
-def problem(time, energy, time_se, repeated=None):
+def problem(time, energy, time_se, n=2, is_checked=None):
     made = Problem.of(time, energy, [0] * len(time))
-    repeated = np.ones(len(made.time), dtype=bool) if repeated is None else np.array(repeated)
-    return replace(made, time_se=np.concatenate(time_se).astype(float), repeated=repeated)
+    is_checked = is_checked and np.array(is_checked)
+    n = np.broadcast_to(n, made.time.shape)
+    time_se = np.concatenate(time_se).astype(float)
+    return replace(made, time_se=time_se, energy_se=time_se * made.energy / made.time, n=n, is_checked=is_checked)
 
 
 def random_problem(seed):
@@ -65,10 +67,46 @@ def test_where_nothing_keeps_the_margin_all_stay_at_auto():
 
 
 def test_a_pair_measured_once_is_not_chosen_however_good_it_looks():
-    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], repeated=[True, False, True])
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=[2, 1, 2])
     assert decide(made, 0, 0).option.tolist() == [2]
 
 
 def test_without_any_repeat_every_pair_may_be_chosen():
-    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], repeated=[True, False, False])
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=[2, 1, 1])
     assert decide(made, 0, 0).option.tolist() == [1]
+
+
+def test_what_was_not_checked_is_not_chosen_however_often_it_was_measured():
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=9, is_checked=[True, False, True])
+    assert decide(made, 0, 0).option.tolist() == [2]
+
+
+def test_where_a_check_holds_nothing_but_auto_all_stay_at_auto():
+    made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=9, is_checked=[True, False, False])
+    assert decide(made, 0, 0).option.tolist() == [0]
+
+
+def test_auto_is_taken_unproposed_only_where_nothing_else_keeps_the_limit():
+    slow = problem([[1.0, 1.2], [1.0, 0.9]], [[1.0, 0.5], [1.0, 0.9]], [[0.0] * 2] * 2, n=9, is_checked=[0, 1, 0, 1])
+    assert decide(slow, 0, 0).option.tolist() == [0, 3], "1.2 + 0.9 is over the limit, 1.0 + 0.9 is not"
+    dear = replace(slow, time=np.array([1.0, 1.05, 1.0, 0.9]), energy=np.array([1.0, 0.5, 1.0, 1.1]))
+    assert decide(dear, 0, 0).option.tolist() == [1, 3], "auto would need less energy, but nobody proposed it"
+
+
+def test_what_choosing_between_equals_flatters_is_known():
+    """Of two equals with independent errors of sd s the one that looks faster is too fast by s / sqrt(pi)."""
+    made = problem([[1.0, 1.0]] * 50, [[1.0, 1.0]] * 50, [[0.02, 0.02]] * 50)
+    assert flattery(made, 1e6, np.zeros(100)) == pytest.approx(50 * 0.02 / np.sqrt(np.pi), rel=0.05)
+    apart = replace(made, time=np.tile([1.0, 2.0], 50))
+    assert flattery(apart, 1e6, np.zeros(100)) == pytest.approx(0, abs=0.02), "one that is far behind flatters nobody"
+
+
+def test_what_choosing_flatters_is_taken_off_the_limit():
+    """Slow and cheap or fast and dear, at the limit: the choice keeps a distance from it that no margin asks for."""
+    draw = np.random.default_rng(2)
+    time = [np.array([1.0, 1.01, 0.98]) + np.r_[0, 0.01 * draw.standard_normal(2)] for _ in range(60)]
+    energy = [np.array([1.0, 0.8, 0.9])] * 60
+    made = problem(time, energy, [[0.01] * 3] * 60, n=5, is_checked=[0, 1, 1] * 60)
+    found = decide(made, 0, 0)
+    assert guarded(made, 0, 0).bias == 0 < found.bias
+    assert 0.99 * 60 < made.time[found.option].sum() <= (60 - found.bias) * (1 + 1e-9)

@@ -1,9 +1,11 @@
-"""A search on a real GPU: one clock pair after the other, and it goes on where it was stopped."""
+"""A search on a real GPU: sessions of its own for rounds and checks, one clock pair after the other, goes on where it
+was stopped. A validation repeat is a session of its own too."""
 
 import json
 
 import yaml
 
+from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 
 KERNELS = ("forward_fc_gemm", "forward_gelu", "forward_attproj_residual")
@@ -17,7 +19,7 @@ OPTIONS = {
     "auto_repeats": 2,
     "slacks_percent": [0],
     "ties": "tied",
-    "refine": {"rounds": 1, "repeats": 1, "margin_z": 1},
+    "refine": {"rounds": 1, "gain": 0.5, "checks": 2, "margin_z": 1},
 }
 
 
@@ -27,15 +29,40 @@ def stretches(records: list) -> list:
     return [pair for place, pair in enumerate(clocks) if not place or clocks[place - 1] != pair]
 
 
-def test_clocks_are_changed_once_a_pair_and_what_is_there_is_not_measured_again(lab):
-    made = lab()
+def small_setup(made) -> tuple[str, list[str]]:
+    """(path of a setup of a few kernels, their names)."""
     (made.folder / "config.yaml").write_text(yaml.safe_dump(made.config))
     done = made.python(CODE)
     assert done.returncode == 0, done.stderr
     whole = setups.read(str(made.folder / done.stdout.strip()))
     known = [name for name in KERNELS if name in whole.targets["kernel"]]
     targets = {"kernel": {name: whole.targets["kernel"][name] for name in known}, "pass": {}}
-    path = setups.store(str(made.folder / "s"), whole.gpu, whole.workload, targets, whole.measurement)
+    return setups.store(str(made.folder / "s"), whole.gpu, whole.workload, targets, whole.measurement), known
+
+
+def test_a_repeat_of_a_validation_is_a_measuring_session_of_its_own_that_its_record_names(lab):
+    made = lab()
+    path, known = small_setup(made)
+
+    def sessions(repeat, *more) -> set[str]:
+        output = made.folder / f"repeat-{repeat}.json"
+        words = ["measure", "compare", "--gpu", path, "--clocks", "1500,2201", "--first", repeat, "--last", repeat]
+        done = made.command(*words, *more, "-o", output)
+        assert done.returncode == 0, done.stderr
+        _, comparisons = record.read_comparison(str(output))
+        assert {each["target"] for each in comparisons} == set(known)
+        return {each["session"] for each in comparisons}
+
+    first, second, third = sessions(0, "--new-session"), sessions(1, "--new-session"), sessions(2)
+    assert len(first) == len(second) == 1 and first != second, "another process"
+    assert third == second, "the same process where nothing else is asked for"
+    made.stop()
+    assert made.restored()
+
+
+def test_clocks_are_changed_once_a_pair_and_what_is_there_is_not_measured_again(lab):
+    made = lab()
+    path, known = small_setup(made)
     words = [
         "measure",
         "search",
@@ -52,14 +79,18 @@ def test_clocks_are_changed_once_a_pair_and_what_is_there_is_not_measured_again(
     assert done.returncode == 0, done.stderr
 
     files = {file: json.loads(file.read_text()) for file in (made.folder / "m").glob("*/*/*/r*.json")}
-    records = sorted(files.values(), key=lambda record: record["run"]["order"])
-    swept = [record for record in records if record["run"]["campaign"] == "sweep"]
-    again = [record for record in records if record["run"]["campaign"] != "sweep"]
-    assert len(swept) == len(known) * 5 and again and records == swept + again
+    sessions: dict[str, list] = {}
+    for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, files[file]["run"]["order"])):
+        sessions.setdefault(files[file]["run"]["run_id"], []).append(files[file])
+    swept, again, *checks = sessions.values()
+    assert len(swept) == len(known) * 5 and {each["run"]["campaign"] for each in swept} == {"sweep"}
+    # one round, then a check of two measurements
+    assert len(checks) == 2 and len(checks[0]) == len(checks[1])
     # auto first and last, every other pair once between
     order = stretches(swept)
     assert order[0] == order[-1] == ("auto", "auto") and len(order) == 5
-    assert len(stretches(again)) == len(set(stretches(again)))
+    for session in (again, *checks):
+        assert len(stretches(session)) == len(set(stretches(session)))
 
     before, text = {file: file.stat().st_mtime_ns for file in files}, (made.folder / "search.json").read_bytes()
     gone = next(file for file, record in files.items() if record["run"]["campaign"] == "sweep")

@@ -128,7 +128,12 @@ class Study:
             for repeat in range(repeats):
                 t0, t1, e0, e1 = chosen(target, repeat)
                 auto, best = (_point(t, e) for t, e in ((t0, e0), (t1, e1)))
-                comparison = {"target": target, "repeat": repeat, "points": [auto, best, best, auto]}
+                comparison = {
+                    "target": target,
+                    "repeat": repeat,
+                    "session": f"fresh-{repeat}",
+                    "points": [auto, best, best, auto],
+                }
                 files.setdefault(f"repeat-{repeat}" if folder == "validation" else target, []).append(comparison)
         for name, comparisons in files.items():
             path = self.folder / "measurements" / folder / f"{name}.json"
@@ -525,6 +530,12 @@ def test_whether_a_repeat_reaches_the_claim(study, worst, verdict):
         "validation", lambda target, repeat: (1.0, 0.999 + 0.002 * (repeat > 0), 1.0, 0.93 if repeat else worst)
     )
     assert made.verdict(20) == verdict
+
+
+def test_a_claim_that_rests_on_a_check_says_nothing_of_one_that_does_not(study):
+    made = kernels(study, {"a": LOW_MEM}).schedule(STRICT, 0.0, -10.0, {"a": LOW_MEM}, margin={"checked": True})
+    row = made.validation(0.1, -7.0).repeats("validation", lambda target, repeat: (1.0, 1.0, 1.0, 0.9)).row(20)
+    assert row["verdict"] == "not testable" and "rests on a check" in row["why"]
 
 
 @pytest.mark.parametrize(("heavy", "verdict"), [(1, DIFFERS), (2000, HOLDS)])

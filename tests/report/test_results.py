@@ -1,7 +1,9 @@
 """A results folder is read as it should be or refused by the name of the file: nothing is summed that is incomplete."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
@@ -35,8 +37,46 @@ def folder(tmp_path):
 
 
 def write(folder, of, name, points):
-    comparisons = [{"target": target, "repeat": repeat, "points": [POINT] * 4} for target, repeat in points]
+    comparisons = [
+        {"target": target, "repeat": repeat, "session": "fresh-0", "points": [POINT] * 4} for target, repeat in points
+    ]
     record.write_comparison(str(folder / f"{name}.json"), of, DEVICE, "s.json", comparisons)
+
+
+def block(sessions, sd=1.0, seeds=2000):
+    """Share of intervals that hold 0: ten repeats with scatter `sd`, each session adds an offset of scatter 3."""
+    draw = np.random.default_rng(3)
+    names = sorted(set(sessions))
+    held = 0
+    for _ in range(seeds):
+        offset = dict(zip(names, 3 * draw.standard_normal(len(names))))
+        found = validation.interval([sd * draw.standard_normal() + offset[each] for each in sessions], sessions)
+        held += found.low <= 0 <= found.high
+    return held / seeds
+
+
+@pytest.mark.parametrize("sessions", ["abcdefghij", "aabbccddee", "aaaaabbbbb"])
+def test_an_interval_over_sessions_holds_the_truth_under_offsets_that_sessions_share(sessions):
+    assert 0.93 <= block(list(sessions)) <= 0.97
+
+
+def test_an_interval_within_one_session_does_not_and_says_so():
+    assert block(["a"] * 10) < 0.5
+    one, two = validation.interval([1.0, 2.0, 3.0], ["a"] * 3), validation.interval([1.0, 2.0, 3.0], ["a", "a", "b"])
+    assert (one.basis, two.basis) == ("within one session", "over 2 sessions")
+    assert two.mean == pytest.approx(2.25), "of the sessions' means"
+
+
+def test_repeats_that_share_a_session_in_one_kernel_count_as_one_session():
+    points = [("a", 0, []), ("b", 0, []), ("a", 1, []), ("b", 1, []), ("a", 2, []), ("b", 2, [])]
+    found = validation.sessions_of(SimpleNamespace(points=points, sessions=["p", "q", "q", "q", "r", "r"]))
+    assert found[0] == found[1] != found[2]
+
+
+def test_an_ambiguous_time_names_the_repeats_that_would_decide():
+    change = validation.interval([0.4, -0.3, 0.2, -0.2, 0.3, 0.1], ["a", "a", "b", "b", "c", "c"])
+    verdict, needed = validation.verdict(change, 0.0)
+    assert verdict == "ambiguous" and needed > 6 and needed % 2 == 0
 
 
 def comparisons(folder):

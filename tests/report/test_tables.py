@@ -76,7 +76,7 @@ def test_a_lock_that_costs_power_shows_with_its_interval():
         [point(100, 50, 1980), point(110, 45 + k, 1700, locked), point(110, 45 + k, 1720, locked), point(100, 50, 1980)]
         for k in range(3)
     ]
-    comparisons = SimpleNamespace(points=[("gemm", k, points) for k, points in enumerate(repeats)])
+    comparisons = SimpleNamespace(points=[("gemm", k, points) for k, points in enumerate(repeats)], sessions=["a"] * 3)
     (row,) = locking.make(SimpleNamespace(comparisons=lambda *paths: comparisons), ["gemm"]).to_dict("records")
     assert (row["locked"], row["repeats"], row["auto_core_mhz"], row["locked_core_mhz"]) == ("1980-3201", 3, 1980, 1710)
     assert row["time_change_percent"] == pytest.approx(10) and row["energy_change_percent"] == pytest.approx(-8)
@@ -147,7 +147,9 @@ def test_each_energy_shows_the_schedules_that_were_chosen_there():
         return {"time_change_percent": 0.0, "energy_change_percent": energy}
 
     repeats = [point(100, 100, 1980), point(100, 92, 1700), point(100, 92, 1700), point(100, 100, 1980)]
-    measured = SimpleNamespace(points=[("gemm", k, repeats) for k in range(2)], launches={"gemm": 24})
+    measured = SimpleNamespace(
+        points=[("gemm", k, repeats) for k in range(2)], launches={"gemm": 24}, sessions=["a", "b"]
+    )
     variant = SimpleNamespace(pass_schedule=schedule(-1.0), own_schedule=schedule(-7.0), validation=measured)
     made = SimpleNamespace(
         schedule={"pass-global-waste-slack0": schedule(-2.0), "kernel-global-waste-slack0": schedule(-9.0)}.get,

@@ -20,7 +20,7 @@ OPTIONS = {
     "auto_repeats": 3,
     "slacks_percent": [0],
     "ties": "tied",
-    "refine": {"rounds": 4, "repeats": 2, "margin_z": 1.645},
+    "refine": {"rounds": 4, "gain": 0, "checks": 2, "margin_z": 1.645},
 }
 
 

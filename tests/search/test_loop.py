@@ -9,19 +9,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_study import OPTIONS, PAIRS
 
+from kernel_dvfs.choice.schedule import choose
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.measurement import campaign, job, record, request
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns
 from kernel_dvfs.profile.records import Records, changed
+from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.search import loop, search_file
-from kernel_dvfs.search.refine import settled
+from kernel_dvfs.search.refine import Contest
 
 LONGER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 6}}
 SHORTER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 1}}
@@ -64,13 +67,16 @@ def test_rounds_go_on_from_the_sweep_and_the_last_asks_for_nothing(folder):
     for each in found.rounds[:-1]:
         # auto of every kernel is measured again beside what might be chosen
         auto = {one.target for one in each.requests if one[2:4] == (AUTO, AUTO)}
-        assert each.stage == "refine" and auto == set(folder.setup.targets["kernel"])
-        known = request.merged(asked)
+        assert auto == set(folder.setup.targets["kernel"])
+        known, count = request.merged(asked), 2 if each.stage == "check" else 1
         for one in each.requests:
             last = known["kernel", one.target][Pair(*one[2:4])][-1]
-            assert one.repeats == (last + 1, last + 2), "numbers go on, so nothing is measured twice"
+            numbers = tuple(range(last + 1, last + 1 + count))
+            assert one.repeats == numbers, "numbers go on, so nothing is measured twice"
         asked += each.requests
-    assert 2 <= len(found.rounds) <= 5 and not found.rounds[-1].requests
+    stages = [each.stage for each in found.rounds]
+    assert stages == ["refine"] * (len(stages) - 2) + ["check"] * 2 and 3 <= len(stages) <= 6
+    assert not found.rounds[-1].requests and found.checks == found.rounds[-2].requests
     assert found.requests == asked[len(sweep) :] == search_file.requests(str(folder.output))
     paths = {request.path(each, repeat) for each in asked for repeat in each.repeats}
     assert set(folder.records()) == paths == set(found.records)
@@ -84,6 +90,57 @@ def test_the_campaign_of_a_record_follows_from_its_number(folder):
     folder.run()
     again = json.loads(folder.records()["kernel/forward_gelu/auto-auto/r4.json"])
     assert again["run"]["campaign"] == "remeasure-2"
+
+
+def test_a_check_holds_what_the_rounds_would_choose(folder):
+    found = folder.run()
+    checked = {(each.target, each.core_mhz, each.mem_mhz) for each in found.checks}
+    proposed = found.rounds[-2].about["choice"]["kernel-slack0"]
+    assert {(target, *pair) for target, pair in proposed.items()} <= checked
+    assert all(
+        set(each.about["gain"]["kernel-slack0"]) == {"gain_percent", "error_percent"} for each in found.rounds[:-1]
+    )
+
+
+def test_without_a_check_the_rounds_are_the_end(folder):
+    found = folder.run(OPTIONS | {"refine": OPTIONS["refine"] | {"checks": 0}})
+    assert not found.checks and found.rounds[-1].stage == "check" and len(found.rounds) > 1
+
+
+def test_each_round_and_each_repeat_of_a_check_is_a_session_of_its_own(folder, monkeypatch):
+    folder.sweep()
+    sessions = []
+    monkeypatch.setattr(loop, "new_session", lambda setup, path: sessions.append([]))
+    measure = job.measure
+
+    def noted(*what, **more):
+        measure(*what, **more)
+        sessions[-1].append(what[6].removeprefix(folder.measurements + "/"))
+
+    monkeypatch.setattr(job, "measure", noted)
+    found = folder.run()
+    expected = [[request.path(one, each) for one in found.checks for each in one.repeats[k : k + 1]] for k in range(2)]
+    assert [set(each) for each in sessions[-2:]] == [set(each) for each in expected]
+    assert len(sessions) == len(found.rounds) - 2 + 2
+
+
+def test_a_checked_row_is_pooled_from_its_checks_alone_and_the_choice_is_made_of_these(folder):
+    folder.sweep()
+    found = folder.run()
+    assert main(folder.words()) == 0
+    table = read_profile(folder.root / "profile.parquet").table.to_pandas()
+    checked = table[table.is_checked.astype(bool)]
+    of_search = {(each.target, label(Pair(*each[2:4]))): each.repeats for each in found.checks}
+    assert len(checked) == len(of_search) < len(table) and (checked.n == 2).all()
+    for row in checked.itertuples():
+        pair = "-".join("auto" if np.isnan(mhz) else f"{mhz:.0f}" for mhz in (row.core_mhz, row.mem_mhz))
+        repeats = of_search[row.target, pair]
+        files = [f"kernel/{row.target}/{pair}/r{each}.json" for each in repeats]
+        times = [json.loads(Path(folder.measurements, file).read_text())["summary"]["time_us"] for file in files]
+        assert row.time_s == pytest.approx(1e-6 * sum(times) / 2)
+    chosen = choose(str(folder.root / "profile.parquet"), margin_z=1.645)["targets"]
+    labels = {target: f"{clocks['core_mhz']}-{clocks['mem_mhz']}" for target, clocks in chosen.items()}
+    assert set(labels.items()) <= set(of_search)
 
 
 def test_a_sweep_that_is_missing_is_measured_too(folder, finished):
@@ -299,17 +356,18 @@ def test_copies_that_a_guided_search_left_out_are_measured_when_they_might_be_ch
     assert len(set(map(frozenset, pairs.values()))) == 1, "all copies at the same pairs"
     later = [each for each in asked if each.target == copies[1] and each[2:4] != (AUTO, AUTO)]
     assert later and all(Pair(*each[2:4]) not in known["kernel", copies[1]] for each in later)
-    assert {each.repeats for each in later} == {(0, 1)}, "nothing was measured of it before"
+    assert {each.repeats for each in later} == {(0,)}, "nothing was measured of it before"
 
 
 def test_a_pooled_mean_is_that_of_all_windows(folder):
     sweep = folder.sweep()
     found = folder.run(SHORTER)
-    rows = columns(folder.setup, sweep + found.requests, 3, Records(folder.setup, folder.measurements).points)
+    pooled = [*sweep, *found.rounds[0].requests]
+    rows = columns(folder.setup, pooled, 3, Records(folder.setup, folder.measurements).points)
     row = next(i for i, name in enumerate(rows["target"]) if name == "forward_gelu" and rows["is_baseline"][i])
     windows = [
         window["time_us"]
-        for k in range(5)
+        for k in range(4)
         for window in record.read_point(
             f"{folder.measurements}/kernel/forward_gelu/auto-auto/r{k}.json",
             folder.setup,
@@ -317,18 +375,19 @@ def test_a_pooled_mean_is_that_of_all_windows(folder):
             BASELINE,
         )["windows"]
     ]
-    assert rows["n"][row] == 5 and len(windows) == 15
-    assert rows["time_s"][row] == pytest.approx(1e-6 * sum(windows) / 15)
+    assert rows["n"][row] == 4 and len(windows) == 12
+    assert rows["time_s"][row] == pytest.approx(1e-6 * sum(windows) / 12)
 
 
 def test_a_line_on_stderr_says_what_each_round_does(folder, capsys):
     folder.sweep()
     what = folder.path, folder.measurements, OPTIONS, str(folder.output)
     loop.run(*what)
-    first, second, *_, last = capsys.readouterr().err.splitlines()
+    first, second, *_, check, last = capsys.readouterr().err.splitlines()
     assert first.startswith("refine: round 1: ") and first.endswith(" points to measure")
     assert second.startswith("refine: round 2: ") and ", the choice " in second
-    assert re.match(r"refine: ended after [1-4] rounds?, the choice ", last)
+    assert re.match(r"check: \d+ points to measure, the choice ", check)
+    assert re.match(r"check: ended after [1-4] rounds? of refinement$", last)
     loop.run(*what)
     assert capsys.readouterr().err.splitlines()[0].endswith(" points, all measured before")
 
@@ -358,5 +417,6 @@ def test_a_file_that_is_no_search_is_named(tmp_path, text, said):
         search_file.read(str(path))
 
 
-def test_a_choice_has_settled_when_it_stayed_for_two_rounds():
-    assert not settled([1, 1]) and settled([2, 1, 1, 1]) and not settled([1, 1, 2, 1])
+def test_a_choice_has_settled_when_another_round_is_expected_to_gain_less_than_could_be_seen():
+    contest = Contest(np.zeros(1, int), np.zeros(1, int), gain_percent=0.04, error_percent=0.1)
+    assert contest.has_settled(0.5) and not contest.has_settled(0.3)

@@ -59,7 +59,7 @@ def test_options_come_from_the_configuration(jobs):
     switching_study = {"latency_s": [0, 0.001], "jitter": [0.1]}
     clock_changes = {"latency_s": [0.01], "core_stall_s": 0, "mem_stall_s": 0.002, "stall_w": 80, "swept_stall_s": []}
     own = jobs(
-        refine={"rounds": 0, "repeats": 2, "margin_z": 1.5},
+        refine={"rounds": 0, "gain": 0.2, "checks": 3, "margin_z": 1.5},
         guided_study={"seeds": 3, "budget_percent": 8, "slacks_percent": [0, 2], "bayesian": True},
         switching_study=switching_study,
         clock_changes=clock_changes,
@@ -67,7 +67,8 @@ def test_options_come_from_the_configuration(jobs):
     )
     bias, guided, switching = (own[name] for name in ("selection_bias", "guided_study", "switching_study"))
     assert word(bias, "--rounds") == "10", "off, the study still shows what rounds would be worth"
-    assert (word(bias, "--repeats"), word(bias, "--margin-z"), word(bias, "--fresh")) == ("2", "1.5", "10")
+    assert [word(bias, f"--{each}") for each in ("gain", "checks", "margin-z", "fresh")] == ["0.2", "3", "1.5", "10"]
+    assert (word(bias, "--seeds"), word(bias, "--first-seed")) == ("200", "0")
     assert (
         guided.words[guided.words.index("--slack") :][:3] == ["--slack", "0", "2"] and "--without" not in guided.words
     )

@@ -116,6 +116,18 @@ def test_a_study_is_measured_chosen_validated_and_reported_and_the_clocks_come_b
     assert (folder / "figures/fig6_relaxed_waste.pdf").is_file()
 
 
+def test_each_validation_repeat_is_a_session_of_its_own_and_the_interval_is_over_them(finished_real):
+    folder = finished_real.directory / FOLDER
+    sessions = [
+        {each["session"] for each in json.loads(path.read_text())["comparisons"]}
+        for path in sorted((folder / "measurements/validation").glob("repeat-*.json"))
+    ]
+    assert len(sessions) == 10 and all(len(each) == 1 for each in sessions)
+    assert len(set.union(*sessions)) == 10
+    with open(folder / "tables/validation.csv", newline="") as file:
+        assert {row["interval"] for row in csv.DictReader(file)} == {"over 10 sessions"}
+
+
 def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_their_kernels(finished_real):
     def table(name):
         with open(finished_real.directory / FOLDER / f"tables/{name}.csv", newline="") as file:
@@ -304,16 +316,19 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
 
 def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_after(real):
     before = {record["run"]["order"] for record in real.records()}
-    on = ["refine={rounds: 1, repeats: 1, margin_z: 1.645}"]
+    on = ["refine={rounds: 1, gain: 0.5, checks: 2, margin_z: 1.645}"]
     real.run("choose", config=on)
-    again = [record for record in real.records() if record["run"]["campaign"] == "remeasure-1"]
-    assert len(again) > 48 and len(real.records()) == POINTS + len(again) and before
-    stretches = []
+    again = [record for record in real.records() if record["run"]["campaign"] != "sweep"]
+    assert len(again) > 3 * 48 and len(real.records()) == POINTS + len(again) and before
+    sessions = {}
     for record in again:
         here = (record["request"]["core_mhz"], record["request"]["mem_mhz"])
+        stretches = sessions.setdefault(record["run"]["run_id"], [])
         if not stretches or stretches[-1] != here:
             stretches.append(here)
-    assert len(stretches) == len(set(stretches)), "no pair is come back to"
+    assert len(sessions) == 3, "a round and two checks"
+    for stretches in sessions.values():
+        assert len(stretches) == len(set(stretches)), "no pair is come back to"
     assert real.planned("choose", config=on) == {} and real.is_restored()
 
 

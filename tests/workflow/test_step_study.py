@@ -19,7 +19,7 @@ REAL = (
     "gpu=nvml:0",
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
-    "refine={rounds: 0, repeats: 1, margin_z: 2}",
+    "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
     "validation_repeats=2",
     "native={cpu: 'off', cuda: 'off'}",
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
@@ -34,7 +34,7 @@ FORECAST = (
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
     "validation_repeats=2",
-    "refine={rounds: 0, repeats: 1, margin_z: 2}",
+    "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
     "native={cpu: 'off', cuda: 'off'}",
 )
 FORECAST_FOLDER = "results/sim-h200-sxm/step-step"

@@ -23,7 +23,8 @@ rule validate:
     resources:
         gpu=GPUS,
     shell:
-        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} "
+        # each repeat in a session of its own: what a session does to all its repeats, none of them can show
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --new-session "
         "--first {wildcards.k} --last {wildcards.k} --log {log:q} -o {output:q}"
 
 

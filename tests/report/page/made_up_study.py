@@ -44,7 +44,7 @@ def made_up(folder: Path, kind: str = "simulated", fresh: bool = True) -> Path:
             record(folder / f"measurements/kernel/{name}/{pair}/r0.json", digest, kind, verdict)
     if fresh:
         point = {"verdict": "ok"}
-        comparisons = [{"target": name, "repeat": 0, "points": [point] * 4} for name in KERNELS]
+        comparisons = [{"target": name, "repeat": 0, "session": "fresh-0", "points": [point] * 4} for name in KERNELS]
         _json(
             folder / "measurements/validation/repeat-0.json",
             {"run": {"setup": digest}, "device": {"kind": kind}, "comparisons": comparisons},
@@ -139,10 +139,22 @@ def tables(fresh: bool = True) -> dict:
     if fresh:
         found["validation"] = [
             {"quantity": "time", "claimed_change_percent": -5.6e-06, "fresh_change_percent": 0.236}
-            | {"fresh_low_percent": 0.159, "fresh_high_percent": 0.313, "optimism_pp": 0.236, "repeats": 10}
+            | {
+                "fresh_low_percent": 0.159,
+                "fresh_high_percent": 0.313,
+                "optimism_pp": 0.236,
+                "repeats": 10,
+                "interval": "over 10 sessions",
+            }
             | {"verdict": "over", "repeats_to_decide": None},
             {"quantity": "energy", "claimed_change_percent": -7.666, "fresh_change_percent": -7.226}
-            | {"fresh_low_percent": -7.373, "fresh_high_percent": -7.078, "optimism_pp": 0.44, "repeats": 10}
+            | {
+                "fresh_low_percent": -7.373,
+                "fresh_high_percent": -7.078,
+                "optimism_pp": 0.44,
+                "repeats": 10,
+                "interval": "over 10 sessions",
+            }
             | {"verdict": None, "repeats_to_decide": None},
         ]
     assert {*found, *NOT_MADE, "validation"} >= SHIPPED, "a table that no page was tried with"

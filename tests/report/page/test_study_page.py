@@ -71,6 +71,7 @@ def test_the_answer_comes_first_fresh_beside_claimed(page):
     assert "95 % interval −7.37 to −7.08 %" in page.text and "claimed −7.67 %" in page.text
     assert "95 % interval +0.16 to +0.31 %" in page.text and "missed" in page.text
     assert "7.23 % less energy" in page.text and "0.24 % more time" in page.text and "10 fresh repeats" in page.text
+    assert page.text.count("over 10 sessions") >= 2 and "Intervals within one session" not in page.text
     assert "one training iteration takes 6.371 s and 2153 J" in page.text
 
 
@@ -235,6 +236,13 @@ def test_what_is_missing_is_named_on_the_page_and_in_one_line_and_the_rest_is_sh
     assert "What is missing" in page.text and named in page.text
     assert ("claims" in page.tables) == (gone != "tables")
     assert len(page.images) == len(FIGURES) - (1 if "fig6" in gone else len(FIGURES) if gone == "figures" else 0)
+
+
+def test_intervals_of_one_session_are_called_that(own):
+    path = own / "tables/validation.csv"
+    path.write_text(path.read_text().replace("over 10 sessions", "within one session"))
+    text = page_of(own).text
+    assert "within one session" in text and "do not hold what changes from one session to the next" in text
 
 
 def test_without_fresh_repeats_the_saving_is_called_claimed(tmp_path, capsys):

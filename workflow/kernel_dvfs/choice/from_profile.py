@@ -31,8 +31,9 @@ def problem_of(
 ) -> Problem:
     """The problem of one study ("kernel" or "pass") of a profile.
 
-    columns: profile columns of equal length; replicate_group and time_se_s may be missing. settings: the columns that
-    make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in UNUSABLE are left out.
+    columns: profile columns of equal length; replicate_group, standard errors and is_checked may be missing.
+    settings: the columns that make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in
+    UNUSABLE are left out.
     weights: "counts" = launches_per_iteration, totals per iteration; "raw" = 1, every target once;
     "equal-time" = 1 / baseline time, every target one unit of time (energies then in W).
     ties: "tied" = targets of one replicate_group are one target, unless their means differ (agreement.py): data of a
@@ -79,9 +80,16 @@ def problem_of(
     baseline = np.searchsorted(use, base_cell)
     if (baseline >= len(use)).any() or (use[np.minimum(baseline, len(use) - 1)] != base_cell).any():
         raise InputError(f"{where}: replicates have different baseline settings; choose untied")
-    errors = _floats(columns["time_se_s"])[rows] if "time_se_s" in columns else np.full(len(rows), np.nan)
-    variance = np.bincount(pooled, weights=(n * errors) ** 2, minlength=count * size)[use] / total[use] ** 2
-    once = np.bincount(pooled, weights=n < 2, minlength=count * size)[use] > 0
+
+    def pooled_error(column: str) -> np.ndarray:
+        own = _floats(columns[column])[rows] if column in columns else np.full(len(rows), np.nan)
+        return np.sqrt(np.bincount(pooled, weights=(n * own) ** 2, minlength=count * size)[use]) / total[use]
+
+    least = np.full(count * size, np.inf)
+    np.minimum.at(least, pooled, n)
+    # an option is checked where every member is: its mean then rests on nothing else
+    unchecked = ~np.asarray(columns.get("is_checked", [False] * len(columns["study"])), dtype=bool)[rows]
+    some_unchecked = np.bincount(pooled, weights=unchecked, minlength=count * size)[use] > 0
     weight = _class_weights(weights, in_group, group, member, base_rows, launches, mean_time[baseline])
     members = tuple(tuple(names[i] for i in np.flatnonzero(group == g)) for g in range(count))
     return Problem(
@@ -97,8 +105,10 @@ def problem_of(
         settings=tuple(settings),
         weights=weights,
         ties=ties,
-        time_se=weight[target] * np.sqrt(variance),
-        repeated=~once,
+        time_se=weight[target] * pooled_error("time_se_s"),
+        energy_se=weight[target] * pooled_error("energy_se_j"),
+        n=least[use],
+        is_checked=~some_unchecked,
         apart=tuple(separate),
     ).checked()
 

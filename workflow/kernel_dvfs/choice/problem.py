@@ -36,7 +36,10 @@ class Problem:
     weights: str = "raw"  # one of from_profile.WEIGHTS
     ties: str = "untied"  # one of from_profile.TIES
     time_se: np.ndarray | None = None  # (N,) standard errors of `time`, NaN where unknown; None: all unknown
-    repeated: np.ndarray | None = None  # (N,) bool, whether measured more than once; None: unknown
+    energy_se: np.ndarray | None = None  # (N,) likewise of `energy`
+    n: np.ndarray | None = None  # (N,) measurements, of the member that was measured least; None: unknown
+    # (N,) bool, whether the option was proposed and its numbers are those of the check that followed, alone
+    is_checked: np.ndarray | None = None
     apart: tuple[Apart, ...] = ()  # replicates that are not pooled
 
     @classmethod
@@ -133,9 +136,15 @@ class Problem:
             first=np.searchsorted(target, np.arange(len(self.targets))),
             key=self.key[option],
             baseline=np.searchsorted(option, self.baseline),
-            time_se=None if self.time_se is None else self.time_se[option],
-            repeated=None if self.repeated is None else self.repeated[option],
+            time_se=_of(self.time_se, option),
+            energy_se=_of(self.energy_se, option),
+            n=_of(self.n, option),
+            is_checked=_of(self.is_checked, option),
         )
+
+
+def _of(values: np.ndarray | None, option: np.ndarray) -> np.ndarray | None:
+    return None if values is None else values[option]
 
 
 def best_per_target(score: np.ndarray, target: np.ndarray, first: np.ndarray, *ties: np.ndarray) -> np.ndarray:

@@ -51,7 +51,7 @@ def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], s
         except (KeyError, ValueError):
             raise InputError(f"{where}: no kernel_dvfs metadata in its schema; is it a profile?") from None
     # lists: to_numpy would import pandas
-    wanted = {*NEEDED, "replicate_group", "time_se_s", *metadata.get("settings", ())}
+    wanted = {*NEEDED, "replicate_group", "time_se_s", "energy_se_j", "is_checked", *metadata.get("settings", ())}
     return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 
@@ -86,7 +86,8 @@ def choose(
     granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of waste, in
     percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
     ties: "tied" = replicates share data and choice, or "untied". margin_z: only for global waste: choose among options
-    that were measured more than once, and keep the time limit by a margin of so many standard errors of the total
+    that were checked (without a check: measured more than once), and keep the time limit by a margin of so many
+    standard errors of the total
     (margin.py); None: the optimum of the profile as it is. Raises InputError on bad input.
     """
     problem, metadata = _problem(profile, granularity, weights, ties)
@@ -125,7 +126,10 @@ def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict
     if found is None:
         return Answer("infeasible", "every target's fastest option together takes longer than the limit"), {"z": z}
     percent = 100 / problem.baseline_time
+    checked = problem.is_checked is not None and bool(problem.is_checked.any())
     about = {"z": z, "sd_percent": found.sd * percent, "time_percent": z * found.sd * percent, "options": found.options}
+    # checked: the claim rests on data that proposed nothing; bias: time taken off the limit as choosing flatters
+    about |= {"checked": checked, "bias_percent": found.bias * percent}
     return _answer(problem, slack, z, found), about
 
 

@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     what.add_argument("--pair", metavar="CORE,MEM", help="MHz or auto, each")
     what.add_argument("--schedule", metavar="S.json", help="of kernel-dvfs choose: one pair for all, or --pass-level")
     parser.add_argument(
-        "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/choosing.md)"
+        "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/playing.md)"
     )
     parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, where there are several")
     parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")

@@ -64,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "(default: the optimum of the profile as it is)",
     )
     sequence = parser.add_argument_group(
-        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/choosing.md"
+        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/switching.md"
     )
     sequence.add_argument(
         "--sequence",

@@ -12,7 +12,7 @@ from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.gpu.clocks import parse as parse_pair
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.campaign import open_bench
+from kernel_dvfs.measurement.campaign import new_session, open_bench
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target, parse
 
@@ -29,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="", metavar="ID", help="one kernel or pass; without it, all")
     parser.add_argument("--first", default="0", metavar="N", help="number of the first repeat (default: 0)")
     parser.add_argument("--last", default="9", metavar="N", help="number of the last repeat (default: 9)")
+    parser.add_argument(
+        "--new-session",
+        action="store_true",
+        help="end the measuring process of a real GPU first, so that these repeats share nothing with earlier ones",
+    )
     parser.add_argument("--log", default="", metavar="FILE", help="where an error is written as well")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
@@ -48,6 +53,8 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"--first {first} --last {last}: no repeats; expected first <= last")
     repeats = range(first, last + 1)
     comparisons = []
+    if options.new_session:
+        new_session(setup, options.gpu)
     for target in targets:
         bench = open_bench(setup, options.gpu, target)
         # a kernel that the schedule does not know (another bias split) stays at auto

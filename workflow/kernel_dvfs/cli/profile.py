@@ -36,6 +36,7 @@ def run(options: argparse.Namespace) -> None:
     setup = read(options.gpu)
     pairs = [parse(text, "-") for text in options.pairs.split(",") if text]
     requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
+    checks, stay = [], set()
     if options.search:
         found = search_file.read(options.search)
         if found.setup != setup.digest:
@@ -43,5 +44,6 @@ def run(options: argparse.Namespace) -> None:
                 f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run "
                 "kernel-dvfs measure search again"
             )
-        requests, checksums = requests + found.requests, found.records
-    aggregate.from_records(setup, options.records, requests, options.auto_repeats, options.output, checksums)
+        requests, checksums, checks, stay = requests + found.requests, found.records, found.checks, found.stay
+    where = options.records, requests, options.auto_repeats, options.output
+    aggregate.from_records(setup, *where, checksums, checks, stay)

@@ -18,7 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         required=True,
         metavar="JSON",
         help="search, pairs (CORE-MEM of the grid, separated by commas), auto_repeats, slacks_percent, ties, refine "
-        "{rounds, repeats, margin_z}, and what the search is configured by under its name",
+        "{rounds, gain, checks, margin_z}, and what the search is configured by under its name",
     )
     parser.add_argument(
         "--kernels",

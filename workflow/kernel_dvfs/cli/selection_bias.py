@@ -16,10 +16,29 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM of the grid, separated by commas")
     parser.add_argument("--seeds", default="200", metavar="N", help="studies (default: 200)")
+    parser.add_argument(
+        "--first-seed", default="0", metavar="N", help="the first of their seeds; the others follow (default: 0)"
+    )
     parser.add_argument("--slack", type=float, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
     parser.add_argument("--rounds", default="10", metavar="N", help="of measuring again (default: 10)")
-    parser.add_argument("--repeats", default="1", metavar="N", help="measurements in a round (default: 1)")
-    parser.add_argument("--margin-z", type=float, default=2.6, metavar="Z", help="default: 2.6")
+    parser.add_argument(
+        "--gain",
+        type=float,
+        default=0.5,
+        metavar="Z",
+        help="the rounds end where another one is expected to gain less than so many standard errors of the claimed "
+        "saving (default: 0.5)",
+    )
+    parser.add_argument(
+        "--checks", default="6", metavar="N", help="measurements that the last choice rests on (default: 6)"
+    )
+    parser.add_argument(
+        "--margin-z",
+        type=float,
+        default=2.0,
+        metavar="Z",
+        help="standard errors of the total time that are kept free (default: 2)",
+    )
     parser.add_argument("--auto-repeats", type=auto_repeats, default=10, metavar="N", help="of a sweep (default: 10)")
     parser.add_argument("--fresh", default="10", metavar="N", help="validation repeats (default: 10)")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where studies and tables/ go")
@@ -38,11 +57,13 @@ def run(options: Namespace) -> None:
     if setup.gpu["kind"] != "simulated":
         raise InputError(f"{options.gpu}: gpu kind '{setup.gpu['kind']}' has no known truth; take a simulated GPU")
     seeds = whole_number("--seeds", options.seeds, 1)
-    rounds, repeats = whole_number("--rounds", options.rounds), whole_number("--repeats", options.repeats, 1)
+    first = whole_number("--first-seed", options.first_seed)
+    rounds, checks = whole_number("--rounds", options.rounds), whole_number("--checks", options.checks)
     validated = whole_number("--fresh", options.fresh, 2)
     pairs = [parse(text, "-") for text in options.pairs.split(",")]
-    ways = procedures(rounds, repeats, options.margin_z)
-    found = rows(setup, pairs, ways, seeds, options.slack / 100, options.auto_repeats, validated)
+    ways = procedures(rounds, options.gain, checks, options.margin_z)
+    chosen = range(first, first + seeds)
+    found = rows(setup, pairs, ways, chosen, options.slack / 100, options.auto_repeats, validated)
     studies = pd.DataFrame(found)
     write_text(f"{options.output}/selection_bias_studies.csv", studies.to_csv(index=False, float_format="%.5g"))
     subject = f"simulated {setup.gpu['name']}, {setup.workload['name']}"

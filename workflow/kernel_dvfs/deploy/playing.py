@@ -288,8 +288,8 @@ class Playing:
                     [getattr(block, name) for _, block in two] for two in ((first, fourth), (second, third))
                 )
                 values.append(100 * (sum(chosen) / sum(auto) - 1))
-            unknown = Change(float("nan"), float("nan"), float("nan"), float("nan"), len(values), values)
-            changes[name] = interval(values) if len(values) > 1 else unknown
+            unknown = Change(float("nan"), float("nan"), float("nan"), float("nan"), len(values), 1, values)
+            changes[name] = interval(values, ["here"] * len(values)) if len(values) > 1 else unknown
         time, energy = changes["time_s"], changes["energy_j"]
         limit = float(self._iteration.totals.get("slack_percent") or 0)
         why = ""

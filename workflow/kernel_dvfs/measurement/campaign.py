@@ -1,7 +1,9 @@
 """Campaigns: what is measured in one go under one name, on a GPU of a setup.
 
 `sweep` finds clocks, `remeasure-<number>` measures promising ones again, `fresh-<repeat>` validates the choice. On a
-simulated GPU each campaign draws its own noise and offsets, as another day would on a real one.
+simulated GPU each campaign draws its own noise and offsets, as another session would on a real one. On a real GPU a
+session is one measuring process: `new_session` ends the one that runs, so that rounds, checks and validation repeats
+do not share what a session keeps (the board's state, where tensors lie in memory).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class AnyBench(Protocol):
         ...
 
     def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
-        """Measure auto, `pair`, `pair`, auto: {target, repeat, points}, the points without windows."""
+        """Measure auto, `pair`, `pair`, auto: {target, repeat, session, points}, the points without windows."""
         ...
 
 
@@ -98,6 +100,17 @@ def open_bench(setup: Setup, path: str, target: Target) -> AnyBench:
     raise InputError(f"gpu kind '{kind}' cannot measure; configure a simulated GPU by name, or nvml")
 
 
+def new_session(setup: Setup, path: str) -> None:
+    """Measure what follows in another session. path: of the setup's file.
+
+    A simulated GPU has nothing to end: what is drawn with a campaign is its session.
+    """
+    if setup.gpu["kind"] == "nvml":
+        from kernel_dvfs.measurement.real import client
+
+        client.stop(path)
+
+
 class Bench:
     """A simulated GPU conditioned for one target: each point starts from the same hot board.
 
@@ -129,10 +142,8 @@ class Bench:
 
     def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from."""
-        points = [
-            self.point(clocks, f"fresh-{repeat}", number)
-            for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))
-        ]
+        session = f"fresh-{repeat}"
+        points = [self.point(clocks, session, number) for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))]
         for point in points:
             del point["windows"]  # a comparison keeps the summaries
-        return {"target": self.target.name, "repeat": repeat, "points": points}
+        return {"target": self.target.name, "repeat": repeat, "session": session, "points": points}

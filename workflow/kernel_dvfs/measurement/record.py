@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POINT = "kernel-dvfs/point/1"
 SKIPPED = "kernel-dvfs/skipped/1"
-COMPARISON = "kernel-dvfs/comparison/1"
+COMPARISON = "kernel-dvfs/comparison/2"
 
 _VERDICTS = ("ok", "throttled", "not_reached", "disturbed", "unstable", "counter")
 _REMEDY = (
@@ -145,7 +145,7 @@ _COMPARISON_RECORD: dict[str, Any] = {
     "device": _DEVICE,
     "comparisons": _FILLED,
 }
-_COMPARISON_FIELDS: dict[str, Any] = {"target": _TEXT, "repeat": _COUNT, "points": _FOUR}
+_COMPARISON_FIELDS: dict[str, Any] = {"target": _TEXT, "repeat": _COUNT, "session": _TEXT, "points": _FOUR}
 
 
 def write_point(
@@ -201,8 +201,8 @@ def write_comparison(
 ) -> None:
     """Write interleaved comparisons of auto and chosen clocks.
 
-    schedule: what the clocks were chosen by, a path or the clocks. comparisons: [{"target": id, "repeat": k, "points":
-    [auto, chosen, chosen, auto]}], each point without windows.
+    schedule: what the clocks were chosen by, a path or the clocks. comparisons: [{"target": id, "repeat": k, "session":
+    what was measured in one go, "points": [auto, chosen, chosen, auto]}], each point without windows.
     """
     content = {
         "schema": COMPARISON,

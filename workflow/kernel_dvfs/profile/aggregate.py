@@ -7,7 +7,7 @@ does not remove what is particular to that day; only repeats of other campaigns 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,17 @@ def from_records(
     auto_repeats: int,
     output: str,
     checksums: Mapping[str, str] | None = None,
+    checks: Sequence[Request] = (),
+    stay: Collection[tuple[str, str]] = (),
 ) -> None:
     """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
+    checks, stay: as for `columns`.
     checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
     Raises InputError naming a bad record.
     """
     records = Records(setup, folder, checksums)
-    rows = columns(setup, requests, auto_repeats, records.points)
+    rows = columns(setup, requests, auto_repeats, records.points, checks, stay)
     unread = sorted(set(checksums or ()) - set(records.checksums))
     if unread:
         raise InputError(
@@ -75,14 +78,24 @@ def from_bench(
     _write(setup, columns(setup, sweep(setup, pairs, auto_repeats, studies), auto_repeats, points), output)
 
 
-def columns(setup: Setup, requests: Sequence[Request], auto_repeats: int, points: Points) -> dict[str, list[Any]]:
+def columns(
+    setup: Setup,
+    requests: Sequence[Request],
+    auto_repeats: int,
+    points: Points,
+    checks: Sequence[Request] = (),
+    stay: Collection[tuple[str, str]] = (),
+) -> dict[str, list[Any]]:
     """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
 
-    points(target)(pair, repeat): the point, as in a record; None where it was left out.
+    points(target)(pair, repeat): the point, as in a record; None where it was left out. checks: those of the requests
+    that check what the others propose. A row that was checked is pooled from its checks alone, since data that propose
+    a pair flatter it. stay: (study, target) of those that auto is proposed for: auto of the others is measured in the
+    check, but `is_checked` says whether a row was proposed.
     """
     rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     groups: list[Group] = []
-    asked = merged(requests)
+    asked, check = merged(requests), merged(checks)
     for study in setup.targets:
         for name, about in setup.targets[study].items():
             if (study, name) not in asked:
@@ -90,12 +103,21 @@ def columns(setup: Setup, requests: Sequence[Request], auto_repeats: int, points
             about = about if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
             point = points(Target(study, name))
             for pair, repeats in asked[study, name].items():
-                found = ((of_repeat(pair, each, auto_repeats), point(pair, each)) for each in repeats)
-                measured = _usable([(campaign, each) for campaign, each in found if each is not None])
+                # all are read, so that none that the search read goes unnoticed
+                found = {each: point(pair, each) for each in repeats}
+                checked = check.get((study, name), {}).get(pair)
+                measured = _usable(
+                    [
+                        (of_repeat(pair, each, auto_repeats), own)
+                        for each, own in found.items()
+                        if own is not None and (checked is None or each in checked)
+                    ]
+                )
                 if not measured:
                     continue
                 groups.append(((study, name), measured))
                 row = _row(pair, [each for _, each in measured]) | {
+                    "is_checked": checked is not None and (pair != BASELINE or (study, name) in stay),
                     "study": study_of(setup.workload, study, name),
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],

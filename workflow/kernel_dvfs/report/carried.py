@@ -77,6 +77,7 @@ def table(
             "energy_low_percent": energy.low,
             "energy_high_percent": energy.high,
             "repeats": time.repeats,
+            "interval": time.basis,
             "auto_time_s": sum(each["auto"][0] for each in totals) / len(totals),
             "auto_energy_j": sum(each["auto"][1] for each in totals) / len(totals),
         }

@@ -142,11 +142,13 @@ class Variant(Results):
 class Comparisons:
     """Repeats of auto against chosen clocks, all of one setup.
 
-    `launches`: {id: launches per iteration}, 1 for a pass; `points`: [(id, repeat, [auto, chosen, chosen, auto])].
+    `launches`: {id: launches per iteration}, 1 for a pass; `points`: [(id, repeat, [auto, chosen, chosen, auto])];
+    `sessions`: the measuring session of each of these.
     """
 
     launches: dict[str, int]
     points: list[tuple[str, int, list[dict]]]
+    sessions: list[str]
 
     def __init__(self, folder: Path, paths: Sequence[Path]) -> None:
         read = [record.read_comparison(str(path)) for path in paths]
@@ -159,6 +161,7 @@ class Comparisons:
         self.points = [
             (each["target"], each["repeat"], each["points"]) for _, comparisons in read for each in comparisons
         ]
+        self.sessions = [each["session"] for _, comparisons in read for each in comparisons]
         _check_complete(paths, [comparisons for _, comparisons in read], self.launches)
 
 

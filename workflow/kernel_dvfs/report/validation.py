@@ -1,13 +1,17 @@
 """What a validation says: the change of a whole iteration, with its 95 % interval over repeats, and a verdict.
 
-The interval is over repeats (each a full pass over all kernels, auto and chosen measured in turn), never over all
-pairs of runs, which are not independent. Student's t, as the repeats are few and independent.
+A repeat is a full pass over all kernels, auto and chosen measured in turn. What a session does to all repeats made in
+it (the day, the board's state, where tensors lie in memory) no repeat of that session can show. So the interval is over
+sessions: Student's t of the sessions' means, few and independent. Where all repeats come from one session it is over
+repeats and holds within that session only; each result says which. Never over all pairs of runs, which are not
+independent.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
 CONFIDENCE = 0.95
+WITHIN_SESSION = "within one session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +35,15 @@ class Change:
     mean: float  # %
     low: float  # %, of the 95 % interval
     high: float  # %
-    sd: float  # %, over repeats
+    sd: float  # %, of the sessions' means; of the repeats where there is one session
     repeats: int
+    sessions: int  # that the repeats come from
     values: list[float]  # %, one a repeat
+
+    @property
+    def basis(self) -> str:
+        """What the interval is over, in words."""
+        return f"over {self.sessions} sessions" if self.sessions > 1 else WITHIN_SESSION
 
 
 def means(points: list[dict], field: str) -> tuple[float, float]:
@@ -54,9 +65,13 @@ def totals(comparisons: Comparisons) -> dict[int, dict[str, list[float]]]:
 
 def changes(comparisons: Comparisons) -> tuple[Change, Change]:
     """(time change, energy change) of an iteration against auto, as Change. Raises InputError below two repeats."""
-    by_repeat = totals(comparisons)
+    by_repeat, sessions = totals(comparisons), sessions_of(comparisons)
+    repeats = sorted(by_repeat)
     time, energy = (
-        interval([100 * (each["chosen"][index] / each["auto"][index] - 1) for _, each in sorted(by_repeat.items())])
+        interval(
+            [100 * (by_repeat[each]["chosen"][index] / by_repeat[each]["auto"][index] - 1) for each in repeats],
+            [sessions[each] for each in repeats],
+        )
         for index in (0, 1)
     )
     return time, energy
@@ -64,23 +79,55 @@ def changes(comparisons: Comparisons) -> tuple[Change, Change]:
 
 def kernel_changes(comparisons: Comparisons) -> dict[str, tuple[Change, Change]]:
     """{id: (time change, energy change)} of each kernel by itself."""
-    by_kernel: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-    for target, _, points in comparisons.points:
-        for index, field in enumerate(("time_us", "energy_mj")):
-            auto, chosen = means(points, field)
-            by_kernel[target][index].append(100 * (chosen / auto - 1))
-    return {target: (interval(times), interval(energies)) for target, (times, energies) in by_kernel.items()}
+    by_kernel: dict[str, list[int]] = defaultdict(list)
+    for place, (target, _, _) in enumerate(comparisons.points):
+        by_kernel[target].append(place)
+
+    def change(places: list[int], field: str) -> Change:
+        of = [means(comparisons.points[place][2], field) for place in places]
+        return interval(
+            [100 * (chosen / auto - 1) for auto, chosen in of], [comparisons.sessions[place] for place in places]
+        )
+
+    return {target: (change(own, "time_us"), change(own, "energy_mj")) for target, own in by_kernel.items()}
 
 
-def interval(values: list[float]) -> Change:
-    """Mean and 95 % Student interval of independent values. Raises InputError for fewer than two."""
-    n = len(values)
-    if n < 2:
+def sessions_of(comparisons: Comparisons) -> dict[int, str]:
+    """{repeat: its session}. Repeats that share a session in any of their kernels have the same one."""
+    same: dict[str, str] = {}  # session -> another one that counts as the same
+    label: dict[int, str] = {}
+
+    def first(session: str) -> str:
+        while session in same:
+            session = same[session]
+        return session
+
+    for (_, repeat, _), session in zip(comparisons.points, comparisons.sessions):
+        known, now = first(label.setdefault(repeat, session)), first(session)
+        if known != now:
+            # the measuring process was replaced within the repeat
+            same[now] = known
+    return {repeat: first(session) for repeat, session in label.items()}
+
+
+def interval(values: list[float], sessions: Sequence[str]) -> Change:
+    """Mean and 95 % Student interval. sessions: that each value was measured in; values of one are not independent.
+
+    Raises InputError for fewer than two values.
+    """
+    if len(values) < 2:
         raise InputError("an interval needs at least two repeats; raise validation_repeats")
-    mean = math.fsum(values) / n
-    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    by_session: dict[str, list[float]] = defaultdict(list)
+    for value, session in zip(values, sessions, strict=True):
+        by_session[session].append(value)
+    blocks = [math.fsum(own) / len(own) for own in by_session.values()]
+    if len(blocks) == 1:
+        blocks = values
+    n = len(blocks)
+    mean = math.fsum(blocks) / n
+    sd = math.sqrt(math.fsum((block - mean) ** 2 for block in blocks) / (n - 1))
     half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * sd / math.sqrt(n)
-    return Change(mean, mean - half, mean + half, sd, n, values)
+    return Change(mean, mean - half, mean + half, sd, len(values), len(by_session), values)
 
 
 def verdict(change: Change, limit_percent: float) -> tuple[str, int | None]:
@@ -90,5 +137,7 @@ def verdict(change: Change, limit_percent: float) -> tuple[str, int | None]:
     if change.low > limit_percent:
         return OVER, None
     distance = abs(change.mean - limit_percent)
-    # 1.96: with that many repeats Student's t is normal
-    return AMBIGUOUS, math.ceil((1.96 * change.sd / distance) ** 2) if distance else None
+    # 1.96: with that many Student's t is normal
+    blocks = math.ceil((1.96 * change.sd / distance) ** 2) if distance else None
+    each = change.repeats / change.sessions if change.sessions > 1 else 1
+    return AMBIGUOUS, blocks and math.ceil(blocks * each)

@@ -1,8 +1,8 @@
 """What is measured beyond a sweep: propose, measure, pool, and propose again until nothing is left to ask for.
 
-First the configured search, if it is not exhaustive, then refinement. Each round is a function of the records so far,
-and a record that is there is never measured twice: a loop that was killed goes on where it stopped and ends with the
-same file. Records that no round of this loop asks for are ignored, and none is removed.
+First the configured search, if it is not exhaustive, then refinement, then the check. Each round is a function of the
+records so far, and a record that is there is never measured twice: a loop that was killed goes on where it stopped and
+ends with the same file. Records that no round of this loop asks for are ignored, and none is removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair, parse
 from kernel_dvfs.measurement import job, request
 from kernel_dvfs.measurement import setup as setups
-from kernel_dvfs.measurement.campaign import of_repeat, open_bench, ordered_points
+from kernel_dvfs.measurement.campaign import new_session, of_repeat, open_bench, ordered_points
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns
@@ -25,7 +25,7 @@ from kernel_dvfs.search import refine, search_file
 from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.search_file import Round, Search
 
-SEARCH, REFINE = "search", "refine"
+SEARCH, REFINE, CHECK = search_file.STAGES
 # search -> module with propose(profile_rows, context, round_number), and estimate(profile_rows, context) of what is
 # left unfound; exhaustive asks for the whole grid at once
 SEARCHES = {"guided": "kernel_dvfs.search.guided"}
@@ -58,9 +58,12 @@ def run(
     while not rounds or rounds[-1].requests:
         rows = columns(study.setup, known, options["auto_repeats"], study.records.points)
         rounds.append(_next_round(study, rows, known, rounds))
-        missing = study.missing(rounds[-1].requests)
-        print(_line(rounds, len(missing)), file=sys.stderr, flush=True)
-        study.measure(missing)
+        sessions = [study.missing(each) for each in _sessions(rounds[-1])]
+        print(_line(rounds, sum(map(len, sessions))), file=sys.stderr, flush=True)
+        for missing in filter(None, sessions):
+            if rounds[-1].stage != SEARCH:
+                new_session(study.setup, setup_path)
+            study.measure(missing)
         known += rounds[-1].requests
     found = Search(study.setup.digest, options, rounds, study.records.checksums, token)
     search_file.write(output, found)
@@ -119,11 +122,25 @@ def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], b
         if requests:
             return Round(SEARCH, requests, {})
         about["estimate"] = search.estimate(rows, own)
-    requests = []
-    if options["refine"]["rounds"]:
-        history = [each.about["choice"] for each in before if each.stage == REFINE]
-        requests, about["choice"] = refine.propose(rows, context(options["refine"]), request.merged(known), history)
-    return Round(REFINE, requests, about)
+    own, asked = context(options["refine"]), request.merged(known)
+    if not own.options["rounds"] or any(each.stage == CHECK for each in before):
+        return Round(CHECK, [], about)
+    requests, proposed = refine.propose(rows, own, asked, sum(each.stage == REFINE for each in before))
+    about |= proposed
+    if requests:
+        return Round(REFINE, requests, about)
+    requests, about["stay"] = refine.check(rows, own, asked)
+    return Round(CHECK, requests, about)
+
+
+def _sessions(found: Round) -> list[list[Request]]:
+    """A round's requests by the session that they belong to: in a check each of their repeats is one of its own."""
+    if found.stage != CHECK:
+        return [found.requests]
+    count = max((len(each.repeats) for each in found.requests), default=0)
+    return [
+        [each._replace(repeats=each.repeats[number : number + 1]) for each in found.requests] for number in range(count)
+    ]
 
 
 def _line(rounds: list[Round], missing: int) -> str:
@@ -131,16 +148,16 @@ def _line(rounds: list[Round], missing: int) -> str:
     last = rounds[-1]
     own = [each for each in rounds if each.stage == last.stage]
     asked = sum(len(each.repeats) for each in last.requests)
+    number = "" if last.stage == CHECK else f"round {len(own)}: "
     if not asked:
-        what = f"ended after {_many(len(own) - 1, 'round')}"
+        what = f"ended after {_many(sum(each.stage == REFINE for each in rounds), 'round')} of refinement"
     elif not missing:
-        what = f"round {len(own)}: {_many(asked, 'point')}, all measured before"
+        what = f"{number}{_many(asked, 'point')}, all measured before"
     else:
-        what = f"round {len(own)}: {_many(missing, 'point')} to measure"
+        what = f"{number}{_many(missing, 'point')} to measure"
         what += f" ({asked - missing} more were measured before)" if missing < asked else ""
-    changed = ""
-    if len(own) > 1 and "choice" in last.about:
-        changed = f", {_changed(own[-2].about['choice'], last.about['choice'])}"
+    choices = [each.about["choice"] for each in rounds if "choice" in each.about]
+    changed = f", {_changed(*choices[-2:])}" if len(choices) > 1 and "choice" in last.about else ""
     return f"{last.stage}: {what}{changed}"
 
 

@@ -11,6 +11,8 @@ from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.measurement.request import Request, from_json, to_json
 
 SCHEMA = "kernel-dvfs/search/1"
+# what rounds are for: a search other than the whole grid, measuring again what might be chosen, checking what is
+STAGES = SEARCH, REFINE, CHECK = ("search", "refine", "check")
 _REMEDY = "delete it and run snakemake again"
 
 
@@ -18,9 +20,11 @@ _REMEDY = "delete it and run snakemake again"
 class Round:
     """One round of a search: what it asked for, and from what that followed."""
 
-    stage: str  # `search` or `refine`
+    stage: str  # one of STAGES
     requests: list[Request]  # what was measured after this round; none: nothing was left to ask for
-    about: dict[str, Any]  # choice: {name: {target: [core, mem] MHz or auto}} so far; estimate: what a search left
+    # choice: {name: {target: [core, mem] MHz or auto}} so far; gain: what another round is expected to save;
+    # estimate: what a search left; stay: [kind, target] of those that a check may leave at auto
+    about: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,16 @@ class Search:
     def requests(self) -> list[Request]:
         """What all rounds asked for beyond the sweep, in order."""
         return [each for found in self.rounds for each in found.requests]
+
+    @property
+    def checks(self) -> list[Request]:
+        """Those of them that check what the others propose."""
+        return [each for found in self.rounds if found.stage == CHECK for each in found.requests]
+
+    @property
+    def stay(self) -> set[tuple[str, str]]:
+        """(kind, target) of those that auto is proposed for."""
+        return {(kind, target) for found in self.rounds for kind, target in found.about.get("stay", ())}
 
 
 def write(path: str, search: Search) -> None:

@@ -55,8 +55,9 @@ def _setup(study: Study) -> str:
 def _selection_bias(study: Study) -> StudyJob:
     options, refine = study.options, study.options["refine"]
     words: list[object] = ["study", "selection-bias", "--gpu", _setup(study), "--pairs", clocks_argument(study.pairs)]
-    words += ["--seeds", options["selection_bias"]["seeds"], "--rounds", refine["rounds"] or _ROUNDS]
-    words += ["--repeats", refine["repeats"], "--margin-z", refine["margin_z"]]
+    own = options["selection_bias"]
+    words += ["--first-seed", own["first_seed"], "--seeds", own["seeds"], "--rounds", refine["rounds"] or _ROUNDS]
+    words += ["--gain", refine["gain"], "--checks", refine["checks"], "--margin-z", refine["margin_z"]]
     words += ["--auto-repeats", options["auto_repeats"], "--fresh", study.repeats, "-o", _folder(study)]
     return StudyJob(
         name="selection_bias",

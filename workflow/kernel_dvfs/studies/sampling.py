@@ -8,7 +8,7 @@ a study itself come from records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -22,10 +22,7 @@ from kernel_dvfs.measurement.target import Target
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """What a simulated GPU would measure without noise and campaign offset: K kernels at C clock pairs.
-
-    The highest requests land on one of M clocks, each with its own share.
-    """
+    """What measurements of a simulated GPU average to, over everything that is drawn: K kernels at C clock pairs."""
 
     names: list[str]  # of the kernels
     launches: np.ndarray  # (K,) per iteration
@@ -33,18 +30,19 @@ class Truth:
     pairs: list[Pair]  # the baseline first
     time_s: np.ndarray  # (K, C) of one launch
     energy_j: np.ndarray  # (K, C) of one launch
-    shares: np.ndarray  # (M,) how often the highest requests land on each of their clocks
-    top_time_s: np.ndarray  # (K, C, M) of one launch at each of them
-    top_energy_j: np.ndarray  # (K, C, M) likewise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noise:
-    """How measurements scatter; standard deviations, all relative."""
+    """How measurements scatter; standard deviations of the logarithm, or relative.
+
+    A campaign is a session: what is measured in it shares two offsets, which no averaging within it removes.
+    """
 
     time_sd: np.ndarray  # (K, C) of one window
     power_sd: np.ndarray  # (K, C) of one window
-    offset_sd: float  # of a campaign
+    offset_sd: float  # of a kernel at a pair in a session, as the spec's offset_sd
+    locked_sd: float  # of all locked clocks against auto in a session, which no number of kernels averages out
     late_sd: float  # of a window's length, from late readings of the energy counter
     windows: int  # per measurement
 
@@ -59,6 +57,10 @@ class Campaign:
     energy_j: np.ndarray  # (G,) mean over measurements
     time_squares: np.ndarray  # (G,) sum of squared deviations, s^2
     energy_squares: np.ndarray  # (G,) sum of squared deviations, J^2
+
+    def of(self, rows: np.ndarray) -> Campaign:
+        """The same of some of the cells: a mask or indices."""
+        return Campaign(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
@@ -80,10 +82,6 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
         pairs=list(pairs),
         time_s=time_s,
         energy_j=energy_j,
-        # every request lands where the model says: one landing
-        shares=np.ones(1),
-        top_time_s=time_s[..., None],
-        top_energy_j=energy_j[..., None],
     )
 
 
@@ -102,7 +100,7 @@ def noise_of(setup: Setup, known: Truth) -> Noise:
     # a reading is late by up to read_s at either end; the difference of two uniform draws has a variance of 1/6
     late_sd = spec["sensor"]["read_s"] / np.sqrt(6) / setup.measurement["window_s"]
     power_sd = np.sqrt(np.maximum(energy_sd**2 - time_sd**2, 0))
-    return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], late_sd, windows)
+    return Noise(time_sd, power_sd, spec["noise"]["offset_sd"], 0.0, late_sd, windows)
 
 
 def high_noise(setup: Setup, known: Truth, time_sd: float = 0.01, power_sd: float = 0.02) -> Noise:
@@ -112,9 +110,15 @@ def high_noise(setup: Setup, known: Truth, time_sd: float = 0.01, power_sd: floa
     return replace(own, time_sd=time_sd * factor, power_sd=power_sd * factor)
 
 
-def offsets(noise: Noise, draw: np.random.Generator, cells: int) -> np.ndarray:
-    """(2, cells): factors of time and power that one campaign does not average away."""
-    return np.exp(noise.offset_sd * draw.standard_normal((2, cells)))
+def _log_normal(sd: np.ndarray | float, z: np.ndarray) -> np.ndarray:
+    """Factors whose mean is 1, as gpu.noise has them."""
+    return np.exp(sd * (z - sd / 2))
+
+
+def offsets(noise: Noise, draw: np.random.Generator, pair: np.ndarray) -> np.ndarray:
+    """(2, G): factors of time and power of G cells at these pairs that one session does not average away."""
+    own = _log_normal(noise.offset_sd, draw.standard_normal((2, len(pair))))
+    return own * np.where(pair > 0, _log_normal(noise.locked_sd, draw.standard_normal((2, 1))), 1)
 
 
 def measure(
@@ -122,16 +126,14 @@ def measure(
 ) -> Campaign:
     """One campaign that measures each of the cells (different ones) n times. offset: its offsets, or new ones."""
     target, pair = np.divmod(cell, len(known.pairs))
-    offset = (offsets(noise, draw, len(cell)) if offset is None else offset)[:, :, None]
+    offset = (offsets(noise, draw, pair) if offset is None else offset)[:, :, None]
     shape = (len(cell), n, noise.windows)
-    top = np.searchsorted(np.cumsum(known.shares)[:-1], draw.random((len(cell), n)), side="right")
-    time = known.top_time_s[target[:, None], pair[:, None], top]
-    power = known.top_energy_j[target[:, None], pair[:, None], top] / time
-    time_factor = np.exp(noise.time_sd[target, pair, None, None] * draw.standard_normal(shape))
-    power_factor = np.exp(noise.power_sd[target, pair, None, None] * draw.standard_normal(shape))
+    time, energy = (values[target, pair, None] for values in (known.time_s, known.energy_j))
+    time_factor = _log_normal(noise.time_sd[target, pair, None, None], draw.standard_normal(shape))
+    power_factor = _log_normal(noise.power_sd[target, pair, None, None], draw.standard_normal(shape))
     power_factor *= 1 + noise.late_sd * draw.standard_normal(shape)
     time_s = offset[0] * time * time_factor.mean(axis=2)
-    energy_j = offset[0] * offset[1] * time * power * (time_factor * power_factor).mean(axis=2)
+    energy_j = offset[0] * offset[1] * energy * (time_factor * power_factor).mean(axis=2)
     means = time_s.mean(axis=1), energy_j.mean(axis=1)
     squares = (((values - mean[:, None]) ** 2).sum(axis=1) for values, mean in zip((time_s, energy_j), means))
     return Campaign(cell, np.full(len(cell), float(n)), *means, *squares)

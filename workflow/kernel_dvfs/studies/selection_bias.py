@@ -1,8 +1,8 @@
 """Is the saving we claim the saving you get? The same simulated GPU studied over and over, its truth known.
 
-Two procedures on the same sweeps: the paper's (one sweep, every launch by itself, the best believed) and ours
-(identical launches pooled, rounds of measuring again, margin, validation). Both are judged by validation repeats, whose
-interval ought to hold the truth, and by the truth itself.
+Procedures on the same sweeps: the paper's (one sweep, every launch by itself, the best believed), and ours, piece by
+piece: identical launches pooled, rounds of measuring again, margin, check. All are judged by validation repeats, whose
+interval ought to hold the truth, and by the truth itself: the expectation over everything that is drawn.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from kernel_dvfs.choice.margin import decide, guarded
 from kernel_dvfs.choice.problem import Problem
@@ -20,23 +19,39 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.profile.aggregate import standard_errors
-from kernel_dvfs.search.refine import contest, settled
-from kernel_dvfs.studies.sampling import Campaign, Noise, Truth, high_noise, measure, noise_of, offsets, truth
+from kernel_dvfs.report.validation import Change, interval
+from kernel_dvfs.search.refine import contest, shortlist
+from kernel_dvfs.studies.sampling import (
+    Campaign,
+    Noise,
+    Truth,
+    high_noise,
+    measure,
+    noise_of,
+    offsets,
+    truth,
+)
 
-CONFIDENCE = 0.95
+SPEC_NOISE = "as the GPU's spec"
 # what sampling.high_noise is called in tables
 HIGH_NOISE = "time 1 %, power 2 % per measurement"
+# of larger offsets: of a kernel at a pair, and of all locked clocks against auto
+SESSION_SD, LOCKED_SD = 0.01, 0.001
+SESSION_NOISE = "sessions differ by 1 % a kernel and pair, 0.1 % locked against auto"
+# the margin that was used without a check: it was meant to cover what a choice flatters itself by (procedures)
+UNCHECKED_Z = 2.6
 
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """A way to choose from noisy measurements."""
+    """A way to choose from noisy measurements; the last four are keys of `refine` in the configuration."""
 
     name: str
     tied: bool  # whether identical launches are pooled
-    rounds: int  # of measuring again, at most; 0: none
-    repeats: int  # measurements in a round, as `refine` in the configuration
-    margin_z: float  # standard errors of the total time that are kept free, as in `refine`
+    rounds: int = 0  # of measuring again, at most; 0: none
+    gain: float = 0.0  # the rounds end where another one is expected to gain less, standard errors of the claim
+    checks: int = 0  # measurements that the last choice rests on; 0: it rests on all
+    margin_z: float = 0.0  # standard errors of the total time that are kept free
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +59,10 @@ class Outcome:
     """Changes of an iteration's time and energy against auto, percent, each [time, energy]; and what they took."""
 
     claimed: list[float]  # by the data that chose
-    fresh: list[float]  # mean of the validation repeats
-    half: list[float]  # half width of their 95 % interval
+    fresh: list[float]  # mean of the validation repeats, each in a session of its own
+    half: list[float]  # half width of their 95 % interval, over sessions
+    together: list[float]  # mean of as many repeats made in one session
+    together_half: list[float]  # half width of their interval, within that session
     true: list[float]  # in truth
     windows: int  # measured to choose
     fresh_windows: int  # measured to validate
@@ -56,7 +73,7 @@ class Outcome:
         return {
             f"{quantity}_{name}_percent": getattr(self, name)[place]
             for place, quantity in enumerate(("time", "energy"))
-            for name in ("claimed", "fresh", "half", "true")
+            for name in ("claimed", "fresh", "half", "together", "together_half", "true")
         } | {name: getattr(self, name) for name in ("windows", "fresh_windows", "rounds")}
 
 
@@ -82,21 +99,42 @@ def arena(known: Truth, tied: bool) -> Arena:
     return Arena(known, problem, option, np.bincount(target, known.launches)[problem.target])
 
 
-def pooled(own: Arena, campaigns: list[Campaign]) -> Problem:
-    """The problem as the campaigns show it: means weighted by n, standard errors, what was measured again."""
-    cell, n, time, squares, energy = (
-        np.concatenate([getattr(each, name) for each in campaigns])
-        for name in ("cell", "n", "time_s", "time_squares", "energy_j")
+def pooled(
+    own: Arena,
+    campaigns: Sequence[Campaign],
+    checks: Sequence[Campaign] = (),
+    proposed: Sequence[int] | np.ndarray = (),
+) -> Problem:
+    """The problem as the campaigns show it, pooled as by profile.aggregate: what was checked by its checks alone.
+
+    proposed: options that the checks are of; they measure every baseline too.
+    """
+    seen = np.unique(np.concatenate([each.cell for each in checks])) if checks else np.zeros(0, dtype=np.intp)
+    rows = [each.of(~np.isin(each.cell, seen)) for each in campaigns] + list(checks)
+    cell, n, time, energy, time_squares, energy_squares = (
+        np.concatenate([getattr(each, name) for each in rows])
+        for name in ("cell", "n", "time_s", "energy_j", "time_squares", "energy_squares")
     )
-    error = standard_errors(cell // len(own.known.pairs), cell, n, time, squares)
     total = np.bincount(cell, n)
     count = np.bincount(own.option, total)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return own.weight * np.bincount(own.option[cell], n * values) / count
+
+    def error(values: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        errors = standard_errors(cell // len(own.known.pairs), cell, n, values, squares)
+        return own.weight * np.sqrt(np.bincount(own.option, (total * errors) ** 2)) / count
+
+    members = np.bincount(own.option)
     return replace(
         own.problem,
-        time=own.weight * np.bincount(own.option[cell], n * time) / count,
-        energy=own.weight * np.bincount(own.option[cell], n * energy) / count,
-        time_se=own.weight * np.sqrt(np.bincount(own.option, (total * error) ** 2)) / count,
-        repeated=np.bincount(own.option, total < 2) == 0,
+        time=mean(time),
+        energy=mean(energy),
+        time_se=error(time, time_squares),
+        energy_se=error(energy, energy_squares),
+        # all members are measured alike
+        n=count / members,
+        is_checked=np.isin(np.arange(len(members)), proposed),
     )
 
 
@@ -115,53 +153,75 @@ def study(
         measure(known, noise, draw, every[baseline], auto_repeats),
         measure(known, noise, draw, every[~baseline], 1),
     ]
-    history: list[list[int]] = []
-    for _ in range(how.rounds):
-        problem = pooled(own, campaigns)
+    checks: list[Campaign] = []
+    problem = pooled(own, campaigns)
+    rounds = 0
+    while rounds < how.rounds:
         found = contest(problem, slack, how.margin_z)
         if found is None:
             return None
-        history.append(found.winner.tolist())
-        if settled(history):
+        if rounds and found.has_settled(how.gain):
             break
         wanted = np.concatenate([found.winner, found.runner_up, problem.baseline])
-        campaigns.append(measure(known, noise, later, every[np.isin(own.option, wanted)], how.repeats))
-    problem = pooled(own, campaigns)
-    if how.rounds:
-        final = decide(problem, slack, how.margin_z, effort=0)
-    else:
-        final = guarded(problem, slack, 0, effort=0)
+        campaigns.append(measure(known, noise, later, every[np.isin(own.option, wanted)], 1))
+        problem = pooled(own, campaigns)
+        rounds += 1
+    if how.checks:
+        proposed = shortlist(problem, slack, how.margin_z)
+        if proposed is None:
+            return None
+        cells = every[np.isin(own.option, np.union1d(proposed, problem.baseline))]
+        checks = [measure(known, noise, later, cells, 1) for _ in range(how.checks)]
+        problem = pooled(own, campaigns, checks, proposed)
+    choose = decide if how.rounds else guarded
+    final = choose(problem, slack, how.margin_z, effort=0)
     if final is None:
         return None
     pair = every[np.isin(own.option, final.option)] % len(known.pairs)
-    shown = [_validated(known, noise, pair, validation) for _ in range(repeats)]
-    mean, sd = np.mean(shown, axis=0), np.std(shown, axis=0, ddof=1)
+    time, energy = _validated(known, noise, pair, validation, repeats, apart=True)
+    time_together, energy_together = _validated(known, noise, pair, validation, repeats, apart=False)
     return Outcome(
         claimed=[
             100 * (values[final.option].sum() / values[problem.baseline].sum() - 1)
             for values in (problem.time, problem.energy)
         ],
-        fresh=mean.tolist(),
-        half=(stdtrit(repeats - 1, (1 + CONFIDENCE) / 2) * sd / np.sqrt(repeats)).tolist(),
+        fresh=[time.mean, energy.mean],
+        half=[time.high - time.mean, energy.high - energy.mean],
+        together=[time_together.mean, energy_together.mean],
+        together_half=[each.high - each.mean for each in (time_together, energy_together)],
         true=_change(known, pair),
-        windows=int(sum(each.n.sum() for each in campaigns)) * noise.windows,
+        windows=int(sum(each.n.sum() for each in [*campaigns, *checks])) * noise.windows,
         fresh_windows=4 * len(pair) * repeats * noise.windows,
-        rounds=len(campaigns) - 2,
+        rounds=rounds,
     )
 
 
-def _validated(known: Truth, noise: Noise, pair: np.ndarray, draw: np.random.Generator) -> list[float]:
-    """One validation repeat: auto, chosen, chosen, auto of every kernel in its own campaign; percent as `_change`."""
-    auto = np.arange(len(pair)) * len(known.pairs)
-    of_auto = offsets(noise, draw, len(pair))
-    # a kernel left at auto is the same cell in the same campaign
-    of_chosen = np.where(pair == 0, of_auto, offsets(noise, draw, len(pair)))
-    before = measure(known, noise, draw, auto, 2, of_auto)
-    after = measure(known, noise, draw, auto + pair, 2, of_chosen)
-    return [
-        100 * ((known.launches * now).sum() / (known.launches * then).sum() - 1)
-        for now, then in ((after.time_s, before.time_s), (after.energy_j, before.energy_j))
-    ]
+def _validated(
+    known: Truth, noise: Noise, pair: np.ndarray, draw: np.random.Generator, repeats: int, apart: bool
+) -> tuple[Change, Change]:
+    """Validation repeats, each auto, chosen, chosen, auto of every kernel: (time change, energy change).
+
+    apart: each in a session of its own; else all in one.
+    """
+    at_auto = np.zeros(len(pair), dtype=np.intp)
+    cell = np.arange(len(pair)) * len(known.pairs)
+    shown, sessions = [], []
+    for repeat in range(repeats):
+        if apart or not repeat:
+            of_auto = offsets(noise, draw, at_auto)
+            # a kernel left at auto is the same cell in the same session
+            of_chosen = np.where(pair == 0, of_auto, offsets(noise, draw, pair))
+        before = measure(known, noise, draw, cell, 2, of_auto)
+        after = measure(known, noise, draw, cell + pair, 2, of_chosen)
+        shown.append(
+            [
+                100 * ((known.launches * now).sum() / (known.launches * then).sum() - 1)
+                for now, then in ((after.time_s, before.time_s), (after.energy_j, before.energy_j))
+            ]
+        )
+        sessions.append(str(repeat if apart else 0))
+    time, energy = (interval([each[place] for each in shown], sessions) for place in (0, 1))
+    return time, energy
 
 
 def _change(known: Truth, pair: np.ndarray) -> list[float]:
@@ -173,37 +233,52 @@ def _change(known: Truth, pair: np.ndarray) -> list[float]:
     ]
 
 
-def procedures(rounds: int, repeats: int, margin_z: float) -> list[Procedure]:
-    """The ways to choose that are compared: without rounds, with `rounds` of them, and with the margin as well."""
+def procedures(rounds: int, gain: float, checks: int, margin_z: float) -> list[Procedure]:
+    """The ways to choose that are compared; the last is that of the configuration's `refine`.
+
+    Beside it, those that believe the data that chose: one sweep, and all rounds with a margin that is wide enough for
+    the noise of the GPU's spec.
+    """
     return [
-        Procedure("one sweep", False, 0, 0, 0),
-        Procedure("one sweep, replicates pooled", True, 0, 0, 0),
-        Procedure("rounds", True, rounds, repeats, 0),
-        Procedure("rounds and margin", True, rounds, repeats, margin_z),
+        Procedure("one sweep", False),
+        Procedure("one sweep, replicates pooled", True),
+        Procedure("10 rounds and margin, no check", True, 10, 0, 0, UNCHECKED_Z),
+        Procedure("rounds until settled, check, margin", True, rounds, gain, checks, margin_z),
     ]
+
+
+def noises(setup: Setup, known: Truth) -> dict[str, Noise]:
+    """The noises that are compared: {what tables call it: Noise}."""
+    own = noise_of(setup, known)
+    return {
+        SPEC_NOISE: own,
+        HIGH_NOISE: high_noise(setup, known),
+        SESSION_NOISE: replace(own, offset_sd=SESSION_SD, locked_sd=LOCKED_SD),
+    }
 
 
 def rows(
     setup: Setup,
     pairs: Sequence[Pair],
     ways: Sequence[Procedure],
-    seeds: int,
+    seeds: Sequence[int],
     slack: float,
     auto_repeats: int,
     repeats: int,
+    at: Sequence[str] = (SPEC_NOISE, HIGH_NOISE, SESSION_NOISE),
 ) -> list[dict[str, Any]]:
-    """Studies 0 to `seeds` - 1 of a simulated GPU by each procedure, at its own noise and at a higher one.
+    """Studies of a simulated GPU by each procedure and seed, at its own noise and at higher ones.
 
-    slack: fraction of auto's time. auto_repeats: of a sweep. repeats: of the validation. Raises InputError where no
-    choice keeps the limit.
+    slack: fraction of auto's time. auto_repeats: of a sweep. repeats: of the validation. at: names of noises.
+    Raises InputError where no choice keeps the limit.
     """
     known = truth(setup, pairs)
-    noises = {"as the GPU's spec": noise_of(setup, known), HIGH_NOISE: high_noise(setup, known)}
     found = []
-    for name, noise in noises.items():
+    for name in at:
+        noise = noises(setup, known)[name]
         for how in ways:
             own = arena(known, how.tied)
-            for seed in range(seeds):
+            for seed in seeds:
                 outcome = study(own, noise, how, slack, auto_repeats, repeats, seed)
                 if outcome is None:
                     raise InputError(f"--slack {100 * slack:g}: no choice keeps the limit; raise it")

@@ -70,7 +70,7 @@ class RemoteBench:
         return answer["point"]
 
     def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
-        """Have auto, `pair`, `pair`, auto measured: {target, repeat, points}, the points without windows."""
+        """Have auto, `pair`, `pair`, auto measured: {target, repeat, session, points}, the points without windows."""
         answer = self._ask({"do": "compare"} | self._what(pair, repeat), pair)
         self.device = answer["device"]
         return answer["comparison"]

@@ -151,7 +151,7 @@ class Session:
             point, _, _ = self.point(setup, target, clocks, f"fresh-{repeat}", number)
             del point["windows"]  # a comparison keeps the summaries
             points.append(point)
-        return {"target": target.name, "repeat": repeat, "points": points}
+        return {"target": target.name, "repeat": repeat, "session": self._id, "points": points}
 
     def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[dict[str, Any], kernels.Load]:
         # prepared before the board is heated, so that it does not cool down between the heat and the warm-up; not kept

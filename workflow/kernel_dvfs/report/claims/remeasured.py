@@ -49,7 +49,7 @@ class Kernels:
 @claim(20, "Repeats show more time and less energy saved than claimed; no repeat reaches the claim", "6")
 def optimism(results: Results) -> Finding:
     rows = evidence.table(results, "validation").set_index("quantity")
-    claimed = evidence.schedule(results, evidence.STRICT)
+    claimed = _flattering(results)
     time, energy = validation.changes(evidence.validation(results))
     reached = sum(
         each_time <= claimed["time_change_percent"] and each_energy <= claimed["energy_change_percent"]
@@ -68,6 +68,7 @@ def optimism(results: Results) -> Finding:
 
 @claim(21, "The selection error grows with the number of kernels", "6")
 def error_grows(results: Results) -> Finding:
+    _flattering(results)
     kernels = _kernels(results)
     count = len(kernels.claimed)
     sizes = [size for size in SUBSETS if size < count]
@@ -92,6 +93,17 @@ def error_grows(results: Results) -> Finding:
         " kernel is chosen by itself, so its error is a share of its own time whatever the others do; more"
         " kernels average the scatter out, which makes the same error more certain, not larger",
     )
+
+
+def _flattering(results: Results) -> dict:
+    """The strict schedule, whose claim is that of the data that chose, as the paper's; NotTestable where it is not."""
+    schedule = evidence.schedule(results, evidence.STRICT)
+    if (schedule.get("margin") or {}).get("checked"):
+        raise NotTestable(
+            "the claim of this study rests on a check, which proposed nothing; with rounds: 0 in refine it is made as "
+            "the paper's"
+        )
+    return schedule
 
 
 def _kernels(results: Results) -> Kernels:

@@ -14,6 +14,7 @@ from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import Rows, Table, number, plain, signed
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables.headline_band import ALL
+from kernel_dvfs.report.validation import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
 _TOTALS = {
@@ -51,6 +52,7 @@ class Answer:
     time: Change
     verdict: str | None  # of the validated time on its limit
     repeats: str | None  # of the validation
+    interval: str | None  # what its intervals are over
     repeats_to_decide: str | None  # where the verdict is ambiguous
     slack_percent: float | None  # the limit
     baseline: str | None  # what the same costs at auto clocks, in words
@@ -108,6 +110,7 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
         time,
         about.get("verdict") or None,
         about.get("repeats"),
+        about.get("interval") or None,
         about.get("repeats_to_decide") or None,
         schedule.get("slack_percent"),
         totals and totals.format(time=plain(schedule["baseline_time"]), energy=plain(schedule["baseline_energy"])),
@@ -230,18 +233,29 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
                 "noisy points a choice prefers the lucky ones.",
             )
         ]
+    found = _of_interval(answer)
     limit = answer.slack_percent or 0
     if answer.verdict == "over":
         text = (
             f"Measured again, the time is {signed(answer.time.validated)} % where {signed(limit)} % was allowed; "
             "the whole 95 % interval lies above the limit."
         )
-        return [Caution(True, "Over its time limit", text)]
+        return [Caution(True, "Over its time limit", text), *found]
     if answer.verdict == "ambiguous":
         more = f" About {answer.repeats_to_decide} repeats would decide." if answer.repeats_to_decide else ""
         text = f"The 95 % interval of the time holds the limit of {signed(limit)} %.{more}"
-        return [Caution(False, "Time limit undecided", text)]
-    return []
+        return [Caution(False, "Time limit undecided", text), *found]
+    return found
+
+
+def _of_interval(answer: Answer) -> list[Caution]:
+    if answer.interval != WITHIN_SESSION:
+        return []
+    text = (
+        "All repeats were measured in one session: the 95 % intervals do not hold what changes from one session to the "
+        "next, which can be several times as much."
+    )
+    return [Caution(False, "Intervals within one session", text)]
 
 
 def _of_records(tally: Tally) -> list[Caution]:

@@ -45,6 +45,7 @@ _TITLES = {
     "waste_j": "waste left, J",
     "optimism_pp": "fresh less claimed, points",
     "repeats_to_decide": "repeats that would decide",
+    "interval": "interval is",
     "n": "measurements",
     "pairs": "clock pairs",
     "number": "no.",

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 OUTPUT = Output(
     caption="Headline schedules measured again: claimed and fresh change, 95 % interval, verdict on the time limit",
     title="The schedules of the headline, measured again",
-    text="Each schedule claimed beside fresh, with 95 % intervals over repeats. The verdict is on its time limit: "
-    "within, over, or ambiguous where the interval holds the limit.",
+    text="Each schedule claimed beside fresh, with 95 % intervals: over sessions, so that they hold what changes from "
+    "one to the next, or within one. The verdict is on its time limit: within, over, or ambiguous where the interval "
+    "holds the limit.",
     section="choosing",
     place=1,
     kinds=MEASURED,
@@ -54,7 +55,7 @@ def make(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
         margin = (schedule["margin"] or {}).get("time_percent")
         rows.append(
             row
-            | {"repeats": repeats, "verdict": verdict, "repeats_to_decide": needed}
+            | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}
             | {"margin_percent": margin, "status": schedule["status"]}
         )
     return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", "margin_percent": float})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 OUTPUT = Output(
     caption="Locked at the highest clocks against auto, auto, locked, locked, auto in turn: change with its 95 % "
-    "interval over repeats, and the core clocks that were reached",
+    "interval over repeats, within one measuring session unless it says otherwise, and the core clocks reached",
     title="Locking",
     text="Three kernels at auto and locked at the highest clocks, in turn. Auto, the baseline of every percentage, is "
     "both locks reset; where the two differ, a lock by itself changes how the GPU controls its power.",
@@ -47,5 +47,5 @@ def make(results: Results, targets: list[str]) -> pd.DataFrame:
         reached = [[point["reached"]["core_mhz"] for point in points] for points in repeats]
         row["auto_core_mhz"] = sum(core[0] + core[3] for core in reached) / (2 * len(reached))
         row["locked_core_mhz"] = sum(core[1] + core[2] for core in reached) / (2 * len(reached))
-        rows.append(row | {"repeats": len(repeats)})
+        rows.append(row | {"repeats": len(repeats), "interval": changes[name][0].basis})
     return pd.DataFrame(rows)

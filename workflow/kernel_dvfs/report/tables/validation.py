@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="The strict global schedule measured again: claimed and fresh change, 95 % interval over repeats",
+    caption="The strict global schedule measured again: claimed and fresh change, 95 % interval and what it is over",
     title="The chosen clocks, measured again",
     text="Claimed is what the measurements that chose the clocks promised. Fresh is what new measurements found: each "
-    "repeat runs every kernel at auto, chosen, chosen, auto. Trust fresh: a choice among noisy points picks the "
-    "lucky ones.",
+    "repeat runs every kernel at auto, chosen, chosen, auto, in a measuring session of its own. An interval over "
+    "sessions holds what changes from one to the next; one within a session does not. Trust fresh: a choice among "
+    "noisy points picks the lucky ones.",
     kinds=MEASURED,
     when=lambda plan: plan.is_compared and plan.is_chosen,
     inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
@@ -26,7 +27,10 @@ OUTPUT = Output(
 
 
 def make(results: Results, repeats: int) -> pd.DataFrame:
-    """Two rows, time and energy; `optimism_pp` = fresh - claimed; the verdict is on the time limit."""
+    """Two rows, time and energy; `optimism_pp` = fresh - claimed; the verdict is on the time limit.
+
+    interval: what the 95 % interval is over.
+    """
     import pandas as pd
 
     from kernel_dvfs.report import validation
@@ -46,6 +50,7 @@ def make(results: Results, repeats: int) -> pd.DataFrame:
                 "fresh_high_percent": change.high,
                 "optimism_pp": change.mean - claimed,
                 "repeats": change.repeats,
+                "interval": change.basis,
                 "verdict": verdict,
                 "repeats_to_decide": needed,
             }
