@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import Graph, Operation, orders, pipeline_graph
+from kernel_dvfs.pipeline.graph import Graph, Operation, ordered_graph, orders, pipeline_graph, read_schedule
 
 FORWARD, BACKWARD = 10**10, 2 * 10**10
 
@@ -124,3 +124,56 @@ def test_an_edge_never_takes_an_impossible_time(lag_s):
     operations = [Operation(0, 0, "forward", 0), Operation(0, 0, "backward", 0)]
     with pytest.raises(InputError, match="edge 0 -> 1 takes"):
         Graph(operations, [(0, 1, lag_s)], 1)
+
+
+def written(path, made, columns=3):
+    """A schedule file of the Items that stages run."""
+    names = ["stage", "instruction", "microbatch", "chunk"][:columns]
+    rows = [
+        [stage, item.instruction, "" if item.microbatch < 0 else item.microbatch, item.chunk][:columns]
+        for stage, order in enumerate(made)
+        for item in order
+    ]
+    path.write_text("\n".join(",".join(map(str, row)) for row in [names, *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks", "recompute"), [("1f1b", 1, False), ("gpipe", 1, True), ("interleaved", 2, False)]
+)
+def test_a_schedule_in_a_file_is_the_same_graph(tmp_path, name, chunks, recompute):
+    made = orders(name, 3, 6, chunks, recompute)
+    read, read_chunks = read_schedule(written(tmp_path / "s.csv", made, 4))
+    assert read == made and read_chunks == chunks
+    own, known = ordered_graph(read, chunks, 0.1), pipeline_graph(name, 3, 6, chunks, recompute, 0.1)
+    assert own.operations == known.operations and own.before == known.before
+
+
+def test_a_schedule_of_ones_own_takes_the_time_that_its_order_needs(tmp_path):
+    # two stages, two microbatches, backwards in the other order than 1F1B; forward 1 s, backward 2 s
+    text = "stage,instruction,microbatch\n0,load,\n0,forward,0\n0,forward,1\n0,backward,1\n0,backward,0\n"
+    text += "1,load,\n1,forward,0\n1,forward,1\n1,backward,1\n1,backward,0\n"
+    (tmp_path / "s.csv").write_text(text)
+    graph = ordered_graph(*read_schedule(tmp_path / "s.csv"))
+    taken = {"load": 0, "forward": 1, "backward": 2}
+    assert max(graph.finish_ticks([taken[own.instruction] for own in graph.operations])) == 3 + 2 * 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("stage,microbatch\n", "line 1: expected stage,instruction,microbatch"),
+        ("stage,instruction,microbatch\n", "stages none"),
+        ("stage,instruction,microbatch\n1,forward,0\n", "stages 1: number all"),
+        ("stage,instruction,microbatch\n0,forward,x\n", "line 2, column microbatch: 'x'"),
+        ("stage,instruction,microbatch\n0,forward,\n", "line 2, column microbatch: empty"),
+        ("stage,instruction,microbatch\n0,forward,0\n0,forward,0\n", "stage 0 runs forward of microbatch 0 twice"),
+        ("stage,instruction,microbatch\n0,forward,0\n", "stage 0 does not run backward of microbatch 0"),
+        ("stage,instruction,microbatch\n0,backward,0\n0,forward,0\n", "wait for each other in a circle"),
+    ],
+)
+def test_a_bad_schedule_file_is_one_line(tmp_path, text, named):
+    (tmp_path / "s.csv").write_text(text)
+    with pytest.raises(InputError) as refused:
+        ordered_graph(*read_schedule(tmp_path / "s.csv"))
+    assert named in str(refused.value) and "\n" not in str(refused.value)

@@ -9,6 +9,7 @@ from PIL import Image
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.cli.pipeline import COMMANDS
 from kernel_dvfs.outputs import outputs
+from kernel_dvfs.pipeline.graph import orders
 from kernel_dvfs.pipeline.report import figures, tables
 from kernel_dvfs.pipeline.study import FILES, KEYS
 
@@ -43,6 +44,24 @@ def test_a_frontier_and_plans_come_from_a_csv_alone(stage_csv, tmp_path, capsys)
         plan = json.loads((tmp_path / "p.json").read_text())
         assert plan["asked"] == {asked: value} and plan["time_s"] <= plan["promised_time_s"] <= times[0]
     assert capsys.readouterr().err == ""
+
+
+def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
+    lines = [
+        f"{stage},{item.instruction},{item.microbatch}"
+        for stage, order in enumerate(orders("gpipe", 4, 4))
+        for item in order
+    ]
+    (tmp_path / "mine.csv").write_text("\n".join(["stage,instruction,microbatch", *lines]))
+    for name, words in (("mine.csv", ()), ("gpipe", ("--microbatches", 4))):
+        schedule = tmp_path / name if words == () else name
+        asked = "--schedule", schedule, *words, "--blocking-w", 80, "-o", tmp_path / f"{name}.f"
+        assert run("pipeline", "frontier", stage_csv, *asked) == 0
+    assert (tmp_path / "mine.csv.f").read_text() == (tmp_path / "gpipe.f").read_text()
+    bad = "pipeline", "frontier", stage_csv, "--blocking-w", 80, "-o", tmp_path / "no.csv"
+    assert "--microbatches: " in refused(*bad, "--schedule", tmp_path / "mine.csv", "--microbatches", 4)
+    assert "--microbatches is missing" in refused(*bad)
+    assert "nowhere.csv" in refused(*bad, "--schedule", "nowhere.csv")
 
 
 @pytest.mark.parametrize(

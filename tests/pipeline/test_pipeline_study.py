@@ -11,6 +11,7 @@ from kernel_dvfs.pipeline.report import paper
 from kernel_dvfs.pipeline.solver import Solver
 from kernel_dvfs.pipeline.steps import make_study, solve_plans
 from kernel_dvfs.pipeline.study import (
+    BEST_PUBLISHED,
     PUBLISHED,
     REALISED,
     Method,
@@ -85,6 +86,23 @@ def test_the_published_plans_are_late_at_measured_times_and_ours_are_not(stage_s
     assert all(run.promised_s == time_s for run, time_s in zip(runs, frontier.time_s[::5]))
     # durations are rounded down to whole units
     assert max(run.time_s / run.promised_s for run in runs) > 1
+
+
+def test_the_published_algorithm_at_its_best_is_never_late_and_beaten_by_no_plan_of_its_own(stage_study):
+    solver = Solver(PipelineStudy(stage_study))
+    ticks, cost_j = solver.realised_points(4, "effective")
+    runs = [solver.realised(4, point, "effective") for point in range(0, len(ticks), 7)]
+    assert [run.time_s for run in runs] == pytest.approx((ticks[::7] / 1e12).tolist(), rel=1e-12)
+    assert [run.cost_j for run in runs] == pytest.approx(cost_j[::7].tolist(), rel=1e-12)
+    assert len(solver.realised_points(4, "raw")[0]) < len(ticks), "the raw filter drops slow clocks"
+    for ratio in (1.05, 1.2, 1.5):
+        own = {each.method: each for each in solver.methods(4, ratio, simple=False)}
+        best, until_s = own[BEST_PUBLISHED], ratio * own["all-max"].time_s
+        assert best.time_s <= until_s and own["bound"].energy_j <= best.energy_j * (1 + 1e-9)
+        runs += [solver.realised(4, point, "raw") for point in range(0, len(solver.realised_points(4, "raw")[0]), 9)]
+        in_time = [run for run in runs if run.time_s <= until_s]
+        assert in_time and all(best.effective_energy_j <= run.cost_j * (1 + 1e-12) for run in in_time)
+        assert own["bound"].saved_percent >= best.saved_percent >= 0
 
 
 def test_realised_plans_count_transfers(stage_csv, study_options, tmp_path):

@@ -94,3 +94,32 @@ def test_one_clock_only_and_no_trade_off_are_constant_time_and_said_so(tmp_path)
     assert "stage 0 backward: energy only rises with time" in first
     assert "stage 1 backward: one clock only" in second
     assert planner.plan(planner.frontier.time_s[0]).time_ticks == planner.frontier.slowest_ticks
+
+
+ZEUS = "rank,dp_rank,pp_rank,tp_rank,stage,instruction,frequency,time,energy\n"
+
+
+def zeus_rows(ranks):
+    """A stage's rows as Zeus writes them, of which every GPU takes a little longer and more than the one before."""
+    return [
+        f"{rank},{rank // 2},0,{rank % 2},0,{instruction},{mhz},{(1 + rank / 10) * 1000 / mhz},{(2 + rank) * mhz}\n"
+        for rank in range(ranks)
+        for instruction in ("forward", "backward")
+        for mhz in (1400, 700)
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_a_stage_of_several_gpus_takes_their_longest_time_and_all_their_energy(tmp_path, ranks):
+    own = read(tmp_path, ZEUS + "".join(zeus_rows(ranks))).of(0, "forward")
+    assert own.core_mhz.tolist() == [1400, 700]
+    assert own.time_s == pytest.approx([(1 + (ranks - 1) / 10) * 1000 / mhz for mhz in (1400, 700)])
+    assert own.energy_j == pytest.approx([sum(2 + rank for rank in range(ranks)) * mhz for mhz in (1400, 700)])
+
+
+def test_a_gpu_that_is_missing_or_comes_twice_is_named(tmp_path):
+    rows = zeus_rows(2)
+    with pytest.raises(InputError, match="stage 0 backward at 700 MHz has rows of 1 of 2 ranks"):
+        read(tmp_path, ZEUS + "".join(rows[:-1]))
+    with pytest.raises(InputError, match=r"line 10: stage 0 forward at these clocks on rank 0 .* occurs twice"):
+        read(tmp_path, ZEUS + "".join([*rows, rows[0]]))

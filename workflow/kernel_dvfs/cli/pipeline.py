@@ -87,8 +87,25 @@ def run_plan(options: argparse.Namespace) -> None:
     asked = next(name for name in answers if getattr(options, name) is not None)
     plan = answers[asked](getattr(options, asked), SPLIT if options.split else ONE_CLOCK)
     _say(*planner.notes, plan.note)
-    about = {"profile": options.stages_csv, "schedule": options.schedule, "microbatches": options.microbatches}
+    microbatches = 1 + max(operation.microbatch for operation in planner.graph.operations)
+    about = {"profile": options.stages_csv, "schedule": options.schedule, "microbatches": microbatches}
     write_plan(options.output, plan, about | {"asked": {asked: getattr(options, asked)}})
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline export`."""
+    parser.epilog = "example: kernel-dvfs pipeline export plan.json --format zeus -o plan.py"
+    parser.add_argument("plan", metavar="PLAN.json", help="what pipeline plan wrote")
+    parser.add_argument("--format", choices=("csv", "zeus"), default="csv", help="default: csv")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.csv, or FILE.py for zeus")
+
+
+def run_export(options: argparse.Namespace) -> None:
+    """Write a plan for another program."""
+    from kernel_dvfs.pipeline.export import FORMATS
+    from kernel_dvfs.pipeline.study import read_plan
+
+    FORMATS[options.format](options.output, read_plan(options.plan))
 
 
 def add_solve(parser: argparse.ArgumentParser) -> None:
@@ -170,11 +187,16 @@ def _add_output(parser: argparse.ArgumentParser, package: ModuleType) -> None:
 def _add_shape(parser: argparse.ArgumentParser) -> None:
     """The shape of a pipeline whose stages are a CSV."""
     parser.add_argument("stages_csv", metavar="STAGES.csv", help="a profile of pipeline stages")
-    parser.add_argument("--microbatches", type=int, required=True, metavar="M")
+    parser.add_argument("--microbatches", type=int, metavar="M", help="needed unless the schedule is a file")
     parser.add_argument(
         "--blocking-w", type=float, required=True, metavar="W", help="power of a waiting stage, all its GPUs"
     )
-    parser.add_argument("--schedule", default="1f1b", help="1f1b, gpipe or interleaved (default: 1f1b)")
+    parser.add_argument(
+        "--schedule",
+        default="1f1b",
+        metavar="NAME|FILE.csv",
+        help="1f1b, gpipe, interleaved (default: 1f1b), or a CSV stage,instruction,microbatch[,chunk] in order",
+    )
     parser.add_argument("--stages", type=int, metavar="S", help="devices (default: as many as the profile has)")
     parser.add_argument("--chunks", type=int, default=1, metavar="V", help="model chunks per stage (default: 1)")
     parser.add_argument(
@@ -197,13 +219,29 @@ def _add_scales(parser: argparse.ArgumentParser) -> None:
 
 def _planner(options: argparse.Namespace) -> Planner:
     """The Planner of the options of _add_shape. Raises InputError."""
-    from kernel_dvfs.pipeline.graph import pipeline_graph
+    from kernel_dvfs.pipeline.graph import ordered_graph, pipeline_graph, read_schedule
     from kernel_dvfs.pipeline.planner import Planner
     from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
     if options.kernels < 1:
         raise InputError(f"--kernels {options.kernels}: expected a whole number >= 1")
     profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy)
+    if options.schedule.endswith(".csv"):
+        given = {
+            "--microbatches": options.microbatches is not None,
+            "--stages": options.stages is not None,
+            "--chunks": options.chunks != 1,
+            "--early-recompute": options.early_recompute,
+            "--constant": options.constant,
+        }
+        if any(given.values()):
+            named = ", ".join(name for name, is_given in given.items() if is_given)
+            raise InputError(f"{named}: {options.schedule} says it already; leave it out")
+        order, chunks = read_schedule(options.schedule)
+        graph = ordered_graph(order, chunks, options.transfer_s)
+        return Planner(profile, graph, options.blocking_w, options.kernels)
+    if options.microbatches is None:
+        raise InputError("--microbatches is missing: give it, or a schedule file")
     stages = profile.stages // max(options.chunks, 1) if options.stages is None else options.stages
     graph = pipeline_graph(
         options.schedule,
@@ -226,6 +264,7 @@ def _say(*notes: str) -> None:
 COMMANDS = {
     "frontier": Command("a pipeline's whole frontier of time against energy, as CSV", add_frontier, run_frontier),
     "plan": Command("clocks for every instruction: by time, straggler, energy or price", add_plan, run_plan),
+    "export": Command("a plan as plain CSV, or as Zeus's pipeline-frequency server loads it", add_export, run_export),
     "profile": Command("stages of a study, from a CSV or a profile of kernels", add_profile, run_profile),
     "solve": Command("solve a study for one number of microbatches", add_solve, run_solve),
     "table": Command("write one table of a solved study", add_table, run_table),

@@ -8,10 +8,12 @@ Sources: 1F1B as in lowtime and Megatron-LM; interleaved after Megatron-LM's `sc
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ from kernel_dvfs.pipeline.curve import duration_ticks
 
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
 NAMES = ("1f1b", "gpipe", "interleaved")
+
+_SCHEDULE = ["stage", "instruction", "microbatch", "chunk"]
 
 Waits = list[list[tuple[int, int]]]  # per operation: (other operation, time between them)
 
@@ -173,6 +177,49 @@ def _sorted(operations: Sequence[Operation], edges: Sequence[tuple[int, int, flo
         raise InputError(f"graph: operations wait for each other in a circle: {circle}; remove an edge") from None
 
 
+def _words(item: Item) -> str:
+    chunk = f" of chunk {item.chunk}" if item.chunk else ""
+    return f"{item.instruction}{chunk}" + (f" of microbatch {item.microbatch}" if item.microbatch >= 0 else "")
+
+
+def read_schedule(path: Path | str) -> tuple[list[list[Item]], int]:
+    """(per stage its Items in the order in which they run, chunks) from a CSV: stage,instruction,microbatch[,chunk].
+
+    The rows of a stage are in its order; an empty microbatch: work of no microbatch. Raises InputError, one line with
+    file, line and column.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"schedule {path}: {error}; name a CSV file") from None
+    header = [column.strip() for column in rows[0]] if rows else []
+    if header not in (_SCHEDULE[:3], _SCHEDULE):
+        raise InputError(f"{path}: line 1: expected {','.join(_SCHEDULE[:3])}, or also {_SCHEDULE[3]}")
+    found: dict[int, list[Item]] = {}
+    for line, row in enumerate(rows[1:], 2):
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) != len(header):
+            raise InputError(f"{path}: line {line}: {len(row)} cells under {len(header)} columns")
+        cells = {column: cell.strip() for column, cell in zip(header, row)}
+        if not cells["instruction"]:
+            raise InputError(f"{path}: line {line}, column instruction: empty; expected forward, backward, ...")
+        if not cells["microbatch"]:
+            if cells["instruction"] in (FORWARD, BACKWARD, RECOMPUTE):
+                raise InputError(f"{path}: line {line}, column microbatch: empty; {cells['instruction']} needs one")
+            cells["microbatch"] = "-1"
+        for column in ("stage", "microbatch", "chunk"):
+            text = cells.get(column, "0")
+            if not text.isdecimal() and (column, text) != ("microbatch", "-1"):
+                raise InputError(f"{path}: line {line}, column {column}: '{text}' is not a whole number >= 0")
+        item = Item(cells["instruction"], int(cells.get("chunk", "0")), int(cells["microbatch"]))
+        found.setdefault(int(cells["stage"]), []).append(item)
+    if sorted(found) != list(range(len(found))) or not found:
+        raise InputError(f"{path}: stages {', '.join(map(str, sorted(found))) or 'none'}: number all of them from 0")
+    return [found[stage] for stage in range(len(found))], 1 + max(item.chunk for own in found.values() for item in own)
+
+
 def pipeline_graph(
     schedule: str,
     stages: int,
@@ -189,6 +236,18 @@ def pipeline_graph(
     constant: names of instructions that every stage runs first ("load_data") or, with a leading "+", last
     ("+optimizer"): work whose time no plan changes, profiled like any other.
     """
+    first = [Item(name, 0, -1) for name in constant if not name.startswith("+")]
+    last = [Item(name[1:], 0, -1) for name in constant if name.startswith("+")]
+    made = orders(schedule, stages, microbatches, chunks, early_recompute)
+    return ordered_graph([[*first, *order, *last] for order in made], chunks, transfer_s)
+
+
+def ordered_graph(made: Sequence[Sequence[Item]], chunks: int = 1, transfer_s: float = 0.0) -> Graph:
+    """The graph of stages that run the Items made[stage] in order, with the edges of pipeline_graph.
+
+    Raises InputError for an item that comes twice, for one that waits for what no stage runs, for a circle.
+    """
+    stages = len(made)
     if not (math.isfinite(transfer_s) and transfer_s >= 0):
         raise InputError(f"pipeline: transfer time {transfer_s} s: expected seconds >= 0")
     operations: list[Operation] = []
@@ -196,14 +255,22 @@ def pipeline_graph(
     place: dict[tuple[int, Item], int] = {}
 
     def put(stage: int, item: Item) -> int:
+        if (stage, item) in place:
+            raise InputError(f"pipeline: stage {stage} runs {_words(item)} twice")
         place[stage, item] = len(operations)
         operations.append(Operation(stage, item.chunk * stages + stage, item.instruction, item.microbatch))
         return place[stage, item]
 
-    for stage, order in enumerate(orders(schedule, stages, microbatches, chunks, early_recompute)):
-        first = [Item(name, 0, -1) for name in constant if not name.startswith("+")]
-        last = [Item(name[1:], 0, -1) for name in constant if name.startswith("+")]
-        numbers = [put(stage, item) for item in (*first, *order, *last)]
+    def partner(stage: int, item: Item, other: int, awaited: Item) -> int:
+        found = place.get((other, awaited))
+        if found is None:
+            raise InputError(
+                f"pipeline: stage {stage} runs {_words(item)}, but stage {other} does not run {_words(awaited)}"
+            )
+        return found
+
+    for stage, order in enumerate(made):
+        numbers = [put(stage, item) for item in order]
         edges += [(tail, head, 0.0) for tail, head in pairwise(numbers)]
     for (stage, item), number in place.items():
         if item.instruction not in (FORWARD, BACKWARD):
@@ -212,9 +279,9 @@ def pipeline_graph(
         if 0 <= virtual < chunks * stages:
             other = virtual % stages
             lag = transfer_s if other != stage else 0.0
-            edges.append((number, place[other, item._replace(chunk=virtual // stages)], lag))
+            edges.append((number, partner(stage, item, other, item._replace(chunk=virtual // stages)), lag))
         elif virtual == chunks * stages:
-            edges.append((number, place[stage, item._replace(instruction=BACKWARD)], 0.0))
+            edges.append((number, partner(stage, item, stage, item._replace(instruction=BACKWARD)), 0.0))
     # two reasons to wait for the same operation are one edge, the longer
     longest: dict[tuple[int, int], float] = {}
     for tail, head, lag in edges:

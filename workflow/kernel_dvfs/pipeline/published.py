@@ -50,8 +50,12 @@ class UnitCurve:
 
     def setting_at(self, units: int) -> int:
         """The slowest option that takes at most `units` by its floored time, else the fastest."""
-        fits = np.flatnonzero(self.units <= units)
-        return int(self.setting[fits[0] if len(fits) else -1])
+        return int(self.settings_at(np.array([units]))[0])
+
+    def settings_at(self, units: np.ndarray) -> np.ndarray:
+        """As setting_at, for an array of unit times."""
+        # units fall
+        return self.setting[np.minimum(np.searchsorted(-self.units, -units), len(self.units) - 1)]
 
 
 def unit_curve(

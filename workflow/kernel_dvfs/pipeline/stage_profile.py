@@ -2,9 +2,12 @@
 
 Two layouts of CSV, told apart by their header:
     stage,instruction,core_mhz,mem_mhz,time_s,energy_j[,n,time_ci_s,energy_ci_j,source]    ours; mem_mhz may be empty
-    stage,instruction,frequency,time,energy                                               the Perseus artifact's
-Traps of units: both hold ONE GPU's energy, and the artifact's emulation profiles are a tenth of the real time and
-energy. So the scales are explicit: times x scale_time, energies x scale_energy, and nothing is scaled unasked.
+    stage,instruction,frequency,time,energy                             the Perseus artifact's, and Zeus's profiler's
+With a column rank, dp_rank or tp_rank a stage has a row for each of its GPUs, as Zeus writes them: the stage takes the
+longest of their times and the sum of their energies.
+Traps of units: without such a column both hold ONE GPU's energy, and the artifact's emulation profiles are a tenth of
+the real time and energy. So the scales are explicit: times x scale_time, energies x scale_energy, and nothing is scaled
+unasked.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ COLUMNS = (
     "source",
 )
 _NEEDED = COLUMNS[:6]
+# what tells the GPUs of a stage apart
+_RANKS = ("rank", "dp_rank", "tp_rank")
 _ARTIFACT = {"frequency": "core_mhz", "time": "time_s", "energy": "energy_j"}
 
 
@@ -126,24 +131,29 @@ def read_stage_profile(
         )
     if len(set(header)) != len(header):
         raise InputError(f"{path}: line 1: a column occurs twice")
-    found: dict[Key, dict] = {}
+    ranked = [column for column in _RANKS if column in header]
+    found: dict[Key, dict[Clocks, dict[tuple, tuple]]] = {}
     for line, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
             continue
         if len(row) != len(header):
             raise InputError(f"{path}: line {line}: {len(row)} cells under {len(header)} columns")
-        key, clocks, time_s, energy_j, source = _row(f"{path}: line {line}", dict(zip(header, row)))
-        own = found.setdefault(key, {})
-        if clocks in own:
-            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks occurs twice")
-        own[clocks] = (time_s * scale_time, energy_j * scale_energy, source)
+        cells = dict(zip(header, row))
+        key, clocks, time_s, energy_j, source = _row(f"{path}: line {line}", cells)
+        ranks = found.setdefault(key, {}).setdefault(clocks, {})
+        rank = tuple(cells[column].strip() for column in ranked)
+        if rank in ranks:
+            of = f" on {' '.join(f'{column} {own}' for column, own in zip(ranked, rank))}" if ranked else ""
+            raise InputError(f"{path}: line {line}: stage {key[0]} {key[1]} at these clocks{of} occurs twice")
+        ranks[rank] = (time_s * scale_time, energy_j * scale_energy, source)
     if not found:
         raise InputError(f"{path}: no rows under the header; profile at least one stage")
     stages = {stage for stage, _ in found}
     absent = next(stage for stage in range(len(stages) + 1) if stage not in stages)
     if absent < max(stages):
         raise InputError(f"{path}: stage {absent} is missing, there is a stage {max(stages)}; number them from 0")
-    return StageProfile({key: _settings(own) for key, own in sorted(found.items())}, name or str(path))
+    made = {key: _settings(f"{path}: stage {key[0]} {key[1]}", own) for key, own in sorted(found.items())}
+    return StageProfile(made, name or str(path))
 
 
 def write_stage_profile(path: Path | str, profile: StageProfile) -> None:
@@ -157,10 +167,19 @@ def write_stage_profile(path: Path | str, profile: StageProfile) -> None:
                 rows.writerow([stage, instruction, *cells, repr(float(time_s)), repr(float(energy_j)), source])
 
 
-def _settings(own: dict) -> Settings:
-    clocks, values = np.array(list(own), float), list(own.values())
-    time_s, energy_j, source = zip(*values)
-    return Settings(clocks[:, 0], clocks[:, 1], np.array(time_s), np.array(energy_j), list(source))
+def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]]) -> Settings:
+    """The options of an instruction of a stage, each of one GPU or of all its ranks. Raises InputError."""
+    every = set().union(*own.values())
+    for pair, ranks in own.items():
+        if len(ranks) < len(every):
+            mhz = " and ".join(f"{each:g}" for each in pair if each is not None) or "auto"
+            raise InputError(f"{where} at {mhz} MHz has rows of {len(ranks)} of {len(every)} ranks: profile all alike")
+    clocks = np.array(list(own), float)
+    by_clocks = [list(ranks.values()) for ranks in own.values()]
+    time_s = [max(each[0] for each in ranks) for ranks in by_clocks]
+    energy_j = [sum(each[1] for each in ranks) for ranks in by_clocks]
+    source = [ranks[0][2] for ranks in by_clocks]
+    return Settings(clocks[:, 0], clocks[:, 1], np.array(time_s), np.array(energy_j), source)
 
 
 def _row(where: str, cells: dict[str, str]) -> tuple[Key, tuple, float, float, str]:

@@ -75,6 +75,9 @@ def check_options(where: str, options: Any) -> None:
 # methods of a study, as its records name them
 ALL_MAX, UNIFORM, PER_STAGE = "all-max", "uniform clock", "per-stage clock"
 PUBLISHED, REALISED = "published, as promised", "published, as run"
+# the same algorithm at its best: with the artifact's filter or Zeus's later one, on effective energy, the plan of least
+# energy until T' of all that are in time as run
+BEST_PUBLISHED = "published, best in time"
 ONE_CLOCK, SPLIT, BOUND = "one clock", "split", "bound"
 KINDS = (ONE_CLOCK, SPLIT)  # of plans that are rounded from the frontier
 # T'/T of the cluster whose bloat is broken down (Figure 7)

@@ -10,10 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.study import BOUND, ONE_CLOCK, PER_STAGE, PUBLISHED, REALISED, SPLIT, UNIFORM, Method
+from kernel_dvfs.pipeline.study import (
+    BEST_PUBLISHED,
+    BOUND,
+    ONE_CLOCK,
+    PER_STAGE,
+    PUBLISHED,
+    REALISED,
+    SPLIT,
+    UNIFORM,
+    Method,
+)
 
 SIMPLE = (UNIFORM, PER_STAGE)
-FRONTIERS = (PUBLISHED, REALISED, ONE_CLOCK, SPLIT, BOUND)
+FRONTIERS = (PUBLISHED, REALISED, BEST_PUBLISHED, ONE_CLOCK, SPLIT, BOUND)
 
 
 def in_order(found: dict[str, Method], names: tuple[str, ...]) -> list[Method]:
