@@ -128,6 +128,17 @@ def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
     assert run("pipeline", "table", "certificate", tmp_path) == 2  # of 4 microbatches, too
 
 
+def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(stage_csv, study_options, tmp_path):
+    loads = "".join(f"{stage},load,,,0.02,2,made up\n" for stage in range(4))
+    (tmp_path / "mine.csv").write_text(stage_csv.read_text() + loads)
+    options = json.dumps(study_options | {"name": "loads", "constant": ["load"], "microbatches": [4]})
+    assert run("pipeline", "profile", tmp_path / "mine.csv", tmp_path, "--options", options) == 0
+    assert run("pipeline", "solve", tmp_path, 4) == 0
+    for name in set(outputs(tables)) - {"levels"}:
+        assert run("pipeline", "table", name, tmp_path) == 0
+    assert run("pipeline", "figure", "timeline", tmp_path) == 0
+
+
 @pytest.mark.parametrize(("options", "named"), [("{", "not JSON"), ("{}", KEYS[0]), ("[]", "missing")])
 def test_options_that_say_too_little_are_one_line(refused, stage_csv, tmp_path, options, named):
     assert named in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
