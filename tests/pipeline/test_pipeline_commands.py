@@ -101,6 +101,9 @@ def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
         (("--time", "1", "--transfer-s", "inf"), "transfer time inf s"),
         (("--time", "1", "--transfer-s", "-1"), "transfer time -1.0 s"),
         (("--time", "1", "--kernels", "0"), "--kernels 0"),
+        # a search that never ended
+        (("--price", "1", "--scale-energy", "1e9"), "a second less costs"),
+        (("--price", "1", "--scale-energy", "1e12"), "a second less costs"),
         (("--time", "1", "--microbatches", "0"), "microbatches = 0"),
         (("--time", "1", "--blocking-w", "-5"), "blocking power -5.0 W"),
         (("--time", "1", "--constant", "load"), "lacks instruction 'load'"),
