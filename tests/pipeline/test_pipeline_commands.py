@@ -9,8 +9,11 @@ from PIL import Image
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.cli.pipeline import COMMANDS
 from kernel_dvfs.outputs import outputs
-from kernel_dvfs.pipeline.graph import orders
+from kernel_dvfs.pipeline.baselines import all_max
+from kernel_dvfs.pipeline.graph import orders, pipeline_graph
+from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.report import figures, tables
+from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 from kernel_dvfs.pipeline.study import FILES, KEYS
 
 SHAPE = ("--microbatches", "4", "--blocking-w", "80")
@@ -46,6 +49,19 @@ def test_a_frontier_and_plans_come_from_a_csv_alone(stage_csv, tmp_path, capsys)
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("latency_s", [0, 0.001, 0.1])
+def test_a_plan_without_slowdown_needs_no_time_and_keeps_it_with_slow_changes(stage_csv, tmp_path, latency_s):
+    planner = Planner(read_stage_profile(stage_csv), pipeline_graph("1f1b", 4, 4), 80)
+    words = "--no-slowdown", "--split", "--switch-latency", latency_s, "-o", tmp_path / "p.json"
+    assert run("pipeline", "plan", stage_csv, *SHAPE, *words) == 0
+    plan, base = json.loads((tmp_path / "p.json").read_text()), all_max(planner)
+    assert plan["time_s"] <= plan["promised_time_s"] <= base.time_s
+    assert plan["effective_energy_j"] <= base.cost_j and (latency_s == 0.1 or plan["energy_j"] < base.energy_j())
+    if latency_s:
+        taken_s = float(plan["note"].rpartition("takes ")[2].removesuffix(" s"))
+        assert taken_s <= base.time_s * (1 + 1e-9) and f"changes of clocks of {latency_s:g} s" in plan["note"]
+
+
 def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
     lines = [
         f"{stage},{item.instruction},{item.microbatch}"
@@ -73,6 +89,8 @@ def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
         (("--price", "-1"), "price -1.0 W"),
         (("--straggler", "0"), "straggler's time"),
         (("--time", "1", "--schedule", "zigzag"), "allowed: 1f1b"),
+        (("--price", "9", "--switch-latency", "0.1"), "--switch-latency keeps a time"),
+        (("--no-slowdown", "--switch-latency", "nan"), "--switch-latency nan"),
         (("--time", "0.001"), "no iteration is as fast; the fastest takes"),
         (("--straggler", "0.001"), "no iteration is as fast; the fastest takes"),
         (("--time", "1", "--stages", "9"), "stage 4 is missing"),
@@ -83,6 +101,9 @@ def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
         (("--time", "1", "--transfer-s", "inf"), "transfer time inf s"),
         (("--time", "1", "--transfer-s", "-1"), "transfer time -1.0 s"),
         (("--time", "1", "--kernels", "0"), "--kernels 0"),
+        # a search that never ended
+        (("--price", "1", "--scale-energy", "1e9"), "a second less costs"),
+        (("--price", "1", "--scale-energy", "1e12"), "a second less costs"),
         (("--time", "1", "--microbatches", "0"), "microbatches = 0"),
         (("--time", "1", "--blocking-w", "-5"), "blocking power -5.0 W"),
         (("--time", "1", "--constant", "load"), "lacks instruction 'load'"),
@@ -108,6 +129,17 @@ def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
     files = {path.name for path in (tmp_path / "mb6").iterdir()}
     assert files == {*FILES.values(), "plans"} - {"levels.csv"}
     assert run("pipeline", "table", "certificate", tmp_path) == 2  # of 4 microbatches, too
+
+
+def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(stage_csv, study_options, tmp_path):
+    loads = "".join(f"{stage},load,,,0.02,2,made up\n" for stage in range(4))
+    (tmp_path / "mine.csv").write_text(stage_csv.read_text() + loads)
+    options = json.dumps(study_options | {"name": "loads", "constant": ["load"], "microbatches": [4]})
+    assert run("pipeline", "profile", tmp_path / "mine.csv", tmp_path, "--options", options) == 0
+    assert run("pipeline", "solve", tmp_path, 4) == 0
+    for name in set(outputs(tables)) - {"levels"}:
+        assert run("pipeline", "table", name, tmp_path) == 0
+    assert run("pipeline", "figure", "timeline", tmp_path) == 0
 
 
 @pytest.mark.parametrize(("options", "named"), [("{", "not JSON"), ("{}", KEYS[0]), ("[]", "missing")])

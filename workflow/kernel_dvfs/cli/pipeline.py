@@ -64,31 +64,53 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"example: kernel-dvfs pipeline plan {_STAGES} --time 28.4 -o plan.json"
     _add_shape(parser)
     asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument(
+        "--no-slowdown", action="store_true", default=None, help="never later than all clocks at their highest"
+    )
     asked.add_argument("--time", type=float, metavar="S", help="never later than this")
     asked.add_argument("--straggler", type=float, metavar="S", help="all wait until then anyway")
     asked.add_argument("--energy", type=float, metavar="J", help="the fastest within this budget")
     asked.add_argument("--price", type=float, metavar="W", help="where one second less costs this much")
     parser.add_argument("--split", action="store_true", help="may change clocks within an operation")
+    parser.add_argument(
+        "--switch-latency",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="each change of clocks stops its stage for so long; the time is kept all the same (default: 0)",
+    )
     parser.add_argument("-o", "--output", required=True, metavar="PLAN.json")
 
 
 def run_plan(options: argparse.Namespace) -> None:
     """Write one plan."""
+    from kernel_dvfs.pipeline.baselines import all_max
     from kernel_dvfs.pipeline.planner import write_plan
+    from kernel_dvfs.pipeline.slow_changes import in_time
     from kernel_dvfs.pipeline.study import ONE_CLOCK, SPLIT
 
+    latency_s = options.switch_latency
+    if not 0 <= latency_s < float("inf"):
+        raise InputError(f"--switch-latency {latency_s}: expected seconds >= 0")
+    if latency_s and (options.energy is not None or options.price is not None):
+        raise InputError("--switch-latency keeps a time: give --time, --straggler or --no-slowdown")
     planner = _planner(options)
     answers = {
+        "no_slowdown": lambda _, kind: planner.plan_ticks(all_max(planner).time_ticks, kind),
         "time": planner.plan,
         "straggler": planner.plan_for_straggler,
         "energy": planner.plan_for_energy,
         "price": planner.plan_for_price,
     }
     asked = next(name for name in answers if getattr(options, name) is not None)
-    plan = answers[asked](getattr(options, asked), SPLIT if options.split else ONE_CLOCK)
+    kind = SPLIT if options.split else ONE_CLOCK
+    plan = answers[asked](getattr(options, asked), kind)
+    if latency_s:
+        plan = in_time(planner, plan.promised_ticks, latency_s, kind)
     _say(*planner.notes, plan.note)
     microbatches = 1 + max(operation.microbatch for operation in planner.graph.operations)
     about = {"profile": options.stages_csv, "schedule": options.schedule, "microbatches": microbatches}
+    about |= {"switch_latency_s": latency_s} if latency_s else {}
     write_plan(options.output, plan, about | {"asked": {asked: getattr(options, asked)}})
 
 

@@ -65,7 +65,9 @@ def curve_of(options: Options) -> Curve:
     """The hull of `options`. Prices are rounded to whole microwatts; a segment below that is left out."""
     hull = np.array(lower_hull(options.ticks, options.cost_j))
     ticks, cost = options.ticks[hull], options.cost_j[hull]
-    price = np.rint((cost[:-1] - cost[1:]) / np.diff(ticks) * (TICKS_PER_S * UW_PER_W)).astype(np.int64)
+    price = (cost[:-1] - cost[1:]) / np.diff(ticks) * (TICKS_PER_S * UW_PER_W)
+    # what does not fit stays too dear for the search, which refuses it, and does not wrap around
+    price = np.rint(np.minimum(price, 2.0**62)).astype(np.int64)
     kept = 1 + int(np.count_nonzero(price >= 1))
     return Curve(ticks[:kept], price[: kept - 1], cost[:kept], hull[:kept])
 

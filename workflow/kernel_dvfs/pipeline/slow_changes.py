@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kernel_dvfs.choice.dominance import lower_hull, pareto
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.baselines import all_max, per_stage
-from kernel_dvfs.pipeline.curve import Options, duration_ticks
+from kernel_dvfs.pipeline.curve import TICKS_PER_S, Options, duration_ticks
 from kernel_dvfs.pipeline.planner import KINDS, Plan, Planner
 from kernel_dvfs.pipeline.rounding import Rounded
 from kernel_dvfs.pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
@@ -55,6 +56,22 @@ def with_switches(planner: Planner, ticks: int, latency_s: float, kind: str) -> 
         if mended is not None:
             found.append(mended)
     return min(found or [Switched(still[0], 0, still[0].time_ticks)], key=lambda each: each.plan.cost_j)
+
+
+def in_time(planner: Planner, ticks: int, latency_s: float, kind: str) -> Plan:
+    """The plan of with_switches, with a note that says what its changes take.
+
+    Its begins and ends are those without changes. Raises InputError where no plan found is in time.
+    """
+    found = with_switches(planner, ticks, latency_s, kind)
+    taken_s = f"{found.time_ticks / TICKS_PER_S:.9g} s"
+    if found.time_ticks > ticks:
+        raise InputError(
+            f"pipeline: with changes of clocks of {latency_s:g} s no plan found takes {ticks / TICKS_PER_S:.9g} s; the "
+            f"fastest takes {taken_s}: ask for more time"
+        )
+    note = f"{found.switches} changes of clocks of {latency_s:g} s: the iteration takes {taken_s}"
+    return replace(found.plan, promised_ticks=ticks, note=note)
 
 
 class _Mending:

@@ -23,6 +23,7 @@ OUTPUT = Output(
 
 TIME, ENERGY = "time, ms", "energy, J"
 _ROW_INCHES = 0.17
+_LONGEST = 24  # characters of a kind
 _LANES = 0.5  # share of a row that its sections are spread over
 
 
@@ -68,8 +69,8 @@ def draw(results: Results) -> p9.ggplot:
 def costs(results: Results) -> pd.DataFrame:
     """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value.
 
-    kind: the name of the kernel's row, also of a measured table that has rows of Table 1 under their ids; of another
-    table, the program it names before `::`, else the kernel itself.
+    kind: the name of the kernel's row, or the operation of a captured step's; also of a measured table that has rows of
+    Table 1 under their ids; of another table, the program it names before `::`, else the kernel itself.
     """
     import pandas as pd
 
@@ -80,7 +81,7 @@ def costs(results: Results) -> pd.DataFrame:
     kernels = pd.DataFrame(
         {
             "row": [kernel["row"] for kernel in known],
-            "kind": [kernel["name"] for kernel in known],
+            "kind": [_kind(kernel) for kernel in known],
             "section": [kernel["section"] for kernel in known],
             TIME: 1e3 * points.time_s.to_numpy(),
             ENERGY: points.energy_j.to_numpy(),
@@ -88,6 +89,12 @@ def costs(results: Results) -> pd.DataFrame:
     )
     ordered = kernels.sort_values("row", kind="stable").drop(columns="row")
     return ordered.melt(["kind", "section"], [TIME, ENERGY], var_name="quantity")
+
+
+def _kind(kernel: dict) -> str:
+    """The name of a kernel's row; of a captured step its operation, since its names are long and many."""
+    kind = kernel.get("operation", "").removeprefix("aten::") or kernel["name"].partition(" (")[0]
+    return kind if len(kind) <= _LONGEST else f"{kind[: _LONGEST - 1]}…"
 
 
 def _rows_of_table1() -> dict[str, dict]:

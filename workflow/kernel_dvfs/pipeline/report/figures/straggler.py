@@ -30,11 +30,13 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     microbatches = study["microbatches"][0]
     frame = data(study, microbatches)
     methods = list(dict.fromkeys(frame.method))
+    # both of the published algorithm in one colour
+    colors = dict(zip((BOUND, ONE_CLOCK, REALISED, BEST_PUBLISHED), (*style.SERIES, style.SERIES[-1])))
     return (
         p9.ggplot(frame, p9.aes("straggler_ratio", "energy_saved_percent", color="method", shape="method"))
         + p9.geom_line(p9.aes(linetype="method"), size=0.6)
         + p9.geom_point(size=1.8, fill="white", stroke=0.5)
-        + p9.scale_color_manual(style.cycle(style.SERIES, len(methods)))
+        + p9.scale_color_manual(colors)
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(methods)))
         + p9.scale_linetype_manual(style.cycle(style.LINES, len(methods)))
         + p9.labs(
