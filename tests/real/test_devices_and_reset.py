@@ -18,7 +18,7 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
         "config.yaml with clocks: ",
         "48 targets x 30 clock pairs, at least 48.2 h (sweep 9.3, locking 0.1, validation 3.9, other sizes 35.0)",
         "1: Simulated RTX 3080 Ti on a fake NVML",
-        "simulated GPUs, no hardware needed: gpu: a100_sxm",
+        "simulated GPUs, no hardware needed: gpu: a100_pcie, gpu: a100_sxm",
     ):
         assert said in done.stdout, done.stdout
     assert made.boards.get("sets") == "0" and not made.lease.exists(), "nothing was changed"
