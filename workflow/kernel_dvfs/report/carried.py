@@ -18,9 +18,9 @@ CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen anew", "claimed when ch
 QUANTITIES = ("time", "energy")
 # of a table's text: the two sides are not chosen alike
 CHOSEN_THERE_IS = (
-    "The row of the study's own value is the study's own schedule, and so are the clocks that are carried over. A choice "
-    "made there rests on one sweep without margin, so it may run late, and the cost holds that difference too: compare "
-    "the fresh time before the energy. What the figures that nobody has measured do to the headline: headline_band."
+    "What is carried over, and all of its own row, is the study's own schedule. A choice made elsewhere rests on one "
+    "sweep without margin, so it may run late, and the cost of carrying over holds that difference too: compare the "
+    "fresh time before the energy."
 )
 _LANES = 0.4  # share of a step that the series of a value are spread over
 # of the columns of a table: prefix of each series
