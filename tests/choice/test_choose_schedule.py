@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from profiles import profile
@@ -116,3 +117,20 @@ def test_what_is_no_profile_is_refused(tmp_path):
 
 def test_choosing_is_the_same_every_time():
     assert choose(profile(ROWS)) == choose(profile(ROWS))
+
+
+def test_the_margin_told_is_all_of_the_distance_that_was_kept_from_the_limit():
+    """Slow and cheap or fast and dear, both checked: what choosing flatters is part of it."""
+    se, rows = {"n": 5, "time_se_s": 0.01, "energy_se_j": 0.01}, []
+    draw = np.random.default_rng(2).normal(0, 0.01, (60, 2))
+    for number, (slow, fast) in enumerate(draw):
+        rows += [
+            (f"k{number}", 1, None, None, 1.0, 1.0, se | {"is_checked": False}),
+            (f"k{number}", 1, 1470.0, 5001.0, 1.01 + slow, 0.8, se | {"is_checked": True}),
+            (f"k{number}", 1, 1700.0, 5001.0, 0.98 + fast, 0.9, se | {"is_checked": True}),
+        ]
+    found = choose(profile(rows), margin_z=2)
+    margin = found["margin"]
+    assert margin["checked"] and margin["bias_percent"] > 0.05 and margin["sd_percent"] > 0.05
+    assert margin["time_percent"] == pytest.approx(2 * margin["sd_percent"] + margin["bias_percent"])
+    assert found["time_change_percent"] <= -margin["time_percent"] + 1e-6

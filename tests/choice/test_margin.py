@@ -110,3 +110,12 @@ def test_what_choosing_flatters_is_taken_off_the_limit():
     found = decide(made, 0, 0)
     assert guarded(made, 0, 0).bias == 0 < found.bias
     assert 0.99 * 60 < made.time[found.option].sum() <= (60 - found.bias) * (1 + 1e-9)
+
+
+def test_what_the_baselines_alone_cannot_keep_is_not_told_as_kept():
+    """Two equals, poorly known, and a baseline just at the limit: it stays, and nothing was taken off its limit."""
+    made = problem(
+        [[1.0, 0.97, 0.97]] * 2, [[1.0, 0.9, 0.9]] * 2, [[0.001, 0.2, 0.2]] * 2, n=5, is_checked=[0, 1, 1] * 2
+    )
+    found = decide(made, 0, 0)
+    assert found.option.tolist() == [0, 3] and found.bias == 0

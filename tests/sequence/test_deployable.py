@@ -67,6 +67,8 @@ def test_the_command_writes_the_list_and_schedules_that_play_as_promised(iterati
     assert content["reserve_percent"] == 0.05
     assert all(row["time_change_percent"] <= -0.05 + 1e-6 for row in content["rows"])
     schedule = read_iteration(tmp_path / f"{iteration_name(0.02)}.json")
+    assert schedule.totals["slack_percent"] == 0, "the limit to judge by: the reserve is not part of it"
+    assert schedule.totals["reserve_percent"] == 0.05
     assert schedule.timing == Timing("ahead", 0.02, 0.0, 1e-4, 3e-4)
     place = {clocks: number for number, clocks in enumerate(_listed(iteration))}
     changes = Changes(
@@ -89,3 +91,14 @@ def test_a_reserve_that_cannot_be_read_is_refused_in_one_line(iteration_profile,
     words = ["study", "deployable", str(iteration_profile), "--latencies", "0.02", "-o", str(tmp_path)]
     said = refused(*words, "--reserve-of", str(tmp_path / "none.json"))
     assert "none.json" in said and not (tmp_path / "deployable.json").exists()
+
+
+def test_a_reserve_that_no_choice_keeps_is_given_up_aloud_and_the_list_says_so(iteration_profile, tmp_path, capsys):
+    strict = tmp_path / "strict.json"
+    strict.write_text(json.dumps({"margin": {"time_percent": 60}}))
+    words = ["study", "deployable", str(iteration_profile), "--latencies", "0.02", "-o", str(tmp_path)]
+    assert main([*words, "--reserve-of", str(strict)]) == 0
+    assert "no choice keeps 60 %" in capsys.readouterr().err
+    content = json.loads((tmp_path / "deployable.json").read_text())
+    assert content["reserve_percent"] == 0 and all(row["time_change_percent"] <= 1e-6 for row in content["rows"])
+    assert read_iteration(tmp_path / f"{iteration_name(0.02)}.json").totals["reserve_percent"] == 0

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.sequence.changes import ASSUMED_STALL_S, Timing
 from kernel_dvfs.sequence.schedule import read_iteration
+from kernel_dvfs.studies.switching import KNOWN, known_rows
 
 STRICT = ("--scope", "global", "--objective", "waste")
 
@@ -179,3 +181,24 @@ def test_the_study_has_a_row_for_each_behaviour_latency_and_jitter(iteration_pro
     assert set(known.trust) >= {"assumed", "unverified: recalled, not read again"}
     assert (tmp_path / "figures/switching.png").stat().st_size > 10_000
     assert "simulated" in (tmp_path / "tables/switching.md").read_text()
+
+
+def test_beyond_the_longest_latency_studied_one_pair_for_the_run_is_what_is_left():
+    rows = [
+        {"behaviour": "ahead", "jitter_percent": 0.0, "latency_ms": latency_ms}
+        | {"energy_change_percent": change, "single_energy_change_percent": single}
+        for latency_ms, change, single in ((10.0, -2.6, -0.25), (50.0, -2.4, -0.25))
+    ]
+    known = {row["latency_of"]: row for row in known_rows(rows)}
+    own = known["simulated RTX 3080 Ti and RTX A4000, core"]
+    assert (own["energy_change_at_from_percent"], own["energy_change_at_to_percent"]) == (-2.4, -0.25)
+    without = known_rows([row | {"single_energy_change_percent": None} for row in rows])
+    assert {row["energy_change_at_to_percent"] for row in without if row["to_ms"] > 50} == {0.0}
+
+
+@pytest.mark.parametrize(("domain", "words"), [("core", "core"), ("mem", "memory")])
+def test_the_latencies_told_of_simulated_gpus_are_those_of_their_specs(domain, words):
+    (known,) = (each for each in KNOWN if each.what == f"simulated RTX 3080 Ti and RTX A4000, {words}")
+    for name in ("rtx_3080_ti", "rtx_a4000"):
+        own = resolve(name, {})["switching"][domain]
+        assert (own["median_s"], own["p99_s"]) == (known.low_s, known.high_s)

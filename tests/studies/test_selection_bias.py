@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from kernel_dvfs.choice.margin import decide
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.plan.study import plan
-from kernel_dvfs.studies import sampling
+from kernel_dvfs.studies import sampling, selection_bias
 from kernel_dvfs.studies.sampling import truth
 from kernel_dvfs.studies.selection_bias import (
     HIGH_NOISE,
@@ -70,6 +71,22 @@ def test_what_was_checked_claims_what_is_true_and_keeps_the_limit_whatever_the_n
     error = optimism.std(axis=0) / np.sqrt(SEEDS)
     assert (np.abs(optimism.mean(axis=0)) < 0.1 + 2 * error).all()
     assert (true[:, 0] > 0).mean() <= 0.15
+
+
+def test_a_check_without_rounds_decides_too(setup, known, monkeypatch):
+    """Its choice is among what was checked, as a study's of the configuration is."""
+    asked = []
+
+    def decided(problem, *more, **options):
+        asked.append(problem.is_checked.copy())
+        found = decide(problem, *more, **options)
+        assert (problem.is_checked | problem.is_baseline)[found.option].all()
+        return found
+
+    monkeypatch.setattr(selection_bias, "decide", decided)
+    how = replace(CHECKED, rounds=0)
+    outcome = study(arena(known, True), noises(setup, known)[SPEC_NOISE], how, 0.0, 10, 2, 0)
+    assert outcome.rounds == 0 and len(asked) == 1 and asked[0].any()
 
 
 @pytest.mark.parametrize("noise", [SPEC_NOISE, HIGH_NOISE, SESSION_NOISE])
@@ -174,6 +191,11 @@ def test_every_study_is_kept_with_its_seed_and_summed_up_by_procedure(path, tmp_
     optimism_pp = (own.energy_true_percent - own.energy_claimed_percent).mean()
     assert row.energy_optimism_pp == pytest.approx(optimism_pp, abs=1e-3)
     assert "simulated" in (tmp_path / "tables/selection_bias.md").read_text()
+
+
+def test_a_check_of_one_measurement_is_refused_as_in_the_configuration(path, tmp_path, refused):
+    words = ["study", "selection-bias", "--gpu", path, "--pairs", GRID, "-o", str(tmp_path / "out")]
+    assert "--checks 1" in refused(*words, "--checks", "1") and not (tmp_path / "out").exists()
 
 
 def test_a_real_gpu_has_no_known_truth(path, tmp_path, capsys):

@@ -9,10 +9,13 @@ from made_up_study import FIGURES, KERNELS, NOT_MADE, made_up, record
 from page_reader import Page, numbers
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import DEPLOYABLE, ITERATION_SCHEDULE, STRICT, iteration_name
 from kernel_dvfs.outputs import outputs
 from kernel_dvfs.report import tables
+from kernel_dvfs.report.page.deployment import deployment
 from kernel_dvfs.report.page.study_page import SECTIONS
+from kernel_dvfs.report.results import Results
+from kernel_dvfs.sequence.deployable import FREE, LAUNCH
 
 TABLES = outputs(tables)
 WITHOUT = ",".join(NOT_MADE)
@@ -197,6 +200,28 @@ def test_deployment_names_only_schedules_that_are_there(page, own):
     assert "kernel-dvfs apply --pass-level" in page.text and "kernel-dvfs reset --all" in page.text
     (own / "schedules/pass-global-waste-slack0.json").unlink()
     assert "--pass-level" not in page_of(own).text
+
+
+def test_launch_by_launch_names_the_schedules_of_this_study_by_latency_and_no_stale_ones(own):
+    def iteration(latency_s):
+        return {"schema": ITERATION_SCHEDULE, "switching": {"latency_s": latency_s}, "change_count": 4} | {
+            "energy_change_percent": -3.0,
+            "time_change_percent": 0.0,
+        }
+
+    for latency_s in (0.001, 0.002, 0.01, 0.05):
+        (own / f"schedules/{iteration_name(latency_s)}.json").write_text(json.dumps(iteration(latency_s)))
+    setup = json.loads((own / f"schedules/{STRICT}.json").read_text())["workload"]["setup"]
+    rows = [{"way": LAUNCH, "latency_ms": latency_ms} for latency_ms in (50.0, 1.0, 10.0)]
+    content = {"schema": DEPLOYABLE, "workload": {"setup": setup}, "rows": [{"way": FREE, "latency_ms": 0.0}, *rows]}
+    (own / "schedules/deployable.json").write_text(json.dumps(content))
+    text = page_of(own).text
+    titles = [f"Launch by launch, asked {latency} ms ahead" for latency in (1, 10, 50)]
+    assert sorted(titles, key=text.index) == titles and "asked 2 ms" not in text and "iteration-2ms" not in text
+    step = deployment(Results(own), {"step": {}}).steps[0]
+    assert "schedules/iteration-10ms.json" in step.command, "the middle one"
+    (own / "schedules/deployable.json").unlink()
+    assert "Launch by launch, asked" not in page_of(own).text, "nothing says that these are of this study"
 
 
 def test_a_page_is_light(page):

@@ -27,14 +27,12 @@ from kernel_dvfs.gpu.model import launch_time_s, relative_bandwidth
 class Form:
     """What a model can express."""
 
-    overlap: float | None  # the exponent p; None: each kernel has its own, from 1 to 16
+    overlap: float  # the exponent p
     latency: bool  # whether a launch has a latency
     voltage: bool  # whether voltage rises with the clock
 
 
 MODEL = Form(overlap=3, latency=True, voltage=True)
-# six parameters per kernel: how far core and memory work overlap is a property of the kernel
-OWN_OVERLAP = Form(overlap=None, latency=True, voltage=True)
 # the classic roofline, constant voltage: p = infinity turns the model's sum of C/f and M/b into their maximum
 ROOFLINE = Form(overlap=math.inf, latency=False, voltage=False)
 
@@ -50,8 +48,6 @@ class Fitted:
 # where fits start. C, M, t0: shares of the longest each can be without exceeding a measured time;
 # A, B: shares of the least measured energy (one start: power is linear in them)
 _TIME_STARTS = ((0.6, 0.6, 0.4), (0.9, 0.3, 0.05), (0.3, 0.9, 0.05))
-_OVERLAP_STARTS = (1.5, 3.0, 8.0)
-_LEAST_OVERLAP, _MOST_OVERLAP = 1.0, 16.0
 _POWER_STARTS = ((0.3, 0.3),)
 _CLEAR_OF_TOP_MHZ = 30  # two steps of the grid
 _CORE_BOUND = 0.9  # least d log(time) / d log(1 / clock) at which a run time tells the clock
@@ -135,17 +131,13 @@ def _fit_time(
         longest[point.kernel] = np.minimum(longest[point.kernel], point.time_s * per_s)
 
     def kernel(number: int, shares: np.ndarray) -> Kernel:
-        parts = shares[:3] if form.latency else shares[:2]
-        core_s_ghz, memory_s, latency_s = (*(parts * longest[number, : len(parts)]).tolist(), 0.0)[:3]
-        overlap = form.overlap or min(_LEAST_OVERLAP + float(shares[3]), _MOST_OVERLAP)
-        return Kernel(core_s_ghz, memory_s, latency_s, overlap, 0.0, 0.0)
+        core_s_ghz, memory_s, latency_s = (*(shares * longest[number, : len(shares)]).tolist(), 0.0)[:3]
+        return Kernel(core_s_ghz, memory_s, latency_s, form.overlap, 0.0, 0.0)
 
     def time_s(spec: dict[str, Any], kernel: Kernel, point: Point) -> float:
         return launch_time_s(kernel, core_mhz(spec, point) / 1000, _bandwidth(spec, point))
 
     starts = [start[: 3 if form.latency else 2] for start in _TIME_STARTS]
-    if form.overlap is None:
-        starts = [(*start, overlap - _LEAST_OVERLAP) for start in starts for overlap in _OVERLAP_STARTS]
     measured = [point.time_s for point in points.below]
     return solve(points.below, measured, time_s, kernel, spec, constants, starts)
 

@@ -126,7 +126,7 @@ def _of_checked(problem: Problem, option: np.ndarray, slack: float, z: float, ef
         if tighter is None:
             # not even the baselines keep what is left of the limit; they keep the limit itself
             found = guarded(among.subset(among.baseline), slack, z, effort)
-            return found and replace(found, option=problem.baseline, bias=bias)
+            return found and replace(found, option=problem.baseline)
         found = replace(tighter, option=option[tighter.option], bias=bias)
         bias = flattery(among, price_of_time(tighter), penalty)
         if abs(bias - found.bias) <= TOLERANCE * among.baseline_time:

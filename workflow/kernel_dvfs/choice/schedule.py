@@ -87,8 +87,8 @@ def choose(
     percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
     ties: "tied" = replicates share data and choice, or "untied". margin_z: only for global waste: choose among options
     that were checked (without a check: measured more than once), and keep the time limit by a margin of so many
-    standard errors of the total
-    (margin.py); None: the optimum of the profile as it is. Raises InputError on bad input.
+    standard errors of the total, and by what choosing among checked options flatters (margin.py); None: the optimum
+    of the profile as it is. Raises InputError on bad input.
     """
     problem, metadata = _problem(profile, granularity, weights, ties)
     margin = None
@@ -117,7 +117,7 @@ def choose(
 
 
 def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict[str, float]]:
-    """(answer, what the schedule says of its margin)."""
+    """(answer, what the schedule says of its margin: time_percent = z x sd_percent + bias_percent of the baseline)."""
     if problem.time_se is None or np.isnan(problem.time_se[problem.baseline]).any():
         raise InputError(
             "choice: a margin needs standard errors of the times; measure auto more than once, or choose without margin"
@@ -127,9 +127,11 @@ def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict
         return Answer("infeasible", "every target's fastest option together takes longer than the limit"), {"z": z}
     percent = 100 / problem.baseline_time
     checked = problem.is_checked is not None and bool(problem.is_checked.any())
-    about = {"z": z, "sd_percent": found.sd * percent, "time_percent": z * found.sd * percent, "options": found.options}
-    # checked: the claim rests on data that proposed nothing; bias: time taken off the limit as choosing flatters
-    about |= {"checked": checked, "bias_percent": found.bias * percent}
+    # time: the distance that was kept from the limit; bias: its part that was taken off as choosing flatters
+    about = {"z": z, "sd_percent": found.sd * percent, "bias_percent": found.bias * percent}
+    about["time_percent"] = (z * found.sd + found.bias) * percent
+    # checked: the claim rests on data that proposed nothing
+    about |= {"options": found.options, "checked": checked}
     return _answer(problem, slack, z, found), about
 
 

@@ -55,16 +55,27 @@ def run(options: Namespace) -> None:
     read = read_sequence(options.profile, "profile", options.stall_w, shared_pairs=True)
     for notice in read.notices:
         print(f"note: {notice}", file=sys.stderr)
-    slack, stalls_s = options.slack - reserve, (options.core_stall, options.mem_stall)
+    stalls_s, swept_s = (options.core_stall, options.mem_stall), sorted(set(options.stalls))
     latencies_s = sorted(set(options.latencies))
     try:
-        rows, choices = deployables(read.sequence, latencies_s, stalls_s, sorted(set(options.stalls)), slack / 100)
+        try:
+            rows, choices = deployables(read.sequence, latencies_s, stalls_s, swept_s, (options.slack - reserve) / 100)
+        except InputError:
+            if not reserve:
+                raise
+            # stalls can cost more time than any clocks gain; auto always keeps a limit without reserve
+            print(
+                f"note: no choice keeps {reserve:.3g} % of time in reserve at each stall; none is kept", file=sys.stderr
+            )
+            reserve = 0.0
+            rows, choices = deployables(read.sequence, latencies_s, stalls_s, swept_s, options.slack / 100)
     except InputError as error:
         raise InputError(f"{options.profile}: {error}") from None
     stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
     for latency_s, choice in choices.items():
         timing = Timing("ahead", latency_s, 0.0, *stalls_s)
-        content = iteration_schedule(read, timing, choice, slack, stall)
+        # the limit that a player judges by; the reserve was kept free of it when choosing
+        content = iteration_schedule(read, timing, choice, options.slack, stall) | {"reserve_percent": reserve}
         write_json(f"{options.output}/{iteration_name(latency_s)}.json", content)
     about = {"schema": DEPLOYABLE, "gpu": read.gpu, "workload": {"setup": read.workload.get("setup")}}
     write_json(f"{options.output}/deployable.json", about | {"reserve_percent": reserve, "rows": rows})

@@ -59,6 +59,8 @@ def run(options: Namespace) -> None:
     seeds = whole_number("--seeds", options.seeds, 1)
     first = whole_number("--first-seed", options.first_seed)
     rounds, checks = whole_number("--rounds", options.rounds), whole_number("--checks", options.checks)
+    if checks == 1:
+        raise InputError("--checks 1: one measurement has no scatter to judge by; expected 0 (no check) or at least 2")
     validated = whole_number("--fresh", options.fresh, 2)
     pairs = [parse(text, "-") for text in options.pairs.split(",")]
     ways = procedures(rounds, options.gain, checks, options.margin_z)

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 _COLUMNS = {"batch": "batch", "tp": "tensor_parallel"}
 CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen anew", "claimed when chosen"
 QUANTITIES = ("time", "energy")
+# of a table's text: the two sides are not chosen alike
+CHOSEN_THERE_IS = (
+    "What is carried over, and all of its own row, is the study's own schedule. A choice made elsewhere rests on one "
+    "sweep without margin, so it may run late, and the cost of carrying over holds that difference too: compare the "
+    "fresh time before the energy."
+)
 _LANES = 0.4  # share of a step that the series of a value are spread over
 # of the columns of a table: prefix of each series
 _PREFIXES = {CARRIED: "", CHOSEN_THERE: "reoptimised_", CLAIMED: "claimed_"}

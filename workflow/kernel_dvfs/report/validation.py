@@ -126,18 +126,31 @@ def interval(values: list[float], sessions: Sequence[str]) -> Change:
     n = len(blocks)
     mean = math.fsum(blocks) / n
     sd = math.sqrt(math.fsum((block - mean) ** 2 for block in blocks) / (n - 1))
-    half = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * sd / math.sqrt(n)
+    half = _half(sd, n)
     return Change(mean, mean - half, mean + half, sd, len(values), len(by_session), values)
 
 
 def verdict(change: Change, limit_percent: float) -> tuple[str, int | None]:
-    """(within | over | ambiguous, repeats that would decide or None) of a time change against its limit."""
+    """(within | over | ambiguous, repeats that would decide or None) of a time change against its limit.
+
+    Those would decide, if mean and scatter stayed as they are; always more than were made. None also where the mean is
+    the limit itself.
+    """
     if change.high <= limit_percent:
         return WITHIN, None
     if change.low > limit_percent:
         return OVER, None
     distance = abs(change.mean - limit_percent)
-    # 1.96: with that many Student's t is normal
-    blocks = math.ceil((1.96 * change.sd / distance) ** 2) if distance else None
-    each = change.repeats / change.sessions if change.sessions > 1 else 1
-    return AMBIGUOUS, blocks and math.ceil(blocks * each)
+    if not distance > 0:  # also where it is unknown
+        return AMBIGUOUS, None
+    made = change.sessions if change.sessions > 1 else change.repeats
+    # 1.96: what Student's t falls to with many
+    blocks = max(made + 1, math.ceil((1.96 * change.sd / distance) ** 2))
+    while _half(change.sd, blocks) > distance:
+        blocks += 1
+    return AMBIGUOUS, math.ceil(blocks * change.repeats / made)
+
+
+def _half(sd: float, blocks: int) -> float:
+    """Half width of the 95 % Student interval of the mean of so many independent values."""
+    return float(stdtrit(blocks - 1, (1 + CONFIDENCE) / 2)) * sd / math.sqrt(blocks)

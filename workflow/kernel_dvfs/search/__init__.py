@@ -2,7 +2,7 @@
 
     loop.py         propose, measure, pool, until nothing is left to ask for
     search_file.py  what a loop asked for and which records it read, as a file
-    refine.py       measure again what might be chosen, until the choice stays
+    refine.py       measure again what might be chosen, until more is not expected to gain what could be seen
     guided.py       the guided search in rounds, on the rows of a profile
     propose.py      the pairs that could still enter the optimum, and what is left unfound
     candidates.py   what could be measured, what has been

@@ -74,7 +74,7 @@ def _by_launch(
 def _exact(sequence: Sequence, way: str, changes: Changes, timing: Timing | None) -> dict[str, Any]:
     """The row of a choice that every other one of its kind was compared with. timing: None where nothing changes."""
     time_s, energy_j = chain_of(sequence, timing or Timing("ahead", 0.0)).totals(changes)
-    return _row(sequence, way, Choice(changes, time_s, energy_j, energy_j, 0.0, 0, time_s), timing)
+    return _row(sequence, way, Choice(changes, time_s, energy_j, energy_j), timing)
 
 
 def _row(sequence: Sequence, way: str, choice: Choice, timing: Timing | None) -> dict[str, Any]:

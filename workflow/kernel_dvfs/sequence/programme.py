@@ -51,9 +51,6 @@ class Choice:
     time_s: float  # of an iteration, expected over the jitter
     energy_j: float  # likewise
     bound_j: float  # no choice within the limit has less energy
-    price_w: float  # price of time at the bound
-    prices: int  # how many prices were tried
-    limit_s: float  # on the time of an iteration
 
     @property
     def gap_j(self) -> float:
@@ -87,10 +84,9 @@ def choose_changes(
         known.offer(changes)
     bound, _, slow = chain.best(0.0)
     known.offer(slow)
-    price, tried = 0.0, 1
     if not known.fits(slow):
-        bound, price, tried = _line_search(chain, known, slow, limit)
-        tried += _mix(chain, known, bound, price, limit)
+        bound, price = _line_search(chain, known, slow, limit)
+        _mix(chain, known, bound, price, limit)
         _search_few(chain, known, bound, price, limit, wide)
         bound = _search(chain, known, bound, price, limit, effort, wide)
     if known.best is None:
@@ -99,7 +95,7 @@ def choose_changes(
             f" {100 * (known.fastest_s / sequence.baseline_time_s - 1):+.3g} %; raise the slack"
         )
     energy, time, changes = known.best
-    return Choice(changes, time, energy, min(bound, energy), price, tried, limit)
+    return Choice(changes, time, energy, min(bound, energy))
 
 
 class _Known:
@@ -132,20 +128,19 @@ class _Known:
         return self.chain.totals(changes)[0] <= self.limit
 
 
-def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tuple[float, float, int]:
-    """(bound, price, prices tried); the choices found are offered.
+def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tuple[float, float]:
+    """(bound, price); the choices found are offered.
 
     Walks the lower hull of all (time, energy): take the line through a vertex that is too slow and one that fits, and
     look for a vertex below it. The first choice within the limit comes from a price so high that only time counts.
     """
     scale = chain.sequence.baseline_energy_j / chain.sequence.baseline_time_s
-    fast, tried = None, 1
+    fast = None
     bound: float = -np.inf
     best_price = 0.0
     for power in (1, 100, 10**4, 10**7):
         price = scale * power
         least, _, found = chain.best(price)
-        tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
         known.offer(found)
@@ -156,7 +151,7 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
     if fast is None:
         # the best known choice may fit although none of these does
         if known.best is None:
-            return bound, best_price, tried
+            return bound, best_price
         fast = known.best[2]
     for _ in range(_PRICES):
         (fast_s, fast_j), (slow_s, slow_j) = chain.totals(fast), chain.totals(slow)
@@ -167,7 +162,6 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
             break
         line = slow_j + price * slow_s
         least, cost, found = chain.best(price)
-        tried += 1
         if least - price * limit > bound:
             bound, best_price = least - price * limit, price
         time, _ = known.offer(found)
@@ -177,20 +171,20 @@ def _line_search(chain: Chain, known: _Known, slow: Changes, limit: float) -> tu
             fast = found
         else:
             slow = found
-    return bound, best_price, tried
+    return bound, best_price
 
 
-def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) -> int:
+def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) -> None:
     """Offer mixtures of the known choices, then choices at prices that step within the iteration and at neighbouring
-    prices, and mixtures with them, until the gap is narrow. Returns how many prices were tried."""
+    prices, and mixtures with them, until the gap is narrow."""
     if known.best is None or price <= 0:
-        return 0
+        return
 
     def is_narrow() -> bool:
         return known.is_within(_NARROW, bound)
 
     if is_narrow():
-        return 0
+        return
     # all begin with the pair that is best at the price, as the line search has found it
     first = min(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0]).first
     values = chain.values(price, first)
@@ -205,16 +199,13 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
             choices[mixed] = None
 
     mix()
-    tried = 0
     for make in (*(_stepped(step) for step in _STEPS), *(_neighbouring(factors) for factors in _NEIGHBOURS)):
         if is_narrow():
             break
         for own in make(chain, known, price, first):
             choices[own] = None
             known.offer(own)
-            tried += 1
         mix()
-    return tried
 
 
 def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: float, wide: float) -> None:

@@ -173,7 +173,7 @@ def study(
         cells = every[np.isin(own.option, np.union1d(proposed, problem.baseline))]
         checks = [measure(known, noise, later, cells, 1) for _ in range(how.checks)]
         problem = pooled(own, campaigns, checks, proposed)
-    choose = decide if how.rounds else guarded
+    choose = decide if how.rounds or how.checks else guarded
     final = choose(problem, slack, how.margin_z, effort=0)
     if final is None:
         return None

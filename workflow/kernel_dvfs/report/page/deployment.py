@@ -10,7 +10,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
-from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, STRICT
+from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, STRICT, iteration_name
 from kernel_dvfs.report.page.answer import in_words
 from kernel_dvfs.report.page.tables import Rows
 from kernel_dvfs.report.results import Results
@@ -42,7 +42,7 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
     folder = Path(results.folder).resolve()
     # as the contract has it: a page that is mailed should not tell where its maker keeps files
     place = "/".join(("results", *folder.parts[-2:], "schedules"))
-    steps = _of_step(folder, place, workload) if "step" in workload and not results.gpu.get("forecast") else []
+    steps = _of_step(results, place, workload) if "step" in workload and not results.gpu.get("forecast") else []
     single = _schedule(results, SINGLE)
     if single:
         pair = next(iter(single["targets"].values()))
@@ -57,7 +57,7 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
         apply = f"kernel-dvfs apply --pass-level --schedule {place}/{PASS_STRICT}.json --baseline -- {_COMMAND}"
         text = f"{pairs}; {_claimed(passes)}. The script marks its passes with kernel_dvfs.deploy.mark."
         steps.append(Step("A pair for each pass", text, apply))
-    for path in sorted((folder / "schedules").glob("iteration-*ms.json")):
+    for path in _iterations(results):
         found = _iteration(path)
         if found:
             latency, change = found
@@ -76,10 +76,11 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
     return Deployment(steps, _notes(results, workload))
 
 
-def _of_step(folder: Path, place: str, workload: Mapping[str, Any]) -> list[Step]:
-    """How a captured step is played, with clocks launch by launch where they were chosen, else a pair a section."""
-    found = sorted(path.stem for path in (folder / "schedules").glob("iteration-*ms.json"))
-    schedule = f"{place}/{(found or [PASS_STRICT])[0]}.json"
+def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[Step]:
+    """How a captured step is played, with clocks launch by launch where they were chosen (for the middle latency, as on
+    the card), else a pair a section."""
+    found = [path.stem for path in _iterations(results)]
+    schedule = f"{place}/{found[len(found) // 2] if found else PASS_STRICT}.json"
     text = (
         f"step is what kernel_dvfs.capture gives of {workload.get('source') or 'it'}. It is cut where clocks change, "
         "and the schedule is used only if repeats on the step itself show that it holds. Take the schedule whose ms "
@@ -130,6 +131,17 @@ def _schedule(results: Results, name: str) -> dict | None:
     except InputError:
         return None
     return schedule if schedule.get("status") == "optimal" and schedule.get("targets") else None
+
+
+def _iterations(results: Results) -> list[Path]:
+    """The schedules launch by launch that this study has chosen, by latency. Others in the folder are left over from
+    another configuration."""
+    try:
+        latencies_ms = sorted({row["latency_ms"] for row in results.deployable if row["way"] == LAUNCH})
+    except InputError:
+        return []
+    paths = [Path(results.folder) / "schedules" / f"{iteration_name(ms / 1e3)}.json" for ms in latencies_ms]
+    return [path for path in paths if path.is_file()]
 
 
 def _iteration(path: Path) -> tuple[str, str] | None:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 OUTPUT = Output(
     caption="Data parallelism: the schedule carried to other batches, and chosen anew there",
     title="The schedule at other batches",
-    text="The same clocks with fewer sequences per GPU, beside a choice made anew there. Brackets: 95 % interval over "
-    "fresh repeats. Cost of carrying over: what not choosing anew costs, in points.",
+    text="The same clocks with fewer sequences per GPU and, with reoptimise, a choice made there. Brackets: 95 % "
+    "interval over fresh repeats. Cost of carrying over: what not choosing there costs, in points. "
+    + carried.CHOSEN_THERE_IS,
     section="carried",
     place=1,
     kinds=MEASURED,

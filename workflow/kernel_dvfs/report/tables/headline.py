@@ -30,8 +30,8 @@ OUTPUT = Output(
 def make(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
     """One row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
 
-    margin_percent: the distance that the choice kept from its time limit. repeats_to_decide: where
-    the verdict is ambiguous.
+    margin_percent: the distance that the choice kept from its time limit: standard errors, and what choosing flatters.
+    repeats_to_decide: where the verdict is ambiguous.
     """
     import pandas as pd
 

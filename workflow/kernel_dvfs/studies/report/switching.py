@@ -29,7 +29,7 @@ OUTPUT = Output(
 KNOWN = Output(
     caption=(
         "Latencies of a change of clocks that are known of, and what this iteration would still save if this GPU had "
-        "them (asked for ahead, no jitter, the next longer latency of the study; 0 beyond it)"
+        "them (asked for ahead, no jitter, the next longer latency of the study; beyond it one pair for the run)"
     ),
     kinds=MEASURED,
     when=_clocks_are_chosen,
