@@ -56,7 +56,7 @@ if STUDY.is_deployable:
     # launch by launch, where a change of clocks takes time; schedules that can be played
     rule choose_deployable:
         input:
-            profile,
+            profile=profile,
             strict=after_profile(STUDY.schedule(layout.STRICT)),
         output:
             STUDY.iteration_files(),
@@ -73,5 +73,5 @@ if STUDY.is_deployable:
             options=STUDY.stall_options(),
             folder=subpath(output[0], parent=True),
         shell:
-            f"{RUN} study deployable {{input[0]:q}} --latencies {{params.latencies}} --stalls {{params.stalls}} "
+            f"{RUN} study deployable {{input.profile:q}} --latencies {{params.latencies}} --stalls {{params.stalls}} "
             f"{{params.options}} --reserve-of {{input.strict:q}} -o {{params.folder:q}} {LOGGED}"
