@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 
 import pytest
@@ -45,6 +46,8 @@ def folder(tmp_path_factory):
     (made / "docs").mkdir()
     (made / "docs/tutorial.yaml").write_bytes((ROOT / "docs/tutorial.yaml").read_bytes())
     (made / "table.csv").write_text(TABLE)
+    (made / "train.py").write_text("def make_step():\n    raise AssertionError('planning captures nothing')\n")
+    shutil.copy(ROOT / "tests/workload/steps/hand_made.json", made / "step-measured.json")
     for name in ("stages.csv", "trace.csv"):
         (made / name).write_text("")
     return made

@@ -373,3 +373,27 @@ def test_devices_ends_with_a_line_where_the_driver_hangs(lab):
     assert len(done.stderr.splitlines()) == 1
     done = made.command("devices", KERNEL_DVFS_NVML_PATIENCE_S="never")
     assert "KERNEL_DVFS_NVML_PATIENCE_S=never is not possible" in done.stdout + done.stderr
+
+
+def test_the_end_of_a_run_waits_for_a_janitor_that_is_restoring_and_says_where_it_could_not(lab):
+    made = lab()
+    made.measure()
+    made.boards.set(fail="nvmlDeviceResetGpuLockedClocks:999")
+    server = json.loads(made.lease.read_text())["pid"]
+    os.kill(server, signal.SIGKILL)
+    done = made.command("measure", "serve", "--gpu", made.setup(), "--stop")
+    assert done.returncode == 2 and f"kernel-dvfs reset --uuid {made.boards.uuid}" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_a_thread_of_nvml_could_take_does_not_end_what_has_blocked_it(lab, stop):
+    made = lab(time="real")
+    then = (
+        f"signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(stop)}}})\n"
+        f"os.kill(os.getpid(), {int(stop)}); time.sleep(0.5)\n"
+        "control.__exit__(None, None, None); os._exit(7)"
+    )
+    # blocked after NVML was opened, as kernel-dvfs apply does
+    process = script(made, then)
+    process.communicate(timeout=60)
+    assert process.returncode == 7 and made.restored(0.1)

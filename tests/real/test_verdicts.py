@@ -195,3 +195,17 @@ def test_every_binding_gives_the_same_record(lab, binding, version, truth):
     assert record["summary"]["time_us"] == pytest.approx(truth["summary"]["time_us"], rel=1e-3)
     assert record["summary"]["power_mw"] == pytest.approx(truth["summary"]["power_mw"], rel=0.01)
     assert 25 <= record["windows"][0]["temp_c"][0] <= record["windows"][0]["temp_c"][1] <= 35
+
+
+def test_a_record_of_another_board_is_foreign(lab):
+    made = lab()
+    made.measure()
+    path = made.folder / "r0.json"
+    path.write_text(path.read_text().replace(made.boards.uuid, "GPU-of-another-board"))
+    code = (
+        "from kernel_dvfs.gpu.clocks import parse\nfrom kernel_dvfs.measurement import record, setup, target\n"
+        f"own = setup.read({made.setup()!r})\n"
+        "record.read_point('r0.json', own, target.parse(own, 'kernel/forward_gelu'), parse('1500,2201'), 0)"
+    )
+    done = made.python(code)
+    assert "foreign: its device is GPU-of-another-board" in done.stderr, done.stderr

@@ -28,7 +28,7 @@ rule choose_schedule:
         options=lambda wildcards: STUDY.choice_options(wildcards.scope, wildcards.objective, wildcards.weights),
         ties=config["ties"],
     shell:
-        f"{RUN} choose {{input}} --granularity {{wildcards.granularity}} --scope {{wildcards.scope}} "
+        f"{RUN} choose {{input:q}} --granularity {{wildcards.granularity}} --scope {{wildcards.scope}} "
         f"{{params.options}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"
 
 
@@ -48,7 +48,7 @@ rule choose_frontier:
         weights=f"--weights {config['weights']}" if config["weights"] else "",
         ties=config["ties"],
     shell:
-        f"{RUN} choose {{input}} --frontier {{params.weights}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"
+        f"{RUN} choose {{input:q}} --frontier {{params.weights}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"
 
 
 if STUDY.is_deployable:
@@ -56,7 +56,7 @@ if STUDY.is_deployable:
     # launch by launch, where a change of clocks takes time; schedules that can be played
     rule choose_deployable:
         input:
-            profile,
+            profile=profile,
             strict=after_profile(STUDY.schedule(layout.STRICT)),
         output:
             STUDY.iteration_files(),
@@ -73,5 +73,5 @@ if STUDY.is_deployable:
             options=STUDY.stall_options(),
             folder=subpath(output[0], parent=True),
         shell:
-            f"{RUN} study deployable {{input[0]}} --latencies {{params.latencies}} --stalls {{params.stalls}} "
-            f"{{params.options}} --reserve-of {{input.strict}} -o {{params.folder}} {LOGGED}"
+            f"{RUN} study deployable {{input.profile:q}} --latencies {{params.latencies}} --stalls {{params.stalls}} "
+            f"{{params.options}} --reserve-of {{input.strict:q}} -o {{params.folder:q}} {LOGGED}"

@@ -29,7 +29,7 @@ if STUDY.is_captured_here:
             name=STUDY.step.name.removeprefix("step-"),
             uuid=STUDY.uuid,
         shell:
-            "CUDA_VISIBLE_DEVICES={params.uuid} "
+            "CUDA_VISIBLE_DEVICES={params.uuid:q} "
             f"{RUN} capture {{params.step:q}} --name {{params.name:q}} -o {{output:q}} {LOGGED}"
 
 
@@ -81,7 +81,7 @@ if STUDY.is_real:
                 campaign=campaign.of_repeat(pair, repeat, config["auto_repeats"]),
                 repeat=repeat,
             shell:
-                f"{RUN_LIGHT} measure --gpu {{input.gpu}} --target {{wildcards.study}}/{{wildcards.target}} "
+                f"{RUN_LIGHT} measure --gpu {{input.gpu:q}} --target {{wildcards.study}}/{{wildcards.target}} "
                 "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} --log {log:q} -o {output:q}"
 
 else:
@@ -106,7 +106,7 @@ else:
         params:
             campaign=campaign_of,
         shell:
-            f"{RUN_LIGHT} measure --gpu {{input.gpu}} --target {{wildcards.study}}/{{wildcards.target}} "
+            f"{RUN_LIGHT} measure --gpu {{input.gpu:q}} --target {{wildcards.study}}/{{wildcards.target}} "
             "--clocks {wildcards.core},{wildcards.mem} --campaign {params.campaign} --repeat {wildcards.repeat} "
             "--log {log:q} -o {output:q}"
 
@@ -136,7 +136,7 @@ if STUDY.is_searched:
             token=STUDY.search_token(),
             kernels=f"--kernels {KERNELS}" if STUDY.is_real else "",
         shell:
-            f"{RUN} measure search --gpu {{input.gpu}} --records {{params.folder}}/measurements "
+            f"{RUN} measure search --gpu {{input.gpu:q}} --records {{params.folder:q}}/measurements "
             f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output:q}} {LOGGED}"
 
 
@@ -160,7 +160,7 @@ if STUDY.is_measured:
             auto_repeats=config["auto_repeats"],
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
-            f"{RUN} measure pool --gpu {{input.gpu}} --records {{params.folder}}/measurements --pairs={{params.pairs}} "
+            f"{RUN} measure pool --gpu {{input.gpu:q}} --records {{params.folder:q}}/measurements --pairs={{params.pairs}} "
             f"--auto-repeats {{params.auto_repeats}} {{params.search}} -o {{output:q}} {LOGGED}"
 
 else:
@@ -178,7 +178,7 @@ else:
             options=planning.import_options(config["gpu"]),
         shell:
             # notices belong in front of the user as well as in the log
-            f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} 2>&1 | tee {{log}} >&2"
+            f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} 2>&1 | tee {{log:q}} >&2"
 
 
 if STUDY.is_step and STUDY.is_real:

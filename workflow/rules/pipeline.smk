@@ -41,7 +41,7 @@ if PIPELINE.setup:
             pairs=planning.clocks_argument(PIPELINE.pairs),
             auto_repeats=config["auto_repeats"],
         shell:
-            f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies kernel "
+            f"{RUN} measure sweep --gpu {{input.gpu:q}} --pairs {{params.pairs}} --studies kernel "
             f"--auto-repeats {{params.auto_repeats}} -o {{output:q}} {LOGGED}"
 
 

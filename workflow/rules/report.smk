@@ -24,7 +24,7 @@ for name in STUDY.tables():
             options=lambda wildcards, declared=declared: json.dumps(declared.options(as_known())),
             caption=declared.in_words,
         shell:
-            f"{RUN} study table {{params.name}} {{params.folder}} --options {{params.options:q}} {LOGGED}"
+            f"{RUN} study table {{params.name}} {{params.folder:q}} --options {{params.options:q}} {LOGGED}"
 
 
 for name in STUDY.figures():
@@ -49,7 +49,7 @@ for name in STUDY.figures():
             folder=subpath(output[0], ancestor=2),
             caption=declared.in_words,
         shell:
-            f"{RUN} study figure {{params.name}} {{params.folder}} {LOGGED}"
+            f"{RUN} study figure {{params.name}} {{params.folder:q}} {LOGGED}"
 
 
 # every GPU and workload that lies in results/, whichever was made last
@@ -92,7 +92,7 @@ rule report_page:
         ),
         caption=page.STUDY_PAGE.caption,
     shell:
-        f"{RUN} report {{params.folder}} --without {{params.without:q}} -o {{output:q}} {LOGGED}"
+        f"{RUN} report {{params.folder:q}} --without {{params.without:q}} -o {{output:q}} {LOGGED}"
 
 
 rule comparison_page:
@@ -110,7 +110,7 @@ rule comparison_page:
         beside=planning.seen("results/pipeline", "results/serving"),
         caption=page.COMPARISON_PAGE.caption,
     shell:
-        f"{RUN} report {{params.folder}} -o {{output:q}} {LOGGED}"
+        f"{RUN} report {{params.folder:q}} -o {{output:q}} {LOGGED}"
 
 
 rule report:

@@ -49,5 +49,5 @@ if STUDY.is_mapped:
             axes=json.dumps(STUDY.headline_axes),
             ties=config["ties"],
         shell:
-            f"{RUN} study headline-map --gpu {{input.gpu}} --pairs {{params.pairs}} --axes {{params.axes:q}} "
+            f"{RUN} study headline-map --gpu {{input.gpu:q}} --pairs {{params.pairs}} --axes {{params.axes:q}} "
             f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"

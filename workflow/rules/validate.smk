@@ -24,7 +24,7 @@ rule validate:
         gpu=GPUS,
     shell:
         # each repeat in a session of its own: what a session does to all its repeats, none of them can show
-        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --new-session "
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} --new-session "
         "--first {wildcards.k} --last {wildcards.k} --log {log:q} -o {output:q}"
 
 
@@ -50,7 +50,7 @@ rule carry_over:
     params:
         last=STUDY.repeats - 1,
     shell:
-        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --target {{wildcards.target}} "
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} --target {{wildcards.target}} "
         "--last {params.last} --log {log:q} -o {output:q}"
 
 
@@ -76,7 +76,7 @@ if STUDY.is_real:
             clocks=STUDY.highest,
             last=layout.LOCKING_REPEATS - 1,
         shell:
-            f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --clocks {{params.clocks}} --target {{wildcards.target}} "
+            f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --clocks {{params.clocks}} --target {{wildcards.target}} "
             "--last {params.last} --log {log:q} -o {output:q}"
 
 
@@ -97,7 +97,7 @@ rule sweep_variant:
             "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"
         ),
     shell:
-        f"{RUN} measure sweep --gpu {{input.gpu}} --pairs {{params.pairs}} --studies {{params.studies}} "
+        f"{RUN} measure sweep --gpu {{input.gpu:q}} --pairs {{params.pairs}} --studies {{params.studies}} "
         f"--auto-repeats {{params.auto_repeats}} -o {{output:q}} {LOGGED}"
 
 
@@ -116,7 +116,7 @@ rule choose_variant:
         granularity=lambda wildcards: wildcards.granularity.removeprefix("-") or "kernel",
         ties=config["ties"],
     shell:
-        f"{RUN} choose {{input}} --granularity {{params.granularity}} --scope global --objective waste --slack 0 "
+        f"{RUN} choose {{input:q}} --granularity {{params.granularity}} --scope global --objective waste --slack 0 "
         f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"
 
 
@@ -133,5 +133,5 @@ rule validate_variant:
     params:
         last=STUDY.repeats - 1,
     shell:
-        f"{RUN_LIGHT} measure compare --gpu {{input.gpu}} --schedule {{input.schedule}} --last {{params.last}} "
+        f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} --last {{params.last}} "
         "--log {log:q} -o {output:q}"

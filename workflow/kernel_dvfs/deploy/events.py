@@ -77,9 +77,9 @@ class StreamEvents:
         for number, event in waiting:
             is_done = event.done if hasattr(event, "done") else event.query
             if is_done():
-                self._passed[number] = time.monotonic()
-                with self._lock:
-                    del self._waiting[number]
+                with self._lock:  # the program's thread forgets past ones meanwhile
+                    self._passed[number] = time.monotonic()
+                    self._waiting.pop(number, None)
         return self._passed.get(boundary)
 
     def is_idle(self) -> bool:

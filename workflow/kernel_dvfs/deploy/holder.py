@@ -15,12 +15,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import kernel_dvfs
 from kernel_dvfs.deploy.control import Control
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.nvml.janitor import PRIVATE
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -57,6 +59,9 @@ class Holder(Control):
             env=os.environ | {"PYTHONPATH": path},
             start_new_session=True,  # a signal to the program's group is not for it
         )
+        assert self._process.stdin and self._process.stdout
+        # a worker that the program forks would keep the pipe open, and so the clocks locked
+        PRIVATE.update((self._process.stdin.fileno(), self._process.stdout.fileno()))
         try:
             found = self._answer()
         except BaseException:
@@ -77,11 +82,14 @@ class Holder(Control):
         process, self._process = self._process, None
         if process:
             assert process.stdin and process.stdout
-            process.stdin.close()
-            for line in process.stdout:
-                self._heard(line)
+            PRIVATE.difference_update((process.stdin.fileno(), process.stdout.fileno()))
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            failed = [heard["error"] for heard in map(self._heard, process.stdout) if "error" in heard]
             process.stdout.close()
             process.wait()
+            if failed:
+                raise InputError("; ".join(failed))
 
     def announce(self, what: str) -> None:
         """See Control."""
@@ -132,7 +140,7 @@ class Holder(Control):
         return answer
 
 
-_GONE = "the process that holds the clocks of GPU {uuid} is gone; its janitor has restored them"
+_GONE = "the process that holds the clocks of GPU {uuid} is gone; kernel-dvfs devices says whether they were restored"
 
 
 class _Board:

@@ -240,6 +240,8 @@ def _is_of(path: str, content: dict[str, Any], setup: Setup, target: Target, pai
     """Raise InputError unless a file is of this setup, target, pair and repeat (None: that of its name)."""
     run, kernel, request = content["run"], content["kernel"], content["request"]
     _same(path, "setup", run["setup"], setup.digest)
+    if setup.gpu["kind"] == "nvml" and "device" in content:
+        _same(path, "device", content["device"]["uuid"], setup.gpu["uuid"])
     _same(path, "target", f"{kernel['study']}/{kernel['name']}", f"{target.study}/{target.name}")
     _same(path, "clocks", label(Pair(request["core_mhz"], request["mem_mhz"])), label(pair))
     if repeat is None:

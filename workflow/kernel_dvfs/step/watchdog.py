@@ -54,8 +54,10 @@ class Watchdog:
             while True:
                 left_s = None if self._end_s is None else self._end_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
-                    self._say(self._about)
-                    self._kill()
+                    try:
+                        self._say(self._about)
+                    finally:  # whether or not anybody can be told
+                        self._kill()
                     self._end_s = None
                 else:
                     self._changed.wait(left_s)

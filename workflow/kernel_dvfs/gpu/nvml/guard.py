@@ -121,7 +121,7 @@ class Guard:
                 leave_as_configured(self.board, self._after)
                 restored = True
         except NotRestored as failed:
-            self.announce(not_restored(failed))
+            self._lease.note(not_restored(failed))
             if isinstance(error, Denied):
                 raise Denied(
                     f"{error}; what had been locked by then could not be reset either ({failed.calls}): kernel-dvfs "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.gpu.nvml.lease import RESTORING
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _DONE = b"d"
 _NONE = -1  # no process, no file
-# what a forked child of the owner must not keep: with the pipe's end it would keep the janitor waiting
-_private: set[int] = set()
+# what a forked child of the owner must not keep: with a pipe's end it would keep whoever restores the clocks waiting
+PRIVATE: set[int] = set()
 
 
 class Janitor:
@@ -44,7 +45,7 @@ class Janitor:
         if self._pid == 0:
             _watch(read_end, self._lease, self._after)
         os.close(read_end)
-        _private.update((self._pipe, self._lease.file_descriptor))
+        PRIVATE.update((self._pipe, self._lease.file_descriptor))
 
     def is_alive(self) -> bool:
         """Whether it still watches: someone may have killed it."""
@@ -60,7 +61,7 @@ class Janitor:
 
     def abandon(self) -> None:
         """Let it do its work now; back when that is done."""
-        _private.difference_update((self._pipe, self._lease.file_descriptor))
+        PRIVATE.difference_update((self._pipe, self._lease.file_descriptor))
         os.close(self._pipe)
         if self.is_alive():
             os.waitpid(self._pid, 0)
@@ -68,9 +69,9 @@ class Janitor:
 
 
 def _close_private() -> None:
-    for file in _private:
+    for file in PRIVATE:
         os.close(file)
-    _private.clear()
+    PRIVATE.clear()
 
 
 os.register_at_fork(after_in_child=_close_private)
@@ -87,16 +88,16 @@ def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None]) -
         nvml = Library()  # found now, opened later: files may be gone by then
         if os.read(read_end, 1) != _DONE:
             # read by others only if this process dies as well, or hangs in the driver and is ended by the library
-            lease.write("clocks that it was to restore for a process that had died")
+            lease.note(RESTORING)
             with nvml:
                 leave_as_configured(Board(nvml, lease.uuid), after)
             lease.release()
         code = 0
     except NotRestored as failed:
         # the lease stays, and whoever comes next tries again and says so
-        lease.write(not_restored(failed))
+        lease.note(not_restored(failed))
     except InputError as error:
-        lease.write(f"clocks that could not be restored: {error}")
+        lease.note(f"clocks that could not be restored: {error}")
     finally:
         os._exit(code)
 

@@ -6,6 +6,7 @@ Each GPU is a specimen of its own: two boards of one type have two folders, name
 
 import json
 import os
+import re
 import shlex
 import socket
 from pathlib import Path
@@ -20,6 +21,7 @@ from kernel_dvfs.gpu.nvml.library import Library
 
 _FILE = "gpu.json"
 _NODE = "node.json"
+_UUID, _SLUG = re.compile(r"[\w-]+"), re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 def known_facts(which: str, results: str) -> dict[str, Any]:
@@ -81,10 +83,15 @@ def _kept(results: str) -> list[dict[str, Any]]:
     return [_read(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
 
 
+def _is(pattern: re.Pattern[str], text: object) -> bool:
+    return isinstance(text, str) and bool(pattern.fullmatch(text))
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = read_json(path)
-        if isinstance(found, dict) and isinstance(found.get("uuid"), str) and isinstance(found.get("slug"), str):
+        # both become parts of paths and of commands, and the file may come from elsewhere
+        if isinstance(found, dict) and _is(_UUID, found.get("uuid")) and _is(_SLUG, found.get("slug")):
             return found
     except (OSError, ValueError):
         pass

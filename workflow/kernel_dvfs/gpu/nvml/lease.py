@@ -25,6 +25,8 @@ SCHEMA = "kernel-dvfs/lease/1"
 VARIABLE = "KERNEL_DVFS_LOCK_DIR"
 # `requested` of a run that sets none: killed, it leaves nothing to restore
 NO_CLOCKS = "no clocks, only measured"
+# of a janitor at work
+RESTORING = "clocks that it was to restore for a process that had died"
 _CLOSED = -1  # no file descriptor
 _FIELDS = {
     "schema": str,
@@ -134,6 +136,11 @@ class Lease:
         os.ftruncate(self._file, len(data))
         os.fsync(self._file)
 
+    def note(self, requested: str) -> None:
+        """As `write`, where nothing may be lost by a disk that is full: the restoring matters more than the note."""
+        with suppress(OSError):
+            self.write(requested)
+
     def release(self) -> None:
         """The clocks are restored: delete it and let go."""
         os.ftruncate(self._file, 0)  # says so too where another user's file cannot be deleted
@@ -168,18 +175,24 @@ def parse(text: str) -> dict[str, Any]:
     return content
 
 
-def left_at(uuid: str) -> Stale | None:
+def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:
     """What was left locked at a GPU, as its lease tells; None where nothing was, or while a run holds it.
 
+    patience_s: how long to wait for a process that is restoring the clocks of one that died.
     Raises InputError where the lease cannot be opened.
     """
     lease = Lease(uuid)
     if not os.path.lexists(lease.path):
         return None
-    try:
-        lease.take()
-    except Held:
-        return None
+    end_s = time.monotonic() + patience_s
+    while True:
+        try:
+            lease.take()
+            break
+        except Held as held:
+            if RESTORING not in str(held) or time.monotonic() > end_s:
+                return None
+            time.sleep(0.05)
     stale = lease.stale
     lease.close() if stale else lease.release()
     return None if stale is None or stale.rebooted else stale
@@ -261,7 +274,8 @@ def _owner(text: str) -> str:
         content = parse(text)
     except InputError:
         return "a run that is just starting, or whose lease cannot be read"
-    return f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}"
+    doing = f" ({RESTORING})" if content["requested"] == RESTORING else ""
+    return f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}{doing}"
 
 
 def _stale(text: str) -> Stale | None:

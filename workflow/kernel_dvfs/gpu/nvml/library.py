@@ -6,6 +6,7 @@ the calls that are under way, and ends the process, with a line, when one takes 
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -34,7 +35,12 @@ class Library:
         self._left = threading.Event()
 
     def __enter__(self) -> "Library":
-        threading.Thread(target=self._watch, name="NVML watchdog", daemon=True).start()
+        # signals are the main thread's: one that it has blocked must not end the process here
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            threading.Thread(target=self._watch, name="NVML watchdog", daemon=True).start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         try:
             self.call("nvmlInit")
         except BaseException:
@@ -75,13 +81,16 @@ class Library:
             for name, gpu, since_s in list(self._calls.values()):
                 if time.monotonic() - since_s > self._patience_s:
                     on = f" on {gpu}" if gpu else ""
-                    print(
-                        f"error: {name}{on} has not come back for {self._patience_s:g} s: the driver hangs; see dmesg "
-                        "for Xid messages, reset the GPU or reboot, then look at its clocks (kernel-dvfs devices)",
-                        file=sys.stderr,
-                        flush=True,
-                    )
-                    os._exit(2)
+                    try:
+                        print(
+                            f"error: {name}{on} has not come back for {self._patience_s:g} s: the driver hangs; see "
+                            "dmesg for Xid messages, reset the GPU or reboot, then look at its clocks (kernel-dvfs "
+                            "devices)",
+                            file=sys.stderr,
+                            flush=True,
+                        )
+                    finally:  # whether or not anybody can be told
+                        os._exit(2)
 
     @property
     def shared_library(self) -> Any:

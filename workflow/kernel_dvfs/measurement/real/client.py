@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TRIES = 5
+_JANITOR_S = 70.0  # as long as a janitor may take, with a driver that hangs
 _LOG = "logs/kernel-dvfs-server.log"
 # the longest path that an address of a socket can hold, bytes (unix(7))
 _LONGEST = 107
@@ -116,7 +117,7 @@ def stop(path: str) -> None:
     if answer and "errors" in answer:
         raise InputError("; ".join(answer["errors"]))
     # clocks that a batch system sets are not restored by us
-    left = left_at(uuid) if setup.measurement["clocks"] != "external" else None
+    left = left_at(uuid, _JANITOR_S) if setup.measurement["clocks"] != "external" else None
     if left:
         raise InputError(
             f"GPU {uuid}: its clocks may still be locked, since {left.owner} ended without restoring them; reset them: "

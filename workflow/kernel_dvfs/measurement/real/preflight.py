@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,10 @@ LEAST_PERIODS = 20
 CORE_ONLY = "--config 'grid={core_mhz: {step: 210}, mem_mhz: [], auto: true}'"
 
 
-def check_board(board: Board, share: bool, say: Callable[[str], None]) -> None:
+def check_board(board: Board, share: bool, say: Callable[[str], None], patience_s: float = 0.0) -> None:
     """Check MIG, other processes and persistence mode; `say` is told in a line what is worth knowing.
 
-    share: measure beside other processes. Raises InputError.
+    share: measure beside other processes. patience_s: how long to wait for one that is just ending. Raises InputError.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if board.mig() or "MIG-" in visible:
@@ -30,7 +31,9 @@ def check_board(board: Board, share: bool, say: Callable[[str], None]) -> None:
             f"GPU {board.uuid}: MIG is on, and energy is counted per board, not per slice; an administrator can turn "
             "it off (nvidia-smi -mig 0)"
         )
-    others = board.compute_processes()
+    end_s = time.monotonic() + patience_s
+    while (others := board.compute_processes()) and not share and time.monotonic() < end_s:
+        time.sleep(0.1)
     if others is None:
         say(f"GPU {board.uuid}: its driver does not tell who computes on it; make sure that nobody else does")
     if others and not share:

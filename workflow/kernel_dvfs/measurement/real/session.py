@@ -26,6 +26,8 @@ from kernel_dvfs.measurement.target import Target, hottest
 if TYPE_CHECKING:
     from types import TracebackType
 
+# the measuring process of the session before may still be giving gigabytes back to the driver
+_ENDING_S = 10.0
 # settings that hold for a whole session; all others may differ from point to point
 _OF_SESSION = ("clocks", "lock", "after", "share", "temperature", "band_c")
 
@@ -74,7 +76,7 @@ class Session:
     def _open(self) -> None:
         setup, board = self._setup, self._guard.board
         settings = setup.measurement
-        preflight.check_board(board, settings["share"], self._say)
+        preflight.check_board(board, settings["share"], self._say, _ENDING_S)
         before = board.compute_processes()
         loads = kernels.open_loads(self._guard.nvml, setup.gpu["uuid"], setup.workload.get("step"))
         now = board.compute_processes()
