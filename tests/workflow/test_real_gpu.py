@@ -347,4 +347,4 @@ def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_
     threading.Thread(target=refuse_when_it_is_there, daemon=True).start()
     done = real.run("profile", check=False)
     assert done.returncode != 0 and "nvmlDeviceResetGpuLockedClocks" in done.stdout
-    assert "error: " in done.stdout and "(100%) done" in done.stdout, "the jobs themselves went well"
+    assert "error: " in done.stdout and "measure: done, 1 job" in done.stdout, "the job itself went well"
