@@ -11,12 +11,13 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.plan.config import check
 from kernel_dvfs.plan.study import plan
-from kernel_dvfs.studies.headline_map import AXES, headline_map
+from kernel_dvfs.studies.headline_map import headline_map
 
 PAIRS = [BASELINE, Pair(1890, 9251), Pair(1470, 9251), Pair(1890, 5001), Pair("auto", 5001)]
 SMALL = {"tensor_energy_pj": [0.5, 2.2], "gemm_traffic": [1, 4], "auto_core_mhz": [1905]}

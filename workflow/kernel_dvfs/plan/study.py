@@ -562,7 +562,7 @@ def _simulated(config: dict, results: str) -> Study:
 
 
 def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
-    """The values on each axis of the headline's map (studies.headline_map.AXES); {} where none is asked for."""
+    """The values on each axis of the headline's map (layout.HEADLINE_AXES); {} where none is asked for."""
     asked = config["headline_map"]
     if asked is None:
         return {}

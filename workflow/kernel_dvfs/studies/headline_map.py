@@ -20,6 +20,7 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.gpu.seam import Window
 from kernel_dvfs.gpu.simulated import Load, SimulatedGpu
+from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.guided import candidates_of
@@ -27,7 +28,6 @@ from kernel_dvfs.workload.formulas import gemm
 from kernel_dvfs.workload.rows import Row, kernel_rows
 from kernel_dvfs.workload.traffic import dense_gemm_byte
 
-AXES = ("tensor_energy_pj", "gemm_traffic", "auto_core_mhz")
 _ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
 _DIGITS = 4
 _KEY = ("truth",)  # an exact GPU draws nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.outputs import Output
 
 if TYPE_CHECKING:
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.report.results import Results
 
-AXES = ("tensor_energy_pj", "gemm_traffic", "auto_core_mhz")
 ALL = "all together"
 _VARIED = {
     ALL: AXES,
