@@ -1,8 +1,5 @@
 #include "kdvfs/clock_probe.hpp"
 
-#include <limits>
-#include <map>
-
 namespace kdvfs {
 
 namespace {
@@ -60,30 +57,7 @@ void ClockProbe::mark() {
 std::vector<double> ClockProbe::sm_mhz() const {
   std::vector<ClockReading> all(static_cast<std::size_t>(marked_) * static_cast<std::size_t>(blocks_));
   device_->download(all.data(), memory_.data(), all.size() * sizeof(ClockReading), "clock probe");
-  std::vector<double> clocks;
-  std::map<unsigned long long, ClockReading> before;
-  for (int mark = 0; mark < marked_; mark++) {
-    std::map<unsigned long long, ClockReading> now;
-    for (int block = 0; block < blocks_; block++) {
-      const ClockReading &reading =
-          all[static_cast<std::size_t>(mark) * static_cast<std::size_t>(blocks_) + static_cast<std::size_t>(block)];
-      now.emplace(reading.sm, reading);
-    }
-    double sum = 0;
-    int count = 0;
-    for (const auto &[sm, reading] : now) {
-      if (const auto last = before.find(sm); last != before.end()) {
-        sum += 1e3 * static_cast<double>(reading.cycles - last->second.cycles) /
-               static_cast<double>(reading.time_ns - last->second.time_ns);
-        count++;
-      }
-    }
-    if (mark > 0) {
-      clocks.push_back(count ? sum / count : std::numeric_limits<double>::quiet_NaN());
-    }
-    before = std::move(now);
-  }
-  return clocks;
+  return sm_mhz_of(all, static_cast<std::size_t>(marked_), static_cast<std::size_t>(blocks_));
 }
 
 }  // namespace kdvfs

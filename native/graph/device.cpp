@@ -1,7 +1,6 @@
 #include <cstdio>
-#include <limits>
-#include <map>
 
+#include "kdvfs/clock_reading.hpp"
 #include "kdvfs/error.hpp"
 #include "graph.hpp"
 #include "kernels.hpp"
@@ -9,15 +8,6 @@
 namespace kdvfs::graph {
 
 using driver::Pointer;
-
-namespace {
-
-struct Reading {
-  std::int64_t cycles;
-  std::uint64_t time_ns, sm;
-};
-
-}  // namespace
 
 Device::Device(const std::string &library) : call(driver::open(library)) {
   check(call.init(0), "CUDA driver");
@@ -130,7 +120,7 @@ ClockProbe::ClockProbe(std::shared_ptr<const Device> device, int marks)
     : device_(std::move(device)),
       marks_(marks),
       blocks_(2 * device_->attribute(driver::multiprocessors)),
-      memory_(device_, sizeof(Reading) * static_cast<std::size_t>(marks) * static_cast<std::size_t>(blocks_),
+      memory_(device_, sizeof(ClockReading) * static_cast<std::size_t>(marks) * static_cast<std::size_t>(blocks_),
               "clock probe") {}
 
 void ClockProbe::mark() {
@@ -138,7 +128,7 @@ void ClockProbe::mark() {
     throw ShapeError("clock probe: mark " + std::to_string(marked_ + 1) + " of at most " + std::to_string(marks_));
   }
   const auto blocks = static_cast<unsigned>(blocks_);
-  Pointer at = memory_.address() + sizeof(Reading) * static_cast<Pointer>(blocks) * static_cast<Pointer>(marked_);
+  Pointer at = memory_.address() + sizeof(ClockReading) * static_cast<Pointer>(blocks) * static_cast<Pointer>(marked_);
   void *parameters[] = {&at};
   device_->check(device_->call.launch_kernel(device_->clock_kernel, blocks, 1, 1, 1, 1, 1, 0, device_->stream,
                                              parameters, nullptr),
@@ -148,35 +138,13 @@ void ClockProbe::mark() {
 
 std::vector<double> ClockProbe::sm_mhz() const {
   const auto blocks = static_cast<std::size_t>(blocks_), marked = static_cast<std::size_t>(marked_);
-  std::vector<Reading> all(blocks * marked);
+  std::vector<ClockReading> all(blocks * marked);
   if (!all.empty()) {
     // in stream order behind the marks, as a copy to plain memory is
     device_->enter();
-    device_->check(device_->call.download(all.data(), memory_.address(), all.size() * sizeof(Reading)), "clock probe");
+    device_->check(device_->call.download(all.data(), memory_.address(), all.size() * sizeof(ClockReading)), "clock probe");
   }
-  std::vector<double> clocks;
-  std::map<std::uint64_t, Reading> before;
-  for (std::size_t mark = 0; mark < marked; mark++) {
-    std::map<std::uint64_t, Reading> now;
-    for (std::size_t block = 0; block < blocks; block++) {
-      const Reading &reading = all[mark * blocks + block];
-      now.emplace(reading.sm, reading);
-    }
-    double sum = 0;
-    int count = 0;
-    for (const auto &[sm, reading] : now) {
-      if (const auto last = before.find(sm); last != before.end() && reading.time_ns > last->second.time_ns) {
-        sum += 1e3 * static_cast<double>(reading.cycles - last->second.cycles) /
-               static_cast<double>(reading.time_ns - last->second.time_ns);
-        count++;
-      }
-    }
-    if (mark > 0) {
-      clocks.push_back(count ? sum / count : std::numeric_limits<double>::quiet_NaN());
-    }
-    before = std::move(now);
-  }
-  return clocks;
+  return sm_mhz_of(all, marked, blocks);
 }
 
 }  // namespace kdvfs::graph

@@ -4,14 +4,10 @@
 #include <memory>
 #include <vector>
 
+#include "kdvfs/clock_reading.hpp"
 #include "kdvfs/memory.hpp"
 
 namespace kdvfs {
-
-struct ClockReading {
-  long long cycles;
-  unsigned long long time_ns, sm;
-};
 
 // Marks in stream order; between two of them, mean SM clock = cycles / nanoseconds on the same multiprocessor (the
 // idea of nvbench's frequency gauge). Use windows of 0.1 s and more: globaltimer may tick at 1 us.
