@@ -163,9 +163,10 @@ def _replay(options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from kernel_dvfs.files import write_json
+    from kernel_dvfs.serving.machine import machine
     from kernel_dvfs.serving.outcome import lines, outcome
     from kernel_dvfs.serving.profile import read_profile
-    from kernel_dvfs.serving.replayer import Machine, Replayer
+    from kernel_dvfs.serving.replayer import Replayer
     from kernel_dvfs.serving.system import SYSTEMS, Settings
     from kernel_dvfs.serving.trace import read_trace
 
@@ -173,7 +174,9 @@ def _replay(options: argparse.Namespace) -> None:
         raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
     own = Settings(**_settings(options))
     trace = read_trace(options.trace)
-    replayer = Replayer(Machine(options.gpu, options.model), read_profile(options.profile))
+    profile = read_profile(options.profile)
+    limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
+    replayer = Replayer(machine(profile, options.gpu, options.model, **limits), profile)
     found = outcome(replayer.run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
     for line in lines(found):

@@ -23,7 +23,7 @@ from kernel_dvfs.serving.requests import TBT_SLO_S, Request, draw_lengths, index
 from kernel_dvfs.serving.steps import StepModel
 
 if TYPE_CHECKING:
-    from kernel_dvfs.serving.steps import Engine
+    from kernel_dvfs.serving.engine import Engine
 
 # tokens/s of an instance, input and output; the next is asked for while the last kept its promises
 LADDER_TPS = (100, 200, 400, 650, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000, 48000)

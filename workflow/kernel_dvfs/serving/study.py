@@ -59,10 +59,15 @@ class ServingStudy:
 
     def replayer(self) -> Replayer:
         """Machine and profile of the study."""
+        from kernel_dvfs.serving.machine import machine
         from kernel_dvfs.serving.profile import read_profile
-        from kernel_dvfs.serving.replayer import Machine, Replayer
+        from kernel_dvfs.serving.replayer import Replayer
 
-        return Replayer(Machine(self["gpu"], self["model"]), read_profile(self["profile"]), slo_scale=self["slo_scale"])
+        profile, settings = read_profile(self["profile"]), self.settings()
+        own = machine(
+            profile, self["gpu"], self["model"], max_batch=settings.max_batch, chunk_tokens=settings.chunk_tokens
+        )
+        return Replayer(own, profile, slo_scale=self["slo_scale"])
 
     def experiment(self, name: str) -> Any:
         """What an experiment wrote."""
@@ -84,9 +89,9 @@ def make_study(folder: str | Path, asked: dict) -> None:
 
     path = asked["trace"] or SYNTHETIC_HOUR
     trace, profile = read_trace(path, asked["trace_sha256"]), read_profile(asked["profile"])
-    hardware = f"simulated {profile.gpu}, {profile.model}" + (
-        "" if profile.sources == {"simulated"} else ", given profile"
-    )
+    hardware = f"simulated {profile.gpu}, {profile.model}"
+    if not profile.simulated:
+        hardware = f"{profile.gpu}, {profile.model} as in {Path(asked['profile']).name}, simulated from it"
     written = {"schema": SCHEMA, "hardware": hardware, "trace_subject": trace.subject, "trace_digest": sha256(path)}
     # a given profile may hold no clocks per kernel
     level = asked["kernel_level"] and any(clock.startswith(KERNEL_LEVEL) for _, _, clock in profile.curves)
