@@ -42,7 +42,7 @@ def replayed(profile, trace, system="DynamoLLM"):
 
 def test_doubling_the_power_of_a_measured_profile_doubles_the_energy_of_a_replay(line, trace):
     once, twice = (replayed(of_power(line, factor), trace) for factor in (1.0, 2.0))
-    assert twice["energy_j"] == pytest.approx(2 * once["energy_j"], rel=1e-6)
+    assert twice["energy_kwh"] == pytest.approx(2 * once["energy_kwh"], rel=1e-6)
     assert twice["ttft_p99_s"] == pytest.approx(once["ttft_p99_s"], rel=1e-9)
 
 
@@ -52,7 +52,7 @@ def test_slower_tokens_in_a_measured_profile_are_slower_in_a_replay(line, trace)
 
 
 def test_an_instance_of_a_measured_profile_is_as_it_was_measured(line):
-    """Power, and latencies while promises hold, of loads of every class: within a tenth in the median, a quarter at worst."""
+    """Power, and latencies while promises hold: within 5 % in the median, a quarter at worst."""
     profile = of_power(line)
     own = MeasuredMachine(profile, **LIMITS)
     errors = {"power_w": [], "tbt_p50_s": [], "ttft_p50_s": []}
@@ -78,7 +78,7 @@ def test_closed_forms_of_a_measured_engine_are_the_sum_of_its_steps(line):
 
 def test_a_profile_of_an_unknown_model_has_to_say_its_cache(line):
     profile = of_power(line)
-    with pytest.raises(InputError, match="mine.csv: model mine is unknown.*column kv_byte_per_token"):
+    with pytest.raises(InputError, match=r"mine.csv: model mine is unknown.*column kv_byte_per_token"):
         MeasuredMachine(replace(profile, kv_byte_per_token=None), **LIMITS)
     with pytest.raises(InputError, match="column kv_tokens"):
         MeasuredMachine(replace(profile, kv_tokens={}), **LIMITS)
@@ -143,5 +143,5 @@ def test_without_the_count_of_rows_a_cut_between_clocks_still_shows(written):
     written.write_text("".join(lines))
     assert len(read_profile(written).curves) == 8
     written.write_text("".join(lines[:-3]))
-    with pytest.raises(InputError, match="no rows for class LL, tp 8, 1980 MHz.*cut off"):
+    with pytest.raises(InputError, match=r"no rows for class LL, tp 8, 1980 MHz.*cut off"):
         read_profile(written)

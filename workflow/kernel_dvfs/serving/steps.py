@@ -32,11 +32,6 @@ MAX_TOKENS = 16384  # new tokens of one step
 MEMORY_SHARE = 0.9
 # the host's scheduling between two steps, in which the GPUs wait (assumed)
 HOST_S = 0.001
-# from one kernel's last block to the next one's first within a CUDA graph, whatever the family (inferred)
-LAUNCH_US = 3.0
-# tokens at which a linear layer reaches half of its family's tensor efficiency: half a tile (measured: BEAM's step
-# times over clocks at batch 1, 64 and 128, together with the family's bytes per clock and overlap)
-HALF_FILLED_TOKENS = 64
 # families that wait for weights or cache, and the one whose energy per byte theirs is
 _STREAMING, _PLAIN_STREAM = ("linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it
@@ -86,9 +81,7 @@ class StepModel:
         overrides: dict | None = None,
         host_s: float = HOST_S,
     ):
-        self.spec = gpu_spec.resolve(gpu, overrides)
-        for family in self.spec["families"].values():
-            family["latency_us"] = LAUNCH_US
+        self.spec = gpu_spec.served(gpu, overrides)
         self.gpu, self.model, self.tp, self.host_s = gpu, served(model), check_degree(served(model), tp), host_s
         if "interconnect" not in self.spec or "capacity_gb" not in self.spec["memory"]:
             raise InputError(f"serving: gpu {gpu} has no interconnect or memory.capacity_gb in its spec; give it both")
@@ -142,26 +135,26 @@ class StepModel:
         return made
 
     def kernel(self, row: Row, tokens: int) -> Kernel:
-        """A row's model parameters. Two things are particular to kernels that stream weights or cache.
+        """A row's model parameters. Three things are particular to kernels that stream weights or cache.
 
-        A linear layer of few tokens fills neither tiles nor SMs, which costs time. And such kernels move fewer bytes
-        per clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
+        A linear layer of few tokens fills neither tiles nor SMs, which costs time. Decode attention computes whole
+        tiles of queries for each head of the cache, which costs time and energy. And such kernels move fewer bytes per
+        clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
         """
+        family = self.spec["families"][row.family]
         rest = row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte
-        kernel = parameters(self.spec, Work(row.family, row.tensor_flop, *rest))
+        computed = row.tensor_flop
+        if row.family == "decode_attention":
+            computed *= max(1.0, family.get("tile_rows", 1) * self.model.kv_heads / self.model.heads)
+        kernel = parameters(self.spec, Work(row.family, computed, *rest))
+        if row.launches_none:
+            kernel = kernel._replace(latency_s=0.0)
         if row.family not in _STREAMING:
             return kernel
-        unfilled = 1 + HALF_FILLED_TOKENS / tokens if row.family == "linear" else 1
-        slowed = parameters(self.spec, Work(row.family, row.tensor_flop * unfilled, *rest))
-        plain = parameters(self.spec, Work(_PLAIN_STREAM, row.tensor_flop, *rest))
-        return Kernel(
-            core_s_ghz=slowed.core_s_ghz,
-            memory_s=kernel.memory_s,
-            latency_s=kernel.latency_s,
-            overlap=kernel.overlap,
-            core_j=plain.core_j,
-            dram_j=kernel.dram_j,
-        )
+        unfilled = 1 + family.get("half_filled_tokens", 0) / tokens if row.family == "linear" else 1.0
+        slowed = parameters(self.spec, Work(row.family, computed * unfilled, *rest))
+        plain = parameters(self.spec, Work(_PLAIN_STREAM, computed * family.get("tensor_energy", 1.0), *rest))
+        return kernel._replace(core_s_ghz=slowed.core_s_ghz, core_j=plain.core_j)
 
     def all_reduce(self, byte: float) -> Kernel:
         """Ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
