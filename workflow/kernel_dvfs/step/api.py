@@ -158,15 +158,21 @@ class Captured:
         self._living.device.synchronize()
 
     def save(self) -> None:
-        """Keep what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there is no
-        room for all of it."""
+        """Keep a copy of what outlives a step (parameters, optimiser, buffers, inputs), in place of an earlier one.
+        Raises InputError where there is no room for all of it."""
         state = self._living.memory.save()
         if state.left_out:
+            self.drop()
             raise InputError(f"{self._name}: its state of {state.byte} B cannot be saved: {state.left_out}")
 
     def restore(self) -> None:
-        """Put it back, bit for bit."""
+        """Put it back, bit for bit, in stream order; nothing where no copy is kept."""
         self._living.memory.restore()
+
+    def drop(self) -> None:
+        """Free the copy; waits for what is queued."""
+        self.synchronize()
+        self._living.memory.drop()
 
     def fingerprint(self) -> str:
         """Of all memory of the step as it is now, the loss included: equal where every bit is."""
