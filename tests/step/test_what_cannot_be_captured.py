@@ -207,6 +207,7 @@ def warming(fake_torch, generator):
     fake_torch.cuda.stream = lambda stream: stream
     fake_torch.cuda.current_stream = Stream
     fake_torch.cuda.get_rng_state = lambda: generator.state
+    fake_torch.cuda.set_rng_state = lambda state: setattr(generator, "state", state)
     fake_torch.equal = lambda one, other: one == other
 
 

@@ -89,8 +89,10 @@ class Captured:
         assert self._opened
         living = self._opened.living
         living.memory.restore()
-        time_us = 1e3 * _replay_ms(living)
-        events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
+        # a graph is not called before it is captured, so only its replays tell
+        with framework.no_random_numbers(self._name):
+            time_us = 1e3 * _replay_ms(living)
+            events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
         found = assembly.outline(

@@ -150,15 +150,24 @@ class _Handle:
 def _warm_up(torch: Any, step: Callable[[], Any], name: str) -> None:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    before = None
     with _as_input_error(f"{name}: the step failed before any capture"):
         with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                before = torch.cuda.get_rng_state()
+            for _ in range(WARM_UPS - 1):
+                step()  # the first ones may set things up at random
+            with no_random_numbers(name):
                 step()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
+
+
+@contextmanager
+def no_random_numbers(name: str) -> Iterator[None]:
+    """Raises InputError where random numbers are drawn on the GPU within; the generator is then put back."""
+    torch = torch_module()
+    before = torch.cuda.get_rng_state()
+    yield
     if not torch.equal(before, torch.cuda.get_rng_state()):
+        torch.cuda.set_rng_state(before)
         raise InputError(
             f"{name}: the step draws random numbers on the GPU (dropout?), so no two runs of it are the same; set "
             "dropout to 0, or draw before the step"
