@@ -13,6 +13,7 @@ import argparse
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -520,9 +521,12 @@ def one(name):
     words = [sys.executable, str(HERE), "--case", name]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=400, env=environment)
-        last = (done.stdout.strip() or done.stderr.strip() or "nothing was said").splitlines()[-1]
-        came = json.loads(last)["came"] if done.returncode == 0 else f"FAILED, exit code {done.returncode}: {last}"
-    except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if re.match(r"[\w.]*(Error|Exception)", line)]
+            came = f"FAILED, exit code {done.returncode}: {said[-1] if said else done.stderr[-200:]}"
+        else:
+            came = json.loads(done.stdout.splitlines()[-1])["came"]
+    except subprocess.TimeoutExpired as error:
         came = f"FAILED: {type(error).__name__}"
     return came, time.monotonic() - begin_s
 
