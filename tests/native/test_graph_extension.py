@@ -121,7 +121,15 @@ def test_a_graph_with_its_own_edges_has_those_and_rounds_wait_for_each_other(gra
     captured = graph.Captured(device, 1)
     before = told(driver)["edges"]
     captured.loop([0, 1, 2, 4], 1, True)
-    assert told(driver)["edges"] - before == 2  # the copy waits for the empty node, which is not among them
+    assert told(driver)["edges"] - before == 3  # the copy waits for the packed kernel, through the empty node
+    before = told(driver)["edges"]
+    captured.loop([0, 4], 1, True)
+    assert told(driver)["edges"] - before == 1  # through three nodes that are left out
+    before = told(driver)["programmatic"]
+    captured.loop([0, 1, 2], 1, True)
+    assert told(driver)["programmatic"] - before == 1
+    captured.loop([0, 2], 1, True)
+    assert told(driver)["programmatic"] - before == 1  # what is left out would have ended
     before = told(driver)["edges"]
     captured.loop([0, 1], 3, True)
     assert told(driver)["edges"] - before == 3 * 1 + 3 * 1 + 2  # own; into each end; from an end to the next round
