@@ -97,6 +97,13 @@ def test_nodes_are_read_with_parameters_given_either_way(graph, device):
     assert captured.edges() == [(0, 1, False), (1, 2, True), (2, 3, False), (3, 4, False)]
 
 
+def test_plain_numbers_among_the_parameters_are_told_by_the_types_of_a_name(graph, device):
+    captured = graph.Captured(device, 1)
+    found, _ = nodes.from_graph(captured.nodes(), captured.edges(), graph.demangled)
+    # add(float*, int, pair): an address, 7, and a struct; a memset of 0; a packed block; a copy
+    assert [node.values for node in found] == [(7,), (0,), (), ()]
+
+
 def test_empty_nodes_are_left_out_and_edges_go_through_them(graph, device):
     captured = graph.Captured(device, 1)
     found, places = nodes.from_graph(captured.nodes(), captured.edges())
