@@ -8,7 +8,10 @@ import pytest
 from kernel_dvfs.step import nodes
 from kernel_dvfs.step.nodes import types_of, values_of
 
-ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::Adam<float, 4> >(at::native::List<4>, float const*, double, double, bool)"
+ADAM = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::Adam<float, 4> >"
+    "(at::native::List<4>, float const*, double, double, bool)"
+)
 MULTIPLY = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::BUnaryFunctor<float>, std::array<char*, 2ul> >"
     "(int, at::native::BUnaryFunctor<float>, std::array<char*, 2ul>)"

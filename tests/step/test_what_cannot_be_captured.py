@@ -343,18 +343,19 @@ def test_replays_run_on_the_default_stream_whichever_is_current(fake_torch):
 def test_a_step_is_called_as_often_before_its_capture_with_and_without_a_trace(fake_torch, monkeypatch):
     """So that a number that a call counts up on the host is the same in both."""
     warming(fake_torch, Generator())
-    counts = []
+    calls, counts = [], []
+
+    def traced(torch, step, name):
+        for _ in range(framework._TRACED_CALLS):
+            step()
+
+    monkeypatch.setattr(framework, "_traced_calls", traced)
+    monkeypatch.setattr(framework, "_captured", lambda torch, step, name: counts.append(len(calls)))
+    monkeypatch.setattr(framework, "_opened", lambda *_: None)
     for is_traced in (False, True):
-        calls = []
-        monkeypatch.setattr(
-            framework,
-            "_traced_calls",
-            lambda torch, step, name: [step() for _ in range(framework._TRACED_CALLS)] and [],
-        )
-        monkeypatch.setattr(framework, "_captured", lambda torch, step, name: counts.append(len(calls)))
-        monkeypatch.setattr(framework, "_opened", lambda *_: None)
-        framework.open_step(None, lambda calls=calls: calls.append(1), is_traced)
-    assert counts[0] == counts[1] > framework.WARM_UPS
+        calls.clear()
+        framework.open_step(None, lambda: calls.append(1), is_traced)
+    assert counts == [framework.WARM_UPS + framework._TRACED_CALLS] * 2
 
 
 def test_what_was_changed_for_a_trace_is_as_before_when_the_step_fails(fake_torch, monkeypatch):

@@ -109,13 +109,13 @@ def _node(
 ) -> Node:
     if kind != "kernel":
         more = {"address": about["target"], "byte": about["byte"], "is_host": about.get("is_host", False)}
-        values = (about["value"],) if "value" in about else ()
+        values: tuple[int, ...] = (about["value"],) if "value" in about else ()
         return Node(kind, kind, values=values, after=after, **more)
     shape = {name: about[name] for name in ("grid", "block", "cluster", "shared_byte")}
     function, parameters = about["function"], about["parameters"]
-    values = values_of(demangled(function), parameters, about.get("layout", ()), about.get("is_packed", False))
+    numbers = values_of(demangled(function), parameters, about.get("layout", ()), about.get("is_packed", False))
     words = words_of(parameters)
-    return Node(kind, function, **shape, words=words, values=values, after=after, programmatic=programmatic)
+    return Node(kind, function, **shape, words=words, values=numbers, after=after, programmatic=programmatic)
 
 
 def values_of(
