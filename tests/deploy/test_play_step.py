@@ -1,6 +1,7 @@
 """A captured step played on a board of the fake NVML: cut where clocks change, certified on itself, back at auto
 whatever happens. The stream of kernels is a simulation in real time; nothing here says what a real GPU does."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -122,6 +123,22 @@ def test_hardware_that_may_not_be_set_is_cut_and_left_alone(played, lab):
     assert "dry run, nothing set" in certificate["said"]
     assert made.boards.get("sets") == "0" and made.restored(5)
     assert {pair for _, *pair in map(tuple, came["ran"]) for pair in [tuple(pair)]}, "it ran all the same"
+
+
+def test_changes_that_are_only_noted_can_follow_faster_than_any_clock(played, lab):
+    benchmark = importlib.util.spec_from_file_location("gpu_play", HERE.parents[1] / "benchmarks/gpu_play.py")
+    gpu_play = importlib.util.module_from_spec(benchmark)
+    benchmark.loader.exec_module(gpu_play)
+    made = lab("h200", deny=1, **BOARD)
+    came, _, done = played(
+        lambda _: gpu_play.schedule(read(RECORD), 8),
+        made,
+        settings=QUICK | {"dry_run": True, "repeats": 1},
+        slower=10.0,
+    )
+    assert came, done.stderr
+    assert came["certificate"]["pieces"] == came["certificate"]["changes"] == 8 and not came["certificate"]["why"]
+    assert came["log"][0] >= 8 * 2 and came["log"][1] is None, "the last step may end before its changes are noted"
 
 
 def test_without_the_right_to_set_clocks_nothing_is_played(played, lab):

@@ -469,7 +469,13 @@ def whole_step(fake_living, monkeypatch):
         call = [trace.Event(f"aten::op{at}", "op", 10 * at, 10 * at + 5, 1, at + 1) for at in range(2)]
         call += [trace.Event(engine, "op", 20, 10 * len(found) + 9, 2, 100)]
         call += [trace.Event(f"aten::op{at}", "op", 10 * at + 1, 10 * at + 5, 2, at + 1) for at in range(2, len(found))]
-        return framework.Opened(living, [call + events[: len(found)]], DEVICE | {"driver": 13000}, {"torch": "2.11.0"})
+
+        def memory():
+            living.memory.save()
+            return living.memory
+
+        calls = [call + events[: len(found)]]
+        return framework.Opened(living, calls, DEVICE | {"driver": 13000}, {"torch": "2.11.0"}, memory)
 
     return made
 

@@ -247,6 +247,13 @@ def test_only_what_outlives_the_graph_is_state():
     assert framework._state(segments, (0, 3)) == [(1000, 100), (1150, 25)]
 
 
+def test_what_torch_may_give_back_to_the_driver_is_never_looked_at():
+    inactive, active = ([{"size": 100, "state": state}] for state in ("inactive", "active_allocated"))
+    assert not framework._is_kept({"segment_pool_id": (0, 0), "blocks": inactive})
+    assert framework._is_kept({"segment_pool_id": (0, 0), "blocks": active})
+    assert framework._is_kept({"segment_pool_id": (0, 3), "blocks": inactive}), "a graph writes there"
+
+
 def test_the_package_offers_capture_and_imports_no_torch(monkeypatch):
     import kernel_dvfs
 

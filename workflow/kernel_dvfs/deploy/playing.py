@@ -211,7 +211,9 @@ class Playing:
     def _new_player(self) -> Player:
         names = [target.id for target in measured_launches(self._record)]
         tolerance = None
-        if self._iteration.timing.behaviour == "lag":
+        if self._dry_run:
+            tolerance = Tolerance(late_s=math.inf)  # nothing is set, so nothing can land late
+        elif self._iteration.timing.behaviour == "lag":
             # a schedule of sections knows its launches' times at auto only, and a change may come late: nothing lands
             # where it does harm
             tolerance = Tolerance(late_s=self._latency_s, duration_share=_AT_AUTO_SHARE)

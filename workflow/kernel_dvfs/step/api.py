@@ -119,10 +119,14 @@ class Captured:
     # --- the step -----------------------------------------------------------------------------------------------------
 
     @property
-    def _living(self) -> Any:
+    def _captured(self) -> Opened:
         if self._opened is None:
             raise InputError(f"{self._name}: nothing is captured yet: capture(step), or `with capture() as captured:`")
-        return self._opened.living
+        return self._opened
+
+    @property
+    def _living(self) -> Any:
+        return self._captured.living
 
     @property
     def record(self) -> Step:
@@ -163,7 +167,10 @@ class Captured:
     def save(self) -> None:
         """Keep a copy of what outlives a step (parameters, optimiser, buffers, inputs), in place of an earlier one.
         Raises InputError where there is no room for all of it."""
-        state = self._living.memory.save()
+        self.drop()
+        # since the capture, the program may have given memory back
+        self._living.memory = self._captured.memory()
+        state = self._living.memory.state
         if state.left_out:
             self.drop()
             raise InputError(f"{self._name}: its state of {state.byte} B cannot be saved: {state.left_out}")
