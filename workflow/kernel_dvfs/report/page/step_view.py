@@ -41,6 +41,9 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     row = totals[0]
     what = "as a whole" if row["step"] == "as a whole" else "sum of its kernels, each alone"
     what = f"{what}, at auto clocks" + (", forecast" if is_forecast else "")
+    if "energy_least_j" in row:
+        what += f"; its power is the model's, and anything from {_of(row, 'energy_least_j')} to "
+        what += f"{_of(row, 'energy_most_j')} J is possible"
     cap = number(row["power_cap_share"])
     launched = f"{row['launches']} launches of {row['kernels']} kernels"
     cards = [
