@@ -42,6 +42,10 @@ def test_what_is_not_in_the_numbers_is_named():
 def test_a_section_that_was_not_measured_is_named_with_the_reason():
     workload = WORKLOAD | {"not_repeated": {"backward": "it overwrites what it reads"}}
     notes = step_view(workload, {"step_totals": TOTALS}, False).notes
+    difference = step_view(
+        WORKLOAD | {"by_difference": {"backward": "it overwrites"}}, {"step_totals": TOTALS}, False
+    ).notes[-1]
+    assert "Section backward is the difference of two measurements" in difference and "It overwrites." in difference
     assert notes[-1] == "Section backward was not measured as a whole: it overwrites what it reads."
 
 

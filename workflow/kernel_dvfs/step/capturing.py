@@ -175,7 +175,7 @@ class Capturing:
             tried = trial.walk(
                 living, outline.launches, outline.classes, outline.times_us, limit, failed, known, report
             )
-            not_repeated = self._sections(outline, failed)
+            by_difference, not_repeated = self._sections(outline, failed)
             self._now = None
             with self._dog.limit(self._limit_s, "state"):
                 living.memory.check_restored()
@@ -192,6 +192,7 @@ class Capturing:
             tried=tried,
             whole=whole,
             state=living.memory.state,
+            by_difference=by_difference,
             not_repeated=not_repeated,
         )
         return asdict(record)
@@ -268,20 +269,27 @@ class Capturing:
         rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
         return [statistics.median(each) for each in zip(*rounds)]
 
-    def _sections(self, outline: assembly.Outline, failed: dict[int, list[str]]) -> dict[str, str]:
-        """{section that cannot be repeated by itself: why}. Each is run from where the step meets it, and once more.
+    def _sections(
+        self, outline: assembly.Outline, failed: dict[int, list[str]]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """{section that cannot be repeated by itself: why}: those in one piece, and those between whose launches others
+        run. Each is run from where the step meets it, and once more.
 
         A section changes parameters and optimiser, which is put back; where what it computes on the way is other data
         the second time, it overwrote what it reads (backward does, in memory that torch's pool gave it), and would
         soon run on numbers that no step ever sees.
         """
-        living, found = self._living, {}
+        living = self._living
+        in_one_piece: dict[str, str] = {}
+        in_several: dict[str, str] = {}
         for number, section in enumerate(dict.fromkeys(outline.sections)):
             key = -1 - number
+            own = [place for place, name in enumerate(outline.sections) if name == section]
+            found = in_one_piece if own[-1] - own[0] == len(own) - 1 else in_several
             if key in failed:
                 found[section] = failed[key][-1]
                 continue
-            launches = [each for each, name in zip(outline.launches, outline.sections) if name == section]
+            launches = [outline.launches[place] for place in own]
             places = sorted(place for launch in launches for place in launch.nodes)
             self._now = key, f"section {section}", section
             with self._dog.limit(self._limit_s, section):
@@ -292,7 +300,7 @@ class Capturing:
                 loop.run(1)
                 if living.memory.scratch_hashes() != before:
                     found[section] = "repeated by itself, it runs on other data: it overwrites what it reads"
-        return found
+        return in_one_piece, in_several
 
 
 def _version(number: int) -> str:

@@ -78,6 +78,7 @@ def _workload(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) ->
         "source": step.source,
         "launches": [numbers[target.id] for target in launched],
         "sections": sections,
+        "by_difference": step.by_difference,
         "not_repeated": step.not_repeated,
         # which passes make up a step: none where one of its sections cannot be repeated
         "passes": list(step.sections) if all(name in passes for name in step.sections) else [],

@@ -92,6 +92,11 @@ def _notes(workload: Mapping[str, Any]) -> list[str]:
             f"Ran beside other kernels in the step, so that the sum of all kernels is above the whole: "
             f"{', '.join(overlapped)}."
         )
+    for section, why in workload.get("by_difference", {}).items():
+        notes.append(
+            f"Section {section} is the difference of two measurements, the step up to its end and up to its "
+            f"beginning. {why[0].upper()}{why[1:]}."
+        )
     for section, why in workload.get("not_repeated", {}).items():
         notes.append(f"Section {section} was not measured as a whole: {why}.")
     return notes
