@@ -403,13 +403,13 @@ def less(window: Window, before: Window) -> Window:
     duration_s = (1 - share) * window["duration_s"]
     processes = [count for each in (window, before) if (count := each["processes"]) is not None]
     low_mhz, mhz, high_mhz = window["core_mhz"]
-    own_mhz = (mhz - share * before["core_mhz"][1]) / (1 - share)
+    own_mhz = round((mhz - share * before["core_mhz"][1]) / (1 - share), 1)
     cap_ns = window["cap_ns"] - share * before["cap_ns"] * window["duration_s"] / before["duration_s"]
     return window | {
         "duration_s": duration_s,
         "energy_mj": own_mw * duration_s,
         "time_us": (1 - share) * window["time_us"],
-        "core_mhz": [low_mhz, round(min(max(own_mhz, low_mhz), high_mhz), 1), high_mhz],
+        "core_mhz": [min(low_mhz, own_mhz), own_mhz, max(high_mhz, own_mhz)],
         "cap_ns": min(max(0, round(cap_ns)), round(1e9 * duration_s)),
         "thermal_delta": window["thermal_delta"] + before["thermal_delta"],
         "processes": max(processes, default=None),
