@@ -516,6 +516,13 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
     assert kept[0] == opened.living.nodes and kept[1] == opened.living.functions
 
 
+def test_a_section_in_several_pieces_or_too_short_is_no_difference():
+    assert capturing._why_no_difference([2, 3], [1.0] * 4) == ""
+    assert capturing._why_no_difference([2, 3], [None] * 4) == "", "not traced"
+    assert "run between its own" in capturing._why_no_difference([1, 3], [1.0] * 4)
+    assert "it is 2.0 % of the step so far" in capturing._why_no_difference([1], [98.0, 2.0, 50.0])
+
+
 def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):
     def fails(memory):
         raise ZeroDivisionError("CUDA_ERROR_ILLEGAL_ADDRESS")

@@ -8,7 +8,7 @@ nothing else of a GPU. Only annotations need this module, so no measurement job 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NotRequired, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Pair
@@ -33,9 +33,13 @@ class Window(TypedDict):
     thermal_delta: int  # by how much the driver's thermal counter rose
     reasons: dict[str, float]  # {NVML event bit: share of the samples that showed it}
     processes: int | None  # compute processes that are not ours; None where the driver does not tell
-    # of a load that was measured as a difference: duration_s, energy_mj and time_us of the two windows that it is of
-    with_beginning: NotRequired[dict[str, float]]
-    beginning: NotRequired[dict[str, float]]
+
+
+class Difference(Window):
+    """A window of a load less one of what each of its runs begins with; duration_s, energy_mj and time_us of both."""
+
+    with_beginning: dict[str, float]
+    beginning: dict[str, float]
 
 
 class Gpu(Protocol[Load]):

@@ -8,13 +8,14 @@ is told what to do on its standard input and says what it finds line by line on 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -34,6 +35,8 @@ _TRACED_S, _LEAST_TRACED, _MOST_EVENTS = 1.0, 4, 20000
 _KEPT_REPLAYS = 2
 _MOST_PROCESSES = 12
 _ROUND_S, _ROUNDS = 0.3, 5
+# a section that is less of the step up to its end would drown in the noise of a difference
+_LEAST_SHARE = 0.05
 # how long what is done with the whole step may take, s; a trial may take so many steps beside its own limit
 _WHOLE_LIMIT_S, _TRACE_LIMIT_S, _STEPS_A_TRIAL = 600.0, 120.0, 6
 
@@ -272,22 +275,25 @@ class Capturing:
     def _sections(
         self, outline: assembly.Outline, failed: dict[int, list[str]]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """{section that cannot be repeated by itself: why}: those in one piece, and those between whose launches others
-        run. Each is run from where the step meets it, and once more.
+        """{section that cannot be repeated by itself: why}: those that can be measured as a difference, and those that
+        cannot. Each is run from where the step meets it, and once more.
 
         A section changes parameters and optimiser, which is put back; where what it computes on the way is other data
         the second time, it overwrote what it reads (backward does, in memory that torch's pool gave it), and would
         soon run on numbers that no step ever sees.
         """
         living = self._living
-        in_one_piece: dict[str, str] = {}
-        in_several: dict[str, str] = {}
+        by_difference: dict[str, str] = {}
+        not_repeated: dict[str, str] = {}
         for number, section in enumerate(dict.fromkeys(outline.sections)):
             key = -1 - number
             own = [place for place, name in enumerate(outline.sections) if name == section]
-            found = in_one_piece if own[-1] - own[0] == len(own) - 1 else in_several
+            if why_not := _why_no_difference(own, outline.times_us):
+                found, also = not_repeated, f"; {why_not}"
+            else:
+                found, also = by_difference, ""
             if key in failed:
-                found[section] = failed[key][-1]
+                found[section] = failed[key][-1] + also
                 continue
             launches = [outline.launches[place] for place in own]
             places = sorted(place for launch in launches for place in launch.nodes)
@@ -299,8 +305,19 @@ class Capturing:
                 before = living.memory.scratch_hashes()
                 loop.run(1)
                 if living.memory.scratch_hashes() != before:
-                    found[section] = "repeated by itself, it runs on other data: it overwrites what it reads"
-        return in_one_piece, in_several
+                    found[section] = f"repeated by itself, it runs on other data: it overwrites what it reads{also}"
+        return by_difference, not_repeated
+
+
+def _why_no_difference(own: Sequence[int], times_us: Sequence[float | None]) -> str:
+    """Why a section of these launches cannot be told as the step up to its end less the step before it; "": it can."""
+    if own[-1] - own[0] != len(own) - 1:
+        return "and kernels of other sections run between its own"
+    until_us = [time for time in times_us[: own[-1] + 1] if time is not None]
+    share = math.fsum(until_us[own[0] :]) / math.fsum(until_us) if len(until_us) == own[-1] + 1 else 1.0
+    return (
+        f"and it is {100 * share:.1f} % of the step so far, too little for a difference" if share < _LEAST_SHARE else ""
+    )
 
 
 def _version(number: int) -> str:

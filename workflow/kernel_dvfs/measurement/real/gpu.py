@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
-    from kernel_dvfs.gpu.seam import Gpu, Window
+    from kernel_dvfs.gpu.seam import Difference, Gpu, Window
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
 
 # clocks count as settled when two slices in a row agree, at the latest after the limit
@@ -386,7 +386,7 @@ class _Locked:
             self._gpu.release()
 
 
-def less(window: Window, before: Window) -> Window:
+def less(window: Window, before: Window) -> Difference:
     """What a window of a load would be without what each run of it begins with, of which `before` is a window.
 
     Time of a run, and energy and clock cycles in it, are differences. The window is as much shorter as the beginning
@@ -405,7 +405,8 @@ def less(window: Window, before: Window) -> Window:
     low_mhz, mhz, high_mhz = window["core_mhz"]
     own_mhz = round((mhz - share * before["core_mhz"][1]) / (1 - share), 1)
     cap_ns = window["cap_ns"] - share * before["cap_ns"] * window["duration_s"] / before["duration_s"]
-    return window | {
+    return {
+        **window,
         "duration_s": duration_s,
         "energy_mj": own_mw * duration_s,
         "time_us": (1 - share) * window["time_us"],
