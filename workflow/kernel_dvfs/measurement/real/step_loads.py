@@ -131,22 +131,43 @@ def _first_other(step: Step, living: LivingStep) -> int | None:
 
 
 class StepLoad:
-    """A target of a step, ready to run (loads.Load). meet_s: the longest that putting its data back may take."""
+    """A target of a step, ready to run (loads.Load).
+
+    meet_s: the longest that putting its data back may take. is_beginning: not the section that the target is, but all
+    of the step before it.
+
+    A section that cannot be repeated alone runs with all of the step before it, which is measured as well and taken
+    off. To put back what it overwrites instead would need room for all activations, and copies that take as long as the
+    section and other power.
+    """
 
     def __init__(
-        self, living: LivingStep, step: Step, target: Target, dog: Watchdog, meet_s: float = 3 * _HUNG_S
+        self,
+        living: LivingStep,
+        step: Step,
+        target: Target,
+        dog: Watchdog,
+        meet_s: float = 3 * _HUNG_S,
+        is_beginning: bool = False,
     ) -> None:
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
         self.meet_s = meet_s
         self._is_pass = target.study == "pass"
-        if self._is_pass:
-            self._places, launches = step.section_nodes(target.name), 1
-            self._target, self._start, self._restores = None, self._places[0], True
-        else:
-            about = self._target = step.target(target.name)
-            members = step.nodes_of(target.name)[: about.rotated]
+        self._target = None if self._is_pass else step.target(target.name)
+        self.less: StepLoad | None = None
+        if self._target:
+            members = step.nodes_of(target.name)[: self._target.rotated]
             self._places, launches = [place for launch in members for place in launch], len(members)
-            self._start, self._restores = min(members[-1]), about.repeatable == "restored"
+            self._start, self._restores = min(members[-1]), self._target.repeatable == "restored"
+        else:
+            self._places, launches, self._restores = step.section_nodes(target.name), 1, True
+            if target.name in step.by_difference:
+                before, self._places = step.beginnings(target.name)
+                if is_beginning:
+                    self._places = before
+                elif before:
+                    self.less = StepLoad(living, step, target, dog, meet_s, is_beginning=True)
+            self._start = self._places[0]
         self.put_back()
         once = living.loop(self._places, keep_edges=self._is_pass)
         once.run(1)
@@ -168,9 +189,12 @@ class StepLoad:
     def about(self) -> dict[str, Any]:
         """The record's `kernel` group, besides the names."""
         about: dict[str, Any] = {"dtype": "as captured", "by_graph": True, "same_bits_after": self._same_bits}
-        if self._target is None:
-            return about | {"instance": f"pass of {len(self._places)} nodes", "repeatable": "restored"}
         target = self._target
+        if target is None:
+            instance = f"pass of {len(self._places)} nodes"
+            if self.less:
+                instance += f" less the {len(self.less._places)} before it"
+            return about | {"instance": instance, "repeatable": "restored"}
         shape = f"grid {target.grid}, block {target.block}"
         told = {"instance": f"{target.function} {target.digest}", "shape": shape, "repeatable": target.repeatable}
         return about | told | {"rotated": target.rotated, "own": [f"{own.kind} of {own.byte} B" for own in target.own]}
