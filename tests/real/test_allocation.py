@@ -63,7 +63,8 @@ def test_a_job_that_was_left_waiting_by_a_killed_run_is_taken_over(cluster, monk
 def test_a_job_that_is_being_cleaned_up_is_asked_no_more(cluster):
     knows("7")
     cluster.states = ["COMPLETING"]
-    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+    with pytest.raises(InputError, match=r"job 7 \(COMPLETING\) was lost during kernel/x"):
+        allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
 
 
 def test_a_job_that_ends_without_a_word_is_not_waited_for_while_its_node_is_cleaned_up(cluster):

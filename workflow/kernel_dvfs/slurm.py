@@ -16,9 +16,11 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 
 LOGS = "logs/slurm"
-_WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
-ALIVE = (*_WAITS, "RUNNING", "SUSPENDED", "STAGE_OUT")  # states of a job that waits or runs
-_ENDS = "COMPLETING"  # its processes are gone or are being killed, and its node is being cleaned up
+# states of a job: it waits for its node, it waits or runs, and it ends: its processes are gone or are being killed, and
+# its node is being cleaned up
+WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
+ALIVE = (*WAITS, "RUNNING", "SUSPENDED", "STAGE_OUT")
+ENDS = "COMPLETING"
 # to end a job Slurm takes KillWait (30 s as shipped) and the site's epilog
 ENDING_S = 300.0
 _REMEDY = (
@@ -73,16 +75,6 @@ def status(job: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+)=(\S*)", done.stdout))
 
 
-def is_alive(job: str) -> bool:
-    """Whether a job waits or runs. Raises InputError where Slurm does not answer."""
-    return status(job).get("JobState") in ALIVE
-
-
-def is_waiting(job: str) -> bool:
-    """Whether a job waits for its node. Raises InputError where Slurm does not answer."""
-    return status(job).get("JobState") in _WAITS
-
-
 def cancel(job: str) -> None:
     """Cancel a job; nothing happens where it has ended. Raises InputError where there is no scancel."""
     _run(["scancel", job], f"job {job}")
@@ -90,11 +82,11 @@ def cancel(job: str) -> None:
 
 def end(job: str, look_every_s: float) -> None:
     """Cancel a job and wait until it has left its node. Raises InputError where it does not leave it in ENDING_S."""
-    if status(job).get("JobState") not in (*ALIVE, _ENDS):
+    if status(job).get("JobState") not in (*ALIVE, ENDS):
         return
     cancel(job)
     end_s = time.monotonic() + ENDING_S
-    while (state := status(job).get("JobState")) in (*ALIVE, _ENDS):
+    while (state := status(job).get("JobState")) in (*ALIVE, ENDS):
         if time.monotonic() > end_s:
             raise InputError(
                 f"Slurm job {job} is still {state} {ENDING_S:g} s after it was cancelled, so its node may be stuck, "

@@ -32,12 +32,17 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
     path: of the setup's file. Raises InputError where the process died while it dealt with the request.
     """
     known = _known(setup)
-    if not known or not slurm.is_alive(known["job"]):
+    if not known:
+        return None
+    state = slurm.status(known["job"]).get("JobState")
+    if state == slurm.ENDS:
+        raise _lost(known["job"], state, request)
+    if state not in slurm.ALIVE:
         return None
     if known["clocks"] != _clocks(setup, pair):
         _end(setup, known["job"])
         return None
-    if slurm.is_waiting(known["job"]):
+    if state in slurm.WAITS:
         # whoever submitted it was killed before it had its node: it is ours now
         said = _wait_for(setup, known["job"])
         if said:
@@ -48,10 +53,14 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
         return parse_json(done.stdout)
     except ValueError:
         state = slurm.status(known["job"]).get("JobState", "gone")
-        raise InputError(
-            f"Slurm job {known['job']} ({state}) was lost during {request['target']}; what is finished stays, run "
-            f"snakemake again; see {slurm.LOGS}"
-        ) from None
+        raise _lost(known["job"], state, request) from None
+
+
+def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
+    return InputError(
+        f"Slurm job {job} ({state}) was lost during {request['target']}; what is finished stays, run snakemake again; "
+        f"see {slurm.LOGS}"
+    )
 
 
 def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
