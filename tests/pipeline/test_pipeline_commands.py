@@ -144,7 +144,7 @@ def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(s
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [("{", "not JSON"), ('{"stages": Infinity}', "not JSON"), ("{}", KEYS[0]), ("[]", "not an object")],
+    [("{", "not JSON"), ('{"stages": Infinity}', "not JSON"), ("{}", KEYS[0]), ("[]", "expected a JSON object")],
 )
 def test_options_that_say_too_little_are_one_line(refused, stage_csv, tmp_path, options, named):
     assert named in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)

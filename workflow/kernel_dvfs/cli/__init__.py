@@ -34,11 +34,11 @@ def of_module(name: str, what: str, listed: bool = True) -> Command:
 
 def json_object(flag: str, text: str, example: str = "") -> dict[str, Any]:
     """The JSON object that an option holds. Raises InputError; example: what the message ends with."""
-    expected = f"; expected {example}" if example else ""
     try:
         given = parse_json(text)
     except ValueError as error:
+        expected = f"; expected {example}" if example else ""
         raise InputError(f"{flag} {text}: not JSON ({error}){expected}") from None
     if not isinstance(given, dict):
-        raise InputError(f"{flag} {text}: not an object of options{expected}")
+        raise InputError(f"{flag} {text}: expected a JSON object{f', {example}' if example else ''}")
     return given

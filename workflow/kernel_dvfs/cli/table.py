@@ -70,7 +70,7 @@ def kind_of(option: Parameter) -> str:
 def _read(name: str, text: str, make: Callable) -> dict:
     """The options for `make`, checked against its signature. Raises InputError for one unknown, missing or bad."""
     where = f"table {name}: --options {text}"
-    given = json_object(f"table {name}: --options", text, 'an object such as {"repeats": 10}')
+    given = json_object(f"table {name}: --options", text, 'such as {"repeats": 10}')
     known = dict(list(signature(make).parameters.items())[1:])
     surplus = [key for key in given if key not in known]
     if surplus:
