@@ -360,9 +360,27 @@ def test_a_section_that_overwrites_what_it_reads_runs_with_all_before_it_which_i
     load = step_loads.StepLoad(living, step, SimpleNamespace(study="pass", name="backward"), Dog())
     assert {places for places, _ in living.ran} == {tuple(both), tuple(before)} and set(living.met) == {0}
     assert load.less.run_s < load.run_s and load.less.less is None and load.restores and load.less.restores
-    assert load.about["instance"] == f"pass of {len(both)} nodes less the {len(before)} before it"
+    assert load.about["instance"] == f"pass of {len(both)} nodes less a pass of {len(before)}"
     first = step_loads.StepLoad(Living(), step, SimpleNamespace(study="pass", name="forward"), Dog())
     assert first.less is None, "nothing comes before it: it is the step's beginning"
+
+
+def test_a_kernel_within_the_step_is_the_step_with_copies_of_its_launches_less_the_step(captured):
+    step = replace(captured, whole=replace(captured.whole, time_us=captured.time_us))
+    target = max(step.targets, key=lambda each: (each.launches == 4, len(each.own)))
+    own, extra = step.nodes_of(target.id), step_loads.copies_in_step(step, target.id)
+    share = extra * target.launches * target.time_us / step.time_us
+    assert target.own and extra > 1 and share == pytest.approx(0.2, rel=0.5)
+    living = Living()
+    load = step_loads.StepLoad(living, step, SimpleNamespace(study="in_step", name=target.id), Dog())
+    (more, _), (every, _) = sorted({ran for ran in living.ran if ran[1] == 1}, key=lambda ran: -len(ran[0]))
+    assert every == tuple(range(len(step.nodes))) and load.less.less is None and load.restores
+    left = list(more)
+    for launch in own:  # the copies of a launch stand right behind it, with what prepares it
+        at = left.index(launch[-1]) + 1
+        assert left[at : at + len(launch) * extra] == launch * extra
+        del left[at : at + len(launch) * extra]
+    assert left == list(every)
 
 
 def test_a_running_load_counts_launches_not_graphs(captured):

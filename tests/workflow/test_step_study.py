@@ -150,7 +150,11 @@ def test_sections_and_the_whole_step_are_checked_against_their_kernels(finished_
         assert float(row["time_difference_percent"]) == pytest.approx(difference, abs=1e-6)
         within = abs(difference) <= 3 and abs(float(row["energy_difference_percent"])) <= 5
         assert row["adds_up"] == str(within)
-    assert sum(int(row["launches"]) for row in check[:3]) == int(check[3]["launches"])
+        within_ms = float(row["within_step_ms"])
+        difference = 100 * (float(row["time_ms"]) / within_ms - 1)
+        assert float(row["within_step_difference_percent"]) == pytest.approx(difference, abs=1e-6)
+    for column in ("launches", "within_step_ms"):
+        assert sum(float(row[column]) for row in check[:3]) == pytest.approx(float(check[3][column]), rel=1e-6)
 
 
 def test_the_page_has_the_step_first_and_nothing_that_only_models_have(finished_step):
