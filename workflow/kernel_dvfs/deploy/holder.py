@@ -186,7 +186,7 @@ def main(uuid: str, dry_run: bool, after: dict[str, list[int] | None]) -> None:
     try:
         about = facts_of(uuid)
         check_after(about["clocks"], after)
-        with Guard(uuid, after, "auto-only" if dry_run else "lock", lambda line: tell(say=line)) as guard:
+        with Guard(uuid, after, "dry-run" if dry_run else "lock", lambda line: tell(say=line)) as guard:
             control = Control(guard, about, reads_only=dry_run)
             tell(value={"about": about, "processes": guard.board.compute_processes()})
             does: dict[str, Callable[..., Any]] = {
