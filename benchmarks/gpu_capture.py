@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -256,7 +257,7 @@ def by_command(name):
         path = Path(folder) / "step.json"
         words = [sys.executable, "-m", "kernel_dvfs", "capture", f"{os.path.relpath(HERE)}:{name}", "-o", str(path)]
         begin_s = time.monotonic()
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
             return f"exit code {done.returncode}: {done.stderr.strip().splitlines()[-1]}"
         content = json.loads(path.read_text())
@@ -513,28 +514,36 @@ def two_gpus():
 # --- the cases --------------------------------------------------------------------------------------------------------
 
 
-def one(name):
-    """What came of a case, from a process of its own."""
+def one(name, limit_s):
+    """(what came of a case, seconds), from a process of its own."""
     function, _, _ = CASES[name]
     begin_s = time.monotonic()
     environment = {**os.environ, **getattr(function, "environment", {})}
-    words = [sys.executable, str(HERE), "--case", name]
+    case = subprocess.Popen(
+        [sys.executable, str(HERE), "--case", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,  # with all that it starts it can be ended
+    )
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=400, env=environment)
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if re.match(r"[\w.]*(Error|Exception)", line)]
-            came = f"FAILED, exit code {done.returncode}: {said[-1] if said else done.stderr[-200:]}"
-        else:
-            came = json.loads(done.stdout.splitlines()[-1])["came"]
-    except subprocess.TimeoutExpired as error:
-        came = f"FAILED: {type(error).__name__}"
-    return came, time.monotonic() - begin_s
+        said, errors = case.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(case.pid, signal.SIGKILL)
+        case.communicate()
+        return f"FAILED: not at its end after {limit_s:g} s", limit_s
+    if case.returncode:
+        told = [line for line in errors.splitlines() if re.match(r"[\w.]*(Error|Exception)", line)]
+        return f"FAILED, exit code {case.returncode}: {told[-1] if told else errors[-200:]}", time.monotonic() - begin_s
+    return json.loads(said.splitlines()[-1])["came"], time.monotonic() - begin_s
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(CASES), choices=CASES, help="default: all cases")
     parser.add_argument("--at-once", type=int, default=8, help="processes that run at a time (default: 8)")
+    parser.add_argument("--limit-s", type=float, default=300, help="end a case after that (default: 300)")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)  # in a process of its own: run this one
     parser.add_argument("-o", "--output", help="also write the lines there")
     options = parser.parse_args()
@@ -547,7 +556,9 @@ def main():
     found = [f"{board}, {date}, benchmarks/gpu_capture.py; default clocks, nothing set", ""]
     with ThreadPoolExecutor(options.at_once) as pool:
         right = 0
-        for name, (came, seconds) in zip(options.only, pool.map(one, options.only)):
+        for name, (came, seconds) in zip(
+            options.only, pool.map(one, options.only, [options.limit_s] * len(options.only))
+        ):
             _, asked, expected = CASES[name]
             is_right = all(word in came for word in expected) and "LEFT BEHIND" not in came
             right += is_right
