@@ -58,7 +58,7 @@ def test_a_csv_is_taken_as_it_is_and_scales_set_it_apart(planned, tmp_path):
         ({"tensor_parallel": 7}, "tensor_parallel 7"),
         ({"scale_energy": 80}, "in full scale"),
         ({"stages": 0}, "pipeline.stages = 0"),
-        ({"schedule": "zigzag"}, "1f1b, gpipe or interleaved"),
+        ({"schedule": "zigzag"}, "1f1b, gpipe, interleaved, zb-h1 or dualpipe"),
         ({"microbatches": []}, "pipeline.microbatches"),
         ({"straggler": [0.9]}, "a number >= 1"),
         ({"blocking_w": -1}, "pipeline.blocking_w"),
