@@ -14,14 +14,14 @@ from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.schedules import NAMES, layout, orders
 
 # ticks of a forward pass, of the input's gradient, of the weights' gradient
-F, I, W = 5, 6, 4
-TICKS = {"forward": F, "backward": I + W, "backward_input": I, "backward_weight": W, "recompute": F}
+F, G, W = 5, 6, 4
+TICKS = {"forward": F, "backward": G + W, "backward_input": G, "backward_weight": W, "recompute": F}
 SPLIT = ("forward", "backward", "backward_input", "backward_weight")
 
 
 def bubble(name, stages, microbatches):
     graph = pipeline_graph(name, stages, microbatches)
-    return max(graph.finish_ticks([TICKS[own.instruction] for own in graph.operations])) - microbatches * (F + I + W)
+    return max(graph.finish_ticks([TICKS[own.instruction] for own in graph.operations])) - microbatches * (F + G + W)
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
@@ -29,11 +29,11 @@ def bubble(name, stages, microbatches):
 def test_equal_stages_wait_as_long_as_the_papers_say(stages, rounds):
     microbatches = rounds * stages
     # Qi et al., ICLR 2024, Table 2, with backward = input + weights
-    assert bubble("1f1b", stages, microbatches) == (stages - 1) * (F + I + W)
-    assert bubble("zb-h1", stages, microbatches) == (stages - 1) * (F + I - W)
+    assert bubble("1f1b", stages, microbatches) == (stages - 1) * (F + G + W)
+    assert bubble("zb-h1", stages, microbatches) == (stages - 1) * (F + G - W)
     # DeepSeek-V3, Table 2: (S/2 - 1)(F&B + B - 3W), of pairs that run in lockstep; one after the other they need not
-    assert bubble("dualpipe", stages, microbatches) == (stages // 2 - 1) * (F + I - W)
-    assert bubble("dualpipe", stages, microbatches) <= (stages // 2 - 1) * (F + 2 * (I + W) - 3 * W)
+    assert bubble("dualpipe", stages, microbatches) == (stages // 2 - 1) * (F + G - W)
+    assert bubble("dualpipe", stages, microbatches) <= (stages // 2 - 1) * (F + 2 * (G + W) - 3 * W)
 
 
 def held(order):

@@ -131,6 +131,39 @@ def run_export(options: argparse.Namespace) -> None:
     FORMATS[options.format](options.output, read_plan(options.plan))
 
 
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline replay`."""
+    parser.epilog = f"example: kernel-dvfs pipeline replay {_STAGES} --stragglers slow.csv --pipelines 16 -o replay.csv"
+    _add_shape(parser)
+    parser.add_argument(
+        "--stragglers", required=True, metavar="SLOW.csv", help="iteration,pipeline,slowdown: a factor above 1"
+    )
+    parser.add_argument("--pipelines", type=int, required=True, metavar="N", help="that share each iteration")
+    parser.add_argument("--iterations", type=int, metavar="K", help="(default: to the end of SLOW.csv)")
+    parser.add_argument(
+        "--known-after", type=int, default=1, metavar="K", help="iterations until a straggler is known (default: 1)"
+    )
+    parser.add_argument(
+        "--time", type=float, metavar="S", help="of an iteration without one (default: all clocks high)"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="REPLAY.csv")
+
+
+def run_replay(options: argparse.Namespace) -> None:
+    """Replay iterations with stragglers; write a row for each and say what was saved."""
+    from kernel_dvfs.pipeline.baselines import all_max
+    from kernel_dvfs.pipeline.replay import Iteration, read_slowdowns, replay, summary
+    from kernel_dvfs.pipeline.runtime import Runtime
+    from kernel_dvfs.pipeline.study import write_records
+
+    slowdowns = read_slowdowns(options.stragglers, options.pipelines, options.iterations)
+    planner = _planner(options)
+    base_s = all_max(planner).time_s if options.time is None else options.time
+    iterations = replay(Runtime(planner, base_s), slowdowns, options.known_after)
+    write_records(options.output, Iteration, iterations)
+    print(summary(iterations))
+
+
 def add_graph(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pipeline graph`."""
     parser.epilog = "example: kernel-dvfs pipeline graph --schedule dualpipe --stages 8 --microbatches 20 -o graph.json"
@@ -228,6 +261,15 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--blocking-w", type=float, required=True, metavar="W", help="power of a waiting stage, all its GPUs"
     )
+    parser.add_argument(
+        "--synchronising-w",
+        type=float,
+        metavar="W",
+        help="power of a stage whose pipeline is done and waits for others (default: --blocking-w)",
+    )
+    parser.add_argument(
+        "--transfer-w", type=float, default=0.0, metavar="W", help="power of a transfer, on top (default: 0)"
+    )
     _add_scales(parser)
     parser.add_argument(
         "--kernels", type=int, default=50, metavar="N", help="equal kernels per operation (default: 50)"
@@ -241,8 +283,8 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
         "--schedule",
         default="1f1b",
         metavar="NAME|FILE",
-        help="1f1b (default), gpipe, interleaved, zb-h1, dualpipe; a CSV stage,instruction,microbatch[,chunk] in order; "
-        "or a graph as pipeline graph writes it, .json",
+        help="1f1b (default), gpipe, interleaved, zb-h1, dualpipe; or a CSV stage,instruction,microbatch[,chunk], in "
+        "order; or a graph as pipeline graph writes it, .json",
     )
     parser.add_argument("--stages", type=int, metavar="S", help="devices (default: as many as the profile has)")
     parser.add_argument("--chunks", type=int, default=1, metavar="V", help="model chunks per stage (default: 1)")
@@ -269,7 +311,8 @@ def _planner(options: argparse.Namespace) -> Planner:
         raise InputError(f"--kernels {options.kernels}: expected a whole number >= 1")
     profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy)
     stages = profile.stages // max(options.chunks, 1) if options.stages is None else options.stages
-    return Planner(profile, _graph(options, stages), options.blocking_w, options.kernels)
+    powers = options.blocking_w, options.kernels, options.synchronising_w, options.transfer_w
+    return Planner(profile, _graph(options, stages), *powers)
 
 
 def _graph(options: argparse.Namespace, stages: int | None) -> Graph:
@@ -319,6 +362,7 @@ COMMANDS = {
     "frontier": Command("a pipeline's whole frontier of time against energy, as CSV", add_frontier, run_frontier),
     "plan": Command("clocks for every instruction: by time, straggler, energy or price", add_plan, run_plan),
     "graph": Command("operations and edges of a schedule, to change and give to --schedule", add_graph, run_graph),
+    "replay": Command("iterations with several, changing stragglers: time and energy", add_replay, run_replay),
     "export": Command("a plan as plain CSV, or as Zeus's pipeline-frequency server loads it", add_export, run_export),
     "profile": Command("stages of a study, from a CSV or a profile of kernels", add_profile, run_profile),
     "solve": Command("solve a study for one number of microbatches", add_solve, run_solve),

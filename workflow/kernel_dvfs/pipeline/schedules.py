@@ -183,18 +183,27 @@ def _dualpipe(stage: int, stages: int, microbatches: int, chunks: int) -> list[I
     for _ in range(2 * (half - near - 1)):
         forward(0)
     for _ in range(near + 1):
-        forward(0), forward(1)
+        forward(0)
+        forward(1)
     for _ in range(half - near - 1):
-        backward(1, is_split=True), weight(), forward(1)
+        backward(1, is_split=True)
+        weight()
+        forward(1)
     for _ in range(microbatches // 2 - stages + near + 1):
-        forward(0), backward(1), forward(1), backward(0)
+        forward(0)
+        backward(1)
+        forward(1)
+        backward(0)
     for _ in range(half - near - 1):
-        backward(1), forward(1), backward(0)
+        backward(1)
+        forward(1)
+        backward(0)
     # of the last backward passes in both directions the second half is split
     for number in range(2 * (near + 1)):
         backward(1 - number % 2, is_split=number > near)
     for _ in range(half - near - 1):
-        weight(), backward(0, is_split=True)
+        weight()
+        backward(0, is_split=True)
     while late:
         weight()
     return order
