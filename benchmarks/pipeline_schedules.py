@@ -1,8 +1,8 @@
 """Schedules of today beside 1F1B: time, energy and what a plan saves on each, 8 stages of the simulated A100.
 
-Stages are made from kernels (GPT-3 175B, tensor-parallel 8), so a backward pass can be split into its two gradients. All
-schedules run the same work; a shorter one has less waiting left to save. Last column: 1F1B at the highest clocks
-against this schedule as planned, in the same time as its own highest clocks.
+Stages are made from kernels (GPT-3 175B, tensor-parallel 8), so a backward pass can be split into its two gradients.
+All schedules run the same work; a shorter one has less waiting left to save. Last column: energy as planned for the
+time of its own highest clocks, against 1F1B at the highest clocks.
 
     PYTHONPATH=workflow python benchmarks/pipeline_schedules.py [--microbatches M ...]
 """
