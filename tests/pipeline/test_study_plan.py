@@ -60,7 +60,7 @@ def test_a_csv_is_taken_as_it_is_and_scales_set_it_apart(planned, tmp_path):
         ({"stages": 0}, "pipeline.stages = 0"),
         ({"schedule": "zigzag"}, "1f1b, gpipe, interleaved, zb-h1 or dualpipe"),
         ({"microbatches": []}, "pipeline.microbatches"),
-        ({"straggler": [0.9]}, "a number >= 1"),
+        ({"straggler": [0.9]}, "a number from 1"),
         ({"blocking_w": -1}, "pipeline.blocking_w"),
         ({"unit_time_s": 0}, "pipeline.unit_time_s"),
         ({"stagess": 8}, "did you mean 'stages'"),
