@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kernel_dvfs import __version__
@@ -52,6 +53,7 @@ class Opened(NamedTuple):
     calls: list[list[trace.Event]]  # of calls outside the graph; none where only a graph was given
     device: dict[str, Any]
     versions: dict[str, str]
+    memory: Callable[[], Memory]  # as it is in use now; saved
 
 
 def torch_module() -> Any:
@@ -128,7 +130,8 @@ def open_step(extension: Any, made: Any, is_traced: bool = True, name: str = "st
             f"{name}: gave a {type(made).__name__}; expected the step: a function without arguments, or a CUDAGraph"
         )
     _warm_up(torch, made, name)
-    calls = _traced_calls(torch, made, name) if is_traced else []
+    # as many calls either way, so that what a call counts on the host is the same when it is captured
+    calls = _traced_calls(torch, made, name) if is_traced else _plain_calls(torch, made, name)
     return _opened(torch, extension, _captured(torch, made, name), calls, name)
 
 
@@ -150,15 +153,24 @@ class _Handle:
 def _warm_up(torch: Any, step: Callable[[], Any], name: str) -> None:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    before = None
     with _as_input_error(f"{name}: the step failed before any capture"):
         with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                before = torch.cuda.get_rng_state()
+            for _ in range(WARM_UPS - 1):
+                step()  # the first ones may set things up at random
+            with no_random_numbers(name):
                 step()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
+
+
+@contextmanager
+def no_random_numbers(name: str) -> Iterator[None]:
+    """Raises InputError where random numbers are drawn on the GPU within; the generator is then put back."""
+    torch = torch_module()
+    before = torch.cuda.get_rng_state()
+    yield
     if not torch.equal(before, torch.cuda.get_rng_state()):
+        torch.cuda.set_rng_state(before)
         raise InputError(
             f"{name}: the step draws random numbers on the GPU (dropout?), so no two runs of it are the same; set "
             "dropout to 0, or draw before the step"
@@ -216,16 +228,27 @@ def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[t
     return calls
 
 
+def _plain_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[trace.Event]]:
+    with _as_input_error(f"{name}: the step failed before any capture"):
+        for _ in range(_TRACED_CALLS):
+            step()
+        torch.cuda.synchronize()
+    return []
+
+
 def check_alike(calls: list[list[trace.Event]], name: str) -> None:
     """Raise InputError where one call launches other kernels than the next."""
-    launched = [[each.name for each in call if each.kind == "gpu"] for call in calls]
-    for number, (one, other) in enumerate(zip(*launched)):
-        if one != other:
-            raise InputError(f"{name}: kernels change from call to call (number {number}: {one}, then {other})")
-    if len({len(each) for each in launched}) > 1:
-        raise InputError(
-            f"{name}: kernels change from call to call ({', then '.join(str(len(each)) for each in launched)} of them)"
-        )
+    remedy = "a graph holds those of one call: take out what depends on the call or on data"
+    for before, after in pairwise([[each.name for each in call if each.kind == "gpu"] for call in calls]):
+        for number, (one, other) in enumerate(zip(before, after)):
+            if one != other:
+                raise InputError(
+                    f"{name}: kernels change from call to call (number {number}: {one}, then {other}); {remedy}"
+                )
+        if len(before) != len(after):
+            raise InputError(
+                f"{name}: kernels change from call to call ({len(before)}, then {len(after)} of them); {remedy}"
+            )
 
 
 @contextmanager
@@ -295,22 +318,29 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
     graph.instantiate()
     torch.cuda.synchronize()
     device = extension.Device()
-    segments = torch.cuda.memory_snapshot()
-    _refuse_two_gpus(torch, segments, name)
     pool = tuple(graph.pool())
-    memory = Memory(
-        device,
-        [Range(each["address"], each["total_size"]) for each in segments],
-        _state(segments, pool),
-        lambda byte: _device_room(torch, byte),
-        lambda byte: _host_room(torch, byte),
-    )
 
-    replay = getattr(graph, "replay", None)
-    living = LivingStep(extension, device, int(handle), replay, memory, keeps=graph)
+    def memory() -> Memory:
+        segments = torch.cuda.memory_snapshot()
+        _refuse_two_gpus(torch, segments, name)
+        return Memory(
+            device,
+            [Range(each["address"], each["total_size"]) for each in segments if _is_kept(each)],
+            _state(segments, pool),
+            lambda byte: _device_room(torch, byte),
+            lambda byte: _host_room(torch, byte),
+        )
+
+    def replay() -> None:
+        # the stream that pieces of the graph run on, whichever is current
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            graph.replay()
+
+    own = replay if hasattr(graph, "replay") else None
+    living = LivingStep(extension, device, int(handle), own, memory(), keeps=graph)
     if not any(node.kind == "kernel" for node in living.nodes):
         raise InputError(f"{name}: nothing was captured: the step launches no kernel on the GPU that torch uses")
-    return Opened(living, calls, device.info(), versions(torch))
+    return Opened(living, calls, device.info(), versions(torch), memory)
 
 
 def _refuse_two_gpus(torch: Any, segments: list[dict[str, Any]], name: str) -> None:
@@ -320,6 +350,12 @@ def _refuse_two_gpus(torch: Any, segments: list[dict[str, Any]], name: str) -> N
             f"{name}: tensors lie on GPUs {', '.join(map(str, devices))}, and one GPU is measured at a time; "
             "set CUDA_VISIBLE_DEVICES to one, or take a step of one rank"
         )
+
+
+def _is_kept(segment: dict[str, Any]) -> bool:
+    """Whether torch will not give a segment back to the driver, which it does with empty ones of no graph."""
+    is_graphs = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+    return is_graphs or any(block["state"] != "inactive" for block in segment["blocks"])
 
 
 def _state(segments: list[dict[str, Any]], pool: tuple[int, int]) -> list[Range]:
