@@ -25,13 +25,11 @@ from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
 from kernel_dvfs.serving import models
 from kernel_dvfs.serving.engine import Engine, Linear
-from kernel_dvfs.serving.models import Row, ServedModel, check_degree, served
+from kernel_dvfs.serving.models import HOST_S, Row, ServedModel, check_degree, served
 
 MAX_TOKENS = 16384  # new tokens of one step
 # share of a GPU's memory that an engine uses, as vLLM's default
 MEMORY_SHARE = 0.9
-# the host's scheduling between two steps, in which the GPUs wait (assumed)
-HOST_S = 0.001
 # families that wait for weights or cache, and the one whose energy per byte theirs is
 _STREAMING, _PLAIN_STREAM = ("linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it

@@ -65,7 +65,12 @@ class ServingStudy:
 
         profile, settings = read_profile(self["profile"]), self.settings()
         own = machine(
-            profile, self["gpu"], self["model"], max_batch=settings.max_batch, chunk_tokens=settings.chunk_tokens
+            profile,
+            self["gpu"],
+            self["model"],
+            self["host_s"],
+            max_batch=settings.max_batch,
+            chunk_tokens=settings.chunk_tokens,
         )
         return Replayer(own, profile, slo_scale=self["slo_scale"])
 
