@@ -9,7 +9,7 @@ from kernel_dvfs.serving.instance import Instance
 from kernel_dvfs.serving.make_profile import simulate_instance, weighted_quantile
 from kernel_dvfs.serving.outcome import Accounts
 from kernel_dvfs.serving.requests import Request
-from kernel_dvfs.serving.trace import hour
+from kernel_dvfs.serving.trace import hours
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def engine():
 
 
 def test_all_tokens_of_a_trace_come_once_and_runs_are_those_of_single_steps(engine, monkeypatch):
-    trace = hour(3.0, seed=1, span_s=300)
+    trace = hours(3.0, seed=1, span_s=300)
     arrays = trace.arrival_s, trace.input_tokens, trace.output_tokens
     whole = simulate_instance(engine, KV_TOKENS[8], *arrays)
     assert whole.finished.all() and whole.gap_count.sum() == (trace.output_tokens - 1).sum()

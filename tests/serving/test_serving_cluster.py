@@ -10,7 +10,7 @@ from kernel_dvfs.serving import pools as sizing
 from kernel_dvfs.serving.outcome import lines, outcome
 from kernel_dvfs.serving.replayer import Replayer
 from kernel_dvfs.serving.system import SUBSETS, SYSTEMS, Settings
-from kernel_dvfs.serving.trace import hour, poisson, read_trace
+from kernel_dvfs.serving.trace import hours, poisson, read_trace
 
 # everything that can disturb: (system, wave of the load, settings)
 TROUBLES = {
@@ -36,7 +36,7 @@ def troubled(replayer):
     """{trouble: (trace, finished cluster)}."""
     runs = {}
     for name, (system, swing, changed) in TROUBLES.items():
-        heavy = hour(14.0, seed=7, span_s=600, swing=swing)
+        heavy = hours(14.0, seed=7, span_s=600, swing=swing)
         runs[name] = heavy, replayer.run(heavy, system, Settings(**(QUICK | changed)))
     return runs
 
@@ -105,7 +105,7 @@ def test_promises_that_are_wider_are_planned_and_judged_alike(replayer, replayed
 
 
 def test_rejected_requests_keep_no_promise_and_are_said(replayer):
-    heavy = hour(40.0, seed=7, span_s=300)
+    heavy = hours(40.0, seed=7, span_s=300)
     cluster = replayer.run(heavy, "ScaleInst", Settings(**(QUICK | {"margin": 0.05})))
     found = outcome(cluster)
     assert found["rejected"] > 0 and found["finished"] + found["rejected"] == found["requests"]

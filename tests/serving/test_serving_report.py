@@ -9,7 +9,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.serving.report.share import split
 from kernel_dvfs.serving.study import ServingStudy
 from kernel_dvfs.serving.system import DEFAULTS, KNOBS, SUBSETS
-from kernel_dvfs.serving.trace import hour, write_trace
+from kernel_dvfs.serving.trace import hours, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
     profile, trace = place / "profile.csv", place / "synthetic.csv"
     clocks = ["--tp", "4,8", "--core-mhz", "1200,1980", "--kernel-level", "--requests", "40"]
     assert main(["serving", "profile", *clocks, "-o", str(profile)]) == 0
-    write_trace(trace, hour(6.0, seed=1, span_s=300))
+    write_trace(trace, hours(6.0, seed=1, span_s=300))
     asked = {
         "gpu": "h100_sxm",
         "model": "llama2-70b",

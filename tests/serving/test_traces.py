@@ -73,7 +73,7 @@ def test_dates_keep_their_hundred_nanoseconds(tmp_path):
 
 
 def test_the_shipped_hour_is_what_its_seed_makes_and_is_called_synthetic(tmp_path):
-    write_trace(tmp_path / "again.csv", hour(3.0, seed=1))
+    write_trace(tmp_path / "again.csv", hours(3.0, seed=1))
     assert (tmp_path / "again.csv").read_bytes() == SYNTHETIC_HOUR.read_bytes()
     assert read_trace(SYNTHETIC_HOUR).subject.startswith("synthetic trace")
 

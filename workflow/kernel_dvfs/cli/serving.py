@@ -111,35 +111,45 @@ def _table1(options: argparse.Namespace) -> None:
 
 
 def _trace_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs serving trace --hour --rate 3 --seed 1 -o synthetic_hour.csv"
+    parser.epilog = "example: kernel-dvfs serving trace --hours 1 --rate 3 --seed 1 -o synthetic_hour.csv"
     parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="to check, sum up and print the SHA-256 of")
-    parser.add_argument("--hour", action="store_true", help="make a synthetic hour")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="copies of each of its requests (default: 1)")
+    parser.add_argument("--hours", type=float, metavar="H", help="make a synthetic trace of so many hours")
     parser.add_argument("--week", choices=("conversation", "coding"), help="make a synthetic week of published shape")
-    parser.add_argument("--rate", type=float, default=3.0, metavar="R", help="of the hour, requests/s (default: 3)")
+    parser.add_argument("--rate", type=float, default=3.0, metavar="R", help="of the hours, requests/s (default: 3)")
+    parser.add_argument("--swing", type=float, default=0.6, metavar="X", help="of that rate, slowly (default: 0.6)")
+    parser.add_argument("--service", choices=("conversation", "coding"), default="conversation", help="of the hours")
+    parser.add_argument("--bursts", type=int, default=0, metavar="N", help="minutes of ten times the rate (default: 0)")
     parser.add_argument("--scale", type=float, default=0.05, metavar="X", help="of the week's rate (default: 0.05)")
     parser.add_argument("--days", type=float, default=7.0, metavar="D", help="of the week (default: 7)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", metavar="TRACE.csv", help="where a synthetic trace goes")
+    parser.add_argument("-o", "--output", metavar="TRACE.csv", help="where a trace that is made goes")
 
 
 def _trace(options: argparse.Namespace) -> None:
-    from kernel_dvfs.serving.trace import hour, read_trace, sha256, summary, week, write_trace
+    from kernel_dvfs.serving.trace import hours, multiplied, read_trace, sha256, summary, week, write_trace
 
-    if options.hour or options.week:
-        if not options.output:
-            raise InputError("a synthetic trace needs a place: -o synthetic.csv")
-        if min(options.rate, options.scale, options.days) <= 0 or options.days > 7:
-            raise InputError("--rate, --scale and --days: expected numbers > 0, and at most 7 days")
-        if options.week:
-            trace = week(options.week, options.scale, options.seed, options.days)
-        else:
-            trace = hour(options.rate, options.seed)
-        write_trace(options.output, trace)
-        path = options.output
+    made = options.hours is not None or options.week or options.times != 1
+    if made and not options.output:
+        raise InputError("a trace that is made needs a place: -o synthetic.csv")
+    if min(options.rate, options.scale, options.days) <= 0 or options.days > 7:
+        raise InputError("--rate, --scale and --days: expected numbers > 0, and at most 7 days")
+    if options.hours is not None and not 0 < options.hours <= 168:
+        raise InputError(f"--hours {options.hours:g}: expected more than 0 and at most 168")
+    if not 0 <= options.swing < 1 or options.bursts < 0:
+        raise InputError("--swing and --bursts: expected a share of at least 0 and below 1, and a number of at least 0")
+    if options.week:
+        trace = week(options.week, options.scale, options.seed, options.days)
+    elif options.hours is not None:
+        span_s = round(3600 * options.hours)
+        trace = hours(options.rate, options.seed, span_s, options.service, options.swing, options.bursts)
     elif options.trace:
-        trace, path = read_trace(options.trace), options.trace
+        trace = multiplied(read_trace(options.trace), options.times, options.seed)
     else:
-        raise InputError("name a trace to check, or ask for a synthetic one: --hour or --week")
+        raise InputError("name a trace to check, or ask for a synthetic one: --hours 1 or --week conversation")
+    path = options.output if made else options.trace
+    if made:
+        write_trace(path, trace)
     print(f"{path}: {trace.subject}\nsha256 {sha256(path)}")
     for name, value in summary(trace).items():
         print(f"{name} {value:g}")

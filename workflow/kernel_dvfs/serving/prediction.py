@@ -87,11 +87,11 @@ class LoadForecast:
         self.loads = loads
         self.expected = loads if method == "oracle" else _template(loads, slot_s)
 
-    def peak(self, start_s: float, end_s: float) -> np.ndarray:
-        """The highest expectation of any slot that meets [start_s, end_s), per class."""
+    def between(self, start_s: float, end_s: float) -> np.ndarray:
+        """Expectations of the slots that meet [start_s, end_s), one at least: tokens/s, of shape (slots, classes)."""
         first = min(int(start_s / self.slot_s + 1e-9), len(self.expected) - 1)
         last = min(max(int(np.ceil(end_s / self.slot_s - 1e-9)), first + 1), len(self.expected))
-        return self.expected[first:last].max(0) * self.margin
+        return self.expected[first:last] * self.margin
 
 
 def _template(loads: np.ndarray, slot_s: float) -> np.ndarray:

@@ -78,9 +78,12 @@ class Settings:
     chunk_tokens: int = 512  # of one step
     margin: float = 1.1  # on forecast loads
     clock_margin: float = 1.1  # on the load of the last clock epoch
-    load_slot_s: float = 300.0
+    load_slot_s: float = 15.0  # over which loads are averaged; the highest slot is the peak
     load_prediction: str = "template"  # or oracle: prediction.METHODS
     misprediction: float | str = 0.0  # share of answers whose class is mispredicted, or TOKEN_COUNT
+    priced_at: str = "run"  # clock that servers and degrees are priced at: run (as they will run), top (as published)
+    promise_percent: float = 99.0  # of requests whose promises a system must keep
+    react: bool = True  # whether anything but the emergency ladder happens between epochs
     emergencies: bool = True  # whether queues that grow climb the emergency ladder
     sample_s: float = 60.0  # between samples of what the knobs stand at
     bin_s: float = 10.0  # of energy over time
