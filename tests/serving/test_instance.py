@@ -7,7 +7,7 @@ from synthetic_profile import KV_TOKENS, LineEngine
 from kernel_dvfs.serving import make_profile
 from kernel_dvfs.serving.instance import Instance
 from kernel_dvfs.serving.make_profile import simulate_instance, weighted_quantile
-from kernel_dvfs.serving.outcome import Accounts
+from kernel_dvfs.serving.outcome import Account, Accounts
 from kernel_dvfs.serving.requests import Request
 from kernel_dvfs.serving.trace import hours
 
@@ -67,7 +67,7 @@ def test_no_more_is_admitted_than_the_kv_cache_and_the_batch_hold(engine):
 
 def test_a_halted_instance_gives_its_requests_up_and_another_goes_on_where_it_stopped(engine):
     accounts = Accounts()
-    first = Instance(engine, KV_TOKENS[8], recorder=accounts)
+    first = Instance(engine, KV_TOKENS[8], recorder=Account(accounts))
     requests = [Request(number, 0.0, 600, 50) for number in range(4)]
     for request in requests:
         first.submit(request, 0.0)
@@ -82,7 +82,7 @@ def test_a_halted_instance_gives_its_requests_up_and_another_goes_on_where_it_st
     assert first.next_s is None
     taken = first.take_running(stop_s)
     assert len(taken) + len(left) + len(first.waiting) == 4 and any(0 < each.generated < 50 for each in taken)
-    second = Instance(engine, KV_TOKENS[8], stop_s + 2.0, recorder=accounts)
+    second = Instance(engine, KV_TOKENS[8], stop_s + 2.0, recorder=Account(accounts))
     for request in taken:
         second.submit(request, stop_s + 2.0)
     while second.next_s is not None:

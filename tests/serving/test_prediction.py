@@ -38,7 +38,7 @@ def test_the_forecast_is_hindsight_on_the_first_day_then_the_day_before_then_the
     forecast = LoadForecast(loads, slot_s, margin=2.0)
     assert forecast.expected[2, 0] == 2 and forecast.expected[day + 1, 0] == 1
     assert forecast.expected[3 * week, 0] == np.median([0, week, 2 * week])
-    assert forecast.peak(0, 3 * slot_s)[0] == 2 * 2
+    assert forecast.between(0, 3 * slot_s).max(0)[0] == 2 * 2
     assert LoadForecast(loads, slot_s, "oracle").expected[50, 0] == 50
     with pytest.raises(InputError, match="template, oracle"):
         LoadForecast(loads, slot_s, "tea leaves")

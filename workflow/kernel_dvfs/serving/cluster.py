@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.trace import Trace
 
 
-# of an instance's capacity: what one broken promise adds to the reserve (our choice; tables/sweeps shows promises kept)
-_RESERVE_STEP = 0.1
-
-
 class Agenda:
     """What happens when: calls in order of time, those of the same moment in the order they were asked for, by SimPy.
 
@@ -84,6 +80,8 @@ class Cluster:
         self.router = Router(self)
         self.fleet = Fleet(self)
         self.samples: list[dict] = []  # what the knobs stood at
+        # load of the last slot, by class, with the margin, where it was more than planned for; else 0
+        self.unplanned_tps = np.zeros(len(CLASSES))
         # load that the clocks of a pool leave room for, as a share of what its instances carry at the highest
         self.reserves = [0.0] * len(self.pools)
         self.short_tps = 0.0  # largest load that an epoch's servers could not carry
@@ -167,8 +165,9 @@ class Cluster:
         It stands still where half of the promises that may be broken are (Robbins and Monro, 1951: the step that keeps
         a share of events at its target).
         """
-        allowed = 0.5 * (1 - self.settings.promise_percent / 100)
-        step = -_RESERVE_STEP * allowed if kept else _RESERVE_STEP * (1 - allowed)
+        own = self.settings
+        allowed = 0.5 * (1 - own.promise_percent / 100)
+        step = own.reserve_step * (-allowed if kept else 1 - allowed)
         self.reserves[pool] = min(1.0, max(0.0, self.reserves[pool] + step))
 
     def reject(self, request: Request) -> None:

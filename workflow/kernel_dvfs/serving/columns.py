@@ -23,7 +23,6 @@ from kernel_dvfs.serving.profile import KERNEL_LEVEL, Profile
 from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
 from kernel_dvfs.serving.resharding import check_degrees
 
-
 _STEPS = 64  # loads at which an instance's least-power clock is worked out, up to its capacity
 
 
@@ -42,7 +41,7 @@ class Column:
 class Columns:
     """The columns of all pools.
 
-    profile: profile.Profile. bins: loads per combination, evenly spaced up to its capacity. kernel_level: clocks per
+    profile: profile.Profile. bins: steps of load per combination, from none to its capacity. kernel_level: clocks per
     kernel instead of one clock. slo_scale: factor of every promise.
     """
 
@@ -113,10 +112,9 @@ class PoolColumns:
                 if most <= 0:
                     continue
                 self.capacity[tp, clock] = most
-                loads = most * np.arange(1, owner.bins + 1) / owner.bins
-                powers = profile.curve(CLASSES[kind], tp, clock).power(loads)
-                own = zip(loads.tolist(), np.asarray(powers).tolist())
-                self.columns += [Column(kind, served, tp, clock, load, power) for load, power in own]
+                for place in range(owner.bins + 1):
+                    load = most * place / owner.bins
+                    self.columns.append(Column(kind, served, tp, clock, load, self.power_w(tp, clock, load)))
 
     def _capacity(self, tp: int, clock: str) -> float:
         """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
@@ -156,7 +154,9 @@ class PoolColumns:
             most = self.largest(tp)
             loads = [most * place / _STEPS for place in range(_STEPS + 1)]
             top = self.owner.top(tp)
-            clocks = [top if clock_margin is None else self.least_power_clock(tp, clock_margin * each) for each in loads]
+            clocks = [
+                top if clock_margin is None else self.least_power_clock(tp, clock_margin * each) for each in loads
+            ]
             self._powers[key] = np.array([self.power_w(tp, clock, each) for clock, each in zip(clocks, loads)])
         return np.interp(relative, np.linspace(0.0, 1.0, _STEPS + 1), self._powers[key])
 

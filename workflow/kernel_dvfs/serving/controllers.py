@@ -49,7 +49,9 @@ def begin(cluster: Cluster) -> None:
         layouts: list[Layout] = [(FULL_TP,)] * count
         if system.scale_sharding and count:
             # the first pool epoch's, so that no server is divided before its first request
-            ahead = spread(cluster.pools, cluster.columns, cluster.forecast.between(0.0, own.pool_epoch_s), plan.servers)
+            ahead = spread(
+                cluster.pools, cluster.columns, cluster.forecast.between(0.0, own.pool_epoch_s), plan.servers
+            )
             layouts = _layouts(cluster, pool, count, ahead.loads[pool])
         for server, layout in zip(servers, layouts):
             cluster.fleet.take(server, pool, layout)
@@ -58,8 +60,8 @@ def begin(cluster: Cluster) -> None:
         # an epoch shorter than a start: as early as can be
         cluster.agenda.at(own.cluster_epoch_s - ahead_s, _prepare, cluster, own.cluster_epoch_s)
         cluster.agenda.at(own.cluster_epoch_s, _cluster_epoch, cluster)
-        if own.react:
-            cluster.agenda.at(own.load_slot_s, _watch_load, cluster)
+    if own.react and (system.scale_instances or system.scale_sharding):
+        cluster.agenda.at(own.load_slot_s, _watch_load, cluster)
     if system.scale_sharding:
         cluster.agenda.at(own.pool_epoch_s, _pool_epoch, cluster)
     if system.scale_clock:
@@ -73,13 +75,18 @@ def begin(cluster: Cluster) -> None:
 def _size(cluster: Cluster, start_s: float, running: int | None) -> Sizing:
     """Servers for the epoch from start_s on; running: see choose_servers."""
     own = cluster.settings
-    loads = cluster.forecast.between(start_s, start_s + own.cluster_epoch_s)
+    loads = _expected(cluster, start_s, own.cluster_epoch_s)
     start_w = SERVER_GPUS * cluster.machine.parked_w * own.start_s / own.cluster_epoch_s
     plan = choose_servers(cluster.pools, cluster.columns, loads, own.servers, pricing(cluster), running, start_w)
     if plan.short_tps > 0:
         cluster.events["epochs with too few servers"] += 1
         cluster.short_tps = max(cluster.short_tps, plan.short_tps)
     return plan
+
+
+def _expected(cluster: Cluster, start_s: float, seconds: float) -> np.ndarray:
+    """Loads of the slots from start_s on, (slots, classes): the forecast, no less than what has just come unplanned."""
+    return np.maximum(cluster.forecast.between(start_s, start_s + seconds), cluster.unplanned_tps)
 
 
 def _running(cluster: Cluster) -> int:
@@ -145,26 +152,28 @@ def _cluster_epoch(cluster: Cluster) -> None:
 
 
 def _watch_load(cluster: Cluster) -> None:
-    """Start servers where the load of the last slot, with the margin, is more than those there are carry."""
+    """Where the last slot brought more than its pool epoch was planned for: start servers, divide those there again."""
     if not cluster.active:
         return
     own, fleet = cluster.settings, cluster.fleet
-    loads = own.margin * cluster.router.arrived_tps(own.load_slot_s)[None, :]
-    wanted = size(cluster.pools, cluster.columns, loads, own.servers).servers
-    held = [
-        sum(each.pool == pool and each.state not in (OFF, DRAINING) for each in fleet.servers)
-        for pool in range(len(cluster.pools))
-    ]
-    for _ in range(sum(wanted) - _running(cluster)):
-        pool = max(range(len(held)), key=lambda each: wanted[each] - held[each])
-        cluster.events["servers added between epochs"] += 1
-        _add_server(cluster, pool)
-        held[pool] += 1
-    if fleet.joined:
-        # servers that were added between epochs are there now: from now on they are counted on
+    came_tps = cluster.router.arrived_tps(own.load_slot_s)
+    planned = cluster.forecast.between(max(0.0, cluster.now_s - own.pool_epoch_s), cluster.now_s)
+    surprised = bool(came_tps.sum() > planned.sum(1).max())
+    cluster.unplanned_tps = own.margin * came_tps * surprised
+    if surprised and cluster.system.scale_instances:
+        wanted = size(cluster.pools, cluster.columns, cluster.unplanned_tps[None, :], own.servers).servers
+        held = [
+            sum(each.pool == pool and each.state not in (OFF, DRAINING) for each in fleet.servers)
+            for pool in range(len(cluster.pools))
+        ]
+        for _ in range(sum(wanted) - _running(cluster)):
+            pool = max(range(len(held)), key=lambda each: wanted[each] - held[each])
+            cluster.events["servers added between epochs"] += 1
+            _add_server(cluster, pool)
+            held[pool] += 1
+    if fleet.joined or (surprised and cluster.system.scale_sharding):
         fleet.joined = False
-        expected = cluster.forecast.between(cluster.now_s, cluster.now_s + own.pool_epoch_s)
-        fleet.adopt(spread(cluster.pools, cluster.columns, np.vstack([expected, loads]), fleet.on_by_pool()))
+        _divide_pools(cluster)
     cluster.agenda.at(cluster.now_s + own.load_slot_s, _watch_load, cluster)
 
 
@@ -174,16 +183,22 @@ def _watch_load(cluster: Cluster) -> None:
 def _pool_epoch(cluster: Cluster) -> None:
     if not cluster.active:
         return
-    own = cluster.settings
+    _divide_pools(cluster)
+    cluster.agenda.at(cluster.now_s + cluster.settings.pool_epoch_s, _pool_epoch, cluster)
+
+
+def _divide_pools(cluster: Cluster) -> None:
+    """Who serves what with the servers that are there, and how each pool's are divided."""
     counts = cluster.fleet.on_by_pool()
-    loads = cluster.forecast.between(cluster.now_s, cluster.now_s + own.pool_epoch_s)
+    loads = _expected(cluster, cluster.now_s, cluster.settings.pool_epoch_s)
     plan = spread(cluster.pools, cluster.columns, loads, counts)
     cluster.fleet.adopt(plan)
+    if not cluster.system.scale_sharding:
+        return
     for pool, count in enumerate(counts):
         cluster.fleet.plans[pool].clear()
         if count and cluster.fleet.changing[pool] is None:
             _divide(cluster, pool, plan.loads[pool])
-    cluster.agenda.at(cluster.now_s + own.pool_epoch_s, _pool_epoch, cluster)
 
 
 def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:
@@ -245,7 +260,9 @@ def _clock_epoch(cluster: Cluster) -> None:
             if now_s < replica.held_until_s:
                 cluster.fleet.set_clock(replica, cluster.columns.top(replica.tp))
             else:
-                cluster.fleet.set_clock(replica, offer.least_power_clock(replica.tp, _clock_load(cluster, replica, load)))
+                cluster.fleet.set_clock(
+                    replica, offer.least_power_clock(replica.tp, _clock_load(cluster, replica, load))
+                )
     cluster.agenda.at(now_s + own.clock_epoch_s, _clock_epoch, cluster)
 
 

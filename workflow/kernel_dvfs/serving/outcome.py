@@ -103,7 +103,7 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
 
     Every request is in_time (both promises kept), late, or rejected; j_per_token_in_time counts the tokens (prompt and
     answer) of the first alone, so work that nobody waited for is no service. Latencies are of finished requests,
-    attainment is of all. tbt_*: over all gaps between tokens; tbt_kept_percent: requests whose mean gap keeps the promise.
+    attainment is of all. tbt_*: over all gaps between tokens; tbt_kept_percent: requests by their mean gap.
     """
     kinds = cluster.kinds
     scale = cluster.columns.slo_scale

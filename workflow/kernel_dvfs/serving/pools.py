@@ -137,7 +137,7 @@ def _walk(
     """From the smallest pool up; count_of(place, peak load, load that one server may carry) -> servers."""
     carried = [np.zeros(len(loads)) for _ in pools]
     served: list[set[int]] = [set() for _ in pools]
-    occurs = loads.any(0)
+    occurs = loads.max(0) > 0
     found = Sizing([], [], [], [], 0.0)
     short_tps = 0.0
     for place, pool in enumerate(pools):

@@ -187,8 +187,9 @@ class _Search:
     def _moves(self, counts: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
         """A server more, a server less, a server from one pool to another."""
         size_ = len(counts)
-        steps = [(place, None) for place in range(size_)] + [(None, place) for place in range(size_)]
-        steps += [(to, away) for to in range(size_) for away in range(size_) if to != away]
+        # -1 is no pool: the server comes from those that are off, or goes there
+        places = range(-1, size_)
+        steps = [(to, away) for to in places for away in places if to != away]
         return [
             tuple(count + (place == to) - (place == away) for place, count in enumerate(counts)) for to, away in steps
         ]

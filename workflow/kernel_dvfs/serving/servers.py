@@ -287,7 +287,9 @@ class Fleet:
         if clock != replica.clock:
             replica.clock = clock
             carried = self.offers[replica.server.pool or 0].capacity.get((replica.tp, clock), 0.0)
-            replica.clock_tokens = inf if clock == self.columns.top(replica.tp) else carried * self.settings.clock_epoch_s
+            replica.clock_tokens = (
+                inf if clock == self.columns.top(replica.tp) else carried * self.settings.clock_epoch_s
+            )
             self.events["clock changes"] += 1
             self.agenda.at(self.agenda.now_s + self.settings.clock_latency_s, self._apply_clock, replica, clock)
 
