@@ -11,10 +11,8 @@ import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.requests import CLASSES, OUTPUT_BOUNDS, classify
-from kernel_dvfs.serving.system import TOKEN_COUNT, Settings
+from kernel_dvfs.serving.system import CHOICES, TOKEN_COUNT, Settings
 from kernel_dvfs.serving.trace import DAY_S, WEEK_S, Trace
-
-METHODS = ("template", "oracle")
 
 
 # -- classes of answers ------------------------------------------------------------------------------------------------
@@ -80,8 +78,8 @@ class LoadForecast:
     """Forecast loads, tokens/s of each class, with a margin on top."""
 
     def __init__(self, loads: np.ndarray, slot_s: float, method: str = "template", margin: float = 1.0):
-        if method not in METHODS:
-            raise InputError(f"load prediction '{method}'; allowed: {', '.join(METHODS)}")
+        if method not in CHOICES["load_prediction"]:
+            raise InputError(f"load prediction '{method}'; allowed: {', '.join(CHOICES['load_prediction'])}")
         self.slot_s = slot_s
         self.margin = margin
         self.loads = loads

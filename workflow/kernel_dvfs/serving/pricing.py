@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.columns import Columns, PoolColumns
     from kernel_dvfs.serving.pools import PoolKind
 
-RULES = ("run", "top")
 # a move of the search for servers must save so much of the power, or it is not made
 _WORTH = 1e-3
 # mean loads that a series of slots is summed up to, between its least and its highest: within 0.1 % of every slot's own

@@ -79,9 +79,9 @@ class Settings:
     margin: float = 1.1  # on forecast loads
     clock_margin: float = 1.1  # on the load of the last clock epoch
     load_slot_s: float = 15.0  # over which loads are averaged; the highest slot is the peak
-    load_prediction: str = "template"  # or oracle: prediction.METHODS
+    load_prediction: str = "template"  # one of CHOICES
     misprediction: float | str = 0.0  # share of answers whose class is mispredicted, or TOKEN_COUNT
-    priced_at: str = "run"  # clock that servers and degrees are priced at: run (as they will run), top (as published)
+    priced_at: str = "run"  # one of CHOICES: clock that servers and degrees are priced at: run (as they will run), top (as published)
     promise_percent: float = 99.0  # of requests whose promises a system must keep
     react: bool = True  # whether anything but the emergency ladder happens between epochs
     reserve_step: float = 0.1  # of an instance's capacity: what one broken promise adds to the room that clocks leave
@@ -95,3 +95,5 @@ class Settings:
 
 
 DEFAULTS = asdict(Settings())
+# what settings in words may be
+CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle")}
