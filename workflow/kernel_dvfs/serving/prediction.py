@@ -14,7 +14,6 @@ from kernel_dvfs.serving.requests import CLASSES, OUTPUT_BOUNDS, classify
 from kernel_dvfs.serving.system import CHOICES, TOKEN_COUNT, Settings
 from kernel_dvfs.serving.trace import DAY_S, WEEK_S, Trace
 
-
 # -- classes of answers ------------------------------------------------------------------------------------------------
 
 
