@@ -50,7 +50,9 @@ def test_every_model_is_there_with_fused_attention(name):
 
 def test_a_model_that_is_none_is_refused_with_those_that_are():
     for unknown in ("gpt3-xl-flash-flash", "-flash", "flash", 3):
-        with pytest.raises(InputError, match=r"is unknown: known are gpt3-125m, .* fused attention too \(gpt3-xl-flash"):
+        with pytest.raises(
+            InputError, match=r"is unknown: known are gpt3-125m, .* fused attention too \(gpt3-xl-flash"
+        ):
             model(unknown)
 
 

@@ -9,7 +9,7 @@
 
 namespace kdvfs {
 
-// Launches operation Args once on the device's stream. Made for the settings in `args`; launched with any pointers.
+// Launches operation Args once on the device's stream. Made for these `args`, pointers included, and launched with them.
 template <typename Args>
 class Executor {
  public:

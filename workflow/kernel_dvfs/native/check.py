@@ -26,8 +26,10 @@ FLOAT32_RELATIVE = 2e-4
 # deviates by up to 0.014 of the typical value beyond RELATIVE
 FUSED_OF_TYPICAL = 2.0**-5
 FUSED_OPERATIONS = ("attention_forward", "attention_backward")
+# channels of the longest row that each way of layernorm_backward to read rows takes (native/cuda/layernorm.cu)
+LAYERNORM_READING = {"one_ahead": 6144, "one_by_one": 12288, "twice": 16384}
 # further forms of an operation that give the same result
-VARIANTS = {
+_VARIANTS = {
     "permute_qkv_forward": ("scalar",),
     "permute_qkv_backward": ("scalar",),
     "permute_heads_forward": ("scalar",),
@@ -112,6 +114,14 @@ def cases(sm_count: int, threads_per_sm: int) -> Iterator[tuple[Model, int, int,
                         yield model, batch, degree, split, row
 
 
+def variants(row: Row) -> tuple[str, ...]:
+    """The forms in which a row can be launched, the default first."""
+    if row.op == "layernorm_backward":
+        channels = int(row.settings["C"])
+        return ("vector", *(name for name, longest in LAYERNORM_READING.items() if channels <= longest))
+    return ("vector", *_VARIANTS.get(row.op, ()))
+
+
 def widen(bits: np.ndarray) -> np.ndarray:
     """bf16 bits (uint16) as float32, exact; other types as they are."""
     bits = np.asarray(bits)
@@ -124,7 +134,7 @@ def check_row(
     """Run one launch of `row` on the GPU and on the C reference; a Deviation per output.
 
     Outputs are poisoned before, so an element that is not written shows. Also raises InputError if a second launch
-    gives other bits than the first.
+    gives other bits than the first, but for the UNORDERED variants.
     """
     fills = {tensor: {"fill": binding["fill"]} for tensor, binding in bindings(row, model).items()}
     plan = cuda.Plan(arena, row.op, row.settings, tensors=fills, variant=variant)
@@ -140,7 +150,7 @@ def check_row(
     results = {name: plan.read(name) for name in untouched}
     before = plan.checksum()
     plan.run(3)
-    if plan.checksum() != before:
+    if variant not in UNORDERED and plan.checksum() != before:
         raise InputError(f"{row.id}: repeating the launch changes its result ({plan.info()['shape']})")
     wanted = _reference(cpu, row, inputs, untouched)
     return [

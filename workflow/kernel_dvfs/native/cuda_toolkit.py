@@ -93,8 +93,9 @@ def cudnn(root: str) -> Cudnn | None:
     if not frontend or not found:
         return None
     version = _defined(os.path.join(found[1], "cudnn_version.h"), "CUDNN_", "MAJOR", "MINOR", "PATCHLEVEL")
-    of_frontend = _defined(f"{frontend}/cudnn_frontend_version.h", "CUDNN_FRONTEND_", "MAJOR_VERSION", "MINOR_VERSION",
-                           "PATCH_VERSION")
+    of_frontend = _defined(
+        f"{frontend}/cudnn_frontend_version.h", "CUDNN_FRONTEND_", "MAJOR_VERSION", "MINOR_VERSION", "PATCH_VERSION"
+    )
     return Cudnn(*found, version, frontend, of_frontend)
 
 
