@@ -1,7 +1,7 @@
 """A whole iteration (forward, loss, backward) of ours and of PyTorch in one session: time and energy, in turn.
 
-ours fused, ours unfused: every launch of the model's rows with fused attention or without, in order, one layer's buffers
-used 24 times. torch: GPT of the same shape in bf16, compiled, flash attention, as people train it: gradients are not
+ours fused, ours unfused: every launch of the model's rows with fused attention or without, in order, one layer's
+buffers used 24 times. torch: GPT of the same shape in bf16, compiled, flash attention, as people train it: gradients are not
 accumulated and GELU is not computed again in backward (ours does both). Of two numbers of layers, and from them, by a
 straight line, of the model's. Energy is the board's, between edges of its counter. Sets nothing on the GPU.
 
@@ -88,7 +88,8 @@ def torch_step(torch, model, batch, layers):
     from steps import Gpt
 
     torch.manual_seed(1)
-    gpt = Gpt(layers, model.channels, model.heads, model.sequence, model.padded_vocab).to("cuda", torch.bfloat16)
+    with torch.device("cuda"):
+        gpt = Gpt(layers, model.channels, model.heads, model.sequence, model.padded_vocab).bfloat16()
     ids, wanted = (torch.randint(0, model.vocab, (batch, model.sequence), device="cuda") for _ in range(2))
     run = torch.compile(gpt, dynamic=False)
 
@@ -146,12 +147,9 @@ def main():
         lines.append(line)
 
     say(f"{about['name']}, default clocks, nothing set; {datetime.date.today().isoformat()}")
-    say(
-        f"driver CUDA {about['driver']}, cuBLASLt {about['cublaslt']}, library {library_sha256('cuda', options.results)[:12]}"
-    )
-    say(
-        f"PyTorch {torch.__version__}, its cuDNN {torch.backends.cudnn.version()}; model {options.model}, batch {options.batch}"
-    )
+    library = library_sha256("cuda", options.results)[:12]
+    say(f"driver CUDA {about['driver']}, cuBLASLt {about['cublaslt']}, library {library}")
+    say(f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {options.model}, batch {options.batch}")
     arena = cuda.Arena(device)  # the rows that both have share their tensors
     loads = {}
     for name, workload in (("ours fused", f"{options.model}-flash"), ("ours unfused", options.model)):

@@ -6,7 +6,8 @@
 3. Every row at full size: ours, PyTorch eager and torch.compile in turn, medians of windows; bytes per second
    against the device-to-device copy of the same run, GEMM FLOP per second against the tensor peak at the SM clock
    that was really reached; results unchanged by all that repetition.
-4. Each way of layernorm_backward to read its rows, wherever it fits: the one that is taken should be the fastest.
+4. The forms that an operation has, in turn: each way of layernorm_backward to read its rows, wherever it fits (the one
+   that is taken should be the fastest), and attention's gradient in a fixed order or as its parts come.
 5. Launch-bound rows through CUDA graphs.
 
 Sets nothing on the GPU. Needs PyTorch for 2 and for the comparison in 3.
@@ -99,7 +100,8 @@ def check_full_size(say, cuda, device, options):
 
     start = time.monotonic()
     model, worst, failed, count = model_named(options.model), {}, 0, 0
-    distinct = {(row.op, str(row.settings)): row for row in reversed(kernel_rows(model, options.batch))}
+    rows = [row for row in kernel_rows(model, options.batch) if not options.only or options.only in row.id]
+    distinct = {(row.op, str(row.settings)): row for row in reversed(rows)}
     for row in reversed(distinct.values()):
         for variant in check.variants(row):
             chosen = {"algorithm": options.algorithm, "kept": options.kept}
@@ -319,19 +321,27 @@ def moved_byte(line):
     return line["gb_per_s"] * line["time_us"] * 1e3
 
 
-def layernorm_reading(say, cuda, device):
-    """Point 4, at the widest rows that each way takes, and at the model's; every way in turn."""
-    say("layernorm_backward of 40,960 rows, us a launch by way of reading (vector: the one that is taken):")
-    timer = Timer(cuda, device)
+def forms(say, cuda, device, options):
+    """Point 4. The layernorm at the widest rows that each way takes and at the model's."""
+    say("us a launch of an operation's forms (vector: the one that is taken):")
     for channels in (2048, *check.LAYERNORM_READING.values()):
-        ways = ["vector", *(way for way, longest in check.LAYERNORM_READING.items() if channels <= longest)]
-        settings = {"M": 40960, "C": channels}
-        plans = [cuda.Plan(cuda.Arena(device), "layernorm_backward", settings, variant=way) for way in ways]
-        times = dict(zip(ways, (1e3 * ms for ms, _ in in_turn([timer.ours(plan) for plan in plans])), strict=True))
-        best = min(times, key=times.get)
-        cells = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
-        slower = 100 * (times["vector"] / times[best] - 1)
-        say(f"  C = {channels}: {cells}; taken is {slower:.1f} % above the fastest")
+        ways = [way for way, longest in check.LAYERNORM_READING.items() if channels <= longest]
+        forms_of(say, cuda, device, "layernorm_backward", {"M": 40960, "C": channels}, ways)
+    heads = {"B": options.batch, "T": 1024, "NH": 16, "HS": 128, "scale": 128**-0.5}
+    forms_of(say, cuda, device, "attention_backward", heads, ["atomic"])
+
+
+def forms_of(say, cuda, device, op, settings, others):
+    timer, ways = Timer(cuda, device), ["vector", *others]
+    try:
+        plans = [cuda.Plan(cuda.Arena(device), op, settings, variant=way) for way in ways]
+    except cuda.ShapeError as error:
+        say(f"  {error}")
+        return
+    times = dict(zip(ways, (1e3 * ms for ms, _ in in_turn([timer.ours(plan) for plan in plans])), strict=True))
+    above = 100 * (times["vector"] / min(times.values()) - 1)
+    cells = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
+    say(f"  {op} {settings}: {cells}; taken is {above:.1f} % above the fastest")
 
 
 def launch_bound(say, cuda, device, options):
@@ -380,7 +390,7 @@ def main():
         write_text(f"{options.output}.csv", table.getvalue())
         summary(say, lines)
     if "4" in options.parts:
-        layernorm_reading(say, cuda, device)
+        forms(say, cuda, device, options)
     if "5" in options.parts:
         launch_bound(say, cuda, device, options)
     write_text(f"{options.output}.txt", "\n".join(say.lines) + "\n")

@@ -49,7 +49,7 @@ def _deviation(op, name, got, want):
     of_typical = check.FUSED_OF_TYPICAL if op in check.FUSED_OPERATIONS else check.OF_TYPICAL
     norm = torch.linalg.vector_norm(want, dtype=torch.float64)
     typical = float(norm) / want.numel() ** 0.5
-    error = got.float().sub_(want).abs_()
+    error = torch.sub(got, want).abs_()
     of_norm = float(torch.linalg.vector_norm(error, dtype=torch.float64) / norm)
     worst = error.div_(want.abs().mul_(relative).add_(of_typical * typical)).max()
     return float(worst), of_norm  # a NaN stays one and is refused by who compares with 1

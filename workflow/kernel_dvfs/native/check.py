@@ -22,8 +22,8 @@ RELATIVE = 2.0**-7
 OF_TYPICAL = 2.0**-12
 FLOAT32_RELATIVE = 2e-4
 # Fused attention rounds its weights, and backward the gradients of its scores, to bf16 before they are multiplied: an
-# error of the terms of a sum, which cancel. A model of that rounding in NumPy (1024 positions, the fills of these checks)
-# deviates by up to 0.014 of the typical value beyond RELATIVE
+# error of the terms of a sum, which cancel. A model of that rounding in NumPy (1024 positions, the fills of these
+# checks) deviates by up to 0.014 of the typical value beyond RELATIVE
 FUSED_OF_TYPICAL = 2.0**-5
 FUSED_OPERATIONS = ("attention_forward", "attention_backward")
 # channels of the longest row that each way of layernorm_backward to read rows takes (native/cuda/layernorm.cu)

@@ -23,9 +23,9 @@ def row_plan(
 ) -> Any:
     """The Plan of a workload row of that degree, its tensors shared by name with the arena's other plans.
 
-    algorithm: of its GEMM, if it is one; kept: the choices of earlier processes (measurement.real.gemm_algorithms), taken
-    where the algorithm is to be "timed", and told of a new choice; options: the others of cuda.Plan (variant, rotate,
-    seed, zipf_exponent). Raises cuda.ShapeError, cuda.OutOfMemory.
+    algorithm: of its GEMM, if it is one. kept: the choices of earlier processes (measurement.real.gemm_algorithms),
+    taken where the algorithm is to be "timed", and told of a new choice. options: the others of cuda.Plan (variant,
+    rotate, seed, zipf_exponent). Raises cuda.ShapeError, cuda.OutOfMemory.
     """
     is_kept = kept is not None and bool(row.gemm) and algorithm == "timed"
     known = kept.known(row.settings) if is_kept else None

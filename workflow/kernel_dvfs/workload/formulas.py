@@ -10,8 +10,8 @@ Resident bytes are the buffers of a drift-free launch: one that may be repeated 
 its own input. In-place kernels run out of place, accumulating ones write elsewhere than they read, and
 buffers count whole even where a launch touches a part (token table, squares above the diagonal, padding).
 
-Special-function operations (ex2, rcp, tanh class) are counted for GELU, softmax, fused attention and classifier; the one
-reciprocal square root per row of a layernorm is ignored.
+Special-function operations (ex2, rcp, tanh class) are counted for GELU, softmax, fused attention and classifier; the
+one reciprocal square root per row of a layernorm is ignored.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from kernel_dvfs.errors import InputError
 
-
 # attention as llm.c computes it, the scores stored as squares; or in one launch each way (FlashAttention)
 UNFUSED, FUSED = "unfused", "fused"
 _FLASH = "-flash"  # behind a model's name: the same with fused attention

@@ -4,8 +4,8 @@ Each entry names its operation, a function of formulas.py and of operations.py, 
 shapes.Shape; it holds no number that depends on model, batch, parallelism or GPU. The order is that of llm.c's
 bf16 trainer without cuDNN, GELU apart from the GEMM and recomputed in backward.
 
-Entries without a number are not in Table 1. Two of them llm.c launches only on GPUs where those bias gradients are split
-(shapes.llmc_split); two are fused attention, which takes the place of other rows (`entries`).
+Entries without a number are not in Table 1. Two of them llm.c launches only on GPUs where those bias gradients are
+split (shapes.llmc_split); two are fused attention, which takes the place of other rows (`entries`).
 """
 
 from dataclasses import dataclass
