@@ -1,9 +1,9 @@
 """A whole iteration (forward, loss, backward) of ours and of PyTorch in one session: time and energy, in turn.
 
 ours fused, ours unfused: every launch of the model's rows with fused attention or without, in order, one layer's
-buffers used 24 times. torch: GPT of the same shape in bf16, compiled, flash attention, as people train it: gradients are not
-accumulated and GELU is not computed again in backward (ours does both). Of two numbers of layers, and from them, by a
-straight line, of the model's. Energy is the board's, between edges of its counter. Sets nothing on the GPU.
+buffers used 24 times. torch: GPT of the same shape in bf16, compiled, with flash attention, as people train it: it does
+not add to gradients and does not compute GELU again in backward (ours does both). Measured with two numbers of layers;
+the model's follows by a straight line. Energy is the board's, between edges of its counter. Sets nothing on the GPU.
 
     python benchmarks/gpu_iteration.py --results results -o benchmarks/results/gpu_iteration_h200
 """

@@ -1,5 +1,4 @@
-"""Find nvcc, a cuBLASLt of its major version and, if it is there, cuDNN; or say what is there, what is missing and how to
-get it.
+"""Find nvcc and a cuBLASLt of its major version, and cuDNN; or say what is there, what is missing and how to get it.
 
 A toolkit comes as a system installation, as a conda environment, or as pip wheels, which unpack to
 site-packages/nvidia/cu<major> and lack what a system has: lib64 and libraries without a version in their name.
