@@ -156,6 +156,7 @@ def test_tensors_on_two_gpus_are_refused(fake_torch):
     [
         (RuntimeError("CUDA error: operation not permitted when stream is capturing"), "the host waits"),
         (RuntimeError("CUDA error: operation failed due to unjoined work"), "wait_stream"),
+        (RuntimeError("CUDA error: cudaErrorStreamCaptureIsolation: dependency"), "two streams or threads work"),
         (RuntimeError("Offset increment outside graph capture encountered unexpectedly."), "random numbers"),
         (
             RuntimeError("Attempting CUDA graph capture of step() for an instance of AdamW but capturable=False"),
