@@ -296,7 +296,7 @@ def report() -> str:
     first = measured()[0]
     return "\n".join(
         [
-            f"{first['gpu']}, driver {first['driver']}, CUDA {first['cuda']}, PyTorch {first['torch']}, {first['date']}:",
+            "{gpu}, driver {driver}, CUDA {cuda}, PyTorch {torch}, {date}:".format(**first),
             "measured at default clocks, and simulated over measured less 1, %",
             "  part     layout        tokens context        ms        J      W    MHz   time: before    after   "
             "energy: before  after",
