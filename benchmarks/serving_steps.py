@@ -122,12 +122,12 @@ class Rank:
     def linears(self, tokens, names=(*LINEARS, "logits_linear"), times=True):
         """(s, J) of linear layers, as often as a step has them, or once."""
         rows = [row for row in self.model.rows(tokens) if row.id in names]
-        return self.kernels([(self.model.kernel(row, tokens), row.launches if times else 1) for row in rows])
+        return self.kernels([(self.model.kernel(row), row.launches if times else 1) for row in rows])
 
     def attention(self, tokens, context):
         """(s, J) of one layer's decode attention."""
         row = decode_attention(self.model.model, self.tp, tokens * context)
-        return self.kernels([(self.model.kernel(row, tokens), 1)])
+        return self.kernels([(self.model.kernel(row), 1)])
 
 
 def measured():
@@ -184,6 +184,28 @@ def h200() -> list[str]:
                 off = [100 * abs(each[place]) for each in errors[part, version]]
                 cells.append(f"{max(off):5.1f} ({statistics.fmean(off):4.1f})")
         lines.append(f"  {part:8} {len(errors[part, 'after']):3} rows                     " + "   ".join(cells))
+    return lines
+
+
+def experts() -> list[str]:
+    """A layer's grouped products of Mixtral 8x7B."""
+    lines, off = [], {}
+    for row in measured():
+        if row["operator"] != "expert_mlp":
+            continue
+        tp, tokens = int(row["layout"][-1]), int(row["tokens"])
+        rank = Rank("h200_sxm", "mixtral-8x7b", tp, {})
+        names = ("expert_gate_up", "expert_down")
+        time_s, energy_j = rank.kernels(
+            [(rank.model.kernel(own), 1) for own in rank.model.rows(tokens) if own.id in names]
+        )
+        time = 1e6 * time_s / float(row["time_us"]) - 1
+        energy = f"{100 * (1e3 * energy_j / float(row['energy_mj']) - 1):+7.1f}" if row["energy_mj"] else ""
+        off.setdefault(tokens <= 128, []).append(100 * abs(time))
+        head = f"  {tp:2} {tokens:6} {row['note']:>17} {float(row['time_us']):9.1f}"
+        lines.append(f"{head}   {100 * time:+7.1f}  {energy}".rstrip())
+    for few, said in ((True, "up to 128 tokens"), (False, "256 tokens and more")):
+        lines.append(f"  {said}: worst {max(off[few]):.1f} %, mean {statistics.fmean(off[few]):.1f} %")
     return lines
 
 
@@ -301,6 +323,11 @@ def report() -> str:
             "  part     layout        tokens context        ms        J      W    MHz   time: before    after   "
             "energy: before  after",
             *h200(),
+            "",
+            "Mixtral 8x7B, a layer's grouped products on one rank (random routes), the same; its figures rest on the",
+            "TP4 layout, and there was no such model before",
+            "  tp tokens              route        us      time   energy",
+            *experts(),
             "",
             "H100, public times of linear layers (microsoft/vidur, MIT), us of one layer's four; simulated over",
             "measured less 1, %: the four together (qkv, output, gate and up, down)",
