@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=REPEAT, default=0, metavar="N", help="number of the repeat (default: 0)")
     parser.add_argument(
         "--config",
-        default="config.yaml",
+        default="",
         metavar="FILE",
-        help="workload and protocol where --gpu is a name (default: config.yaml)",
+        help="workload and protocol where --gpu is a name (default: config.yaml, or as shipped)",
     )
     parser.add_argument("--log", default="", metavar="FILE", help="where an error is written as well")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
@@ -47,25 +47,20 @@ def _measure(setup: Setup, path: str, options: argparse.Namespace) -> None:
 
 
 def _measure_as_configured(options: argparse.Namespace) -> None:
-    from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    import kernel_dvfs
+    from kernel_dvfs import shipped
     from kernel_dvfs.plan.config import check
     from kernel_dvfs.plan.study import load, plan
 
-    content = load(options.config) | {"gpu": options.gpu}
-    # an installed library comes without the workflow, and so without its schema
-    schema = Path(kernel_dvfs.__file__).parents[1] / "schemas" / "config.schema.yaml"
-    if schema.is_file():
-        check(content, str(schema))
+    config = shipped.config_or(options.config)
+    content = load(config) | {"gpu": options.gpu}
+    check(content, str(shipped.SCHEMA))
     with TemporaryDirectory() as folder:
         try:
             planned = plan(content, folder).setup
         except KeyError as missing:
-            raise InputError(
-                f"configuration {options.config}: key {missing} is missing; see the shipped config.yaml"
-            ) from None
+            raise InputError(f"configuration {config}: key {missing} is missing; see the shipped config.yaml") from None
         assert planned, "only tables have no setup"
         path = planned.write()
         _measure(read(path), path, options)

@@ -43,11 +43,14 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") ->
         time=schedule["time_change_percent"],
         energy_words=change(schedule["energy_change_percent"], "energy"),
         time_words=change(schedule["time_change_percent"], "time"),
-        checked=checked,
+        checked=checked[:1].upper() + checked[1:],
         proof=schedule["proof"],
         most=_most(problem, saved, order, total),
         kernels=table(
-            "schedule", [_row(problem, k, chosen[k], float(saved[k]), total) for k in order], drop=(), folds=False
+            "kernels_by_saving",
+            [_row(problem, k, chosen[k], float(saved[k]), total) for k in order],
+            drop=(),
+            folds=False,
         ),
     )
 
@@ -82,8 +85,8 @@ def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> d
         "energy_change_percent": repr(100 * (problem.energy[at] / problem.energy[base] - 1).item()),
         "time_change_percent": repr(100 * (problem.time[at] / problem.time[base] - 1).item()),
         "share_of_the_saving_percent": repr(share),
-        "auto_energy_j": repr(problem.energy[base].item()),
-        "auto_time_s": repr(problem.time[base].item()),
+        "energy_at_auto_j": repr(problem.energy[base].item()),
+        "time_at_auto_s": repr(problem.time[base].item()),
     }
 
 
