@@ -24,8 +24,10 @@ from kernel_dvfs.errors import InputError as InputError
 if TYPE_CHECKING:
     import plotnine as p9
 
+    from kernel_dvfs.choice.frontier import relaxed_frontier as frontier
     from kernel_dvfs.choice.schedule import choose as choose
     from kernel_dvfs.deploy.playing import play as play
+    from kernel_dvfs.report.answer_line import answer_line as answer
     from kernel_dvfs.step.api import capture as capture
 
 # what is elsewhere, by its name here; imported when it is first asked for
@@ -36,19 +38,19 @@ _ELSEWHERE = {
     "capture": ("kernel_dvfs.step.api", "capture"),
     "play": ("kernel_dvfs.deploy.playing", "play"),
 }
-NAMES = (
+__all__ = (
     "InputError",
-    "simulate",
-    "import_table",
-    "load_profile",
+    "answer",
+    "capture",
     "choose",
     "frontier",
-    "answer",
+    "import_table",
+    "load_profile",
+    "play",
+    "plot",
+    "simulate",
     "validate",
     "write_page",
-    "plot",
-    "capture",
-    "play",
 )
 
 # of a simulated sweep that is to be quick: every fourth core clock or so

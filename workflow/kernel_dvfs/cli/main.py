@@ -86,10 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _tell(lines(error), options)
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package)
         if extra is None:
             raise
-        _tell([f"this needs {error.name}: pip install 'kernel-dvfs[{extra}]'"], options)
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from kernel_dvfs.cli.numbers import REPEAT
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import job, target
 from kernel_dvfs.measurement.campaign import SWEEP
@@ -53,14 +52,10 @@ def _measure_as_configured(options: argparse.Namespace) -> None:
     from kernel_dvfs.plan.config import check
     from kernel_dvfs.plan.study import load, plan
 
-    config = shipped.config_or(options.config)
-    content = load(config) | {"gpu": options.gpu}
+    content = load(shipped.config_or(options.config)) | {"gpu": options.gpu}
     check(content, str(shipped.SCHEMA))
     with TemporaryDirectory() as folder:
-        try:
-            planned = plan(content, folder).setup
-        except KeyError as missing:
-            raise InputError(f"configuration {config}: key {missing} is missing; see the shipped config.yaml") from None
+        planned = plan(content, folder).setup
         assert planned, "only tables have no setup"
         path = planned.write()
         _measure(read(path), path, options)

@@ -33,6 +33,7 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") ->
     saved = problem.energy[auto] - problem.energy[chosen]
     total = float(saved.sum())
     order = np.argsort(-saved, kind="stable").tolist()
+    rows = [_row(problem, k, chosen[k], float(saved[k]), total) for k in order]
     return render(
         "schedule.html.j2",
         subject=whose(schedule),
@@ -46,12 +47,7 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") ->
         checked=checked[:1].upper() + checked[1:],
         proof=schedule["proof"],
         most=_most(problem, saved, order, total),
-        kernels=table(
-            "kernels_by_saving",
-            [_row(problem, k, chosen[k], float(saved[k]), total) for k in order],
-            drop=(),
-            folds=False,
-        ),
+        kernels=table("kernels_by_saving", rows, drop=(), folds=False),
     )
 
 
