@@ -209,7 +209,7 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
             read(packed(tmp_path / "bad.tar.gz", texts))
         assert "\n" not in str(refused.value)
     for names in ({"profile.csv": "../../profile.csv"}, {"profile.csv": "x/evil.sh"}):
-        with pytest.raises(InputError, match="expected contribution.json, profile.csv, latency.json alone"):
+        with pytest.raises(InputError, match=r"expected contribution\.json, profile\.csv, latency\.json alone"):
             read(packed(tmp_path / "bad.tar.gz", good, names))
     (tmp_path / "no.tar.gz").write_bytes(b"no archive")
     with pytest.raises(InputError, match=r"not a readable \.tar\.gz archive"):
