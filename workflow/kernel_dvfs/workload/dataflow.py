@@ -130,6 +130,13 @@ DATAFLOW = {
 
 _WEIGHTS = ("wte", "wpe", "wqkv", "bqkv", "wo", "bo", "wfc", "bfc", "wp", "bp")
 
+# rows that make gradients of weights and biases alone: no other row waits for them
+WEIGHT_GRADIENTS = frozenset(
+    row
+    for row, names in DATAFLOW.items()
+    if {name.removesuffix("_of_logits") for name in names.values()} & {f"d{weight}" for weight in _WEIGHTS}
+)
+
 
 def bindings(row: Row, model: str | Model, tensor_parallel: int = 1) -> dict[str, dict[str, Any]]:
     """The tensors of `row` (from kernel_rows at this degree), as a plan of the native layer takes them.
