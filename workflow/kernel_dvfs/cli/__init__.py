@@ -7,6 +7,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple
 
+# help of an option that several commands have
+THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto, the first of these that works (auto)"
+
 
 class Command(NamedTuple):
     """A command of `kernel-dvfs`."""
