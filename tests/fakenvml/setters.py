@@ -258,7 +258,7 @@ def slurmstepd(words):
         core = _next_higher(int(asked[""]), nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, listed[0]))
         nvml.nvmlDeviceSetGpuLockedClocks(handle, core, core)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)
+        signal.signal(ignored, lambda *_: None)  # not inherited by the step
     step = subprocess.Popen(words[1:], env=environment | {"SLURM_GPU_FREQ": words[0]}, start_new_session=True)
     code = step.wait()
     nvml.nvmlDeviceResetMemoryLockedClocks(handle)

@@ -235,7 +235,8 @@ def test_a_grid_for_dcgm_leaves_out_pairs_with_one_clock_at_auto(lab):
     made = lab()
     made.offer("dcgm")
     code = "from kernel_dvfs.plan.study import load, plan\n"
-    code += "study = plan(load('config.yaml') | {'gpu': 'nvml', 'clocks': 'lock', 'through': 'dcgm', 'lock': 'exact'}, 'r')\n"
+    code += "asked = {'gpu': 'nvml', 'clocks': 'lock', 'through': 'dcgm', 'lock': 'exact'}\n"
+    code += "study = plan(load('config.yaml') | asked, 'r')\n"
     code += "print([','.join(map(str, pair)) for pair in study.pairs], [why for _, why in study.omitted][-1])"
     made.measure("auto,auto", clocks="auto-only")
     done = made.python(code)

@@ -32,9 +32,13 @@ from typing import Any, NoReturn
 
 import kernel_dvfs
 from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.gpu.clocks import check_after
 from kernel_dvfs.gpu.nvml import lease
+from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.errors import LOST, NO_PERMISSION, UNKNOWN, NvmlError
+from kernel_dvfs.gpu.nvml.facts import facts
 from kernel_dvfs.gpu.nvml.guard import Guard
+from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.gpu.setters.broker import socket_path
 
 After = Mapping[str, "list[int] | None"]
@@ -119,6 +123,10 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
     os.environ[lease.VARIABLE] = os.path.dirname(at)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, _leave)
+    # in a process of its own: whoever has had NVML open must not fork a guard
+    if os.waitpid(_forked(partial(_check_after, after), listener), 0)[1]:
+        os.unlink(at)
+        raise SystemExit(2)
     children: set[int] = set()
     children |= {_forked(partial(_sweep, uuid, after), listener) for uuid in lease.left_behind()}
     _say(f"listens at {at} for users {', '.join(map(str, sorted(allow)))}")
@@ -137,6 +145,13 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
         for pid in children:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+
+
+def _check_after(after: After) -> None:
+    """Raises InputError where a GPU here cannot be left like that."""
+    with Library() as nvml:
+        for uuid in uuids(nvml):
+            check_after(facts(nvml, Board(nvml, uuid))["clocks"], dict(after), "--after")
 
 
 def _listening(at: str) -> socket.socket:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.locks import may_set_clocks
 from kernel_dvfs.gpu.setters.broker import Broker, hello
+from kernel_dvfs.gpu.setters.broker import socket_path as broker_socket
 from kernel_dvfs.gpu.setters.dcgm import Dcgm, engine_id
 from kernel_dvfs.gpu.setters.setter import Nvml, Setter
 from kernel_dvfs.gpu.setters.sudo import Sudo, allowed
-from kernel_dvfs.gpu.setters.zeusd import Zeusd, offer, socket_path
+from kernel_dvfs.gpu.setters.zeusd import PLACES, Zeusd, offer, socket_path
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
@@ -29,9 +32,12 @@ def resolve(through: str, uuid: str) -> str:
         raise InputError(f"through: '{through}' is no way to set clocks; allowed: {', '.join([AUTO, *WAYS])}")
     if through != AUTO:
         return through
-    if may_set_clocks()[0]:
-        return Nvml.name
-    return next((name for name in (Broker.name, Zeusd.name, Sudo.name) if not obstacle(name, uuid)), Nvml.name)
+    return working(uuid) or Nvml.name
+
+
+def working(*uuids: str) -> str:
+    """The way that `auto` takes for GPUs here; "" where none would set their clocks."""
+    return next((name for name in (Nvml.name, Broker.name, Zeusd.name, Sudo.name) if not obstacle(name, *uuids)), "")
 
 
 def obstacle(way: str, *uuids: str) -> str:
@@ -42,12 +48,16 @@ def obstacle(way: str, *uuids: str) -> str:
             may, why = may_set_clocks()
             return "" if may else why
         if way == Broker.name:
+            if not os.path.exists(broker_socket()):
+                return f"no broker listens at {broker_socket()}"
             hello()
         elif way == Zeusd.name:
             return _zeusd_obstacle()
         elif way == Sudo.name:
             return allowed(uuids)
         elif way == Dcgm.name:
+            if not shutil.which("dcgmi"):
+                return "dcgmi is not on PATH"
             for uuid in uuids:
                 engine_id(uuid)
         return ""
@@ -56,8 +66,8 @@ def obstacle(way: str, *uuids: str) -> str:
 
 
 def _zeusd_obstacle() -> str:
-    if not socket_path():
-        return "no socket of zeusd is found"
+    if not os.path.exists(socket_path()):
+        return f"no zeusd listens at {socket_path() or ' or '.join(PLACES)}"
     offered = offer()
     groups = offered.get("enabled_api_groups")
     if groups is not None and "gpu-control" not in groups:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 # Zeus's own variables; where neither is set, the places of its default and of its systemd unit
 SOCKET, TOKEN = "ZEUSD_SOCK_PATH", "ZEUSD_TOKEN"
-_PLACES = ("/run/zeusd/zeusd.sock", "/var/run/zeusd.sock")
+PLACES = ("/run/zeusd/zeusd.sock", "/var/run/zeusd.sock")
 _REMEDY = "look at zeusd's log"
 
 
 def socket_path() -> str:
     """Where zeusd listens; "" where no socket is found."""
     named = os.environ.get(SOCKET)
-    return named or next((path for path in _PLACES if os.path.exists(path)), "")
+    return named or next((path for path in PLACES if os.path.exists(path)), "")
 
 
 class Zeusd(Setter):
@@ -133,7 +133,7 @@ def _ask(uuid: str, method: str, path: str, body: dict[str, Any] | None = None) 
     """(HTTP status, text). Raises NvmlError where zeusd cannot be reached."""
     at = socket_path()
     if not at:
-        raise refused("zeusd", uuid, f"no socket at {' or '.join(_PLACES)}", f"name it in {SOCKET}", NO_PERMISSION)
+        raise refused("zeusd", uuid, f"no socket at {' or '.join(PLACES)}", f"name it in {SOCKET}", NO_PERMISSION)
     headers = {"Authorization": f"Bearer {os.environ[TOKEN]}"} if os.environ.get(TOKEN) else {}
     if body is not None:
         headers["Content-Type"] = "application/json"
