@@ -7,6 +7,7 @@
     captured.write("step.json")
 
 No kernel is repeated alone here: one that hangs could be ended only with the program. `kernel-dvfs capture` does that.
+Replays and pieces run on torch's default stream; work on another one is to be ordered with that by events.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 goes on without it.
 
 `capture` is the parent, which imports neither torch nor CUDA; `python -m kernel_dvfs.step.capturing` the child, which
-says what it finds line by line on a pipe.
+is told what to do on its standard input and says what it finds line by line on a pipe.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -48,6 +49,7 @@ def capture(
     failed: dict[int, list[str]] = {}  # by the main node of a class's first launch, as in trial.walk
     known: dict[int, Tried] = {}
     joined: set[str] = set()
+    captured = ""
     for _ in range(_MOST_PROCESSES):
         told: dict[str, Any] = {"source": source, "name": name or name_of(source), "results": results_dir, "keep": keep}
         told |= {"failed": failed, "known": {first: asdict(each) for first, each in known.items()}}
@@ -57,6 +59,14 @@ def capture(
                 say(line["say"])
             elif "error" in line:
                 raise InputError(line["error"])
+            elif "captured" in line:  # before anything else: what is known of a node is known by its number
+                if captured not in ("", line["captured"]):
+                    raise InputError(
+                        f"{source}: launches other kernels each time it is captured ({captured}, then "
+                        f"{line['captured']}); do kernels depend on a measured time (torch.backends.cudnn.benchmark, "
+                        "max-autotune)? switch that off"
+                    )
+                captured = line["captured"]
             elif "tried" in line:
                 known[line["tried"]] = Tried(**line["result"])
             elif "failed" in line:
@@ -79,11 +89,13 @@ def name_of(source: str) -> str:
 def _child(told: dict[str, Any]) -> Any:
     """What a child says, line by line; its death counts as an error, unless it told why."""
     read_end, write_end = os.pipe()
-    words = [sys.executable, "-m", "kernel_dvfs.step.capturing", str(write_end), compact_json(told)]
-    child = subprocess.Popen(words, pass_fds=(write_end,))
+    words = [sys.executable, "-m", "kernel_dvfs.step.capturing", str(write_end)]
+    child = subprocess.Popen(words, pass_fds=(write_end,), stdin=subprocess.PIPE, text=True)
     os.close(write_end)
     ended = False
     try:
+        with suppress(BrokenPipeError), child.stdin as told_end:  # type: ignore[union-attr]
+            told_end.write(compact_json(told))
         with os.fdopen(read_end, encoding="utf-8") as said:
             for text in said:
                 line = json.loads(text)
@@ -110,6 +122,7 @@ def main(pipe: int, told: dict[str, Any]) -> None:
     try:
         extension = load("graph", told["results"])
         opened = framework.open_source(extension, told["source"])
+        tell(captured=opened.living.checksum)
         captured = Capturing(opened, told, tell)
         tell(step=captured.step())
     except InputError as error:
@@ -288,12 +301,18 @@ def _version(number: int) -> str:
 
 
 def same_content(path: str, step: Step) -> bool:
-    """Whether the file at `path` is of the same captured launches and device, so that it need not be written again."""
+    """Whether the file at `path` is of the same captured launches in the same sections, and of the same device, so that
+    it need not be written again."""
     try:
         old = steps.read(path)
     except InputError:
         return False
-    return (old.checksum, old.device["uuid"], old.source) == (step.checksum, step.device["uuid"], step.source)
+    return _content(old) == _content(step)
+
+
+def _content(step: Step) -> tuple[Any, ...]:
+    sections = [step.targets[step.order[launch]].section for launch in step.nodes]
+    return step.checksum, step.device["uuid"], step.source, sections
 
 
 def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, int]], list[list[trace.Event]]]:
@@ -305,4 +324,4 @@ def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, 
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), json.loads(sys.argv[2]))
+    main(int(sys.argv[1]), json.load(sys.stdin))

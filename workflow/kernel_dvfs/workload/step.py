@@ -84,7 +84,6 @@ class State:
     saved_byte: int  # B saved before the first launch, and put back at the end, bit for bit
     place: str  # device or host
     left_out: str  # why not all of it was saved; "" where all was
-    is_restored: bool = True  # at the end of the capture every saved bit was as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Step:
 
     name: str  # for people and folders: letters, digits, hyphens
     source: str  # FILE.py:FUNCTION as it was given, relative to the working directory; "" where captured in a process
-    checksum: str  # 12 hex digits of what is captured: launches in order, their functions and shapes
+    checksum: str  # 12 hex digits of what is captured: launches in order, their functions, shapes and plain parameters
     date_utc: str  # of the capture
     device: dict[str, Any]  # name, uuid, compute_capability, sm_count, l2_byte, memory_byte
     versions: dict[str, str]  # torch, cuda, cuda_driver, python, kernel_dvfs
@@ -187,11 +186,13 @@ class Step:
 
 
 def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Of what is captured: 12 hex digits of (kind, function, launch shape) of every node in order.
+    """Of what is captured: 12 hex digits of (kind, function, shape) of every node in order.
 
-    The shape of a kernel is its grid, block, cluster and shared memory; of a memset or copy its bytes. So another batch
-    size gives another checksum, an edited comment in the user's file does not. Parameters are left out: the padding
-    between them is arbitrary, and would differ from one capture to the next.
+    The shape of a kernel is its grid, block, cluster and shared memory, then those of its parameters that are plain
+    numbers (step.nodes.values_of); of a memset its bytes and what it writes, of a copy its bytes. So another batch
+    size, learning rate or factor gives another checksum; an edited comment in the user's file does not. Addresses are
+    left out, and structs, whose padding differs from one capture to the next. The step count of an optimiser that can
+    be captured lies in memory, so it is no parameter. A number that a compiler wrote into the code is not seen.
     """
     content = [[kind, function, list(shape)] for kind, function, shape in nodes]
     return hashlib.sha256(compact_json([SCHEMA, content]).encode()).hexdigest()[:12]

@@ -36,7 +36,6 @@ _FREE_SHARE = 0.8
 _EVENT_BITS = (0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100)
 _HEAT_STEP_S = 1.0
 _FEED_EVERY_S = 0.01
-_SHORT_S = 0.1
 # runs of a load that a stretch of time must hold to say how long one takes
 _LEAST_RUNS = 6
 
@@ -159,9 +158,8 @@ class RealGpu:
         seen: dict[str, list[int]] = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
         self._samples = seen
         before_c, before = board.temperature_c(), board.throttled()
-        if load.run_s < _SHORT_S:
-            # forget what ran before, so that there is room for all batches of the window; long ones need none
-            self._steady.run_for(0)
+        # forget what ran before, so that there is room for all batches of the window; what a load changes is put back
+        self._steady.run_for(0)
         self._feed()
         self._sample()
         span = self._counter.window(max(seconds, _LEAST_RUNS * load.run_s))

@@ -102,18 +102,32 @@ def check_same(step: Step, living: LivingStep, path: str) -> None:
     """Raise InputError where the captured step launches anything else than its record says."""
     if living.checksum == step.checksum:
         return
-    for place, (node, function) in enumerate(zip(living.nodes, living.functions)):
-        launch = step.nodes[place] if place < len(step.nodes) else None
-        target = None if launch is None else step.targets[step.order[launch]]
-        known = target is not None and (
-            node.kind != "kernel" or (target.function, target.grid) == (function, node.grid)
+    remedy = f"capture it again: kernel-dvfs capture {step.source} -o {path}"
+    number = _first_other(step, living)
+    if number is None:
+        raise InputError(
+            f"{step.source}: launches the kernels of {path} with other values (a rate, a factor, a size); {remedy}"
         )
-        if not known:
-            break
+    what = living.functions[number][:80] if number < len(living.nodes) else "the last ones are missing"
     raise InputError(
-        f"{step.source}: launches other kernels than when {path} was captured (from number {place + 1} of "
-        f"{len(living.nodes)}: {function[:80]}); capture it again: kernel-dvfs capture {step.source} -o {path}"
+        f"{step.source}: launches other kernels than when {path} was captured (from number {number + 1} of "
+        f"{len(living.nodes)}: {what}); {remedy}"
     )
+
+
+def _first_other(step: Step, living: LivingStep) -> int | None:
+    """Place of the first node that is not as the record tells it; None where all are, as far as it tells."""
+    main = {launch: place for place, launch in enumerate(step.nodes)}  # the last node of a launch
+    for place, (node, function) in enumerate(zip(living.nodes, living.functions)):
+        if place == len(step.nodes):
+            return place
+        launch = step.nodes[place]
+        target = step.targets[step.order[launch]]
+        shape = (target.grid, target.block, target.cluster, target.shared_byte)
+        found = (node.grid, node.block, node.cluster, node.shared_byte)
+        if main[launch] == place and ((node.kind, function) != (target.kind, target.function) or found != shape):
+            return place
+    return len(living.nodes) if len(living.nodes) < len(step.nodes) else None
 
 
 class StepLoad:
@@ -181,9 +195,10 @@ class StepLoad:
         Whether the load left the same bits however often it ran is noted in `about`: that of a target which was
         repeatable twice may still depend on the order of its additions.
         """
-        if self._before is not None:
-            self._same_bits = self._before == self._living.memory.all_hashes()
-        self._living.memory.check_restored()
+        with self._dog.limit(self.meet_s, self._name):
+            if self._before is not None:
+                self._same_bits = self._before == self._living.memory.all_hashes()
+            self._living.memory.check_restored()
 
 
 class StepRunning:
