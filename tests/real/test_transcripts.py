@@ -63,5 +63,11 @@ def test_devices_says_what_works_here_and_what_to_ask_for(lab, kind):
     assert made.boards.get("sets") == "0", "nothing was set"
 
 
+def test_the_lines_for_sudoers_in_the_docs_are_those_that_it_prints(root):
+    block = re.search(r"```sudoers\n(.*?)```", (root / "docs/clocks-without-root.md").read_text(), re.S)[1]
+    said = (FOLDER / "dcgm-host.txt").read_text()
+    assert all(line in said for line in block.splitlines())
+
+
 def test_the_six_kinds_are_those_that_have_a_transcript():
     assert len(list(FOLDER.glob("*.txt"))) == len(KINDS) == 6
