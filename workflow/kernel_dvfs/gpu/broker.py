@@ -39,6 +39,7 @@ from kernel_dvfs.gpu.nvml.errors import LOST, NO_PERMISSION, UNKNOWN, NvmlError
 from kernel_dvfs.gpu.nvml.facts import facts
 from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.gpu.nvml.locks import may_set_clocks
 from kernel_dvfs.gpu.setters.broker import socket_path
 
 After = Mapping[str, "list[int] | None"]
@@ -129,6 +130,9 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
         raise SystemExit(2)
     children: set[int] = set()
     children |= {_forked(partial(_sweep, uuid, after), listener) for uuid in lease.left_behind()}
+    may, why = may_set_clocks()
+    if not may:
+        _say(f"warning: {why}, so the driver will refuse")
     _say(f"listens at {at} for users {', '.join(map(str, sorted(allow)))}")
     try:
         while True:

@@ -598,6 +598,8 @@ def _real(config: dict, results: str) -> Study:
     both_or_none = mode == "lock" and config["through"] == "dcgm"
     if both_or_none and config["lock"] != "exact":
         raise InputError("config: through: dcgm locks each clock to one value; configure lock: exact")
+    if both_or_none and not facts["clocks"]["mem_mhz"]:
+        raise InputError("config: through: dcgm locks both clocks or none, so grid.mem_mhz must not be empty")
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:

@@ -62,9 +62,8 @@ class Guard:
     def __enter__(self) -> Guard:
         self._lease.take(_PATIENCE_S)
         try:
-            if self._sets_clocks or self._lease.stale:
-                self.through = choice.resolve(self.through, self._lease.uuid)
             if self._sets_clocks:
+                self.through = choice.resolve(self.through, self._lease.uuid)
                 self._janitor.start(self.through)
         except BaseException:
             self._lease.close()
@@ -92,6 +91,7 @@ class Guard:
     def setter(self) -> Setter:
         """What sets the clocks. Raises errors.NvmlError where it cannot be reached, here and below."""
         if self._opened_setter is None:
+            self.through = choice.resolve(self.through, self._lease.uuid)
             self._opened_setter = choice.opened(self.through, self.board)
         return self._opened_setter
 

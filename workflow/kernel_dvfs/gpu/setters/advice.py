@@ -43,7 +43,8 @@ def _slurm() -> str:
 
 def in_container() -> bool:
     """Whether this process runs in a container, as far as container runtimes tell."""
-    return bool(os.environ.get("container")) or any(map(os.path.exists, _CONTAINERS))
+    told = os.environ.get("container")  # noqa: SIM112 - the runtimes write it like that
+    return bool(told) or any(map(os.path.exists, _CONTAINERS))
 
 
 def _requests(uuids: Sequence[str]) -> Iterator[str]:

@@ -40,24 +40,34 @@ class Broker(Setter):
 
     def __init__(self, board: Board) -> None:
         super().__init__(board)
-        self._connection = _connected(board.uuid)
-        PRIVATE.add(self._connection.fileno())  # a forked child must not keep it open
+        # a bare descriptor, since a forked child must close it, and an object would close it there once more
+        self._connection = _connected(board.uuid).detach()
+        PRIVATE.add(self._connection)
         try:
-            _asked(self._connection, self.uuid, {"do": "take", "uuid": board.uuid})
+            self._ask({"do": "take", "uuid": board.uuid})
         except BaseException:
             self.close()
             raise
 
     def _lock(self, domain: Domain, lowest_mhz: int, highest_mhz: int) -> None:
-        _asked(self._connection, self.uuid, {"do": "lock", "domain": domain, "mhz": [lowest_mhz, highest_mhz]})
+        self._ask({"do": "lock", "domain": domain, "mhz": [lowest_mhz, highest_mhz]})
 
     def _reset(self, domain: Domain) -> None:
-        _asked(self._connection, self.uuid, {"do": "reset", "domain": domain})
+        self._ask({"do": "reset", "domain": domain})
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        connection = socket.socket(fileno=self._connection)
+        try:
+            connection.settimeout(patience_s())
+            _asked(connection, self.uuid, request)
+        finally:
+            connection.detach()
 
     def close(self) -> None:
         """End the connection, upon which the broker frees the clocks."""
-        PRIVATE.discard(self._connection.fileno())
-        self._connection.close()
+        if self._connection in PRIVATE:
+            PRIVATE.discard(self._connection)
+            os.close(self._connection)
 
 
 def hello(uuid: str = "this machine") -> str:
@@ -98,6 +108,8 @@ def _asked(connection: socket.socket, uuid: str, request: dict[str, Any]) -> dic
         raise refused(call, uuid, error.strerror or str(error), _REMEDY) from None
     except ValueError:
         raise refused(call, uuid, "an answer that is not understood", _REMEDY) from None
+    if not isinstance(answer, dict):
+        raise refused(call, uuid, "an answer that is not understood", _REMEDY)
     if "error" in answer:
         raise refused(call, uuid, str(answer["error"]), _LOG, int(answer["code"]))
     return answer

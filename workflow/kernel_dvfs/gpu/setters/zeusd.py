@@ -97,15 +97,19 @@ def _index(offer: dict[str, Any], board: Board) -> int:
     if isinstance(listed, list):
         bus_id = _bus_id(board.pci_bus_id())
         for each in listed:
-            if _bus_id(str(each.get("pci_address", ""))) == bus_id:
-                return int(each["id"])
+            if (
+                isinstance(each, dict)
+                and _bus_id(str(each.get("pci_address"))) == bus_id
+                and type(each.get("id")) is int
+            ):
+                return each["id"]
         raise refused("zeusd /discover", board.uuid, f"lists no GPU at {bus_id}", "it serves another machine's GPUs")
-    ids = offer.get("gpu_ids", [])
-    if len(ids) != board.count():
+    ids = offer.get("gpu_ids")
+    if not isinstance(ids, list) or len(ids) != board.count():
         raise refused(
             "zeusd /discover",
             board.uuid,
-            f"lists {len(ids)} GPU(s) without addresses, {board.count()} are visible here",
+            f"numbers {ids} without addresses, and {board.count()} GPU(s) are visible here",
             "have zeusd updated: newer ones say which is which",
         )
     return int(ids[board.index()])
