@@ -29,6 +29,7 @@ def record(found, tried=None, **more):
         tried=tried,
         whole=assembly.whole_of([]),
         state=State(1, 1, "device", ""),
+        by_difference={},
         not_repeated={},
     )
 
@@ -351,6 +352,37 @@ def test_a_pass_is_its_section_as_one(captured):
     assert living.met[0] == captured.section_nodes("backward")[0]
 
 
+def test_a_section_that_overwrites_what_it_reads_runs_with_all_before_it_which_is_taken_off(captured):
+    step = replace(captured, by_difference={"backward": "it overwrites what it reads", "forward": "it does, too"})
+    before, both = step.beginnings("backward")
+    assert both == list(range(len(both))) and sorted(before + step.section_nodes("backward")) == both
+    living = Living()
+    load = step_loads.StepLoad(living, step, SimpleNamespace(study="pass", name="backward"), Dog())
+    assert {places for places, _ in living.ran} == {tuple(both), tuple(before)} and set(living.met) == {0}
+    assert load.less.run_s < load.run_s and load.less.less is None and load.restores and load.less.restores
+    assert load.about["instance"] == f"pass of {len(both)} nodes less a pass of {len(before)}"
+    first = step_loads.StepLoad(Living(), step, SimpleNamespace(study="pass", name="forward"), Dog())
+    assert first.less is None, "nothing comes before it: it is the step's beginning"
+
+
+def test_a_kernel_within_the_step_is_the_step_with_copies_of_its_launches_less_the_step(captured):
+    step = replace(captured, whole=replace(captured.whole, time_us=captured.time_us))
+    target = max(step.targets, key=lambda each: (each.launches == 4, len(each.own)))
+    own, extra = step.nodes_of(target.id), step_loads.copies_in_step(step, target.id)
+    share = extra * target.launches * target.time_us / step.time_us
+    assert target.own and extra > 1 and share == pytest.approx(0.2, rel=0.5)
+    living = Living()
+    load = step_loads.StepLoad(living, step, SimpleNamespace(study="in_step", name=target.id), Dog())
+    (more, _), (every, _) = sorted({ran for ran in living.ran if ran[1] == 1}, key=lambda ran: -len(ran[0]))
+    assert every == tuple(range(len(step.nodes))) and load.less.less is None and load.restores
+    left = list(more)
+    for launch in own:  # the copies of a launch stand right behind it, with what prepares it
+        at = left.index(launch[-1]) + 1
+        assert left[at : at + len(launch) * extra] == launch * extra
+        del left[at : at + len(launch) * extra]
+    assert left == list(every)
+
+
 def test_a_running_load_counts_launches_not_graphs(captured):
     load = SimpleNamespace(launches=40, run_s=1e-5, restores=True, meet_s=1.0, put_back=lambda: put.append(1))
     put, ran = [], []
@@ -492,12 +524,21 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
     step = steps.from_content(json.loads(json.dumps(content)), "here")
     assert [each.repeatable for each in step.targets] == ["yes", "yes", "restored", "yes"]
     assert step.sections == ("forward", "backward")
-    # backward overwrites what it reads, so repeated by itself it would run on other data; the whole is a pass
-    assert list(step.passes) == ["forward", "step"] and "overwrites what it reads" in step.not_repeated["backward"]
+    # backward overwrites what it reads, so repeated by itself it would run on other data; its kernels are in one piece
+    assert list(step.passes) == ["forward", "backward", "step"] and not step.not_repeated
+    assert "overwrites what it reads" in step.by_difference["backward"]
+    assert step.beginnings("backward") == ([0, 1], [0, 1, 2, 3])
     assert step.whole.time_us == pytest.approx(4000.0) and step.whole.same_bits and step.whole.deterministic
     assert [line for line in said if "tried" in line] and step.versions["cuda_driver"] == "13.0"
     kept = capturing.recorded(str(tmp_path))
     assert kept[0] == opened.living.nodes and kept[1] == opened.living.functions
+
+
+def test_a_section_in_several_pieces_or_too_short_is_no_difference():
+    assert capturing._why_no_difference([2, 3], [1.0] * 4) == ""
+    assert capturing._why_no_difference([2, 3], [None] * 4) == "", "not traced"
+    assert "run between its own" in capturing._why_no_difference([1, 3], [1.0] * 4)
+    assert "it is 2.0 % of the step so far" in capturing._why_no_difference([1], [98.0, 2.0, 50.0])
 
 
 def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):

@@ -21,7 +21,13 @@ HEADLINE_AXES = ("tensor_energy_pj", "gemm_traffic", "auto_core_mhz")
 
 def iteration_name(latency_s: float) -> str:
     """The iteration schedule that is chosen for a latency, in `schedules/`, without the ending."""
-    return f"iteration-{1e3 * latency_s:g}ms"
+    # twelve digits tell latencies apart, and leave out that 1000 x 0.0007 is not quite 0.7 in floats
+    return f"iteration-{1e3 * latency_s:.12g}ms"
+
+
+def shortest(value: float) -> str:
+    """The shortest text that reads back as this number and no other: `0.5`, `2`."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def fresh_repeats(schedule: str, repeats: int) -> list:
@@ -34,5 +40,5 @@ def subject(gpu: dict) -> str:
     """A GPU (kind, name) as captions name it: "simulated RTX 3080 Ti". Where a simulated GPU stands for one that a
     captured step ran on, its numbers are a forecast, and everything that shows one says so."""
     if gpu.get("forecast"):
-        return f"forecast on a simulated {gpu['name']}"
+        return f"forecast on a simulated {gpu['name']}" + (", power not measured" if gpu.get("power_modelled") else "")
     return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]

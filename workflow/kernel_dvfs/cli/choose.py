@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, STANDARD_ERRORS, WATTS
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--objective", choices=("waste", "edp", "energy"), help="required for a schedule")
     parser.add_argument(
-        "--slack", type=float, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
+        "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
     )
     parser.add_argument(
         "--frontier",
@@ -58,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--margin-z",
-        type=float,
+        type=STANDARD_ERRORS,
         metavar="Z",
         help="global waste: keep the time limit by Z standard errors of the total, among pairs that were remeasured "
         "(default: the optimum of the profile as it is)",
@@ -71,9 +71,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="ORDER",
         help="order of the launches: `profile`, or a JSON file with a list of kernel ids; makes an iteration schedule",
     )
-    sequence.add_argument("--switch-latency", type=float, metavar="S", help="seconds from a request to its effect")
+    sequence.add_argument("--switch-latency", type=SECONDS, metavar="S", help="seconds from a request to its effect")
     sequence.add_argument(
-        "--switch-jitter", type=float, metavar="SHARE", help="share of it by which a change may land early or late (0)"
+        "--switch-jitter", type=SHARE, metavar="SHARE", help="share of it by which a change may land early or late (0)"
     )
     sequence.add_argument(
         "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (ahead)"
@@ -81,13 +81,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     for domain in ("core", "mem"):
         sequence.add_argument(
             f"--{domain}-stall",
-            type=float,
+            type=SECONDS,
             metavar="S",
             help=f"seconds that the GPU stands still as its {domain} clock changes ({ASSUMED_STALL_S:g}, assumed)",
         )
     sequence.add_argument(
         "--stall-w",
-        type=float,
+        type=WATTS,
         metavar="W",
         help="power while the GPU stands still (the least of any kernel at its pair)",
     )
@@ -109,16 +109,12 @@ def run(options: Namespace) -> None:
         raise InputError(
             f"--slack {slack:g}: slack belongs to waste; leave it out with --objective {options.objective}"
         )
-    if not math.isfinite(slack):
-        raise InputError(f"--slack {slack}: expected a number of percent")
     if options.sequence is not None:
         _run_sequence(options, slack)
         return
     for name in _OF_SEQUENCE:
         if getattr(options, name) is not None:
             raise InputError(f"{_flag(name)} belongs to --sequence; add --sequence profile")
-    if options.margin_z is not None and not 0 <= options.margin_z < math.inf:
-        raise InputError(f"--margin-z {options.margin_z}: expected a number >= 0")
     _run_schedule(options, slack)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS, WATTS
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
 
@@ -12,20 +13,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
     parser.epilog = "example: kernel-dvfs study deployable profile.parquet --latencies 0.001 0.01 0.05 -o schedules"
     parser.add_argument("profile", metavar="P.parquet")
-    parser.add_argument("--latencies", nargs="+", type=float, required=True, metavar="S", help="of a change, seconds")
+    parser.add_argument("--latencies", nargs="+", type=SECONDS, required=True, metavar="S", help="of a change, seconds")
     for domain in ("core", "mem"):
         parser.add_argument(
             f"--{domain}-stall",
-            type=float,
+            type=SECONDS,
             default=ASSUMED_STALL_S,
             metavar="S",
             help=f"seconds that the GPU stands still as its {domain} clock changes ({ASSUMED_STALL_S:g}, assumed)",
         )
     parser.add_argument(
-        "--stalls", nargs="*", type=float, default=[], metavar="S", help="further ones, of both clocks, for the table"
+        "--stalls", nargs="*", type=SECONDS, default=[], metavar="S", help="further ones, of both clocks, for the table"
     )
-    parser.add_argument("--stall-w", type=float, metavar="W", help="as kernel-dvfs choose has it")
-    parser.add_argument("--slack", type=float, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
+    parser.add_argument("--stall-w", type=WATTS, metavar="W", help="as kernel-dvfs choose has it")
+    parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
     parser.add_argument(
         "--reserve-of", metavar="S.json", help="keep as much time in reserve as this schedule's margin does"
     )
@@ -34,7 +35,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     """Run the command. Raises InputError."""
-    import math
     import sys
 
     from kernel_dvfs.files import read_json, write_json
@@ -44,8 +44,6 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.sequence.schedule import iteration_schedule
 
-    if not math.isfinite(options.slack):
-        raise InputError(f"--slack {options.slack}: expected a number of percent")
     reserve = 0.0
     if options.reserve_of:
         try:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.cli import Command
-from kernel_dvfs.cli.numbers import whole_number
+from kernel_dvfs.cli import Command, json_object
+from kernel_dvfs.cli.numbers import COUNT, SCALE, SECONDS, SIZE, number
 from kernel_dvfs.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,10 +33,7 @@ def run_profile(options: argparse.Namespace) -> None:
     from kernel_dvfs.pipeline.steps import make_study
     from kernel_dvfs.pipeline.study import check_options
 
-    try:
-        asked = json.loads(options.options)
-    except ValueError as error:
-        raise InputError(f"--options {options.options}: not JSON ({error})") from None
+    asked = json_object("--options", options.options)
     check_options("--options", asked)
     make_study(options.source, options.folder, asked, options.scale_time, options.scale_energy)
 
@@ -67,14 +63,14 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         "--no-slowdown", action="store_true", default=None, help="never later than all clocks at their highest"
     )
-    asked.add_argument("--time", type=float, metavar="S", help="never later than this")
-    asked.add_argument("--straggler", type=float, metavar="S", help="all wait until then anyway")
-    asked.add_argument("--energy", type=float, metavar="J", help="the fastest within this budget")
-    asked.add_argument("--price", type=float, metavar="W", help="where one second less costs this much")
+    asked.add_argument("--time", type=number(0, 1e9, "seconds"), metavar="S", help="never later than this")
+    asked.add_argument("--straggler", type=number(0, 1e9, "seconds"), metavar="S", help="all wait until then anyway")
+    asked.add_argument("--energy", type=number(0, 1e15, "J"), metavar="J", help="the fastest within this budget")
+    asked.add_argument("--price", type=number(0, 1e9, "W"), metavar="W", help="where one second less costs this much")
     parser.add_argument("--split", action="store_true", help="may change clocks within an operation")
     parser.add_argument(
         "--switch-latency",
-        type=float,
+        type=SECONDS,
         default=0.0,
         metavar="S",
         help="each change of clocks stops its stage for so long; the time is kept all the same (default: 0)",
@@ -90,8 +86,6 @@ def run_plan(options: argparse.Namespace) -> None:
     from kernel_dvfs.pipeline.study import ONE_CLOCK, SPLIT
 
     latency_s = options.switch_latency
-    if not 0 <= latency_s < float("inf"):
-        raise InputError(f"--switch-latency {latency_s}: expected seconds >= 0")
     if latency_s and (options.energy is not None or options.price is not None):
         raise InputError("--switch-latency keeps a time: give --time, --straggler or --no-slowdown")
     planner = _planner(options)
@@ -134,7 +128,7 @@ def add_solve(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pipeline solve`."""
     parser.epilog = f"example: kernel-dvfs pipeline solve {_STUDY} 12"
     parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its mb<M>/")
-    parser.add_argument("microbatches", metavar="M", type=lambda text: whole_number("M", text, 1))
+    parser.add_argument("microbatches", metavar="M", type=SIZE)
     # the names are checked where the solver is imported
     parser.add_argument(
         "parts", nargs="*", metavar="PART", help="plans, switching, certificate or levels (default: all that it can)"
@@ -209,9 +203,13 @@ def _add_output(parser: argparse.ArgumentParser, package: ModuleType) -> None:
 def _add_shape(parser: argparse.ArgumentParser) -> None:
     """The shape of a pipeline whose stages are a CSV."""
     parser.add_argument("stages_csv", metavar="STAGES.csv", help="a profile of pipeline stages")
-    parser.add_argument("--microbatches", type=int, metavar="M", help="needed unless the schedule is a file")
+    parser.add_argument("--microbatches", type=SIZE, metavar="M", help="needed unless the schedule is a file")
     parser.add_argument(
-        "--blocking-w", type=float, required=True, metavar="W", help="power of a waiting stage, all its GPUs"
+        "--blocking-w",
+        type=number(0, 1e9, "W"),
+        required=True,
+        metavar="W",
+        help="power of a waiting stage, all its GPUs",
     )
     parser.add_argument(
         "--schedule",
@@ -219,24 +217,24 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE.csv",
         help="1f1b, gpipe, interleaved (default: 1f1b), or a CSV stage,instruction,microbatch[,chunk] in order",
     )
-    parser.add_argument("--stages", type=int, metavar="S", help="devices (default: as many as the profile has)")
-    parser.add_argument("--chunks", type=int, default=1, metavar="V", help="model chunks per stage (default: 1)")
+    parser.add_argument("--stages", type=COUNT, metavar="S", help="devices (default: as many as the profile has)")
+    parser.add_argument("--chunks", type=COUNT, default=1, metavar="V", help="model chunks per stage (default: 1)")
     parser.add_argument(
         "--early-recompute", action="store_true", help="recompute activations before the gradient arrives"
     )
-    parser.add_argument("--transfer-s", type=float, default=0.0, metavar="S", help="between stages (default: 0)")
+    parser.add_argument("--transfer-s", type=SECONDS, default=0.0, metavar="S", help="between stages (default: 0)")
     parser.add_argument("--constant", nargs="*", default=[], metavar="NAME", help="work that runs first, with + last")
     _add_scales(parser)
     parser.add_argument(
-        "--kernels", type=int, default=50, metavar="N", help="equal kernels per operation (default: 50)"
+        "--kernels", type=COUNT, default=50, metavar="N", help="equal kernels per operation (default: 50)"
     )
 
 
 def _add_scales(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--scale-time", type=float, default=1.0, metavar="X", help="times in the CSV times X (default: 1)"
+        "--scale-time", type=SCALE, default=1.0, metavar="X", help="times in the CSV times X (default: 1)"
     )
-    parser.add_argument("--scale-energy", type=float, default=1.0, metavar="X", help="energies times X (default: 1)")
+    parser.add_argument("--scale-energy", type=SCALE, default=1.0, metavar="X", help="energies times X (default: 1)")
 
 
 def _planner(options: argparse.Namespace) -> Planner:
@@ -245,8 +243,6 @@ def _planner(options: argparse.Namespace) -> Planner:
     from kernel_dvfs.pipeline.planner import Planner
     from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
-    if options.kernels < 1:
-        raise InputError(f"--kernels {options.kernels}: expected a whole number >= 1")
     profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy)
     if options.schedule.endswith(".csv"):
         given = {

@@ -1,9 +1,8 @@
 """`kernel-dvfs study switching`: what is left of an iteration's saving where a change of clocks takes time."""
 
-import math
 from argparse import ArgumentParser, Namespace
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, WATTS
 from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
 
 LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
@@ -14,17 +13,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
     parser.epilog = "example: kernel-dvfs study switching profile.parquet -o beyond"
     parser.add_argument("profile", metavar="P.parquet")
-    parser.add_argument("--latencies", nargs="+", type=float, default=LATENCIES_S, metavar="S", help="seconds")
-    parser.add_argument("--jitters", nargs="+", type=float, default=JITTERS, metavar="SHARE", help="of the latency")
-    parser.add_argument("--slack", type=float, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
+    parser.add_argument("--latencies", nargs="+", type=SECONDS, default=LATENCIES_S, metavar="S", help="seconds")
+    parser.add_argument("--jitters", nargs="+", type=SHARE, default=JITTERS, metavar="SHARE", help="of the latency")
+    parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
     parser.add_argument(
         "--sequence", default="profile", metavar="ORDER", help="`profile` (default) or a JSON list of ids"
     )
     for domain in ("core", "mem"):
         parser.add_argument(
-            f"--{domain}-stall", type=float, default=ASSUMED_STALL_S, metavar="S", help="as kernel-dvfs choose has it"
+            f"--{domain}-stall", type=SECONDS, default=ASSUMED_STALL_S, metavar="S", help="as kernel-dvfs choose has it"
         )
-    parser.add_argument("--stall-w", type=float, metavar="W", help="as kernel-dvfs choose has it")
+    parser.add_argument("--stall-w", type=WATTS, metavar="W", help="as kernel-dvfs choose has it")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where tables/ and figures/ go")
 
 
@@ -35,8 +34,6 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.studies import switching
     from kernel_dvfs.studies.report import switching as report
 
-    if not math.isfinite(options.slack):
-        raise InputError(f"--slack {options.slack}: expected a number of percent")
     read = read_sequence(options.profile, options.sequence, options.stall_w)
     latencies_s, jitters = sorted(set(options.latencies)), sorted(set(options.jitters))
     stalls_s = (options.core_stall, options.mem_stall)

@@ -177,7 +177,7 @@ def main(uuid: str, dry_run: bool) -> None:
             pass  # the program died; what it asked with ends as well
 
     try:
-        mode = "auto-only" if dry_run else "lock"
+        mode = "dry-run" if dry_run else "lock"
         with Guard(uuid, mode=mode, say=lambda line: tell(say=line)) as guard:
             about = facts(guard.nvml, guard.board)
             about["slug"] = slug(about)

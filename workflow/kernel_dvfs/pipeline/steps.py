@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
+from kernel_dvfs.layout import shortest
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.certificate import check
 from kernel_dvfs.pipeline.curve import TICKS_PER_S, UW_PER_W, duration_ticks
@@ -98,7 +99,7 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
     plans = {"all-max": base}
     plans |= {kind.replace(" ", "-"): solver.plan(microbatches, base.time_ticks, kind) for kind in KINDS}
     for ratio in study["straggler"]:
-        plans[f"straggler-{ratio:g}"] = planner.plan_for_straggler(ratio * base.time_s)
+        plans[f"straggler-{shortest(ratio)}"] = planner.plan_for_straggler(ratio * base.time_s)
     about = {"profile": study["name"], "subject": study.subject, "schedule": study["schedule"]}
     for name, plan in plans.items():
         write_plan(study.solved(microbatches) / "plans" / f"{name}.json", plan, about | {"microbatches": microbatches})

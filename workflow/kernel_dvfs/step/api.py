@@ -108,6 +108,7 @@ class Captured:
             tried=tried,
             whole=assembly.whole_of(living.edges) | {"time_us": round(time_us, 3)},
             state=living.memory.state,
+            by_difference={},
             not_repeated={},
         )
         # room on the GPU is the user's; who plays the step saves again

@@ -117,7 +117,9 @@ class Step:
     nodes: tuple[int, ...]  # place in `order` of the launch that each node of the graph belongs to, in order
     whole: Whole
     state: State
-    not_repeated: dict[str, str] = field(default_factory=dict)  # {section that fails when it is repeated: why}
+    # {section that is measured as the difference of two beginnings of the step, with it and without: why not alone}
+    by_difference: dict[str, str] = field(default_factory=dict)
+    not_repeated: dict[str, str] = field(default_factory=dict)  # {section that cannot be measured either way: why}
 
     @property
     def measured(self) -> tuple[Target, ...]:
@@ -150,8 +152,8 @@ class Step:
         """Each section, and the whole step as `step`: {name: [(id, 1), ...]}, launch by launch, in order.
 
         A pass is repeated as a whole, so a target that cannot be repeated alone may be in it; a node that is neither
-        kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that failed when it
-        was repeated.
+        kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that can be measured
+        neither alone nor by difference.
         """
         found: dict[str, list[tuple[str, int]]] = {}
         for name in (each for each in (*self.sections, WHOLE) if each not in self.not_repeated):
@@ -183,6 +185,19 @@ class Step:
         return [
             node for node, launch in enumerate(self.nodes) if name in (WHOLE, self.targets[self.order[launch]].section)
         ]
+
+    def beginnings(self, section: str) -> tuple[list[int], list[int]]:
+        """Places of the nodes of all launches before a section, and of these and the section, each in order.
+
+        Both begin where the step does, so both run on the data of a step, however often they are repeated; what the
+        second one takes longer is the section's. Of a section whose launches no other section's lie between.
+        """
+        own = [place for place, at in enumerate(self.order) if self.targets[at].section == section]
+
+        def first(count: int) -> list[int]:
+            return [node for node, launch in enumerate(self.nodes) if launch < count]
+
+        return first(own[0]), first(own[-1] + 1)
 
 
 def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
@@ -285,6 +300,10 @@ def _check(step: Step, path: str) -> None:
     for place, target in enumerate(step.targets):
         for what in _wrong(step, target, counted[place]):
             refuse(f"target {target.id}: {what}")
+    for name in step.by_difference:
+        own = [place for place, at in enumerate(step.order) if step.targets[at].section == name]
+        if not own or own[-1] - own[0] != len(own) - 1:
+            refuse(f"by_difference names {name!r}, which is no section in one piece")
     if WHOLE in step.sections:
         refuse(f"a section is named {WHOLE!r}, which means the whole")
     if unknown := [name for name in step.whole.overlapped if name not in ids]:
