@@ -153,6 +153,15 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for_without_end(lab, tmp_pa
     assert "zeusd /discover" in line and "no answer in 1 s" in line
 
 
+def test_a_tool_that_does_not_end_is_not_waited_for_without_end(lab):
+    made = lab()
+    config = made.offer("dcgm")
+    tool = made.boards.path.parent / "offered/dcgmi"
+    tool.write_text("#!/bin/sh\nexec sleep 20\n")
+    line = made.refused(environment={"KERNEL_DVFS_NVML_PATIENCE_S": "1"}, **config)
+    assert "dcgmi group -l" in line and "has not ended in 1 s" in line
+
+
 # --- zeusd ------------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -94,13 +95,18 @@ class Nvml(Setter):
 def run_tool(words: list[str], uuid: str) -> tuple[int, str]:
     """(exit code, what it printed in one line) of a tool. Raises NvmlError where it is not there or does not end."""
     call, limit_s = " ".join(words), patience_s()
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=limit_s
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace"
         )
-    except subprocess.TimeoutExpired:
-        raise refused(call, uuid, f"has not ended in {limit_s:g} s", "look what it waits for", TIMEOUT) from None
     except OSError as error:
         raise refused(call, uuid, error.strerror or str(error), "kernel-dvfs devices says what works here") from None
-    said = " ".join(f"{done.stderr} {done.stdout}".split())
-    return done.returncode, said or f"exit code {done.returncode}"
+    try:
+        output, errors = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        with suppress(OSError):  # what runs as root is not ours to kill, nor to wait for
+            process.kill()
+        raise refused(call, uuid, f"has not ended in {limit_s:g} s", "look what it waits for", TIMEOUT) from None
+    said = " ".join(f"{errors} {output}".split())
+    return process.returncode, said or f"exit code {process.returncode}"
