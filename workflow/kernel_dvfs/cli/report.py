@@ -34,8 +34,8 @@ def run(options: Namespace) -> None:
         return
     from kernel_dvfs.report.page import comparison_page, study_page
 
-    page = comparison_page if (folder / comparison_page.TABLE).is_file() else study_page
-    html, missing = page.make(folder, tuple(filter(None, options.without.split(","))))
+    kind = comparison_page if (folder / comparison_page.TABLE).is_file() else study_page
+    html, missing = kind.make(folder, tuple(filter(None, options.without.split(","))))
     page = Path(options.output or folder / "report.html")
     write_text(page, html)
     if options.json:

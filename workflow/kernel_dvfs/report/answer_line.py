@@ -41,7 +41,7 @@ def whose(schedule: Mapping[str, Any]) -> str:
 
 
 def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer for other programs: changes against auto in percent, negative = less, claimed by the data that chose."""
+    """The answer for other programs: changes against auto, percent, negative = less, claimed by the data that chose."""
     kept = ("granularity", "scope", "objective", "slack_percent", "energy_change_percent", "time_change_percent")
     return {
         "gpu": subject(schedule["gpu"]),
