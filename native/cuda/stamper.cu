@@ -178,7 +178,7 @@ void Stamper::mark(std::int64_t number) { control_->mark = number; }
 std::vector<Stamp> Stamper::stamps(std::int64_t first) const {
   const std::int64_t count = control_->count;
   std::atomic_thread_fence(std::memory_order_acquire);  // those are whole
-  first = std::clamp(first, std::int64_t{0}, count);
+  first = std::clamp(first < 0 ? first + count : first, std::int64_t{0}, count);
   return {stamps_ + first, stamps_ + count};
 }
 

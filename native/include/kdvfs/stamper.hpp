@@ -33,7 +33,7 @@ class Stamper {
   void start();
   // Stamps carry this number from now on: one store, which the device sees within a step and a read across the bus.
   void mark(std::int64_t number);
-  // Those from the first-th on that are written by now.
+  // Those from the first-th on that are written by now; below 0: counted from the last.
   std::vector<Stamp> stamps(std::int64_t first) const;
   // Ends the kernel and waits for its end.
   void stop();
