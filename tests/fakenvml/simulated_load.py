@@ -8,6 +8,7 @@ virtual or not. FAKE_DEATH=how@seconds kills this process that long after its fi
 import ctypes
 import os
 import signal
+from itertools import pairwise
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.draws import normal
@@ -170,7 +171,10 @@ class _Stamper:
         spec, listed = self._loads.spec, self._loads
         work_w = 100.0 if self._reads else 0.0
         self._loads.run(
-            [[work_w + static_w(spec, mem, 55) + clock_w(spec["core"], core) for core in listed.core_mhz] for mem in listed.mem_mhz]
+            [
+                [work_w + static_w(spec, mem, 55) + clock_w(spec["core"], core) for core in listed.core_mhz]
+                for mem in listed.mem_mhz
+            ]
         )
         assert self._loads._fake.fakenvml_note(self._loads._uuid) == 0
         self._marks, self._running = [(-1.0, 0)], True
@@ -201,7 +205,7 @@ class _Stamper:
         count = self._loads._fake.fakenvml_stretches(self._loads._uuid, values, room)
         assert 0 < count < room - 76, "more changes of clocks than the board can note"
         noted = np.array(values[: 4 * count]).reshape(-1, 4)
-        for (begin_s, cycles, core_mhz, mem_mhz), (end_s, *_) in zip(noted, noted[1:]):
+        for (begin_s, cycles, core_mhz, mem_mhz), (end_s, *_) in pairwise(noted):
             from_s = max(begin_s, self._until_s)
             if end_s <= from_s:
                 continue

@@ -15,7 +15,9 @@ def module_lab(fake_library, tmp_path_factory, config):
 
     def make(profiles, **knobs):
         folder = tmp_path_factory.mktemp("lab")
-        return Lab(Boards(fake_library, folder / "state", profiles, time="virtual", **knobs), folder / "work", config(**QUICK))
+        return Lab(
+            Boards(fake_library, folder / "state", profiles, time="virtual", **knobs), folder / "work", config(**QUICK)
+        )
 
     return make
 

@@ -77,8 +77,10 @@ def test_clocks_are_given_back(measured):
 def test_choosing_uses_the_file(measured):
     _, lab, _ = measured
     found = latency_file.read(lab.folder / "latency.json")
-    assert found.about.startswith("measured on Simulated H200 on a fake NVML (GPU-fa4e0000, driver 580.00 (fake NVML), ")
-    slower = found.domains["mem"].settled_s
+    assert found.about.startswith(
+        "measured on Simulated H200 on a fake NVML (GPU-fa4e0000, driver 580.00 (fake NVML), "
+    )
+    slower = max((each.settled_s for each in found.domains.values()), key=lambda each: each["p95"])
     assert found.latency_s * (1 - found.jitter) == pytest.approx(slower["p5"])
     assert found.latency_s * (1 + found.jitter) == pytest.approx(slower["p95"])
     assert found.stall_s("core") == pytest.approx(0.35e-3, abs=STEP_S)

@@ -31,9 +31,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=10, metavar="N", help="of each change, interleaved (10)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of their order (1)")
     parser.add_argument("--step-us", type=float, default=20.0, metavar="US", help="from stamp to stamp (20)")
-    parser.add_argument("--limit", type=float, default=1.0, metavar="S", help="a change that takes longer is missed (1)")
     parser.add_argument(
-        "--lock", choices=("range", "exact"), default="range", help="from the lowest clock up to the target, or it alone"
+        "--limit", type=float, default=1.0, metavar="S", help="a change that takes longer is missed (1)"
+    )
+    parser.add_argument(
+        "--lock",
+        choices=("range", "exact"),
+        default="range",
+        help="from the lowest clock up to the target, or it alone",
     )
     parser.add_argument(
         "--after",
@@ -43,7 +48,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--share", action="store_true", help="although other processes compute on the GPU")
     parser.add_argument("--dry-run", action="store_true", help="set nothing: stamp at the clocks as they are")
-    parser.add_argument("-o", "--output", required=True, metavar="L.json", help="a table of the same name (.csv) beside")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="L.json", help="a table of the same name (.csv) beside"
+    )
 
 
 def run(options: Namespace) -> None:
@@ -78,10 +85,10 @@ def run(options: Namespace) -> None:
     with Guard(about["uuid"], after, "auto-only" if options.dry_run else "lock", _say) as guard:
         preflight.check_board(guard.board, options.share, _say)
         stamping = loads.open_stamping(guard.nvml, about["uuid"])
-        found = {
-            "gpu": {key: about[key] for key in ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")}
-            | {"persistence": guard.board.persistence()}
-            | {key: guard.nvml.versions[key] for key in ("nvml", "binding", "cuda")},
+        gpu: dict[str, Any] = {key: about[key] for key in ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")}
+        gpu["persistence"] = guard.board.persistence()
+        found: dict[str, Any] = {
+            "gpu": gpu | {key: guard.nvml.versions[key] for key in ("nvml", "binding", "cuda")},
             "kernels": stamping.facts,
             "protocol": asdict(protocol),
             "started_utc": started_utc,
@@ -139,8 +146,8 @@ def _quiet_lines(quiet: dict[str, dict[str, Any]]) -> Iterator[str]:
         pace = f"{1e3 * own['pace']:.0f} MHz counted" if domain == "core" else f"{own['pace']:.0f} GB/s read"
         yield (
             f"dry run, nothing was set; {domain}: a stamp each {1e6 * own['step_s']:.1f} us (longest gap "
-            f"{1e6 * own['longest_gap_s']:.1f} us more), {pace} +- {100 * own['scatter_share']:.2f} % a step, NVML shows "
-            f"{own['nvml_mhz']} MHz, a look at it takes {1e3 * own['nvml_read_s']:.3f} ms"
+            f"{1e6 * own['longest_gap_s']:.1f} us more), {pace} +- {100 * own['scatter_share']:.2f} % a step, NVML "
+            f"shows {own['nvml_mhz']} MHz, a look at it takes {1e3 * own['nvml_read_s']:.3f} ms"
         )
 
 

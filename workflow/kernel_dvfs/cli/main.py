@@ -23,7 +23,9 @@ COMMANDS = {
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
     "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
-    "latency": of_module("latency", "measure how long a GPU takes to change its clocks, and what stands still meanwhile"),
+    "latency": of_module(
+        "latency", "measure how long a GPU takes to change its clocks, and what stands still meanwhile"
+    ),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "build": of_module("build", "compile the native layer"),
     "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),

@@ -19,7 +19,7 @@ TIME, CYCLES, READ, MARK = range(4)  # columns of the stamps: ns, cycles, bytes,
 COUNTED = {"core": CYCLES, "mem": READ}
 # a pace is another one where it differs by so many standard deviations of an unchanged one, and by a share of it
 _DEVIATIONS = 6.0
-_LEAST_SHARE = 0.01
+_LEAST_SHARE = 0.002
 # the shortest stretch is looked at whose pace is known within this share of the change
 _KNOWN_SHARE = 0.05
 _STRETCHES = (1, 2, 5, 10, 20, 50, 100)  # intervals between stamps

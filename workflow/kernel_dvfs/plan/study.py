@@ -215,14 +215,33 @@ class Study:
 
     def iteration_files(self) -> list[str]:
         """The iteration schedules, one for each known latency of a change."""
-        names = map(layout.iteration_name, self.options["clock_changes"]["latency_s"])
+        names = map(layout.iteration_name, self.latencies_s())
         return [self.schedule(name) for name in names] if self.is_deployable else []
 
-    def stall_options(self) -> str:
-        """The options of `kernel-dvfs study deployable` and `study switching` that say what a change costs."""
+    def latency_files(self) -> list[str]:
+        """The file of `kernel-dvfs latency` that says what a change costs, if one is named."""
+        path = self.options["clock_changes"]["measured"]
+        return [] if path is None else [path]
+
+    def latencies_s(self) -> list[float]:
+        """What changes take for which clocks are chosen launch by launch. Raises InputError for a file that is none."""
+        for path in self.latency_files():
+            from kernel_dvfs.measurement.latency_file import read
+
+            return read(path).latencies_s
+        return self.options["clock_changes"]["latency_s"]
+
+    def deployable_options(self) -> list[str]:
+        """The options of `kernel-dvfs study deployable` that say what changes take and cost."""
+        latencies = [] if self.latency_files() else ["--latencies", *map(str, self.latencies_s())]
+        return [*latencies, *self.cost_options()]
+
+    def cost_options(self) -> list[str]:
+        """Those of `study switching` too, whose latencies are its own."""
         own = self.options["clock_changes"]
-        words = f"--core-stall {own['core_stall_s']} --mem-stall {own['mem_stall_s']}"
-        return words if own["stall_w"] is None else f"{words} --stall-w {own['stall_w']}"
+        words = [f"--measured={path}" for path in self.latency_files()]
+        words = words or [f"--core-stall={own['core_stall_s']}", f"--mem-stall={own['mem_stall_s']}"]
+        return words if own["stall_w"] is None else [*words, f"--stall-w={own['stall_w']}"]
 
     def schedule_files(self) -> list[str]:
         """Every schedule that the study asks for."""

@@ -86,7 +86,8 @@ def trials(
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """A trial of each transition, `protocol.repeats` times over. Raises errors.NvmlError; the guard restores."""
-    order, found = random.Random(protocol.seed), []
+    order = random.Random(protocol.seed)
+    found: list[dict[str, Any]] = []
     for repeat in range(protocol.repeats):
         turn = list(wanted)
         order.shuffle(turn)
