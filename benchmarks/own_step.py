@@ -5,7 +5,8 @@ kernels from the costliest down to a share of its time, the sections that can be
 loads are those of a study (measurement.real.step_loads), the windows aligned to the energy counter as there; they are
 short, one a target, at whatever temperature the board has, so that six steps fit into ten minutes. What is not measured
 (the smallest kernels) counts with its time in the step and the mean power of the rest of its section. A section that
-cannot be repeated by itself is what the others leave of the whole.
+cannot be repeated by itself is the step up to its end less the step up to its beginning; where others lie between its
+kernels, it is what they leave of the whole.
 
     kernel-dvfs build --graph on
     python benchmarks/own_step.py -o out                            # every step of benchmarks/own_steps/steps.py
@@ -30,6 +31,7 @@ from kernel_dvfs.files import read_json, write_json
 from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
+from kernel_dvfs.measurement.real.gpu import less
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload import step as steps
 
@@ -116,25 +118,19 @@ class Bench:
         """A row of the table: one target or pass at auto."""
         begin_s = time.monotonic()
         load = self._loads.prepare(None, what)
-        self._running = load.start()
-        self._running.run_for(self._options.warm_s)
-        held_ns = self._board.throttled()[0] or 0
-        span = self._counter.window(max(self._options.window_s, 4 * load.run_s))
-        held_ns = (self._board.throttled()[0] or 0) - held_ns
-        ran = self._running.between(span.start_s, span.end_s)
-        self._running.stop()
-        self._running = None
+        window = self._window(load)
+        if load.less:
+            window = less(window, self._window(load.less))
         load.check()
-        span_s = span.end_s - span.start_s
-        power_w = span.energy_mj / 1e3 / span_s
+        power_w = window["energy_mj"] / 1e3 / window["duration_s"]
         row = {
             "study": what.study,
             "target": what.name,
-            "time_us": round(ran["time_us"], 3),
-            "energy_mj": round(power_w * ran["time_us"] * 1e-3, 6),
+            "time_us": round(window["time_us"], 3),
+            "energy_mj": round(power_w * window["time_us"] * 1e-3, 6),
             "power_w": round(power_w, 2),
-            "core_mhz": round(ran["sm_mhz"], 1),
-            "cap_share": round(min(1.0, held_ns / 1e9 / span_s), 3),
+            "core_mhz": round(window["core_mhz"][1], 1),
+            "cap_share": round(min(1.0, window["cap_ns"] / 1e9 / window["duration_s"]), 3),
             "wall_s": round(time.monotonic() - begin_s, 2),
         }
         if what.study == "kernel":
@@ -143,6 +139,27 @@ class Bench:
             row |= {"step_time_us": about.time_us, "alone_to_step": round(row["time_us"] / about.time_us, 4)}
             row["repeatable"] = about.repeatable
         return row
+
+    def _window(self, load) -> dict:
+        """One window of a load, as a study has it (gpu.seam.Window), as far as a row needs it."""
+        self._running = load.start()
+        self._running.run_for(self._options.warm_s)
+        held_ns = self._board.throttled()[0] or 0
+        span = self._counter.window(max(self._options.window_s, 4 * load.run_s))
+        held_ns = (self._board.throttled()[0] or 0) - held_ns
+        ran = self._running.between(span.start_s, span.end_s)
+        self._running.stop()
+        self._running = None
+        return {
+            "duration_s": span.end_s - span.start_s,
+            "energy_mj": span.energy_mj,
+            "time_us": ran["time_us"],
+            "launches": ran["launches"],
+            "core_mhz": [ran["sm_mhz"]] * 3,
+            "cap_ns": held_ns,
+            "thermal_delta": 0,
+            "processes": None,
+        }
 
 
 def study(name: str, options) -> None:
@@ -199,7 +216,7 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
                 "whole_w": 1e3 * whole_mj / whole_us,
                 "time_percent": 100 * (time_us / whole_us - 1),
                 "energy_percent": 100 * (energy_mj / whole_mj - 1),
-                "by_difference": part in left,
+                "by_difference": part in left or part in step.by_difference,
             }
     whole = parts[steps.WHOLE]
     capped = [row for row in kernels.values() if row["cap_share"] > 0.5]
@@ -218,7 +235,8 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
         "not_repeated": step.not_repeated,
         "restored_targets": sum(target.repeatable == "restored" for target in step.targets),
         "state_byte": step.state.byte,
-        "is_restored": step.state.is_restored,
+        # each row has put the state back and compared it, as far as it was saved
+        "is_restored": not step.state.left_out,
         "same_bits": step.whole.same_bits,
         "deterministic": step.whole.deterministic,
         "overlap_us": step.whole.overlap_us,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <queue>
 #include <unordered_map>
 
@@ -159,6 +160,41 @@ driver::Node Captured::add(driver::Graph graph, const Node &node) const {
   return made;
 }
 
+// What waits for what among the nodes at `places`: edges between two of them, and, where nodes between them are left out,
+// an edge for the path through those.
+std::vector<Edge> Captured::edges_among(const std::vector<std::size_t> &places) const {
+  std::vector<bool> is_kept(nodes.size(), false);
+  for (const std::size_t at : places) {
+    is_kept[at] = true;
+  }
+  std::vector<std::vector<const Edge *>> into(nodes.size());
+  for (const Edge &edge : edges) {
+    into[edge.to].push_back(&edge);
+  }
+  std::vector<std::map<std::size_t, driver::EdgeData>> before(nodes.size());  // the nearest kept nodes
+  std::vector<Edge> among;
+  for (std::size_t at = 0; at < nodes.size(); at++) {  // in an order that respects every edge
+    for (const Edge *edge : into[at]) {
+      if (is_kept[edge->from]) {
+        before[at].emplace(edge->from, is_kept[at] ? edge->data : driver::EdgeData{});
+      }
+    }
+    for (const Edge *edge : into[at]) {
+      if (!is_kept[edge->from]) {
+        for (const auto &[from, how] : before[edge->from]) {
+          before[at][from] = driver::EdgeData{};  // waits for its end, whatever a direct edge allows
+        }
+      }
+    }
+    if (is_kept[at]) {
+      for (const auto &[from, how] : before[at]) {
+        among.push_back({from, at, how});
+      }
+    }
+  }
+  return among;
+}
+
 std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const {
   if (places.empty() || repeat < 1) {
     throw ShapeError("loop: no nodes, or repeated less than once");
@@ -181,6 +217,7 @@ std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int
       to.push_back(second);
       data.push_back(how);
     };
+    const std::vector<Edge> own = keep_edges ? edges_among(places) : std::vector<Edge>{};
     driver::Node last = nullptr;  // of a chain; of rounds with edges, what a whole round has led to
     for (int round = 0; round < repeat; round++) {
       std::unordered_map<std::size_t, driver::Node> made;
@@ -198,11 +235,9 @@ std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int
         continue;
       }
       std::unordered_map<std::size_t, bool> has_before, has_after;
-      for (const Edge &edge : edges) {
-        if (made.count(edge.from) && made.count(edge.to)) {
-          join(made.at(edge.from), made.at(edge.to), edge.data);
-          has_before[edge.to] = has_after[edge.from] = true;
-        }
+      for (const Edge &edge : own) {
+        join(made.at(edge.from), made.at(edge.to), edge.data);
+        has_before[edge.to] = has_after[edge.from] = true;
       }
       if (repeat == 1) {
         continue;

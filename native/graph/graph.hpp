@@ -107,7 +107,8 @@ class Captured : public std::enable_shared_from_this<Captured> {
   Captured(std::shared_ptr<const Device> device, std::uintptr_t handle);
 
   // A new graph of the nodes at these places, the whole `repeat` times. As a chain, one after the other; or, where
-  // keep_edges, with the edges that the captured graph has among them, rounds one after the other.
+  // keep_edges, each waiting for what it waits for in the captured graph, also through nodes that are left out, rounds
+  // one after the other.
   std::unique_ptr<Loop> loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const;
 
   std::vector<Node> nodes;
@@ -115,6 +116,7 @@ class Captured : public std::enable_shared_from_this<Captured> {
 
  private:
   driver::Node add(driver::Graph graph, const Node &node) const;
+  std::vector<Edge> edges_among(const std::vector<std::size_t> &places) const;
 
   std::shared_ptr<const Device> device_;
 };

@@ -80,6 +80,8 @@ class SimulatedLoads:
 
 
 class _Load:
+    less = None
+
     def __init__(self, loads, kernels, name):
         self.loads, self.kernels, self.name = loads, kernels, name
         self._started = 0

@@ -19,7 +19,7 @@ static struct { int64_t address; int k, n; } block = {0x7f0000002000, 64, 128};
 static size_t block_size = sizeof block;
 static void *packed[] = {(void *)1, &block, (void *)2, &block_size, 0};
 static Node nodes[4096];
-static int count = 5, graphs, launches, edges, destroyed;
+static int count = 5, graphs, launches, edges, programmatic, destroyed;
 static char told[256];
 
 // nodes of the captured graph: kernel, memset, kernel (packed), empty, copy; the handle of node i is i + 1
@@ -38,7 +38,7 @@ static int add(void **made, void *graph, int type) {
 }
 
 const char *fake_told(void) {
-  sprintf(told, "graphs %d edges %d launches %d destroyed %d", graphs, edges, launches, destroyed);
+  sprintf(told, "graphs %d edges %d programmatic %d launches %d destroyed %d", graphs, edges, programmatic, launches, destroyed);
   return told;
 }
 void fake_hang(int yes) { hangs = yes; }
@@ -100,7 +100,7 @@ int cuGraphGetEdges_v2(void *g, void **f, void **t, Edge *d, size_t *c) {
   for (size_t i = 0; f && i < *c; i++) { f[i] = (void *)(i + 1); t[i] = (void *)(i + 2); d[i] = (Edge){.type = i == 1}; }
   *c = 4; return 0;
 }
-int cuGraphAddDependencies_v2(void *g, void **f, void **t, Edge *d, size_t n) { (void)g, (void)f, (void)t, (void)d; edges += (int)n; return 0; }
+int cuGraphAddDependencies_v2(void *g, void **f, void **t, Edge *d, size_t n) { (void)g, (void)f, (void)t; edges += (int)n; for (size_t i = 0; i < n; i++) programmatic += d[i].type; return 0; }
 int cuGraphNodeGetType(void *n, int *t) { *t = at(n)->type; return 0; }
 int cuGraphKernelNodeGetParams_v2(void *n, Kernel *k) { *k = at(n)->kernel; return 0; }
 int cuGraphAddKernelNode_v2(void **m, void *g, void **d, size_t n, Kernel *k) { (void)d, (void)n, (void)k; return add(m, g, 0); }

@@ -97,6 +97,13 @@ def test_nodes_are_read_with_parameters_given_either_way(graph, device):
     assert captured.edges() == [(0, 1, False), (1, 2, True), (2, 3, False), (3, 4, False)]
 
 
+def test_plain_numbers_among_the_parameters_are_told_by_the_types_of_a_name(graph, device):
+    captured = graph.Captured(device, 1)
+    found, _ = nodes.from_graph(captured.nodes(), captured.edges(), graph.demangled)
+    # add(float*, int, pair): an address, 7, and a struct; a memset of 0; a packed block; a copy
+    assert [node.values for node in found] == [(7,), (0,), (), ()]
+
+
 def test_empty_nodes_are_left_out_and_edges_go_through_them(graph, device):
     captured = graph.Captured(device, 1)
     found, places = nodes.from_graph(captured.nodes(), captured.edges())
@@ -121,7 +128,15 @@ def test_a_graph_with_its_own_edges_has_those_and_rounds_wait_for_each_other(gra
     captured = graph.Captured(device, 1)
     before = told(driver)["edges"]
     captured.loop([0, 1, 2, 4], 1, True)
-    assert told(driver)["edges"] - before == 2  # the copy waits for the empty node, which is not among them
+    assert told(driver)["edges"] - before == 3  # the copy waits for the packed kernel, through the empty node
+    before = told(driver)["edges"]
+    captured.loop([0, 4], 1, True)
+    assert told(driver)["edges"] - before == 1  # through three nodes that are left out
+    before = told(driver)["programmatic"]
+    captured.loop([0, 1, 2], 1, True)
+    assert told(driver)["programmatic"] - before == 1
+    captured.loop([0, 2], 1, True)
+    assert told(driver)["programmatic"] - before == 1  # what is left out would have ended
     before = told(driver)["edges"]
     captured.loop([0, 1], 3, True)
     assert told(driver)["edges"] - before == 3 * 1 + 3 * 1 + 2  # own; into each end; from an end to the next round

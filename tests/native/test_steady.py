@@ -174,7 +174,7 @@ def test_a_real_gpu_s_warm_up_and_windows_know_what_has_just_run(gpu_of, monkeyp
     loads = SimpleNamespace(now_s=gpu.monotonic, sleep=gpu.sleep, facts={})
     counter = SimpleNamespace(period_s=0.1, read_s=0.004)
     real = RealGpu(guard, about, {"clocks": "auto-only"}, loads, counter, 1, lambda: True)
-    load = SimpleNamespace(start=lambda: steady.Steady(gpu, gpu, Plan(gpu)), run_s=1e-6 * launch_us)
+    load = SimpleNamespace(start=lambda: steady.Steady(gpu, gpu, Plan(gpu)), run_s=1e-6 * launch_us, less=None)
     real.warm_up(load, 2.0)
     for number in range(4):
         window = real.window(load, 5.0, None, number)

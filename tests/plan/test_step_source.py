@@ -94,7 +94,7 @@ def test_a_damaged_record_is_named_with_what_is_wrong(refused, here):
 
 def test_a_forecast_has_no_other_sizes_and_no_unknown_tensor_energy(config, here):
     study = plan(config(workload="step:step.json", gpu="h200_sxm"), str(here / "results"))
-    assert study.is_forecast and study.title == "forecast on a simulated H200 SXM"
+    assert study.is_forecast and study.title == "forecast on a simulated H200 SXM, power not measured"
     assert not study.variants and not study.batches and not study.degrees and not study.headline_axes
     assert study.passes == ("forward", "backward", "optimiser", "step") and study.has_passes
     assert not list((here / "results").glob("**/*")), "planning writes nothing"

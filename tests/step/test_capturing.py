@@ -29,6 +29,7 @@ def record(found, tried=None, **more):
         tried=tried,
         whole=assembly.whole_of([]),
         state=State(1, 1, "device", ""),
+        by_difference={},
         not_repeated={},
     )
 
@@ -73,6 +74,25 @@ def test_an_error_of_the_child_is_the_captures_error(processes):
         capturing.capture("train.py:make", say=lambda line: None)
 
 
+def test_a_step_that_is_another_one_in_each_process_is_refused_before_anything_known_is_used(processes):
+    processes(
+        [{"captured": "a" * 12}, {"tried": 4, "result": asdict(Tried(1.0, 1, "yes", "", 0))}, failed(7)],
+        [{"captured": "b" * 12}, {"tried": 5, "result": asdict(Tried(1.0, 1, "yes", "", 0))}],
+    )
+    with pytest.raises(InputError) as error:
+        capturing.capture("train.py:make", say=lambda line: None)
+    assert "launches other kernels each time it is captured (aaaaaaaaaaaa, then bbbbbbbbbbbb)" in str(error.value)
+    assert "cudnn.benchmark" in str(error.value)
+
+
+def test_a_child_is_told_more_than_a_command_line_holds(tmp_path):
+    (tmp_path / "train.py").write_text("def make(): return lambda: None\n")
+    told = {"source": f"{tmp_path}/train.py:make", "results": str(tmp_path), "failed": {}, "known": {}}
+    told["joined"] = ["k" * 4000] * 1000
+    (line,) = capturing._child(told)
+    assert "graph is not built" in line["error"]
+
+
 def test_processes_that_never_come_to_an_end_are_given_up(processes):
     processes(*([failed(place)] for place in range(50)))
     with pytest.raises(InputError, match="12 processes hung or failed"):
@@ -105,6 +125,35 @@ def test_the_command_keeps_the_file_of_the_very_same_step(processes, recording, 
     assert path.read_bytes() == first, "an edited comment captures the same step"
     assert main(["capture", "train.py:make", "-o", str(path)]) == 0
     assert steps.read(path).checksum == "0" * 12
+
+
+def test_ranges_added_later_are_written_though_the_kernels_are_the_same(processes, recording, outline_of, tmp_path):
+    step = record(outline_of(recording("triton_kernel")))
+    targets = [
+        replace(target, section="warm_up" if target.section == "forward" else target.section) for target in step.targets
+    ]
+    marked = replace(
+        step,
+        targets=tuple(targets),
+        sections=tuple("warm_up" if name == "forward" else name for name in step.sections),
+    )
+    assert marked.checksum == step.checksum
+    path = str(tmp_path / "step.json")
+    processes([{"step": asdict(step)}], [{"step": asdict(marked)}])
+    for sections in (step.sections, marked.sections):
+        assert main(["capture", "train.py:make", "-o", path]) == 0
+        assert steps.read(path).sections == sections
+
+
+def test_state_that_was_not_saved_is_said_in_the_record_and_by_the_command(
+    processes, recording, outline_of, tmp_path, capsys
+):
+    left = State(4096, 1024, "host", "no memory was left for 1 of 3 blocks, the largest ones")
+    step = replace(record(outline_of(recording("triton_kernel"))), state=left)
+    processes([{"step": asdict(step)}])
+    assert main(["capture", "train.py:make", "-o", str(tmp_path / "step.json")]) == 0
+    assert "1024 of 4096 B of its state were saved: no memory was left for 1 of 3 blocks" in capsys.readouterr().out
+    assert steps.read(tmp_path / "step.json").state == left
 
 
 def test_the_command_says_what_is_wrong_and_writes_nothing(tmp_path, capsys, monkeypatch):
@@ -186,6 +235,29 @@ def test_capturing_again_must_give_the_same_launches(recording, outline_of):
         step_loads.check_same(step, changed, "step.json")
     assert "launches other kernels than when step.json was captured (from number 6 of 51: " in str(error.value)
     assert "kernel-dvfs capture train.py:make -o step.json" in str(error.value)
+
+
+@pytest.mark.parametrize("changed", [{"block": (7, 1, 1)}, {"cluster": (2, 1, 1)}, {"shared_byte": 12345}])
+def test_capturing_again_names_the_first_kernel_whatever_differs(recording, outline_of, changed):
+    taken = recording("triton_kernel")
+    step, other = record(outline_of(taken)), living_of(taken)
+    other.nodes = [*taken.nodes[:5], replace(taken.nodes[5], **changed), *taken.nodes[6:]]
+    other.checksum = nodes.checksum(other.nodes)
+    with pytest.raises(InputError, match=r"\(from number 6 of 51: "):
+        step_loads.check_same(step, other, "step.json")
+
+
+def test_capturing_again_may_give_fewer_kernels_or_other_values(recording, outline_of):
+    taken = recording("triton_kernel")
+    step, fewer, valued = record(outline_of(taken)), living_of(taken), living_of(taken)
+    fewer.nodes, fewer.functions, fewer.checksum = taken.nodes[:50], fewer.functions[:50], "0" * 12
+    with pytest.raises(InputError, match=r"\(from number 51 of 50: the last ones are missing\)"):
+        step_loads.check_same(step, fewer, "step.json")
+    valued.nodes = [replace(taken.nodes[0], values=(7,)), *taken.nodes[1:]]
+    valued.checksum = nodes.checksum(valued.nodes)
+    with pytest.raises(InputError) as error:
+        step_loads.check_same(step, valued, "step.json")
+    assert "with other values (a rate, a factor, a size); capture it again: kernel-dvfs capture" in str(error.value)
 
 
 def test_a_setup_measures_its_own_step_only(recording, outline_of, tmp_path):
@@ -280,6 +352,19 @@ def test_a_pass_is_its_section_as_one(captured):
     assert living.met[0] == captured.section_nodes("backward")[0]
 
 
+def test_a_section_that_overwrites_what_it_reads_runs_with_all_before_it_which_is_taken_off(captured):
+    step = replace(captured, by_difference={"backward": "it overwrites what it reads", "forward": "it does, too"})
+    before, both = step.beginnings("backward")
+    assert both == list(range(len(both))) and sorted(before + step.section_nodes("backward")) == both
+    living = Living()
+    load = step_loads.StepLoad(living, step, SimpleNamespace(study="pass", name="backward"), Dog())
+    assert {places for places, _ in living.ran} == {tuple(both), tuple(before)} and set(living.met) == {0}
+    assert load.less.run_s < load.run_s and load.less.less is None and load.restores and load.less.restores
+    assert load.about["instance"] == f"pass of {len(both)} nodes less the {len(before)} before it"
+    first = step_loads.StepLoad(Living(), step, SimpleNamespace(study="pass", name="forward"), Dog())
+    assert first.less is None, "nothing comes before it: it is the step's beginning"
+
+
 def test_a_running_load_counts_launches_not_graphs(captured):
     load = SimpleNamespace(launches=40, run_s=1e-5, restores=True, meet_s=1.0, put_back=lambda: put.append(1))
     put, ran = [], []
@@ -291,6 +376,31 @@ def test_a_running_load_counts_launches_not_graphs(captured):
     assert running.between(0, 1) == {"time_us": 10.0, "launches": 400, "sm_mhz": 1500.0}
     running.run_for(0)
     assert put and ran[0] > 0, "after what was put back the load runs for a while before the window"
+
+
+@pytest.mark.parametrize("run_s", [1e-4, 0.4])
+def test_data_is_put_back_before_every_window_however_long_a_run_takes(captured, run_s):
+    from kernel_dvfs.measurement.real.gpu import RealGpu
+
+    load = SimpleNamespace(launches=1, run_s=run_s, restores=True, meet_s=1.0, put_back=lambda: done.append("put back"))
+    done = []
+    steady = SimpleNamespace(
+        ended=3, feed=lambda: None, run_for=lambda seconds: done.append("ran"), stop=lambda: None,
+        between=lambda start, end: {"time_us": 400.0, "launches": 10, "sm_mhz": 1500.0},
+    )  # fmt: skip
+    gpu = RealGpu.__new__(RealGpu)
+    gpu._steady = step_loads.StepRunning(load, steady, Dog(), "kernel/x")
+    gpu._board = SimpleNamespace(
+        temperature_c=lambda: 50, throttled=lambda: (0, 0), event_reasons=lambda: 0, sm_mhz=lambda: 1500,
+        mem_mhz=lambda: 2619,
+    )  # fmt: skip
+    gpu._own_processes, gpu._is_wanted = None, lambda: True
+    gpu._board.compute_processes = lambda: None
+    gpu._counter = SimpleNamespace(window=lambda seconds: done.append("window") or SimpleNamespace(
+        start_s=0.0, end_s=seconds, energy_mj=500.0))  # fmt: skip
+    for _ in range(2):
+        gpu._window(load, 1.0)
+    assert done == ["put back", "ran", "window"] * 2
 
 
 def test_kinds_of_failed_kernels_tell_shapes_apart(recording):
@@ -396,12 +506,21 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
     step = steps.from_content(json.loads(json.dumps(content)), "here")
     assert [each.repeatable for each in step.targets] == ["yes", "yes", "restored", "yes"]
     assert step.sections == ("forward", "backward")
-    # backward overwrites what it reads, so repeated by itself it would run on other data; the whole is a pass
-    assert list(step.passes) == ["forward", "step"] and "overwrites what it reads" in step.not_repeated["backward"]
+    # backward overwrites what it reads, so repeated by itself it would run on other data; its kernels are in one piece
+    assert list(step.passes) == ["forward", "backward", "step"] and not step.not_repeated
+    assert "overwrites what it reads" in step.by_difference["backward"]
+    assert step.beginnings("backward") == ([0, 1], [0, 1, 2, 3])
     assert step.whole.time_us == pytest.approx(4000.0) and step.whole.same_bits and step.whole.deterministic
     assert [line for line in said if "tried" in line] and step.versions["cuda_driver"] == "13.0"
     kept = capturing.recorded(str(tmp_path))
     assert kept[0] == opened.living.nodes and kept[1] == opened.living.functions
+
+
+def test_a_section_in_several_pieces_or_too_short_is_no_difference():
+    assert capturing._why_no_difference([2, 3], [1.0] * 4) == ""
+    assert capturing._why_no_difference([2, 3], [None] * 4) == "", "not traced"
+    assert "run between its own" in capturing._why_no_difference([1, 3], [1.0] * 4)
+    assert "it is 2.0 % of the step so far" in capturing._why_no_difference([1], [98.0, 2.0, 50.0])
 
 
 def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):

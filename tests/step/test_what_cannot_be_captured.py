@@ -177,6 +177,11 @@ def test_a_failed_capture_says_the_frameworks_reason_and_the_usual_cause(fake_to
     assert str(raised)[:40] in line, "not what failed after it"
 
 
+def test_a_single_call_is_like_itself():
+    framework.check_alike([[Event("a", "gpu", 0, 1)]], "mine")
+    framework.check_alike([], "mine")
+
+
 def test_kernels_that_change_from_call_to_call_are_refused():
     def call(*names):
         return [Event(name, "gpu", 0, 1) for name in names]
@@ -282,6 +287,105 @@ def test_a_graph_that_decides_on_the_gpu_is_refused(fake_torch):
     graph = fake_torch.cuda.CUDAGraph(keep_graph=True)
     with pytest.raises(InputError, match="its control flow is decided on the GPU"):
         framework.open_step(Extension(KERNEL | {"shared_byte": 0}, {"type": 13}), graph)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (3, "it calls a function on the host in the middle"),
+        (4, "it holds another graph"),
+        (10, "it allocates memory while it runs"),
+        (11, "it frees memory while it runs"),
+        (6, "(wait) that cannot be run by itself"),
+        (99, "(type 99) that cannot be run by itself"),
+    ],
+)
+def test_nodes_that_cannot_be_run_by_themselves_are_refused_in_one_line(fake_torch, kind, named):
+    graph = fake_torch.cuda.CUDAGraph(keep_graph=True)
+    with pytest.raises(InputError) as error:
+        framework.open_step(Extension(KERNEL | {"shared_byte": 0}, {"type": kind}), graph)
+    assert named in said(error)
+
+
+def test_allocation_by_others_during_a_capture_is_named(fake_torch):
+    def step():
+        raise RuntimeError("CUDA error: cudaErrorStreamCaptureUnsupported")
+
+    with pytest.raises(InputError) as error:
+        framework._captured(fake_torch, step, "mine")
+    assert "memory is allocated outside torch" in said(error)
+
+
+def test_replays_run_on_the_default_stream_whichever_is_current(fake_torch):
+    entered = []
+
+    class Replayed(fake_torch.cuda.CUDAGraph):
+        def replay(self):
+            entered.append("replay")
+
+    class Within:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __enter__(self):
+            entered.append(self.stream)
+
+        def __exit__(self, *error):
+            entered.append("left")
+
+    fake_torch.cuda.CUDAGraph, fake_torch.cuda.stream = Replayed, Within
+    fake_torch.cuda.default_stream = lambda: "default"
+    opened = framework.open_step(Extension(KERNEL | {"shared_byte": 0}), Replayed(keep_graph=True))
+    opened.living.replay()
+    assert entered == ["default", "replay", "left"]
+
+
+def test_a_step_is_called_as_often_before_its_capture_with_and_without_a_trace(fake_torch, monkeypatch):
+    """So that a number that a call counts up on the host is the same in both."""
+    warming(fake_torch, Generator())
+    calls, counts = [], []
+
+    def traced(torch, step, name):
+        for _ in range(framework._TRACED_CALLS):
+            step()
+
+    monkeypatch.setattr(framework, "_traced_calls", traced)
+    monkeypatch.setattr(framework, "_captured", lambda torch, step, name: counts.append(len(calls)))
+    monkeypatch.setattr(framework, "_opened", lambda *_: None)
+    for is_traced in (False, True):
+        calls.clear()
+        framework.open_step(None, lambda: calls.append(1), is_traced)
+    assert counts == [framework.WARM_UPS + framework._TRACED_CALLS] * 2
+
+
+def test_what_was_changed_for_a_trace_is_as_before_when_the_step_fails(fake_torch, monkeypatch):
+    def push(message): ...
+    def pop(): ...
+
+    fake_torch.cuda.nvtx = SimpleNamespace(range_push=push, range_pop=pop)
+    profiler = ModuleType("torch.profiler")
+
+    class record_function:
+        def __init__(self, name): ...
+        def __enter__(self): ...
+        def __exit__(self, *error): ...
+
+    profiler.record_function = record_function
+    monkeypatch.setitem(sys.modules, "torch.profiler", profiler)
+    with pytest.raises(ZeroDivisionError), framework._ranges_as_annotations(fake_torch):
+        assert fake_torch.cuda.nvtx.range_push is not push
+        fake_torch.cuda.nvtx.range_push("forward")
+        raise ZeroDivisionError
+    assert (fake_torch.cuda.nvtx.range_push, fake_torch.cuda.nvtx.range_pop) == (push, pop)
+
+
+def test_a_block_of_a_program_that_cannot_be_captured_is_refused_in_one_line(fake_torch, monkeypatch):
+    from kernel_dvfs.step import api
+
+    monkeypatch.setattr(api, "load", lambda *_: None)
+    with pytest.raises(InputError) as error, api.capture(name="mine"):
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+    assert said(error).startswith("mine: capture failed (CUDA error: operation not permitted")
 
 
 def test_a_raw_handle_is_replayed_by_what_is_rebuilt_of_its_nodes(fake_torch):

@@ -222,6 +222,7 @@ def test_a_study_leaves_a_record_that_a_forecast_is_held_to(stepped):
             # held to it, but for the model's noise and where its governor ends under the cap
             assert float(row["time_us"]) == pytest.approx(float(kernels[row["id"]]["time_us"]), rel=0.03)
             assert float(row["power_w"]) == pytest.approx(float(kernels[row["id"]]["power_w"]), rel=0.05)
+            assert "power_is" not in row
 
 
 def test_a_forecast_says_so_everywhere(tmp_path):
@@ -232,11 +233,16 @@ def test_a_forecast_says_so_everywhere(tmp_path):
     folder = directory / FORECAST_FOLDER
     for path in (folder / "tables").iterdir():
         if len(path.read_text().splitlines()) > 1:  # not a table without rows
-            assert "forecast on a simulated H200 SXM" in path.read_text(), path.name
+            assert "forecast on a simulated H200 SXM, power not measured" in path.read_text(), path.name
     for path in (folder / "figures").glob("*.png"):
         assert b"forecast on a simulated H200 SXM" in path.read_bytes(), path.name
     for path in (folder / "schedules").glob("kernel-*.json"):
         assert json.loads(path.read_text())["gpu"]["forecast"] is True
     page = (folder / "report.html").read_text()
+    # nobody has measured this step's power: that stands where its joules stand
+    assert "its power is the model&#39;s, and anything from" in page and "3.6 J measured on an H200" in page
+    with open(folder / "tables/step_totals.csv", newline="") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            assert float(row["energy_least_j"]) < float(row["energy_j"]) < float(row["energy_most_j"])
     assert "Forecast." in page and ">forecast</span>" in page and "What is missing" not in page
     assert planned(directory, config=FORECAST) == {}

@@ -53,6 +53,13 @@ def test_passes_are_the_sections_and_the_whole_step_launch_by_launch(small):
     assert sum(len(small.passes[name]) for name in small.sections) == len(small.passes["step"])
 
 
+def test_a_section_by_difference_is_a_pass_and_one_of_neither_way_is_none(small):
+    step = replace(small, by_difference={"backward": "it overwrites"}, not_repeated={"forward": "it hung"})
+    assert list(step.passes) == ["backward", "optimiser", "step"]
+    before, both = step.beginnings("backward")
+    assert before == small.section_nodes("forward") and both == before + small.section_nodes("backward")
+
+
 def test_a_pass_with_a_host_node_is_left_out(small):
     host = replace(small.targets[4], kind="other", function="host")
     step = replace(small, targets=(*small.targets[:4], host, small.targets[5]))
@@ -84,6 +91,7 @@ def test_the_checksum_tells_shapes_and_order_apart_and_nothing_else():
         (lambda content: content["order"].append(None), "order holds None"),
         (lambda content: content["nodes"].pop(), "has no node"),
         (lambda content: content["whole"].update(overlapped=["nobody"]), "nobody"),
+        (lambda content: content.update(by_difference={"sideways": "why"}), "no section in one piece"),
         (lambda content: content.update(checksum="x"), "checksum"),
         (lambda content: content.update(name="a/b"), "a/b"),
         (lambda content: content.update(schema="other"), "not a kernel-dvfs/step/1 file"),

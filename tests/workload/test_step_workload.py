@@ -9,7 +9,7 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.workload.step import read
-from kernel_dvfs.workload.step_workload import forecast_of_step, of_step
+from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
 from kernel_dvfs.workload.workload import launch_order, of_model, pass_begins, study_of
 
 STEPS = Path(__file__).parent / "steps"
@@ -71,6 +71,7 @@ def test_the_whole_step_is_measured_but_no_part_of_a_choice(step):
 def test_where_a_section_cannot_be_repeated_no_clocks_are_chosen_for_sections(step):
     workload = of_step(replace(step, not_repeated={"backward": "it overwrites what it reads"}), "step-x", "step.json")
     assert set(workload.passes) == {"forward", "optimiser", "step"} and not workload.has_passes
+    assert workload.about["not_repeated"] == {"backward": "it overwrites what it reads"}
     assert study_of(workload.about, "pass", "forward") == "step"
 
 
@@ -97,6 +98,18 @@ def test_a_forecast_holds_each_kernel_to_what_is_known_of_it(step, h200):
     measured = replace(first, auto_time_us=130.0, auto_energy_mj=85.0, auto_core_mhz=1700.0)
     held = forecast_of_step(replace(step, targets=(measured, *step.targets[1:])), "step-x", h200)
     assert held.kernels[first.id]["work"][6] != 1
+
+
+def test_a_forecast_says_of_which_kernels_nobody_has_measured_the_power(step, h200):
+    known = [replace(each, auto_time_us=130.0, auto_energy_mj=85.0, auto_core_mhz=1700.0) for each in step.targets]
+    bare, partly = forecast_of_step(step, "x", h200), replace(step, targets=(known[0], *step.targets[1:]))
+    least_w, most_w = bare.about["modelled_power_w"]
+    assert 0 < least_w < most_w == h200["governor"]["cap_w"]
+    assert all(about["is_power_modelled"] for about in bare.kernels.values())
+    partly_held = forecast_of_step(partly, "x", h200)
+    assert "is_power_modelled" not in partly_held.kernels[step.targets[0].id] and is_power_modelled(partly)
+    wholly = replace(step, targets=tuple(known))
+    assert "modelled_power_w" not in forecast_of_step(wholly, "x", h200).about and not is_power_modelled(wholly)
 
 
 def test_a_kernel_of_unknown_work_is_bound_by_the_core(step, h200):

@@ -34,5 +34,5 @@ def subject(gpu: dict) -> str:
     """A GPU (kind, name) as captions name it: "simulated RTX 3080 Ti". Where a simulated GPU stands for one that a
     captured step ran on, its numbers are a forecast, and everything that shows one says so."""
     if gpu.get("forecast"):
-        return f"forecast on a simulated {gpu['name']}"
+        return f"forecast on a simulated {gpu['name']}" + (", power not measured" if gpu.get("power_modelled") else "")
     return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]

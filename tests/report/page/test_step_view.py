@@ -39,7 +39,20 @@ def test_what_is_not_in_the_numbers_is_named():
     assert "0.9 % of the step's traced time: sort ×1 (hung when repeated alone)" in left and "gemm" in beside
 
 
+def test_a_section_that_was_not_measured_is_named_with_the_reason():
+    workload = WORKLOAD | {"not_repeated": {"backward": "it overwrites what it reads"}}
+    notes = step_view(workload, {"step_totals": TOTALS}, False).notes
+    difference = step_view(
+        WORKLOAD | {"by_difference": {"backward": "it overwrites"}}, {"step_totals": TOTALS}, False
+    ).notes[-1]
+    assert "Section backward is the difference of two measurements" in difference and "It overwrites." in difference
+    assert notes[-1] == "Section backward was not measured as a whole: it overwrites what it reads."
+
+
 def test_a_forecast_says_so_on_its_first_card_and_a_model_has_none():
     assert "forecast" in step_view(WORKLOAD, {"step_totals": TOTALS}, True).cards[0].text
+    bounds = {"energy_least_j": "2.5", "energy_most_j": "14.2"}
+    text = step_view(WORKLOAD, {"step_totals": [TOTALS[0] | bounds]}, True).cards[0].text
+    assert "its power is the model's, and anything from 2.500 to 14.20 J is possible" in text
     assert step_view({"name": "gpt3-xl"}, {"step_totals": TOTALS}, False) is None
     assert step_view(WORKLOAD, {}, False) is None

@@ -45,6 +45,11 @@ def summary(step: Step) -> list[str]:
     ]
     if step.coverage is not None:
         lines.append(f"{100 * step.coverage:.1f} % of the traced time can be measured kernel by kernel")
+    if step.state.left_out:
+        lines.append(
+            f"{step.state.saved_byte} of {step.state.byte} B of its state were saved: {step.state.left_out}; the rest "
+            "is as the last run left it"
+        )
     lines += [f"left at auto: {target.id} x{target.launches} ({target.reason})" for target in step.left_at_auto[:10]]
     return lines
 

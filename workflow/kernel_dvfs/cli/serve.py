@@ -6,10 +6,15 @@ import argparse
 import os
 import signal
 import sys
+import traceback
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.measurement.setup import Setup, read
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.real.server import Server
 
 # without a request for so long, other stages of the study are at work, and other users may have the node meanwhile
 END_AFTER_S = 15.0
@@ -47,7 +52,24 @@ def run(options: argparse.Namespace) -> None:
 
     if options.ready is not None:
         os.set_inheritable(options.ready, False)
-    Server(setup, options.ready).serve()
+    _serve_and_end(Server(setup, options.ready))
+
+
+def _serve_and_end(server: Server) -> None:
+    """Serve, then end this process at once: all is restored and said by then, and Python's own end would wait for
+    CUDA, which never answers once a kernel hangs."""
+    code = 1
+    try:
+        server.serve()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _serve_in_job(setup: Setup, options: argparse.Namespace) -> None:
@@ -63,4 +85,4 @@ def _serve_in_job(setup: Setup, options: argparse.Namespace) -> None:
         write_text(options.tell, f"{error}\n")
         raise
     ready = os.open(options.tell, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    Server(setup, ready, END_AFTER_S).serve()
+    _serve_and_end(Server(setup, ready, END_AFTER_S))

@@ -16,6 +16,14 @@ from kernel_dvfs.gpu.kernel import Work, parameters
 _STEP_MHZ = 15
 
 
+def standing_power_w(spec: dict[str, Any]) -> float:
+    """Mean board power, W, at auto of a GPU of `spec` that only waits: no kernel draws less."""
+    clocks, thermal = spec["clocks"], spec["thermal"]
+    idle = Work("residual", 0.0, 1.0, 0.0, 1.0)._replace(energy_factor=0.0)
+    running = Running(spec, [(parameters(spec, idle), 1)], BASELINE, thermal["ambient_c"])
+    return running.at(asked_core_mhz(clocks, BASELINE), reached_core_mhz(clocks, BASELINE, 0.0))[1]
+
+
 def held(
     spec: dict[str, Any], work: Work, time_s: float, power_w: float | None = None, core_mhz: float | None = None
 ) -> Work:

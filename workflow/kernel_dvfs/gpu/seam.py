@@ -35,6 +35,13 @@ class Window(TypedDict):
     processes: int | None  # compute processes that are not ours; None where the driver does not tell
 
 
+class Difference(Window):
+    """A window of a load less one of what each of its runs begins with; duration_s, energy_mj and time_us of both."""
+
+    with_beginning: dict[str, float]
+    beginning: dict[str, float]
+
+
 class Gpu(Protocol[Load]):
     """One GPU, simulated or real, on which loads run and are measured.
 

@@ -30,7 +30,7 @@ from kernel_dvfs.report import tables as table_modules
 from kernel_dvfs.search import search_file
 from kernel_dvfs.workload.models import model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import read as read_step
-from kernel_dvfs.workload.step_workload import forecast_of_step, of_step
+from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
 from kernel_dvfs.workload.traffic import dense_gemm_byte
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
@@ -532,7 +532,9 @@ def _simulated(config: dict, results: str) -> Study:
         if energies_pj is None:
             energies_pj = gpu_spec.tensor_energy_range_pj(config["gpu"])
     gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL}
-    gpu |= {"forecast": True} if step else {}
+    if step:
+        gpu |= {"forecast": True}
+        gpu |= {"power_modelled": True} if is_power_modelled(read_step(step.file)) else {}
 
     def planned(spec: dict, options: dict) -> tuple[PlannedFile, Workload]:
         if step:

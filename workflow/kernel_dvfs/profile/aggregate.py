@@ -160,15 +160,15 @@ def _errors(groups: list[Group], field: str, unit: float) -> list[float | None]:
 
 
 def _write(setup: Setup, rows: dict[str, list[Any]], output: str) -> None:
-    keys: tuple[str, ...] = ("kind", "name", "slug", "forecast")
+    keys: tuple[str, ...] = ("kind", "name", "slug", "forecast", "power_modelled")
     gpu = {key: setup.gpu[key] for key in keys if key in setup.gpu}
     workload = setup.workload | {"setup": setup.digest, "kernels": _labels(setup.targets["kernel"])}
     write_profile(output, rows, gpu, workload, ["core_mhz", "mem_mhz"])
 
 
 def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a report calls each kernel; the last three are those of a captured step."""
-    keys = ("row", "section", "name", "kind", "operation", "module", "step_time_s")
+    """What a report calls each kernel; the last four are those of a captured step."""
+    keys = ("row", "section", "name", "kind", "operation", "module", "step_time_s", "is_power_modelled")
     return {name: {key: about[key] for key in keys if key in about} for name, about in kernels.items()}
 
 

@@ -20,7 +20,7 @@ MOST_PERCENT = 80.0  # what "most" of the energy or the saving means
 def per_kernel(results: Results) -> pd.DataFrame:
     """A row a kernel, the costliest in energy first: id, what it is, launches, and of one launch repeated alone at auto
     time_us, energy_mj, power_w, core_mhz, power_cap_share; step_time_us: of a launch within the step, NaN where it was
-    not traced; of the whole step energy_j, time_ms."""
+    not traced; of the whole step energy_j, time_ms. is_power_modelled: of a forecast, nobody has measured its power."""
     import pandas as pd
 
     about = results.workload["kernels"]
@@ -46,6 +46,7 @@ def per_kernel(results: Results) -> pd.DataFrame:
                 index=points.index,
                 dtype=float,
             ),
+            "is_power_modelled": [label.get("is_power_modelled", False) for label in labels],
             "verdict": points.verdict,
         }
     )

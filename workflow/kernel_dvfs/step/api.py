@@ -7,6 +7,7 @@
     captured.write("step.json")
 
 No kernel is repeated alone here: one that hangs could be ended only with the program. `kernel-dvfs capture` does that.
+Replays and pieces run on torch's default stream; work on another one is to be ordered with that by events.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class Captured:
             tried=tried,
             whole=assembly.whole_of(living.edges) | {"time_us": round(time_us, 3)},
             state=living.memory.state,
+            by_difference={},
             not_repeated={},
         )
         # room on the GPU is the user's; who plays the step saves again

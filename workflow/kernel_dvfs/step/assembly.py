@@ -84,10 +84,12 @@ def step(
     tried: Sequence[Tried],
     whole: dict[str, Any],
     state: State,
+    by_difference: dict[str, str],
     not_repeated: dict[str, str],
 ) -> Step:
     """The record. tried: of each class of the outline. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
-    programmatic, of workload.step.Whole. not_repeated: sections that cannot be repeated by themselves, and why."""
+    programmatic, of workload.step.Whole. by_difference, not_repeated: sections that cannot be repeated by themselves,
+    and why: in one piece, and in several."""
     targets = _targets(found, tried)
     order = [0] * len(found.launches)
     for place, members in enumerate(found.classes):
@@ -117,6 +119,7 @@ def step(
             overlapped=tuple(targets[place].id for place in beside),
         ),
         state=state,
+        by_difference=by_difference,
         not_repeated=not_repeated,
     )
 

@@ -2,19 +2,21 @@
 goes on without it.
 
 `capture` is the parent, which imports neither torch nor CUDA; `python -m kernel_dvfs.step.capturing` the child, which
-says what it finds line by line on a pipe.
+is told what to do on its standard input and says what it finds line by line on a pipe.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -33,6 +35,8 @@ _TRACED_S, _LEAST_TRACED, _MOST_EVENTS = 1.0, 4, 20000
 _KEPT_REPLAYS = 2
 _MOST_PROCESSES = 12
 _ROUND_S, _ROUNDS = 0.3, 5
+# a section that is less of the step up to its end would drown in the noise of a difference
+_LEAST_SHARE = 0.05
 # how long what is done with the whole step may take, s; a trial may take so many steps beside its own limit
 _WHOLE_LIMIT_S, _TRACE_LIMIT_S, _STEPS_A_TRIAL = 600.0, 120.0, 6
 
@@ -48,6 +52,7 @@ def capture(
     failed: dict[int, list[str]] = {}  # by the main node of a class's first launch, as in trial.walk
     known: dict[int, Tried] = {}
     joined: set[str] = set()
+    captured = ""
     for _ in range(_MOST_PROCESSES):
         told: dict[str, Any] = {"source": source, "name": name or name_of(source), "results": results_dir, "keep": keep}
         told |= {"failed": failed, "known": {first: asdict(each) for first, each in known.items()}}
@@ -57,6 +62,14 @@ def capture(
                 say(line["say"])
             elif "error" in line:
                 raise InputError(line["error"])
+            elif "captured" in line:  # before anything else: what is known of a node is known by its number
+                if captured not in ("", line["captured"]):
+                    raise InputError(
+                        f"{source}: launches other kernels each time it is captured ({captured}, then "
+                        f"{line['captured']}); do kernels depend on a measured time (torch.backends.cudnn.benchmark, "
+                        "max-autotune)? switch that off"
+                    )
+                captured = line["captured"]
             elif "tried" in line:
                 known[line["tried"]] = Tried(**line["result"])
             elif "failed" in line:
@@ -79,11 +92,13 @@ def name_of(source: str) -> str:
 def _child(told: dict[str, Any]) -> Any:
     """What a child says, line by line; its death counts as an error, unless it told why."""
     read_end, write_end = os.pipe()
-    words = [sys.executable, "-m", "kernel_dvfs.step.capturing", str(write_end), compact_json(told)]
-    child = subprocess.Popen(words, pass_fds=(write_end,))
+    words = [sys.executable, "-m", "kernel_dvfs.step.capturing", str(write_end)]
+    child = subprocess.Popen(words, pass_fds=(write_end,), stdin=subprocess.PIPE, text=True)
     os.close(write_end)
     ended = False
     try:
+        with suppress(BrokenPipeError), child.stdin as told_end:  # type: ignore[union-attr]
+            told_end.write(compact_json(told))
         with os.fdopen(read_end, encoding="utf-8") as said:
             for text in said:
                 line = json.loads(text)
@@ -110,6 +125,7 @@ def main(pipe: int, told: dict[str, Any]) -> None:
     try:
         extension = load("graph", told["results"])
         opened = framework.open_source(extension, told["source"])
+        tell(captured=opened.living.checksum)
         captured = Capturing(opened, told, tell)
         tell(step=captured.step())
     except InputError as error:
@@ -162,7 +178,7 @@ class Capturing:
             tried = trial.walk(
                 living, outline.launches, outline.classes, outline.times_us, limit, failed, known, report
             )
-            not_repeated = self._sections(outline, failed)
+            by_difference, not_repeated = self._sections(outline, failed)
             self._now = None
             with self._dog.limit(self._limit_s, "state"):
                 living.memory.check_restored()
@@ -179,6 +195,7 @@ class Capturing:
             tried=tried,
             whole=whole,
             state=living.memory.state,
+            by_difference=by_difference,
             not_repeated=not_repeated,
         )
         return asdict(record)
@@ -255,20 +272,30 @@ class Capturing:
         rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
         return [statistics.median(each) for each in zip(*rounds)]
 
-    def _sections(self, outline: assembly.Outline, failed: dict[int, list[str]]) -> dict[str, str]:
-        """{section that cannot be repeated by itself: why}. Each is run from where the step meets it, and once more.
+    def _sections(
+        self, outline: assembly.Outline, failed: dict[int, list[str]]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """{section that cannot be repeated by itself: why}: those that can be measured as a difference, and those that
+        cannot. Each is run from where the step meets it, and once more.
 
         A section changes parameters and optimiser, which is put back; where what it computes on the way is other data
         the second time, it overwrote what it reads (backward does, in memory that torch's pool gave it), and would
         soon run on numbers that no step ever sees.
         """
-        living, found = self._living, {}
+        living = self._living
+        by_difference: dict[str, str] = {}
+        not_repeated: dict[str, str] = {}
         for number, section in enumerate(dict.fromkeys(outline.sections)):
             key = -1 - number
+            own = [place for place, name in enumerate(outline.sections) if name == section]
+            if why_not := _why_no_difference(own, outline.times_us):
+                found, also = not_repeated, f"; {why_not}"
+            else:
+                found, also = by_difference, ""
             if key in failed:
-                found[section] = failed[key][-1]
+                found[section] = failed[key][-1] + also
                 continue
-            launches = [each for each, name in zip(outline.launches, outline.sections) if name == section]
+            launches = [outline.launches[place] for place in own]
             places = sorted(place for launch in launches for place in launch.nodes)
             self._now = key, f"section {section}", section
             with self._dog.limit(self._limit_s, section):
@@ -278,8 +305,19 @@ class Capturing:
                 before = living.memory.scratch_hashes()
                 loop.run(1)
                 if living.memory.scratch_hashes() != before:
-                    found[section] = "repeated by itself, it runs on other data: it overwrites what it reads"
-        return found
+                    found[section] = f"repeated by itself, it runs on other data: it overwrites what it reads{also}"
+        return by_difference, not_repeated
+
+
+def _why_no_difference(own: Sequence[int], times_us: Sequence[float | None]) -> str:
+    """Why a section of these launches cannot be told as the step up to its end less the step before it; "": it can."""
+    if own[-1] - own[0] != len(own) - 1:
+        return "and kernels of other sections run between its own"
+    until_us = [time for time in times_us[: own[-1] + 1] if time is not None]
+    share = math.fsum(until_us[own[0] :]) / math.fsum(until_us) if len(until_us) == own[-1] + 1 else 1.0
+    return (
+        f"and it is {100 * share:.1f} % of the step so far, too little for a difference" if share < _LEAST_SHARE else ""
+    )
 
 
 def _version(number: int) -> str:
@@ -288,12 +326,18 @@ def _version(number: int) -> str:
 
 
 def same_content(path: str, step: Step) -> bool:
-    """Whether the file at `path` is of the same captured launches and device, so that it need not be written again."""
+    """Whether the file at `path` is of the same captured launches in the same sections, and of the same device, so that
+    it need not be written again."""
     try:
         old = steps.read(path)
     except InputError:
         return False
-    return (old.checksum, old.device["uuid"], old.source) == (step.checksum, step.device["uuid"], step.source)
+    return _content(old) == _content(step)
+
+
+def _content(step: Step) -> tuple[Any, ...]:
+    sections = [step.targets[step.order[launch]].section for launch in step.nodes]
+    return step.checksum, step.device["uuid"], step.source, sections
 
 
 def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, int]], list[list[trace.Event]]]:
@@ -305,4 +349,4 @@ def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, 
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), json.loads(sys.argv[2]))
+    main(int(sys.argv[1]), json.load(sys.stdin))

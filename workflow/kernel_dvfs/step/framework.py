@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kernel_dvfs import __version__
@@ -128,7 +129,8 @@ def open_step(extension: Any, made: Any, is_traced: bool = True, name: str = "st
             f"{name}: gave a {type(made).__name__}; expected the step: a function without arguments, or a CUDAGraph"
         )
     _warm_up(torch, made, name)
-    calls = _traced_calls(torch, made, name) if is_traced else []
+    # as many calls either way, so that what a call counts on the host is the same when it is captured
+    calls = _traced_calls(torch, made, name) if is_traced else _plain_calls(torch, made, name)
     return _opened(torch, extension, _captured(torch, made, name), calls, name)
 
 
@@ -216,16 +218,27 @@ def _traced_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[t
     return calls
 
 
+def _plain_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[trace.Event]]:
+    with _as_input_error(f"{name}: the step failed before any capture"):
+        for _ in range(_TRACED_CALLS):
+            step()
+        torch.cuda.synchronize()
+    return []
+
+
 def check_alike(calls: list[list[trace.Event]], name: str) -> None:
     """Raise InputError where one call launches other kernels than the next."""
-    launched = [[each.name for each in call if each.kind == "gpu"] for call in calls]
-    for number, (one, other) in enumerate(zip(*launched)):
-        if one != other:
-            raise InputError(f"{name}: kernels change from call to call (number {number}: {one}, then {other})")
-    if len({len(each) for each in launched}) > 1:
-        raise InputError(
-            f"{name}: kernels change from call to call ({', then '.join(str(len(each)) for each in launched)} of them)"
-        )
+    remedy = "a graph holds those of one call: take out what depends on the call or on data"
+    for before, after in pairwise([[each.name for each in call if each.kind == "gpu"] for call in calls]):
+        for number, (one, other) in enumerate(zip(before, after)):
+            if one != other:
+                raise InputError(
+                    f"{name}: kernels change from call to call (number {number}: {one}, then {other}); {remedy}"
+                )
+        if len(before) != len(after):
+            raise InputError(
+                f"{name}: kernels change from call to call ({len(before)}, then {len(after)} of them); {remedy}"
+            )
 
 
 @contextmanager
@@ -306,8 +319,13 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
         lambda byte: _host_room(torch, byte),
     )
 
-    replay = getattr(graph, "replay", None)
-    living = LivingStep(extension, device, int(handle), replay, memory, keeps=graph)
+    def replay() -> None:
+        # the stream that pieces of the graph run on, whichever is current
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            graph.replay()
+
+    own = replay if hasattr(graph, "replay") else None
+    living = LivingStep(extension, device, int(handle), own, memory, keeps=graph)
     if not any(node.kind == "kernel" for node in living.nodes):
         raise InputError(f"{name}: nothing was captured: the step launches no kernel on the GPU that torch uses")
     return Opened(living, calls, device.info(), versions(torch))

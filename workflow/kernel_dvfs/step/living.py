@@ -36,7 +36,7 @@ class LivingStep:
         self._keeps = keeps
         self._captured = extension.Captured(device, handle)
         raw, self.edges = self._captured.nodes(), self._captured.edges()
-        self.nodes, self._places = node_lists.from_graph(raw, self.edges)
+        self.nodes, self._places = node_lists.from_graph(raw, self.edges, extension.demangled)
         self.names = {node.function: extension.demangled(node.function) for node in self.nodes}
         self.checksum = node_lists.checksum(self.nodes, self.names)
         self.replay = replay or self.whole().run
@@ -49,7 +49,8 @@ class LivingStep:
     def loop(self, places: Sequence[int], repeat: int = 1, keep_edges: bool = False) -> Any:
         """An executable graph of nodes, `repeat` times: run(count) enqueues it, time(count) also waits (ms).
 
-        A chain in the order given; with keep_edges, side by side where the captured graph has them so.
+        A chain in the order given; with keep_edges, each waits for what it waits for in the captured graph, also where
+        nodes between the two are left out.
         """
         return self._captured.loop([self._places[place] for place in places], repeat, keep_edges)
 

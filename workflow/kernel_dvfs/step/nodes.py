@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,6 +40,12 @@ _REFUSED = {
 _COPIED = ("kernel", "memset", "copy", "empty")
 # where drivers of 64-bit Linux put what neither torch's allocator nor a parameter's value explains
 _ADDRESSES = range(0x7000_0000_0000, 0x8000_0000_0000)
+# parameters of these types are one number, all of whose bits are set by the caller. Structs are not: what lies between
+# their members is whatever the stack held, and differs from one capture to the next
+_NUMBERS = {"int", "unsigned int", "long", "unsigned long", "long long", "unsigned long long", "short"}
+_NUMBERS |= {"unsigned short", "float", "double", "bool", "char", "signed char", "unsigned char"}
+# a parameter of 8 bytes in this range may be an address of host or device: no count is so large, no double so small
+_MAYBE_ADDRESSES = range(1 << 32, 1 << 48)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class Node:
     cluster: tuple[int, int, int] = (0, 0, 0)
     shared_byte: int = 0
     words: tuple[int, ...] = ()  # the kernel's parameters, 8 bytes each; the last one may be of fewer
+    values: tuple[int, ...] = ()  # bits of the parameters that are plain numbers; of a memset, what it writes
     address: int = 0  # what a memset or copy writes to
     byte: int = 0  # how much
     is_host: bool = False  # a copy from or to the host's memory
@@ -61,13 +68,18 @@ class Node:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """What a checksum holds of it besides kind and function."""
+        """How a kernel is launched; of all else its bytes."""
         return (*self.grid, *self.block, *self.cluster, self.shared_byte) if self.kind == "kernel" else (self.byte,)
 
 
-def from_graph(nodes: Sequence[dict[str, Any]], edges: Iterable[tuple[int, int, bool]]) -> tuple[list[Node], list[int]]:
+def from_graph(
+    nodes: Sequence[dict[str, Any]],
+    edges: Iterable[tuple[int, int, bool]],
+    demangled: Callable[[str], str] = str,
+) -> tuple[list[Node], list[int]]:
     """(nodes that do something, the place of each in the graph), of what the extension's Captured says.
 
+    demangled: writes a function's name as C++ does, which tells the types of its parameters.
     Edges through empty nodes, which do nothing, are kept as edges between what lies before and after them. Raises
     InputError where a node cannot be run again by itself at all: host, conditional and memory nodes, child graphs.
     """
@@ -84,19 +96,74 @@ def from_graph(nodes: Sequence[dict[str, Any]], edges: Iterable[tuple[int, int, 
     kept = [place for place, kind in enumerate(kinds) if kind != "empty"]
     new = {place: number for number, place in enumerate(kept)}
     made = [
-        _node(kinds[place], nodes[place], tuple(sorted(new[at] for at in before[place])), place in programmatic)
+        _node(
+            kinds[place], nodes[place], tuple(sorted(new[at] for at in before[place])), place in programmatic, demangled
+        )
         for place in kept
     ]
     return made, kept
 
 
-def _node(kind: str, about: dict[str, Any], after: tuple[int, ...], programmatic: bool) -> Node:
+def _node(
+    kind: str, about: dict[str, Any], after: tuple[int, ...], programmatic: bool, demangled: Callable[[str], str]
+) -> Node:
     if kind != "kernel":
-        is_host = about.get("is_host", False)
-        return Node(kind, kind, address=about["target"], byte=about["byte"], is_host=is_host, after=after)
+        more = {"address": about["target"], "byte": about["byte"], "is_host": about.get("is_host", False)}
+        values: tuple[int, ...] = (about["value"],) if "value" in about else ()
+        return Node(kind, kind, values=values, after=after, **more)
     shape = {name: about[name] for name in ("grid", "block", "cluster", "shared_byte")}
-    words = words_of(about["parameters"])
-    return Node(kind, about["function"], **shape, words=words, after=after, programmatic=programmatic)
+    function, parameters = about["function"], about["parameters"]
+    numbers = values_of(demangled(function), parameters, about.get("layout", ()), about.get("is_packed", False))
+    words = words_of(parameters)
+    return Node(kind, function, **shape, words=words, values=numbers, after=after, programmatic=programmatic)
+
+
+def values_of(
+    function: str, parameters: bytes, layout: Sequence[tuple[int, int]], is_packed: bool = False
+) -> tuple[int, ...]:
+    """Bits of the parameters that are plain numbers: sizes, strides, rates, factors. No addresses, no structs.
+
+    function: demangled. layout: (offset, bytes) of each parameter. C++ names tell the types; other names (Triton's)
+    do not, and there every parameter of 4 or 8 bytes counts, unless all came as one block (cuBLAS), whose inside is not
+    told apart.
+    """
+    types = types_of(function)
+    if types is None:
+        if is_packed or "(" in function:
+            return ()
+        numbers = [size in (4, 8) for _, size in layout]
+    elif len(types) == len(layout):
+        numbers = [kind in _NUMBERS for kind in types]
+    else:
+        return ()
+    found = []
+    for place, (offset, size) in enumerate(layout):
+        bits = int.from_bytes(parameters[offset : offset + size], "little")
+        is_double = types is not None and types[place] == "double"
+        if numbers[place] and (is_double or bits not in _MAYBE_ADDRESSES):
+            found.append(bits)
+    return tuple(found)
+
+
+def types_of(function: str) -> list[str] | None:
+    """Types of a function's parameters, of its name as C++ writes it; None where it does not tell them."""
+    depth, begin = 0, -1
+    if not function.endswith(")"):
+        return None
+    for begin in range(len(function) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(function[begin], 0)
+        if depth == 0:
+            break
+    parts, depth = [""], 0
+    for letter in function[begin + 1 : -1].replace("->", "  "):
+        depth += {"(": 1, "<": 1, "{": 1, "[": 1, ")": -1, ">": -1, "}": -1, "]": -1}.get(letter, 0)
+        if depth < 0:
+            return None
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip().removesuffix(" const") for part in parts if part.strip()] if depth == 0 else None
 
 
 def words_of(parameters: bytes) -> tuple[int, ...]:
@@ -114,7 +181,9 @@ def is_address(word: int, segments: Sequence[tuple[int, int]]) -> bool:
 def checksum(nodes: Iterable[Node], names: dict[str, str] | None = None) -> str:
     """Of the nodes in order: workload.step.checksum. names: what to call a function instead (demangled)."""
     known = names or {}
-    return steps.checksum((node.kind, known.get(node.function, node.function), node.shape) for node in nodes)
+    return steps.checksum(
+        (node.kind, known.get(node.function, node.function), (*node.shape, *node.values)) for node in nodes
+    )
 
 
 def most_unordered(nodes: Sequence[Node]) -> int:

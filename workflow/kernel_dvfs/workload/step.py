@@ -84,7 +84,6 @@ class State:
     saved_byte: int  # B saved before the first launch, and put back at the end, bit for bit
     place: str  # device or host
     left_out: str  # why not all of it was saved; "" where all was
-    is_restored: bool = True  # at the end of the capture every saved bit was as before
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Step:
 
     name: str  # for people and folders: letters, digits, hyphens
     source: str  # FILE.py:FUNCTION as it was given, relative to the working directory; "" where captured in a process
-    checksum: str  # 12 hex digits of what is captured: launches in order, their functions and shapes
+    checksum: str  # 12 hex digits of what is captured: launches in order, their functions, shapes and plain parameters
     date_utc: str  # of the capture
     device: dict[str, Any]  # name, uuid, compute_capability, sm_count, l2_byte, memory_byte
     versions: dict[str, str]  # torch, cuda, cuda_driver, python, kernel_dvfs
@@ -118,7 +117,9 @@ class Step:
     nodes: tuple[int, ...]  # place in `order` of the launch that each node of the graph belongs to, in order
     whole: Whole
     state: State
-    not_repeated: dict[str, str] = field(default_factory=dict)  # {section that fails when it is repeated: why}
+    # {section that is measured as the difference of two beginnings of the step, with it and without: why not alone}
+    by_difference: dict[str, str] = field(default_factory=dict)
+    not_repeated: dict[str, str] = field(default_factory=dict)  # {section that cannot be measured either way: why}
 
     @property
     def measured(self) -> tuple[Target, ...]:
@@ -151,8 +152,8 @@ class Step:
         """Each section, and the whole step as `step`: {name: [(id, 1), ...]}, launch by launch, in order.
 
         A pass is repeated as a whole, so a target that cannot be repeated alone may be in it; a node that is neither
-        kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that failed when it
-        was repeated.
+        kernel nor memset nor copy may not, and a pass that holds one is left out, as is a section that can be measured
+        neither alone nor by difference.
         """
         found: dict[str, list[tuple[str, int]]] = {}
         for name in (each for each in (*self.sections, WHOLE) if each not in self.not_repeated):
@@ -185,13 +186,28 @@ class Step:
             node for node, launch in enumerate(self.nodes) if name in (WHOLE, self.targets[self.order[launch]].section)
         ]
 
+    def beginnings(self, section: str) -> tuple[list[int], list[int]]:
+        """Places of the nodes of all launches before a section, and of these and the section, each in order.
+
+        Both begin where the step does, so both run on the data of a step, however often they are repeated; what the
+        second one takes longer is the section's. Of a section whose launches no other section's lie between.
+        """
+        own = [place for place, at in enumerate(self.order) if self.targets[at].section == section]
+
+        def first(count: int) -> list[int]:
+            return [node for node, launch in enumerate(self.nodes) if launch < count]
+
+        return first(own[0]), first(own[-1] + 1)
+
 
 def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Of what is captured: 12 hex digits of (kind, function, launch shape) of every node in order.
+    """Of what is captured: 12 hex digits of (kind, function, shape) of every node in order.
 
-    The shape of a kernel is its grid, block, cluster and shared memory; of a memset or copy its bytes. So another batch
-    size gives another checksum, an edited comment in the user's file does not. Parameters are left out: the padding
-    between them is arbitrary, and would differ from one capture to the next.
+    The shape of a kernel is its grid, block, cluster and shared memory, then those of its parameters that are plain
+    numbers (step.nodes.values_of); of a memset its bytes and what it writes, of a copy its bytes. So another batch
+    size, learning rate or factor gives another checksum; an edited comment in the user's file does not. Addresses are
+    left out, and structs, whose padding differs from one capture to the next. The step count of an optimiser that can
+    be captured lies in memory, so it is no parameter. A number that a compiler wrote into the code is not seen.
     """
     content = [[kind, function, list(shape)] for kind, function, shape in nodes]
     return hashlib.sha256(compact_json([SCHEMA, content]).encode()).hexdigest()[:12]
@@ -284,6 +300,10 @@ def _check(step: Step, path: str) -> None:
     for place, target in enumerate(step.targets):
         for what in _wrong(step, target, counted[place]):
             refuse(f"target {target.id}: {what}")
+    for name in step.by_difference:
+        own = [place for place, at in enumerate(step.order) if step.targets[at].section == name]
+        if not own or own[-1] - own[0] != len(own) - 1:
+            refuse(f"by_difference names {name!r}, which is no section in one piece")
     if WHOLE in step.sections:
         refuse(f"a section is named {WHOLE!r}, which means the whole")
     if unknown := [name for name in step.whole.overlapped if name not in ids]:

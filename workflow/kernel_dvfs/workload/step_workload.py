@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.held import held
+from kernel_dvfs.gpu.held import held, standing_power_w
 from kernel_dvfs.gpu.kernel import Work
 from kernel_dvfs.workload.workload import Workload
 
@@ -43,7 +43,19 @@ def forecast_of_step(step: Step, name: str, spec: dict[str, Any]) -> Workload:
             "kernels; forecast it for the GPU that it was captured on"
         )
     works = {target.id: list(_held(step, target, spec)) for target in step.measured}
-    return _workload(step, {"name": name, "step": {"checksum": step.checksum}}, works)
+    workload = _workload(step, {"name": name, "step": {"checksum": step.checksum}}, works)
+    modelled = [target.id for target in step.measured if not _is_power_known(target)]
+    if modelled:
+        # what nobody has measured lies between these: a board that only waits, and one at its limit
+        workload.about["modelled_power_w"] = [round(standing_power_w(spec), 3), spec["governor"]["cap_w"]]
+    for target_id in modelled:
+        workload.kernels[target_id]["is_power_modelled"] = True
+    return workload
+
+
+def is_power_modelled(step: Step) -> bool:
+    """Whether a forecast of this step rests on a power that no study has measured."""
+    return not all(map(_is_power_known, step.measured))
 
 
 def _workload(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) -> Workload:
@@ -66,6 +78,8 @@ def _workload(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) ->
         "source": step.source,
         "launches": [numbers[target.id] for target in launched],
         "sections": sections,
+        "by_difference": step.by_difference,
+        "not_repeated": step.not_repeated,
         # which passes make up a step: none where one of its sections cannot be repeated
         "passes": list(step.sections) if all(name in passes for name in step.sections) else [],
     }
@@ -127,6 +141,11 @@ def _held(step: Step, target: Target, spec: dict[str, Any]) -> Work:
         # bound by the core, which promises no saving that the kernel may not have
         work = work._replace(fp32_flop=1e12 * spec["rates"]["fp32_tflop_per_s_per_ghz"] * 1e-6 * time_us)
     power_w = None
-    if target.auto_time_us and target.auto_energy_mj:
+    if _is_power_known(target):
+        assert target.auto_time_us and target.auto_energy_mj
         power_w = 1e3 * target.auto_energy_mj / target.auto_time_us
     return held(spec, work, 1e-6 * time_us, power_w, target.auto_core_mhz)
+
+
+def _is_power_known(target: Target) -> bool:
+    return bool(target.auto_time_us and target.auto_energy_mj)

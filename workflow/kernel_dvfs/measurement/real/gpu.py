@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
-    from kernel_dvfs.gpu.seam import Gpu, Window
+    from kernel_dvfs.gpu.seam import Difference, Gpu, Window
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
 
 # clocks count as settled when two slices in a row agree, at the latest after the limit
@@ -36,7 +36,6 @@ _FREE_SHARE = 0.8
 _EVENT_BITS = (0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100)
 _HEAT_STEP_S = 1.0
 _FEED_EVERY_S = 0.01
-_SHORT_S = 0.1
 # runs of a load that a stretch of time must hold to say how long one takes
 _LEAST_RUNS = 6
 
@@ -146,7 +145,15 @@ class RealGpu:
     def window(self, load: Load, seconds: float, key: tuple, number: int) -> Window:
         """Measure `load`, which runs, between two edges of the energy counter. Raises CounterFault."""
         with self.account.part("windows"):
-            return self._window(load, seconds)
+            window = self._window(load, seconds)
+            if load.less is None:
+                return window
+            self.stop()
+            self._start(load.less)
+            before = self._window(load.less, seconds)
+            self.stop()
+            self._start(load)  # as it was found
+            return less(window, before)
 
     def _window(self, load: Load, seconds: float) -> Window:
         assert self._steady
@@ -154,9 +161,8 @@ class RealGpu:
         seen: dict[str, list[int]] = {"reasons": [], "sm_mhz": [], "mem_mhz": []}
         self._samples = seen
         before_c, before = board.temperature_c(), board.throttled()
-        if load.run_s < _SHORT_S:
-            # forget what ran before, so that there is room for all batches of the window; long ones need none
-            self._steady.run_for(0)
+        # forget what ran before, so that there is room for all batches of the window; what a load changes is put back
+        self._steady.run_for(0)
         self._feed()
         self._sample()
         span = self._counter.window(max(seconds, _LEAST_RUNS * load.run_s))
@@ -378,6 +384,43 @@ class _Locked:
             self._gpu.stop()
         else:
             self._gpu.release()
+
+
+def less(window: Window, before: Window) -> Difference:
+    """What a window of a load would be without what each run of it begins with, of which `before` is a window.
+
+    Time of a run, and energy and clock cycles in it, are differences. The window is as much shorter as the beginning
+    took of it. Raises InputError where the beginning took as long as the whole.
+    """
+    share = before["time_us"] / window["time_us"]
+    power_mw, before_mw = (each["energy_mj"] / each["duration_s"] for each in (window, before))
+    own_mw = (power_mw - share * before_mw) / (1 - share) if share < 1 else 0.0
+    if own_mw <= 0:
+        raise InputError(
+            f"a section took no time or energy of its own ({window['time_us']:.1f} us at {power_mw / 1e3:.1f} W with "
+            f"it, {before['time_us']:.1f} us at {before_mw / 1e3:.1f} W without); raise window_s"
+        )
+    duration_s = (1 - share) * window["duration_s"]
+    processes = [count for each in (window, before) if (count := each["processes"]) is not None]
+    low_mhz, mhz, high_mhz = window["core_mhz"]
+    own_mhz = round((mhz - share * before["core_mhz"][1]) / (1 - share), 1)
+    cap_ns = window["cap_ns"] - share * before["cap_ns"] * window["duration_s"] / before["duration_s"]
+    return {
+        **window,
+        "duration_s": duration_s,
+        "energy_mj": own_mw * duration_s,
+        "time_us": (1 - share) * window["time_us"],
+        "core_mhz": [min(low_mhz, own_mhz), own_mhz, max(high_mhz, own_mhz)],
+        "cap_ns": min(max(0, round(cap_ns)), round(1e9 * duration_s)),
+        "thermal_delta": window["thermal_delta"] + before["thermal_delta"],
+        "processes": max(processes, default=None),
+        "with_beginning": _raw(window),
+        "beginning": _raw(before),
+    }
+
+
+def _raw(window: Window) -> dict[str, float]:
+    return {"duration_s": window["duration_s"], "energy_mj": window["energy_mj"], "time_us": window["time_us"]}
 
 
 def _rise(before: int | None, after: int | None) -> int:

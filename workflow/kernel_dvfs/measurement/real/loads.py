@@ -56,6 +56,11 @@ class Load(Protocol):
     run_s: float
 
     @property
+    def less(self) -> Load | None:
+        """What each run begins with that is not the target's: it is measured as well, and taken off. None: nothing."""
+        ...
+
+    @property
     def about(self) -> dict[str, Any]:
         """The record's `kernel` group, besides the names."""
         ...

@@ -102,37 +102,72 @@ def check_same(step: Step, living: LivingStep, path: str) -> None:
     """Raise InputError where the captured step launches anything else than its record says."""
     if living.checksum == step.checksum:
         return
-    for place, (node, function) in enumerate(zip(living.nodes, living.functions)):
-        launch = step.nodes[place] if place < len(step.nodes) else None
-        target = None if launch is None else step.targets[step.order[launch]]
-        known = target is not None and (
-            node.kind != "kernel" or (target.function, target.grid) == (function, node.grid)
+    remedy = f"capture it again: kernel-dvfs capture {step.source} -o {path}"
+    number = _first_other(step, living)
+    if number is None:
+        raise InputError(
+            f"{step.source}: launches the kernels of {path} with other values (a rate, a factor, a size); {remedy}"
         )
-        if not known:
-            break
+    what = living.functions[number][:80] if number < len(living.nodes) else "the last ones are missing"
     raise InputError(
-        f"{step.source}: launches other kernels than when {path} was captured (from number {place + 1} of "
-        f"{len(living.nodes)}: {function[:80]}); capture it again: kernel-dvfs capture {step.source} -o {path}"
+        f"{step.source}: launches other kernels than when {path} was captured (from number {number + 1} of "
+        f"{len(living.nodes)}: {what}); {remedy}"
     )
 
 
+def _first_other(step: Step, living: LivingStep) -> int | None:
+    """Place of the first node that is not as the record tells it; None where all are, as far as it tells."""
+    main = {launch: place for place, launch in enumerate(step.nodes)}  # the last node of a launch
+    for place, (node, function) in enumerate(zip(living.nodes, living.functions)):
+        if place == len(step.nodes):
+            return place
+        launch = step.nodes[place]
+        target = step.targets[step.order[launch]]
+        shape = (target.grid, target.block, target.cluster, target.shared_byte)
+        found = (node.grid, node.block, node.cluster, node.shared_byte)
+        if main[launch] == place and ((node.kind, function) != (target.kind, target.function) or found != shape):
+            return place
+    return len(living.nodes) if len(living.nodes) < len(step.nodes) else None
+
+
 class StepLoad:
-    """A target of a step, ready to run (loads.Load). meet_s: the longest that putting its data back may take."""
+    """A target of a step, ready to run (loads.Load).
+
+    meet_s: the longest that putting its data back may take. is_beginning: not the section that the target is, but all
+    of the step before it.
+
+    A section that cannot be repeated alone runs with all of the step before it, which is measured as well and taken
+    off. To put back what it overwrites instead would need room for all activations, and copies that take as long as the
+    section and other power.
+    """
 
     def __init__(
-        self, living: LivingStep, step: Step, target: Target, dog: Watchdog, meet_s: float = 3 * _HUNG_S
+        self,
+        living: LivingStep,
+        step: Step,
+        target: Target,
+        dog: Watchdog,
+        meet_s: float = 3 * _HUNG_S,
+        is_beginning: bool = False,
     ) -> None:
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
         self.meet_s = meet_s
         self._is_pass = target.study == "pass"
-        if self._is_pass:
-            self._places, launches = step.section_nodes(target.name), 1
-            self._target, self._start, self._restores = None, self._places[0], True
-        else:
-            about = self._target = step.target(target.name)
-            members = step.nodes_of(target.name)[: about.rotated]
+        self._target = None if self._is_pass else step.target(target.name)
+        self.less: StepLoad | None = None
+        if self._target:
+            members = step.nodes_of(target.name)[: self._target.rotated]
             self._places, launches = [place for launch in members for place in launch], len(members)
-            self._start, self._restores = min(members[-1]), about.repeatable == "restored"
+            self._start, self._restores = min(members[-1]), self._target.repeatable == "restored"
+        else:
+            self._places, launches, self._restores = step.section_nodes(target.name), 1, True
+            if target.name in step.by_difference:
+                before, self._places = step.beginnings(target.name)
+                if is_beginning:
+                    self._places = before
+                elif before:
+                    self.less = StepLoad(living, step, target, dog, meet_s, is_beginning=True)
+            self._start = self._places[0]
         self.put_back()
         once = living.loop(self._places, keep_edges=self._is_pass)
         once.run(1)
@@ -154,9 +189,12 @@ class StepLoad:
     def about(self) -> dict[str, Any]:
         """The record's `kernel` group, besides the names."""
         about: dict[str, Any] = {"dtype": "as captured", "by_graph": True, "same_bits_after": self._same_bits}
-        if self._target is None:
-            return about | {"instance": f"pass of {len(self._places)} nodes", "repeatable": "restored"}
         target = self._target
+        if target is None:
+            instance = f"pass of {len(self._places)} nodes"
+            if self.less:
+                instance += f" less the {len(self.less._places)} before it"
+            return about | {"instance": instance, "repeatable": "restored"}
         shape = f"grid {target.grid}, block {target.block}"
         told = {"instance": f"{target.function} {target.digest}", "shape": shape, "repeatable": target.repeatable}
         return about | told | {"rotated": target.rotated, "own": [f"{own.kind} of {own.byte} B" for own in target.own]}
@@ -181,9 +219,10 @@ class StepLoad:
         Whether the load left the same bits however often it ran is noted in `about`: that of a target which was
         repeatable twice may still depend on the order of its additions.
         """
-        if self._before is not None:
-            self._same_bits = self._before == self._living.memory.all_hashes()
-        self._living.memory.check_restored()
+        with self._dog.limit(self.meet_s, self._name):
+            if self._before is not None:
+                self._same_bits = self._before == self._living.memory.all_hashes()
+            self._living.memory.check_restored()
 
 
 class StepRunning:

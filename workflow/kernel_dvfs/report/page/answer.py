@@ -201,7 +201,15 @@ def cautions(gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernel
                 "No number on this page was measured at the clocks that it is for. Each kernel of the step is held to "
                 "what its capture, or a study at auto, says of it; how it answers to clocks is the model of a "
                 "simulated GPU, by its FLOP and bytes. Where the capture knows neither, the kernel is taken as bound "
-                "by the core. With the right to set clocks, measure it: docs/your-step.md of the project.",
+                "by the core. "
+                + (
+                    "Nobody has measured the power of its kernels either: joules and watts are the model's, and may be "
+                    "far off (a small conv net: 2.2 J forecast, 3.6 J measured on an H200), so forecast from the "
+                    "step-measured.json of an auto-only study. "
+                    if gpu.get("power_modelled")
+                    else ""
+                )
+                + "With the right to set clocks, measure it: docs/your-step.md of the project.",
             )
         )
     elif kind == "simulated":

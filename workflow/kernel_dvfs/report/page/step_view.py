@@ -41,6 +41,9 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     row = totals[0]
     what = "as a whole" if row["step"] == "as a whole" else "sum of its kernels, each alone"
     what = f"{what}, at auto clocks" + (", forecast" if is_forecast else "")
+    if "energy_least_j" in row:
+        what += f"; its power is the model's, and anything from {_of(row, 'energy_least_j')} to "
+        what += f"{_of(row, 'energy_most_j')} J is possible"
     cap = number(row["power_cap_share"])
     launched = f"{row['launches']} launches of {row['kernels']} kernels"
     cards = [
@@ -88,6 +91,11 @@ def _notes(workload: Mapping[str, Any]) -> list[str]:
         notes.append(
             f"Ran beside other kernels in the step, so that the sum of all kernels is above the whole: "
             f"{', '.join(overlapped)}."
+        )
+    for section, why in workload.get("by_difference", {}).items():
+        notes.append(
+            f"Section {section} is the difference of two measurements, the step up to its end and up to its "
+            f"beginning. {why[0].upper()}{why[1:]}."
         )
     for section, why in workload.get("not_repeated", {}).items():
         notes.append(f"Section {section} was not measured as a whole: {why}.")

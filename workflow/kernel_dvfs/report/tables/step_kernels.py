@@ -17,7 +17,8 @@ OUTPUT = Output(
     title="Your step, the costliest kernels first",
     text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated alone at "
     "auto clocks. Alone against step: how much longer a launch takes alone than within the step. A kernel alone has "
-    "the power cap to itself, without cooler neighbours, and its own data in the cache.",
+    "the power cap to itself, without cooler neighbours, and its own data in the cache. Power is the model's: of a "
+    "forecast, nobody has measured it, and energy and power may be far off.",
     section="step",
     place=1,
     kinds=MEASURED,
@@ -38,6 +39,8 @@ def make(results: Results) -> pd.DataFrame:
     for column in ("time_ms", "time_us", "energy_mj", "power_w", "power_cap_share", "core_mhz", "alone_change_percent"):
         table[column] = costs[column]
     table["expected"] = [_why(row) for row in costs.itertuples()]
+    if costs.is_power_modelled.any():
+        table["power_is"] = ["the model's" if modelled else "measured" for modelled in costs.is_power_modelled]
     table["verdict"] = costs.verdict
     table["id"] = costs.id
     return table

@@ -15,7 +15,9 @@ OUTPUT = Output(
     caption="One step at auto clocks: time, energy, mean power and share of the time under the power cap, as a whole "
     "and as the sum of its kernels, each measured alone; how many kernels take 80 % of the energy",
     title="One step",
-    text="As a whole: the captured step, repeated. Sum: its kernels, each repeated alone, times their launches.",
+    text="As a whole: the captured step, repeated. Sum: its kernels, each repeated alone, times their launches. "
+    "energy_least_j, energy_most_j: of a forecast of kernels whose power nobody has measured, what their energy lies "
+    "between: a board that only waits, and one at its power limit.",
     kinds=MEASURED,
     workload="step",
 )
@@ -40,6 +42,11 @@ def make(results: Results) -> pd.DataFrame:
         "launches": int(costs.launches.sum()),
         "kernels_of_80_percent": step_costs.how_many_make(costs.energy_j),
     }
+    if bounds_w := results.workload.get("modelled_power_w"):
+        known_j = costs.energy_j[~costs.is_power_modelled].sum()
+        modelled_s = 1e-3 * costs.time_ms[costs.is_power_modelled].sum()
+        least_j, most_j = (known_j + modelled_s * power_w for power_w in bounds_w)
+        shared |= {"energy_least_j": least_j, "energy_most_j": most_j}
     rows = [{"step": "sum of its kernels"} | alone | shared]
     if whole := step_costs.whole(results):
         rows.insert(0, {"step": "as a whole"} | whole | shared)

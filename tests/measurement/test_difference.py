@@ -1,0 +1,59 @@
+"""A load whose runs begin with something else: that is measured as well, and taken off."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.real.estimate import TimeAccount
+from kernel_dvfs.measurement.real.gpu import RealGpu, less
+
+
+def window(time_us, power_w, mhz=1500.0, duration_s=1.0, **more):
+    about = {"duration_s": duration_s, "energy_mj": 1e3 * power_w * duration_s, "time_us": time_us}
+    about |= {"core_mhz": [mhz - 30, mhz, mhz + 30], "mem_mhz": [2619, 2619, 2619], "temp_c": [50, 51]}
+    about |= {"cap_ns": 0, "thermal_delta": 0, "reasons": {}, "processes": None}
+    return about | {"launches": round(1e6 * duration_s / time_us)} | more
+
+
+def test_time_energy_and_clock_are_those_of_the_rest():
+    # 6 ms of 400 W at 1600 MHz, then 4 ms of 700 W at 1400 MHz: 520 W at 1520 MHz together
+    found = less(window(10_000.0, 520.0, 1520.0), window(6_000.0, 400.0, 1600.0, duration_s=1.5))
+    assert found["time_us"] == pytest.approx(4_000.0) and found["duration_s"] == pytest.approx(0.4)
+    assert found["energy_mj"] / found["duration_s"] == pytest.approx(700e3)
+    # of one run, as points are summed up
+    assert found["energy_mj"] / found["duration_s"] * found["time_us"] * 1e-6 == pytest.approx(2800.0)
+    assert found["core_mhz"] == [1400.0, 1400.0, 1550.0], "by cycles"
+    assert found["beginning"] == {"duration_s": 1.5, "energy_mj": 600e3, "time_us": 6_000.0}
+    assert found["with_beginning"]["time_us"] == 10_000.0
+
+
+def test_time_under_the_cap_is_that_of_the_rest_and_no_longer_than_it():
+    whole = window(10_000.0, 520.0, cap_ns=500_000_000, processes=1)
+    found = less(whole, window(6_000.0, 400.0, cap_ns=300_000_000, duration_s=2.0, processes=3, thermal_delta=2))
+    assert found["cap_ns"] == 400_000_000, "0.5 s less 0.6 of 0.15 s is 0.41 s of 0.4 s"
+    assert found["processes"] == 3 and found["thermal_delta"] == 2
+
+
+def test_what_takes_no_longer_than_its_beginning_is_refused():
+    with pytest.raises(InputError, match=r"took no time or energy of its own .* raise window_s"):
+        less(window(6_000.0, 500.0), window(6_000.0, 500.0))
+
+
+def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on():
+    done = []
+
+    def load(name, beginning=None):
+        running = SimpleNamespace(stop=lambda: done.append(f"stop {name}"))
+        return SimpleNamespace(name=name, less=beginning, start=lambda: done.append(f"start {name}") or running)
+
+    gpu = RealGpu.__new__(RealGpu)
+    gpu.account = TimeAccount(lambda: 0.0)
+    windows = {"both": window(10_000.0, 520.0), "first": window(6_000.0, 400.0)}
+    gpu._window = lambda own, seconds: done.append(f"window {own.name}") or windows[own.name]
+    own = load("both", load("first"))
+    gpu._start(own)
+    for number in range(2):
+        assert gpu.window(own, 1.0, (), number)["time_us"] == pytest.approx(4_000.0)
+    turn = ["window both", "stop both", "start first", "window first", "stop first", "start both"]
+    assert done == ["start both", *turn, *turn]

@@ -1,0 +1,86 @@
+"""Which of a kernel's parameters tell one workload from another: plain numbers do, addresses and padding do not."""
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from kernel_dvfs.step import nodes
+from kernel_dvfs.step.nodes import types_of, values_of
+
+ADAM = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::Adam<float, 4> >"
+    "(at::native::List<4>, float const*, double, double, bool)"
+)
+MULTIPLY = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::BUnaryFunctor<float>, std::array<char*, 2ul> >"
+    "(int, at::native::BUnaryFunctor<float>, std::array<char*, 2ul>)"
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "types"),
+    [
+        ("add(float*, int)", ["float*", "int"]),
+        (MULTIPLY, ["int", "at::native::BUnaryFunctor<float>", "std::array<char*, 2ul>"]),
+        (
+            "void f<g(int)::{lambda(float, int)#1}>(int, g(int)::{lambda(float, int)#1}, double const)",
+            ["int", "g(int)::{lambda(float, int)#1}", "double"],
+        ),
+        ("f()", []),
+        ("nvjet_sm90_tst_256x128", None),
+        ("void f<operator<(int)>(int, g<operator< >)", None),
+    ],
+)
+def test_types_are_read_from_a_name_as_far_as_it_tells_them(function, types):
+    assert types_of(function) == types
+
+
+def adam(rate, list_byte=b"\1" * 16, address=0x7F0000001000):
+    parameters = list_byte + struct.pack("<Qdd?", address, rate, 0.9, True)
+    return values_of(ADAM, parameters, [(0, 16), (16, 8), (24, 8), (32, 8), (40, 1)])
+
+
+def test_a_rate_is_part_of_it_and_an_address_or_a_struct_is_not():
+    bits = [struct.unpack("<Q", struct.pack("<d", value))[0] for value in (1e-3, 0.9)]
+    assert adam(1e-3) == (*bits, 1)
+    assert adam(1e-3) == adam(1e-3, b"\2" * 16, 0x7F0000009000)
+    assert adam(1e-3) != adam(1e-4)
+
+
+def test_padding_of_a_functor_of_eight_bytes_is_not():
+    layout = [(0, 4), (4, 8), (16, 16)]
+    one, other = (
+        values_of(MULTIPLY, struct.pack("<i", 100) + padding + struct.pack("<f", 2.0) + bytes(20), layout)
+        for padding in (b"\x5d\x01\x00\x00", b"\0\0\0\0")
+    )
+    assert one == other == (100,)
+
+
+def test_a_name_without_types_counts_what_is_as_large_as_a_number():
+    triton = struct.pack("<QQiiq", 0x7F0000001000, 0x55D000001000, 8192, 2, 1 << 20)
+    layout = [(0, 8), (8, 8), (16, 4), (20, 4), (24, 8)]
+    assert values_of("_forward", triton, layout) == (8192, 2, 1 << 20)
+    assert values_of("nvjet_sm90_tst", triton, layout, is_packed=True) == ()
+    assert values_of("_forward", triton + bytes(32), [(0, 64)]) == ()
+
+
+def test_types_that_do_not_fit_the_layout_tell_nothing():
+    assert values_of("add(float*, int)", bytes(24), [(0, 8), (8, 8), (16, 8)]) == ()
+
+
+def test_another_rate_is_another_step_and_another_address_is_not(recording):
+    found = recording("conv").nodes
+    valued = [replace(node, values=(7,)) for node in found]
+    moved = [
+        replace(node, words=tuple(word + 512 for word in node.words), address=node.address + 512) for node in found
+    ]
+    other = [*valued[:-1], replace(valued[-1], values=(8,))]
+    assert nodes.checksum(valued) != nodes.checksum(other)
+    assert nodes.checksum(found) == nodes.checksum(moved) != nodes.checksum(valued)
+
+
+def test_what_a_memset_writes_is_part_of_it():
+    about = {"type": 2, "target": 16, "byte": 4}
+    (zero,), (one,) = (nodes.from_graph([about | {"value": value}], [])[0] for value in (0, 1))
+    assert nodes.checksum([zero]) != nodes.checksum([one])
