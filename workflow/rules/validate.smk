@@ -91,7 +91,7 @@ rule sweep_variant:
         "../../envs/pipeline.yaml"
     params:
         pairs=planning.clocks_argument(STUDY.pairs),
-        auto_repeats=config["auto_repeats"],
+        auto_repeats=STUDY.options["auto_repeats"],
         # passes are chosen again only where the headline is repeated
         studies=lambda wildcards: (
             "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"

@@ -384,6 +384,9 @@ _REAL_PROTOCOL = (
     *("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent"),
     *("gemm_algorithm", "skip_capped"),
 )
+# what null stands for; at auto alone nothing is compared with the baseline, and a first look takes minutes
+_USUALLY = {"auto_repeats": 10, "windows": 3}
+_AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2}
 _WARMUP_S = {"simulated": 25, "nvml": 2}
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
@@ -401,13 +404,20 @@ def load(path: str) -> dict:
     return content
 
 
+def resolved(config: dict) -> dict:
+    """The configuration with what null stands for in `auto_repeats` and `windows`."""
+    is_real = isinstance(config["gpu"], str) and config["gpu"].partition(":")[0] == "nvml"
+    meant = _AT_AUTO_ALONE if is_real and config["clocks"] == "auto-only" else _USUALLY
+    return config | {key: value for key, value in meant.items() if config[key] is None}
+
+
 def plan(config: dict, results: str = "results") -> Study:
     """The study that `config` (checked by config.check) describes, with folders below `results`.
 
     Raises InputError for what only the GPU or the model can refuse: an unknown GPU or model, a clock that the GPU
     lacks, a degree that does not divide the heads.
     """
-    gpu = config["gpu"]
+    gpu, config = config["gpu"], resolved(config)
     if isinstance(gpu, dict):
         return _table(config, results)
     try:
