@@ -31,8 +31,12 @@ def fresh_repeats(schedule: str, repeats: int) -> list:
 
 
 def subject(gpu: dict) -> str:
-    """A GPU (kind, name) as captions name it: "simulated RTX 3080 Ti". Where a simulated GPU stands for one that a
-    captured step ran on, its numbers are a forecast, and everything that shows one says so."""
+    """A GPU (kind, name, slug) as captions name it: "simulated RTX 3080 Ti", or "NVIDIA H200, board 9fca33e6", since
+    boards of one type differ in energy. Where a simulated GPU stands for one that a captured step ran on, its numbers
+    are a forecast, and everything that shows one says so."""
     if gpu.get("forecast"):
         return f"forecast on a simulated {gpu['name']}" + (", power not measured" if gpu.get("power_modelled") else "")
+    if gpu["kind"] == "nvml":
+        # the slug ends with the first digits of the board's UUID
+        return f"{gpu['name']}, board {gpu['slug'].rpartition('-')[2]}"
     return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]

@@ -15,6 +15,8 @@ from kernel_dvfs.files import write_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+# as a shell has it of a program that SIGINT ended
+_INTERRUPTED = 130
 # what a user calls most
 COMMANDS = {
     "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
@@ -75,7 +77,7 @@ def every_command() -> dict[str, Command]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 success, 2 bad input."""
+    """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C."""
     options = None
     try:
         run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
@@ -86,6 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(lines(error), options)
     except BrokenPipeError:
         raise
+    except KeyboardInterrupt:
+        _tell(["interrupted"], None)
+        return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
         _tell([_reason(error)], options)

@@ -141,9 +141,7 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
             return None
         try:
             connection.sendall(compact_json(request).encode() + b"\n")
-            data = b""
-            while part := connection.recv(1 << 16):
-                data += part
+            data = _heard(connection)
         except ConnectionError:
             data = b""
     if request["do"] == "stop" and not data:
@@ -155,6 +153,18 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
             f"the measuring process of GPU {uuid} died during {request.get('target', 'its end')}; another process "
             f"restores its clocks; {_LOG} says why where the driver or a kernel hung; run snakemake again"
         ) from None
+
+
+def _heard(connection: socket.socket) -> bytes:
+    """The answer; lines that come before it are for the user, now."""
+    answer = b""
+    with connection.makefile("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"say": '):
+                print(parse_json(line.decode())["say"], file=sys.stderr, flush=True)
+            else:
+                answer += line
+    return answer
 
 
 def _check_owner(path: str) -> None:

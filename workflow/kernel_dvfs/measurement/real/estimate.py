@@ -32,8 +32,8 @@ PARTS = ("windows", "warm_up", "conditioning", "choosing", "preparing", "other")
 def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, can_compare: bool) -> dict[str, float]:
     """{part of the study: seconds} with the least number of windows.
 
-    The parts are thermal conditioning, the sweep and, where clocks can be changed within a job (can_compare), auto against the highest
-    clocks, the validation, and the schedule at other sizes.
+    The parts are thermal conditioning, the sweep and, where clocks can be changed within a job (can_compare), auto
+    against the highest clocks, the validation, and the schedule at other sizes.
     """
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
     is_hot = measurement["temperature"] == "plateau"

@@ -11,15 +11,15 @@ from typing import Any
 
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.report.page.provenance import Tally
-from kernel_dvfs.report.page.tables import Rows, Table, number, plain, signed
+from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables.headline_band import ALL
 from kernel_dvfs.report.validation import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
 _TOTALS = {
-    "counts": "one training iteration takes {time} s and {energy} J",
-    "raw": "all kernels, each launched once, take {time} s and {energy} J",
+    "counts": "one training iteration takes {time} and {energy}",
+    "raw": "all kernels, each launched once, take {time} and {energy}",
 }
 _TICKS = 6  # of a chart's axis
 # of records, what a reader must know
@@ -113,7 +113,10 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
         about.get("interval") or None,
         about.get("repeats_to_decide") or None,
         schedule.get("slack_percent"),
-        totals and totals.format(time=plain(schedule["baseline_time"]), energy=plain(schedule["baseline_energy"])),
+        totals
+        and totals.format(
+            time=duration(schedule["baseline_time"]), energy=energy_in_words(schedule["baseline_energy"])
+        ),
         schedule.get("status"),
         _band(headline_band or ()),
     )
