@@ -203,6 +203,19 @@ double power_w(const Device *device, uint32_t core_mhz) {
   return power_at(device, memory_mhz(device), core_mhz, loaded(device));
 }
 
+// On some boards any lock of a clock changes how power is controlled.
+static uint32_t limit_in_force(const Device *device) {
+  const Domain *const domains[] = {&device->core, &device->mem};
+  const uint32_t limits_mw[] = {device->core_lock_limit_mw, device->mem_lock_limit_mw};
+  uint32_t limit_mw = device->limit_mw;
+  for (int i = 0; i < 2; ++i) {
+    if (limits_mw[i] && in_force(domains[i], device->last_ns).max_mhz && limits_mw[i] < limit_mw) {
+      limit_mw = limits_mw[i];
+    }
+  }
+  return limit_mw;
+}
+
 // Clocks and power of the coming stretch: the highest core clock that the request and the limits allow.
 static double settle(Device *device, int busy) {
   const Profile *p = &device->profile;
@@ -214,12 +227,13 @@ static double settle(Device *device, int busy) {
     return p->standing_w + p->mem_w_per_ghz * mem / 1000;
   }
   uint32_t core = core_ceiling(device, device->last_ns);
+  const uint32_t limit_mw = limit_in_force(device);
   if (device->temperature_c >= device->slowdown_c) {
     const uint32_t slow = p->core_low + (p->core_high - p->core_low) / 2 / p->core_step * p->core_step;
     device->hot = core > slow;
     core = core > slow ? slow : core;
   }
-  while (core > p->core_low && power_at(device, mem, core, busy) * 1000 > device->limit_mw) {
+  while (core > p->core_low && power_at(device, mem, core, busy) * 1000 > limit_mw) {
     const uint32_t above = (core - p->core_low) % p->core_step;
     core -= above ? above : p->core_step;
     device->capped = 1;

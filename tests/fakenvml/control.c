@@ -79,7 +79,11 @@ static int turn(Device *d, const char *key, const char *text) {
   else if (!strcmp(key, "ignore")) {
     d->ignore_core = !!strstr(text, "core");
     d->ignore_mem = !!strstr(text, "mem");
-  } else if (!strncmp(key, "core_", 5))
+  } else if (!strcmp(key, "core_lock_limit_mw"))
+    d->core_lock_limit_mw = (uint32_t)number;
+  else if (!strcmp(key, "mem_lock_limit_mw"))
+    d->mem_lock_limit_mw = (uint32_t)number;
+  else if (!strncmp(key, "core_", 5))
     return turn_delay(&d->core_delay, key + 5, number);
   else if (!strncmp(key, "mem_", 4))
     return turn_delay(&d->mem_delay, key + 4, number);

@@ -63,6 +63,7 @@ typedef struct {
   // knobs
   uint32_t limit_mw, mig, ecc, persistence, foreign_compute, foreign_graphics;
   uint32_t ignore_core, ignore_mem, deny;
+  uint32_t core_lock_limit_mw, mem_lock_limit_mw;  // the power limit while that clock is locked; 0: the usual one
   uint32_t virtual_time;
   Delay core_delay, mem_delay;
   int64_t set_ns, read_ns, call_ns, period_ns, jitter_ns;

@@ -24,6 +24,11 @@ def iteration_name(latency_s: float) -> str:
     return f"iteration-{1e3 * latency_s:g}ms"
 
 
+def locking(way: str, target: str) -> str:
+    """The comparison of auto with a target's highest clocks locked in one way, in a results folder."""
+    return f"measurements/locked-{way}/{target}.json"
+
+
 def fresh_repeats(schedule: str, repeats: int) -> list:
     """The records of a schedule's fresh repeats, in a results folder."""
     name = "validation" if schedule == STRICT else f"validation-{schedule}"

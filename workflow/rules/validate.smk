@@ -56,16 +56,18 @@ rule carry_over:
 
 if STUDY.is_real:
 
-    # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be
+    # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be: the core clock
+    # alone, the memory clock alone, both
     rule compare_locked:
         input:
             kernels,
             gpu=setup,
         output:
-            f"{FOLDER}/measurements/locked/{{target}}.json",
+            f"{FOLDER}/{layout.locking('{way}', '{target}')}",
         log:
-            f"logs/{FOLDER}/locked-{{target}}.log",
+            f"logs/{FOLDER}/locked-{{way}}-{{target}}.log",
         wildcard_constraints:
+            way="core|mem|both",
             target=r"\w+",
         localrule: True
         conda:
@@ -73,7 +75,7 @@ if STUDY.is_real:
         resources:
             gpu=GPUS,
         params:
-            clocks=STUDY.highest,
+            clocks=lambda wildcards: STUDY.contracts[wildcards.way],
             last=layout.LOCKING_REPEATS - 1,
         shell:
             f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --clocks {{params.clocks}} --target {{wildcards.target}} "

@@ -79,10 +79,14 @@ def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[
     return ordered
 
 
-def highest_pair(clocks: dict[str, Any]) -> Pair:
-    """The highest memory clock that can be locked, with the highest core clock that goes with it."""
-    mem_mhz = max(clocks["mem_mhz"], default=AUTO)
-    return Pair(supported_core_mhz(clocks, mem_mhz)[-1], mem_mhz)
+def lock_contracts(clocks: dict[str, Any]) -> dict[str, str]:
+    """The ways of locking the highest clocks, which ought to change nothing against auto: {core, mem, both: CORE,MEM};
+    the core alone where memory clocks cannot be locked."""
+    alone = {"core": f"{supported_core_mhz(clocks)[-1]},{AUTO}"}
+    if not clocks["mem_mhz"]:
+        return alone
+    mem_mhz = max(clocks["mem_mhz"])
+    return alone | {"mem": f"{AUTO},{mem_mhz}", "both": f"{supported_core_mhz(clocks, mem_mhz)[-1]},{mem_mhz}"}
 
 
 def open_bench(setup: Setup, path: str, target: Target) -> AnyBench:

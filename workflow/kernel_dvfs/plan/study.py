@@ -90,7 +90,7 @@ class Study:
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
     headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
-    highest: str = ""  # those clocks, CORE,MEM
+    contracts: dict[str, str] = field(default_factory=dict)  # {what is locked: the highest clocks, CORE,MEM}
     step: StepSource | None = None  # the captured step that is studied; None: a model, or a table
     step_record: str = ""  # path of its record
 
@@ -178,6 +178,10 @@ class Study:
         if self.is_step:
             return self.chosen_passes or self.setup is None
         return bool(self.passes)
+
+    def locking(self) -> list[str]:
+        """The comparisons of auto with the highest clocks, locked in each way."""
+        return [f"{self.folder}/{layout.locking(way, name)}" for way in self.contracts for name in self.locked]
 
     @property
     def pass_schedules(self) -> list[str]:
@@ -675,7 +679,7 @@ def _real(config: dict, results: str) -> Study:
         variants=variants,
         batches=tuple(batches),
         degrees=tuple(degrees),
-        highest=",".join(map(str, campaign.highest_pair(facts["clocks"]))) if mode == "lock" else "",
+        contracts=campaign.lock_contracts(facts["clocks"]) if mode == "lock" else {},
         step=step,
         step_record=record,
     )

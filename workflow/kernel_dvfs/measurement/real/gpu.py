@@ -270,9 +270,7 @@ class RealGpu:
         if self.hot_c is None and self._settings["temperature"] == "cool":
             self.hot_c = board.temperature_c()
         if self.hot_c is None:
-            self._say(
-                f"GPU {self._board.uuid}: heated to the temperature of its heaviest kernel; this takes a minute or two"
-            )
+            self._say(f"GPU {self._board.uuid}: being heated to where its heaviest kernel keeps it, a minute or two")
             with self.locked(BASELINE, ("condition",)):
                 self.condition(heater())
             assert self.hot_c is not None

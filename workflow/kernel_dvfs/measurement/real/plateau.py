@@ -38,7 +38,7 @@ class Plateau:
 
     def keep(self, hot_c: float) -> None:
         """Write it down."""
-        write_json(self._path, self._about | {"hot_c": hot_c, "found_s": round(time.time())})
+        write_json(self._path, self._about | {"hot_c": hot_c, "found_s": int(time.time())})
 
     def forget(self) -> None:
         """It does not hold any more."""

@@ -63,6 +63,7 @@ class Session:
         self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say)
         heater = f"{self.identity} {setup.workload['name']} {hottest(setup).name} {setup.gpu['power_limit_mw']} mW"
         self._plateau = Plateau(setup.gpu["slug"], heater)
+        self._hot_by_file = False  # the plateau that points start from is one that an earlier session has found
         self._points = 0
         self._gpu: RealGpu | None = None
 
@@ -92,6 +93,7 @@ class Session:
         self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own, self._is_wanted, self._say)
         if settings["temperature"] == "plateau":
             self._gpu.hot_c = self._plateau.known_c()
+            self._hot_by_file = self._gpu.hot_c is not None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -132,10 +134,10 @@ class Session:
         started_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         point, load = self._measure(setup, target, pair, key)
         if point["verdict"] == "disturbed":
-            if self._setup.measurement["temperature"] == "plateau":
-                # that of hours ago need not be today's
+            if self._hot_by_file:
+                # what was found hours ago need not hold any more
                 self._plateau.forget()
-                self.gpu.hot_c = None
+                self.gpu.hot_c, self._hot_by_file = None, False
             point, load = self._measure(setup, target, pair, key)
             point["reasons"].append("measured twice: the first time was disturbed as well")
         self._points += 1
