@@ -13,6 +13,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 
 
+def pytest_addoption(parser):
+    parser.addoption("--fuzz", type=int, default=2000, help="damaged inputs of each kind (2000; 10000 by hand)")
+
+
+@pytest.fixture(scope="session")
+def fuzz(request) -> int:
+    """How many damaged inputs of a kind are tried."""
+    return request.config.getoption("--fuzz")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository."""

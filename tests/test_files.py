@@ -1,6 +1,7 @@
 """Files are whole or absent, and JSON that readers would understand differently is refused."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -62,3 +63,18 @@ def test_json_that_readers_would_understand_differently_is_refused(text):
 def test_json_is_read_as_the_standard_library_does():
     text = '{"a": [1, -2.5e3, true, null, "\\u00e4"], "b": {"a": {}}}'
     assert parse_json(text) == json.loads(text)
+
+
+def test_what_must_survive_a_loss_of_power_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done, sync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: done.append(os.readlink(f"/proc/self/fd/{file}")) or sync(file))
+    monkeypatch.setattr(os, "replace", lambda *names: done.append("named") or replace(*names))
+    write_text(tmp_path / "quick", "text")
+    assert done == ["named"]
+    write_text(tmp_path / "slow", "text", durable=True)
+    assert done[1:] == [f"{tmp_path}/.{os.getpid()}-slow", "named", str(tmp_path)]
+
+
+def test_a_name_that_is_no_utf_8_can_be_written_of(tmp_path):
+    write_text(tmp_path / "a", os.fsdecode(b"caf\xe9"))
+    assert (tmp_path / "a").read_text("utf-8") == "caf\\udce9"

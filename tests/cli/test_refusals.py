@@ -105,8 +105,9 @@ def choose(profile, tmp_path, *words):
     ("words", "named"),
     [
         (("waste", "--slack", "-50"), "no choice keeps the limit of -50 %"),
-        (("waste", "--slack", "nan"), "--slack nan"),
-        (("waste", "--slack", "inf"), "--slack inf"),
+        (("waste", "--slack", "nan"), "--slack: expected a number of percent from -100 to 1000, not 'nan'"),
+        (("waste", "--slack", "inf"), "--slack: expected a number of percent from -100 to 1000, not 'inf'"),
+        (("waste", "--slack", "1e9"), "--slack: expected a number of percent from -100 to 1000, not '1e9'"),
         (("edp", "--slack", "5"), "slack belongs to waste"),
         (("energy", "--slack", "0"), "slack belongs to waste"),
     ],
@@ -132,7 +133,8 @@ def test_the_limit_is_strict_unless_slack_is_given(profile, tmp_path):
 @pytest.mark.parametrize("command", [("measure", "sweep"), ("measure", "pool", "--records", "r")])
 def test_the_baseline_is_measured_at_least_once(refused, setup_path, tmp_path, command, value):
     words = (*command, "--gpu", setup_path, "--pairs", "auto-auto", "-o", tmp_path / "p.parquet")
-    assert f"--auto-repeats {value}: expected a whole number >= 1" in refused(*words, "--auto-repeats", value)
+    said = refused(*words, "--auto-repeats", value)
+    assert f"--auto-repeats: expected a whole number from 1 to 1000, not '{value}'" in said
 
 
 # --- measure ---

@@ -112,6 +112,21 @@ def test_signals_reach_the_command_and_the_clocks_come_back(lab, name, code):
     assert "1500-2201: " in said and made.restored()
 
 
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGALRM", "SIGRTMIN"])
+@pytest.mark.parametrize("level", ["run", "pass"])
+def test_a_signal_that_says_save_reaches_the_command_which_goes_on_watched(lab, level, name):
+    code = f"import signal, time; signal.signal(signal.{name}, lambda *_: print('saved', flush=True))\n"
+    code += "open('ready', 'w').close(); time.sleep(2)"
+    made = lab()
+    words = ["--pair", "1500,2201"] if level == "run" else ["--schedule", str(schedule(made, PAIRS)), "--pass-level"]
+    process = start(made, *words, code=code)
+    until((made.folder / "ready").exists)
+    process.send_signal(getattr(signal, name))
+    out, said = process.communicate(timeout=30)
+    assert process.returncode == 0 and out == "saved\n", said
+    assert made.restored()
+
+
 def test_a_command_that_handles_a_signal_decides_itself_when_it_ends(lab):
     code = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: print('saved', flush=True))\n"
     code += "open('ready', 'w').close(); time.sleep(2)"

@@ -10,9 +10,10 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.cli.pipeline import COMMANDS
 from kernel_dvfs.outputs import outputs
 from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import orders, pipeline_graph
+from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.report import figures, tables
+from kernel_dvfs.pipeline.schedules import orders
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 from kernel_dvfs.pipeline.study import FILES, KEYS
 
@@ -83,29 +84,29 @@ def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--time", "nan"), "planned time nan s"),
+        (("--time", "nan"), "--time: expected a number of seconds"),
         (("--energy", "1"), "raise the budget"),
-        (("--energy", "nan"), "energy budget nan J"),
-        (("--price", "-1"), "price -1.0 W"),
+        (("--energy", "nan"), "--energy: expected a number of J"),
+        (("--price", "-1"), "--price: expected a number of W"),
         (("--straggler", "0"), "straggler's time"),
         (("--time", "1", "--schedule", "zigzag"), "allowed: 1f1b"),
         (("--price", "9", "--switch-latency", "0.1"), "--switch-latency keeps a time"),
-        (("--no-slowdown", "--switch-latency", "nan"), "--switch-latency nan"),
+        (("--no-slowdown", "--switch-latency", "nan"), "--switch-latency: expected a number of seconds"),
         (("--time", "0.001"), "no iteration is as fast; the fastest takes"),
         (("--straggler", "0.001"), "no iteration is as fast; the fastest takes"),
         (("--time", "1", "--stages", "9"), "stage 4 is missing"),
         (("--time", "1", "--stages", "3"), "4 stages, the schedule uses 3"),
         (("--time", "1", "--chunks", "3"), "one chunk a stage"),
-        (("--time", "1", "--scale-time", "0"), "scale_time = 0.0"),
-        (("--time", "1", "--transfer-s", "nan"), "transfer time nan s"),
-        (("--time", "1", "--transfer-s", "inf"), "transfer time inf s"),
-        (("--time", "1", "--transfer-s", "-1"), "transfer time -1.0 s"),
-        (("--time", "1", "--kernels", "0"), "--kernels 0"),
+        (("--time", "1", "--scale-time", "0"), "--scale-time: expected a number from 1e-06"),
+        (("--time", "1", "--transfer-s", "nan"), "--transfer-s: expected"),
+        (("--time", "1", "--transfer-s", "inf"), "--transfer-s: expected"),
+        (("--time", "1", "--transfer-s", "-1"), "--transfer-s: expected"),
+        (("--time", "1", "--kernels", "0"), "--kernels: expected a whole number from 1"),
         # a search that never ended
-        (("--price", "1", "--scale-energy", "1e9"), "a second less costs"),
-        (("--price", "1", "--scale-energy", "1e12"), "a second less costs"),
-        (("--time", "1", "--microbatches", "0"), "microbatches = 0"),
-        (("--time", "1", "--blocking-w", "-5"), "blocking power -5.0 W"),
+        (("--price", "1", "--scale-energy", "1e6"), "a second less costs"),
+        (("--price", "1", "--scale-energy", "1e12"), "--scale-energy: expected a number from 1e-06 to 1e+06"),
+        (("--time", "1", "--microbatches", "0"), "--microbatches: expected a whole number from 1"),
+        (("--time", "1", "--blocking-w", "-5"), "--blocking-w: expected a number of W"),
         (("--time", "1", "--constant", "load"), "lacks instruction 'load'"),
     ],
 )
@@ -142,13 +143,16 @@ def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(s
     assert run("pipeline", "figure", "timeline", tmp_path) == 0
 
 
-@pytest.mark.parametrize(("options", "named"), [("{", "not JSON"), ("{}", KEYS[0]), ("[]", "missing")])
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [("{", "not JSON"), ('{"stages": Infinity}', "not JSON"), ("{}", KEYS[0]), ("[]", "expected a JSON object")],
+)
 def test_options_that_say_too_little_are_one_line(refused, stage_csv, tmp_path, options, named):
     assert named in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("value", [None, {}, "x y", [[]], -1, True, 1e400])
+@pytest.mark.parametrize("value", [None, {}, "x y", [[]], -1, True])
 def test_an_option_of_the_wrong_type_is_one_line(refused, stage_csv, study_options, tmp_path, key, value):
     if isinstance(study_options[key], str if value == "x y" else bool if value is True else ()):
         pytest.skip("possible")
@@ -202,7 +206,10 @@ def test_a_table_of_what_is_not_solved_names_the_file_and_the_command(refused, s
     assert "mb4/switching.csv: No such file" in said and "kernel-dvfs pipeline solve" in said
 
 
-@pytest.mark.parametrize(("words", "named"), [((4, "plan"), "unknown part plan; allowed: plans"), ((0,), "M 0")])
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [((4, "plan"), "unknown part plan; allowed: plans"), ((0,), "M: expected a whole number from 1 to 65536")],
+)
 def test_what_cannot_be_solved_is_one_line(refused, stage_study, words, named):
     assert named in refused("pipeline", "solve", stage_study, *words)
 
@@ -219,9 +226,6 @@ def test_the_group_lists_its_commands_and_each_shows_an_example(capsys):
             assert all(name in shown and about.help in shown for name, about in COMMANDS.items())
 
 
-def test_an_error_names_the_full_command(capsys):
+def test_an_error_names_the_full_command(refused):
     for words in (("solv",), ("plan", "--tim", "3"), ()):
-        with pytest.raises(SystemExit) as stopped:
-            run("pipeline", *words)
-        assert stopped.value.code == 2
-        assert f"kernel-dvfs pipeline{' plan' if words[:1] == ('plan',) else ''}: error:" in capsys.readouterr().err
+        assert f"kernel-dvfs pipeline{' plan' if words[:1] == ('plan',) else ''}" in refused("pipeline", *words)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.known import known_facts
+from kernel_dvfs.gpu.nvml.known import known_facts, node_of
 
 # files, folders and what a shared gpu.json says; all else in a shell line is a number, a choice or words of ours
 NAMES = re.compile(r"\{\{?((?:input|output|log)(?:\[\d\]|\.\w+)?|params\.(?:folder|uuid|step|name|text))(:q)?\}")
@@ -32,14 +32,41 @@ def test_every_name_in_a_shell_line_is_quoted(root):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"slug": "$(touch X)"}, {"slug": "../../x"}, {"uuid": "GPU-1; touch X"}, {"slug": ""}]
+    "wrong",
+    [
+        *({"slug": "$(touch X)"}, {"slug": "../../x"}, {"uuid": "GPU-1; touch X"}, {"slug": ""}, {"slug": None}),
+        *({"clocks": {}}, {"clocks": {"core_mhz": {"listed": {"a": [1]}}, "mem_mhz": []}}, {"sm_count": 0}),
+        *({"clocks": {"core_mhz": {"listed": {"9": [1]}}, "mem_mhz": [5]}}, {"clocks": None}, {"name": 5}),
+    ],
 )
-def test_a_gpu_file_from_elsewhere_that_is_no_name_is_refused(tmp_path, wrong, monkeypatch):
+def test_a_gpu_file_from_elsewhere_that_is_damaged_is_refused(tmp_path, wrong, monkeypatch):
     import json
 
+    whole = {
+        "name": "H200",
+        "uuid": "GPU-1",
+        "slug": "nvidia-h200-1",
+        "pci_bus_id": "0",
+        "driver": "580",
+        "vbios": None,
+    }
+    whole |= {"power_limit_mw": 700000, "ecc": True, "compute_capability": "9.0", "sm_count": 132}
+    whole |= {"threads_per_sm": 2048, "energy_scope": "board"}
+    whole |= {"clocks": {"core_mhz": {"listed": {"2201": [345, 360]}}, "mem_mhz": [2201]}}
     monkeypatch.setenv("KERNEL_DVFS_SLURM", "--gres=gpu:1")
     folder = tmp_path / "nvidia-h200-1"
     folder.mkdir()
-    (folder / "gpu.json").write_text(json.dumps({"uuid": "GPU-1", "slug": "nvidia-h200-1"} | wrong))
-    with pytest.raises(InputError, match="damaged; delete it"):
-        known_facts("", str(tmp_path))
+    file = folder / "gpu.json"
+    file.write_text(json.dumps(whole))
+    assert known_facts("", str(tmp_path)) == whole
+    for text in (json.dumps(whole | wrong), "", "[]", "{}"):
+        file.write_text(text)
+        with pytest.raises(InputError, match="damaged; delete it"):
+            known_facts("", str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"node": 5}', "null"])
+def test_a_damaged_note_of_a_gpu_s_node_names_none(tmp_path, text):
+    (tmp_path / "nvidia-h200-1").mkdir()
+    (tmp_path / "nvidia-h200-1/node.json").write_text(text)
+    assert node_of("nvidia-h200-1", str(tmp_path)) == ""

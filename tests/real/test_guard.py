@@ -203,7 +203,7 @@ def test_external_clocks_are_not_reset_over_a_stale_lease_which_stays_for_the_ne
     done, record = made.measure("900,2201", clocks="external")
     assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
     said = [line for line in done.stderr.splitlines() if "ended and may have left its clocks locked" in line]
-    assert len(said) == 1 and "with clocks: external they are left as they are" in said[0]
+    assert len(said) == 1 and "they are left as they are, since nothing is set here" in said[0]
     made.stop()
     assert int(made.boards.get("sets")) == sets and made.boards.locks == ("345-900", "2201-2201")
     done, record = made.measure("auto,auto", clocks="auto-only")
@@ -397,3 +397,58 @@ def test_a_signal_that_a_thread_of_nvml_could_take_does_not_end_what_has_blocked
     process = script(made, then)
     process.communicate(timeout=60)
     assert process.returncode == 7 and made.restored(0.1)
+
+
+def test_a_forked_child_that_leaves_the_guard_resets_nothing(lab):
+    made = lab(time="real")
+    then = """
+pid = os.fork()
+if pid == 0:
+    try:
+        control.lock_core(345, 500)
+    except Exception as error:
+        print(error, flush=True)
+    control.__exit__(None, None, None)
+    os._exit(0)
+os.waitpid(pid, 0)
+print("left", flush=True)
+sys.stdin.readline()
+control.__exit__(None, None, None)
+"""
+    process = script(made, then)
+    assert process.stdout.readline() == "locked\n"
+    assert "a forked process does not hold it" in process.stdout.readline()
+    assert process.stdout.readline() == "left\n"
+    assert made.boards.locks == ("345-900", "2201-2201") and made.lease.exists()
+    _, said = process.communicate("\n", timeout=30)
+    assert process.returncode == 0 and made.restored(), said
+
+
+@pytest.mark.parametrize("through", ["apply", "a player's holder"])
+def test_a_dry_run_leaves_what_a_killed_run_has_left_and_says_so(lab, through):
+    made = lab()
+    kill_owner_and_janitor(made)
+    sets = int(made.boards.get("sets"))
+    if through == "apply":
+        done = made.command("apply", "--pair", "1500,2201", "--dry-run", "--", "true")
+    else:
+        code = "import sys\nfrom kernel_dvfs.deploy.holder import Holder\n"
+        code += f"with Holder({made.boards.uuid!r}, True, lambda line: print(line, file=sys.stderr)): pass"
+        done = made.python(code)
+    assert done.returncode == 0, done.stderr
+    assert "they are left as they are, since nothing is set here" in done.stderr
+    assert int(made.boards.get("sets")) == sets and made.boards.locks == ("345-900", "2201-2201")
+    assert made.lease.exists(), "for the next run, which resets them"
+
+
+def test_the_lock_of_a_starting_process_is_gone_afterwards(lab):
+    made = lab()
+    done, record = made.measure()
+    assert done.returncode == 0 and record, done.stderr
+    assert not list(made.locks.glob("*.lock"))
+
+
+def test_a_folder_whose_name_is_no_utf_8_can_be_measured_in(lab):
+    made = lab(folder=os.fsdecode(b"caf\xe9"))
+    done, record = made.measure()
+    assert done.returncode == 0 and record, done.stderr

@@ -114,7 +114,7 @@ def test_a_request_that_changes_nothing_is_no_change(lab):
         ({"foreign_compute": 1}, (), "compute on it"),
         ({}, ("--core", 1000), "--core 1000: this GPU has no such clock"),
         ({}, ("--core", 1980, "--mem", 3201), "two different clocks"),
-        ({}, ("--repeats", 0), "--repeats 0"),
+        ({}, ("--repeats", 0), "argument --repeats"),
     ],
 )
 def test_refusals_are_one_line(lab, knobs, words, said):

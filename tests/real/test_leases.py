@@ -1,5 +1,7 @@
 """A lease is held by a lock, not by a file; what a dead run leaves can be taken over by anyone, also another user."""
 
+import errno
+import fcntl
 import os
 import stat
 import tempfile
@@ -8,7 +10,8 @@ import traceback
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, VARIABLE, Lease, left_behind
+from kernel_dvfs.gpu.nvml import lease as lease_module
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, VARIABLE, Held, Lease, _open, left_behind
 
 NOBODY = 65534
 
@@ -71,16 +74,58 @@ def test_a_run_that_sets_no_clocks_leaves_nothing_to_restore(folder):
     second.release()
 
 
-def test_a_lease_that_was_deleted_while_someone_waited_for_it_is_not_taken_for_held(folder):
+def test_a_lease_that_was_deleted_while_someone_waited_for_it_is_not_taken_for_held(folder, monkeypatch):
     first = Lease("GPU-1")
     first.take()
-    os.unlink(first.path)
+    waiting = os.open(first.path, os.O_RDWR)  # as whoever waits for it has it open
+    opened = iter([waiting])
+    monkeypatch.setattr(lease_module, "_open", lambda path: next(opened, None) or _open(path))
+    first.release()
     second = Lease("GPU-1")
     second.take()
     with pytest.raises(InputError, match="held by"):
         Lease("GPU-1").take()
     second.release()
-    first.close()
+
+
+def test_a_lease_that_is_deleted_under_its_owner_makes_no_second_owner(folder):
+    first = Lease("GPU-1")
+    first.take()
+    os.unlink(first.path)
+    with pytest.raises(Held, match=r"a process that still runs although its lease, .*, was deleted"):
+        Lease("GPU-1").take()
+    with pytest.raises(Held):
+        Lease("GPU-1").take()
+    first.release()
+    second = Lease("GPU-1")
+    second.take()
+    second.release()
+
+
+def test_a_disk_without_room_for_a_lease_is_one_line(folder, monkeypatch):
+    lease = Lease("GPU-1")
+    lease.take()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(InputError, match=rf"{folder}.*No space left on device.*{VARIABLE}"):
+        lease.write("1500-2201")
+    monkeypatch.setattr(os, "pwrite", lambda *_: 3)
+    with pytest.raises(InputError, match="No space left on device"):
+        lease.write("1500-2201")
+    lease.close()
+
+
+def test_a_file_system_that_cannot_lock_is_not_taken_for_another_run(folder, monkeypatch):
+    def unable(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unable)
+    with pytest.raises(InputError, match="cannot be locked: No locks available") as error:
+        Lease("GPU-1").take()
+    assert not isinstance(error.value, Held)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")

@@ -360,9 +360,27 @@ def test_a_section_that_overwrites_what_it_reads_runs_with_all_before_it_which_i
     load = step_loads.StepLoad(living, step, SimpleNamespace(study="pass", name="backward"), Dog())
     assert {places for places, _ in living.ran} == {tuple(both), tuple(before)} and set(living.met) == {0}
     assert load.less.run_s < load.run_s and load.less.less is None and load.restores and load.less.restores
-    assert load.about["instance"] == f"pass of {len(both)} nodes less the {len(before)} before it"
+    assert load.about["instance"] == f"pass of {len(both)} nodes less a pass of {len(before)}"
     first = step_loads.StepLoad(Living(), step, SimpleNamespace(study="pass", name="forward"), Dog())
     assert first.less is None, "nothing comes before it: it is the step's beginning"
+
+
+def test_a_kernel_within_the_step_is_the_step_with_copies_of_its_launches_less_the_step(captured):
+    step = replace(captured, whole=replace(captured.whole, time_us=captured.time_us))
+    target = max(step.targets, key=lambda each: (each.launches == 4, len(each.own)))
+    own, extra = step.nodes_of(target.id), step_loads.copies_in_step(step, target.id)
+    share = extra * target.launches * target.time_us / step.time_us
+    assert target.own and extra > 1 and share == pytest.approx(0.2, rel=0.5)
+    living = Living()
+    load = step_loads.StepLoad(living, step, SimpleNamespace(study="in_step", name=target.id), Dog())
+    (more, _), (every, _) = sorted({ran for ran in living.ran if ran[1] == 1}, key=lambda ran: -len(ran[0]))
+    assert every == tuple(range(len(step.nodes))) and load.less.less is None and load.restores
+    left = list(more)
+    for launch in own:  # the copies of a launch stand right behind it, with what prepares it
+        at = left.index(launch[-1]) + 1
+        assert left[at : at + len(launch) * extra] == launch * extra
+        del left[at : at + len(launch) * extra]
+    assert left == list(every)
 
 
 def test_a_running_load_counts_launches_not_graphs(captured):
@@ -483,7 +501,13 @@ def whole_step(fake_living, monkeypatch):
         call = [trace.Event(f"aten::op{at}", "op", 10 * at, 10 * at + 5, 1, at + 1) for at in range(2)]
         call += [trace.Event(engine, "op", 20, 10 * len(found) + 9, 2, 100)]
         call += [trace.Event(f"aten::op{at}", "op", 10 * at + 1, 10 * at + 5, 2, at + 1) for at in range(2, len(found))]
-        return framework.Opened(living, [call + events[: len(found)]], DEVICE | {"driver": 13000}, {"torch": "2.11.0"})
+
+        def memory():
+            living.memory.save()
+            return living.memory
+
+        calls = [call + events[: len(found)]]
+        return framework.Opened(living, calls, DEVICE | {"driver": 13000}, {"torch": "2.11.0"}, memory)
 
     return made
 
@@ -543,15 +567,48 @@ def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):
 # --- in the user's own program ----------------------------------------------------------------------------------------
 
 
-def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_before(whole_step, monkeypatch, tmp_path):
+@pytest.fixture
+def in_program(whole_step, monkeypatch):
+    """in_program(effects): what capturing in a program opens; `random_state` is torch's, one number."""
     from kernel_dvfs.step import api
 
-    def trains(memory):
-        memory[7] = (memory[7] + 1) % 256
+    random_state = [0]
+    cuda = SimpleNamespace(
+        get_rng_state=lambda: list(random_state), set_rng_state=lambda state: random_state.__setitem__(0, state[0])
+    )
+    torch = SimpleNamespace(cuda=cuda, equal=lambda one, other: one == other)
 
-    opened = whole_step([trains, trains, trains])
-    monkeypatch.setattr(api, "load", lambda *_: opened.living.extension)
-    monkeypatch.setattr(api.framework, "open_step", lambda *_, **__: opened)
+    def make(effects):
+        made = whole_step(effects)
+        monkeypatch.setattr(api, "load", lambda *_: made.living.extension)
+        monkeypatch.setattr(api.framework, "open_step", lambda *_, **__: made)
+        monkeypatch.setattr(api.framework, "torch_module", lambda: torch)
+        return made
+
+    make.random_state = random_state
+    return make
+
+
+def trains(memory):
+    memory[7] = (memory[7] + 1) % 256
+
+
+def test_a_graph_that_draws_random_numbers_is_refused_and_the_generator_put_back(in_program):
+    from kernel_dvfs.step import api
+
+    def draws(memory):
+        in_program.random_state[0] += 4
+
+    in_program([trains, draws])
+    with pytest.raises(InputError, match=r"mine: the step draws random numbers on the GPU \(dropout\?\)"):
+        api.capture(lambda: None, name="mine")
+    assert in_program.random_state == [0]
+
+
+def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_before(in_program, tmp_path):
+    from kernel_dvfs.step import api
+
+    opened = in_program([trains, trains, trains])
     captured = api.capture(lambda: None, name="mine")
     assert {each.repeatable for each in captured.record.targets} == {"untried"} and captured.record.source == ""
     assert opened.living.device.memory[7] == 0
@@ -566,6 +623,21 @@ def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_be
     assert captured.fingerprint() == before
     captured.piece([0, 1]).run(1)
     assert opened.living.device.memory[7] == 2
+    captured.drop()
+    captured.restore()
+    assert opened.living.device.memory[7] == 2, "no copy is kept any more"
+
+
+def test_a_state_that_cannot_be_saved_whole_is_refused_and_no_part_of_it_is_kept(in_program):
+    from kernel_dvfs.step import api
+
+    opened = in_program([trains])
+    captured = api.capture(lambda: None, name="mine")
+    memory = opened.living.memory
+    memory._device_room = memory._host_room = lambda byte: None
+    with pytest.raises(InputError, match=r"mine: its state of \d+ B cannot be saved: no memory was left"):
+        captured.save()
+    assert memory._saved == []
 
 
 def test_nothing_is_asked_of_a_step_that_is_not_captured(monkeypatch):

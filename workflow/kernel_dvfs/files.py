@@ -1,7 +1,8 @@
 """Files that are whole or absent, and JSON that every reader understands alike.
 
-A file is written beside its place, then renamed. JSON with NaN, infinity, a number too large for a float or a name
-that stands twice in one object is refused, written or read.
+A file is written beside its place, then renamed. What took a real GPU to find out is on the disk before that (durable),
+so that it survives a loss of power too; what can be computed again need not wait for a disk. JSON with NaN, infinity, a
+number too large for a float or a name that stands twice in one object is refused, written or read.
 """
 
 from __future__ import annotations
@@ -18,23 +19,41 @@ _INFINITY = float("inf")
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a temporary path beside `path`; rename it there on success, remove it on any failure."""
+def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
+    """Yield a temporary path beside `path`; rename it there on success, remove it on any failure.
+
+    durable: on the disk when this is over, file and name.
+    """
     folder, name = os.path.split(os.fspath(path))
     os.makedirs(folder or ".", exist_ok=True)
     # the ending is kept: writers such as savefig read the format from it
     temporary = os.path.join(folder, f".{os.getpid()}-{name}")
     try:
         yield temporary
+        if durable:
+            _sync(temporary)
         os.replace(temporary, path)
+        if durable:
+            _sync(folder or ".")
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path` as UTF-8, whole or not at all."""
-    with whole(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+def _sync(path: str) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def write_text(path: str | os.PathLike[str], text: str, durable: bool = False) -> None:
+    """Write `text` to `path` as UTF-8, whole or not at all. durable: see `whole`.
+
+    Of a file's name that is no UTF-8, what cannot be written stands escaped, as in `\\udcff`.
+    """
+    with whole(path, durable) as temporary, open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
 
 

@@ -21,7 +21,13 @@ HEADLINE_AXES = ("tensor_energy_pj", "gemm_traffic", "auto_core_mhz")
 
 def iteration_name(latency_s: float) -> str:
     """The iteration schedule that is chosen for a latency, in `schedules/`, without the ending."""
-    return f"iteration-{1e3 * latency_s:g}ms"
+    # twelve digits tell latencies apart, and leave out that 1000 x 0.0007 is not quite 0.7 in floats
+    return f"iteration-{1e3 * latency_s:.12g}ms"
+
+
+def shortest(value: float) -> str:
+    """The shortest text that reads back as this number and no other: `0.5`, `2`."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def locking(way: str, target: str) -> str:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kernel_dvfs.environment import SLURM
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 
 LOGS = "logs/slurm"
-_ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "STAGE_OUT")
+# states of a job: it waits for its node, it waits or runs, and it ends: its processes are gone or are being killed, and
+# its node is being cleaned up
+WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
+ALIVE = (*WAITS, "RUNNING", "SUSPENDED", "STAGE_OUT")
+ENDS = "COMPLETING"
+# to end a job Slurm takes KillWait (30 s as shipped) and the site's epilog
+ENDING_S = 300.0
 _REMEDY = (
     "edit slurm_gpu in profiles/slurm/site.yaml, slurm_cpu in profiles/slurm/profile.yaml (sinfo -o '%P %G' lists "
     "partitions and GPUs)"
@@ -65,14 +75,42 @@ def status(job: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+)=(\S*)", done.stdout))
 
 
-def is_alive(job: str) -> bool:
-    """Whether a job waits or runs. Raises InputError where Slurm does not answer."""
-    return status(job).get("JobState") in _ALIVE
-
-
 def cancel(job: str) -> None:
     """Cancel a job; nothing happens where it has ended. Raises InputError where there is no scancel."""
     _run(["scancel", job], f"job {job}")
+
+
+def end(job: str, look_every_s: float) -> None:
+    """Cancel a job and wait until it has left its node. Raises InputError where it does not leave it in ENDING_S."""
+    if status(job).get("JobState") not in (*ALIVE, ENDS):
+        return
+    cancel(job)
+    end_s = time.monotonic() + ENDING_S
+    while (state := status(job).get("JobState")) in (*ALIVE, ENDS):
+        if time.monotonic() > end_s:
+            raise InputError(
+                f"Slurm job {job} is still {state} {ENDING_S:g} s after it was cancelled, so its node may be stuck, "
+                f"with clocks locked; ask who runs the cluster (scontrol show job {job})"
+            )
+        time.sleep(look_every_s)
+
+
+@contextmanager
+def cancelled_on_failure(job: str) -> Iterator[None]:
+    """Whatever ends the waiting for a job, SIGTERM and SIGHUP too, cancels the job: nobody else would."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {each: signal.signal(each, leave) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except BaseException:
+        cancel(job)
+        raise
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def inside(job: str, command: list[str], text: str) -> subprocess.CompletedProcess[str]:

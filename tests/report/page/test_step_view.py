@@ -46,6 +46,8 @@ def test_a_section_that_was_not_measured_is_named_with_the_reason():
         WORKLOAD | {"by_difference": {"backward": "it overwrites"}}, {"step_totals": TOTALS}, False
     ).notes[-1]
     assert "Section backward is the difference of two measurements" in difference and "It overwrites." in difference
+    left = WORKLOAD | {"state_left_out": "no memory was left for 1 of 3 blocks"}
+    assert step_view(left, {"step_totals": TOTALS}, False).notes[-1].endswith("no memory was left for 1 of 3 blocks.")
     assert notes[-1] == "Section backward was not measured as a whole: it overwrites what it reads."
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import parse_json
 
 
 class Command(NamedTuple):
@@ -27,3 +30,15 @@ def of_module(name: str, what: str, listed: bool = True) -> Command:
         return import_module(f"kernel_dvfs.cli.{name}").run(options)
 
     return Command(what, add_arguments, run, listed)
+
+
+def json_object(flag: str, text: str, example: str = "") -> dict[str, Any]:
+    """The JSON object that an option holds. Raises InputError; example: what the message ends with."""
+    try:
+        given = parse_json(text)
+    except ValueError as error:
+        expected = f"; expected {example}" if example else ""
+        raise InputError(f"{flag} {text}: not JSON ({error}){expected}") from None
+    if not isinstance(given, dict):
+        raise InputError(f"{flag} {text}: expected a JSON object{f', {example}' if example else ''}")
+    return given

@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
     }
     after = parse_after(options.after)
     check_after(about["clocks"], after, "--after")
-    with Guard(about["uuid"], after, "auto-only" if options.dry_run else "lock", _say) as guard:
+    with Guard(about["uuid"], after, "dry-run" if options.dry_run else "lock", _say) as guard:
         control = Control(guard, about, options.lock == "exact", options.dry_run)
         for name, own in wanted.items():
             control.check(own, options.schedule or f"--pair {options.pair}")

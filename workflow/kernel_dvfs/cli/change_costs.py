@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.cli.numbers import SECONDS, WATTS
 from kernel_dvfs.sequence.costs import ASSUMED_STALL_S
 
 if TYPE_CHECKING:
@@ -20,14 +21,14 @@ def add_stall_arguments(parser: ArgumentParser | _ArgumentGroup) -> None:
     for domain in ("core", "mem"):
         parser.add_argument(
             f"--{domain}-stall",
-            type=float,
+            type=SECONDS,
             metavar="S",
             help=f"seconds that the GPU stands still as its {domain} clock changes (as measured, else "
             f"{ASSUMED_STALL_S:g}, assumed)",
         )
     parser.add_argument(
         "--stall-w",
-        type=float,
+        type=WATTS,
         metavar="W",
         help="power while the GPU stands still (the least of any kernel at its pair)",
     )

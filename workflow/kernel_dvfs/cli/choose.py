@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli.change_costs import STALL_OPTIONS, add_stall_arguments, stalls_of
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, STANDARD_ERRORS
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--objective", choices=("waste", "edp", "energy"), help="required for a schedule")
     parser.add_argument(
-        "--slack", type=float, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
+        "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
     )
     parser.add_argument(
         "--frontier",
@@ -58,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--margin-z",
-        type=float,
+        type=STANDARD_ERRORS,
         metavar="Z",
         help="global waste: keep the time limit by Z standard errors of the total, among pairs that were remeasured "
         "(default: the optimum of the profile as it is)",
@@ -73,11 +73,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     sequence.add_argument(
         "--switch-latency",
+        type=_seconds_or_file,
         metavar="S",
         help="seconds from a request to its effect; or a file of kernel-dvfs latency, which says jitter and stalls too",
     )
     sequence.add_argument(
-        "--switch-jitter", type=float, metavar="SHARE", help="share of it by which a change may land early or late (0)"
+        "--switch-jitter", type=SHARE, metavar="SHARE", help="share of it by which a change may land early or late (0)"
     )
     sequence.add_argument(
         "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (ahead)"
@@ -101,16 +102,12 @@ def run(options: Namespace) -> None:
         raise InputError(
             f"--slack {slack:g}: slack belongs to waste; leave it out with --objective {options.objective}"
         )
-    if not math.isfinite(slack):
-        raise InputError(f"--slack {slack}: expected a number of percent")
     if options.sequence is not None:
         _run_sequence(options, slack)
         return
     for name in _OF_SEQUENCE:
         if getattr(options, name) is not None:
             raise InputError(f"{_flag(name)} belongs to --sequence; add --sequence profile")
-    if options.margin_z is not None and not 0 <= options.margin_z < math.inf:
-        raise InputError(f"--margin-z {options.margin_z}: expected a number >= 0")
     _run_schedule(options, slack)
 
 
@@ -183,12 +180,19 @@ def _latency(options: Namespace, gpu: dict[str, Any]) -> tuple[float, float, str
     """(latency s, jitter, where they are from in words, the file of `kernel-dvfs latency` that was named or None)."""
     from kernel_dvfs.sequence.costs import ASSUMED, read_latency
 
-    try:
-        return float(options.switch_latency), options.switch_jitter or 0.0, ASSUMED, None
-    except ValueError:
-        measured = read_latency(options.switch_latency, gpu)
+    if isinstance(options.switch_latency, float):
+        return options.switch_latency, options.switch_jitter or 0.0, ASSUMED, None
+    measured = read_latency(options.switch_latency, gpu)
     jitter = measured.jitter if options.switch_jitter is None else options.switch_jitter
     return measured.latency_s, jitter, measured.about, measured
+
+
+def _seconds_or_file(text: str) -> float | str:
+    try:
+        float(text)
+    except ValueError:
+        return text
+    return SECONDS(text)
 
 
 def _flag(name: str) -> str:

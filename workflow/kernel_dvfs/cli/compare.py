@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from kernel_dvfs.cli.numbers import whole_number
+from kernel_dvfs.cli.numbers import REPEAT
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
@@ -15,6 +15,8 @@ from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import new_session, open_bench
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target, parse
+
+_MOST_REPEATS = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--clocks", default="", metavar="CORE,MEM", help="instead of a schedule: these clocks for every kernel"
     )
     parser.add_argument("--target", default="", metavar="ID", help="one kernel or pass; without it, all")
-    parser.add_argument("--first", default="0", metavar="N", help="number of the first repeat (default: 0)")
-    parser.add_argument("--last", default="9", metavar="N", help="number of the last repeat (default: 9)")
+    parser.add_argument("--first", type=REPEAT, default=0, metavar="N", help="number of the first repeat (default: 0)")
+    parser.add_argument("--last", type=REPEAT, default=9, metavar="N", help="number of the last repeat (default: 9)")
     parser.add_argument(
         "--new-session",
         action="store_true",
@@ -48,10 +50,12 @@ def run(options: argparse.Namespace) -> None:
         targets = [parse(setup, f"{granularity}/{options.target}")]
     else:
         targets = [Target(granularity, name) for name in setup.targets[granularity]]
-    first, last = whole_number("--first", options.first), whole_number("--last", options.last)
-    if first > last:
-        raise InputError(f"--first {first} --last {last}: no repeats; expected first <= last")
-    repeats = range(first, last + 1)
+    repeats = range(options.first, options.last + 1)
+    if not 0 < len(repeats) <= _MOST_REPEATS:
+        raise InputError(
+            f"--first {options.first} --last {options.last}: {len(repeats) or 'no'} repeats; expected first <= last, "
+            f"and at most {_MOST_REPEATS}"
+        )
     comparisons = []
     if options.new_session:
         new_session(setup, options.gpu)

@@ -3,6 +3,7 @@
 import itertools
 from argparse import ArgumentParser, Namespace
 
+from kernel_dvfs.cli.numbers import COUNT, PERCENT, number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 
@@ -14,19 +15,23 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--pairs", help="clock pairs CORE-MEM of its exhaustive search, separated by commas")
     parser.add_argument("--table", metavar="T.csv", help="instead: a measured table, as `kernel-dvfs import` takes it")
     parser.add_argument("--weights", choices=("raw", "equal-time"), nargs="+", default=("raw", "equal-time"))
-    parser.add_argument("--slack", type=float, nargs="+", default=[0.0], metavar="PERCENT", help="default: 0")
+    parser.add_argument("--slack", type=PERCENT, nargs="+", default=[0.0], metavar="PERCENT", help="default: 0")
     parser.add_argument(
-        "--budget", type=float, default=10.0, metavar="PERCENT", help="of all measurements (default: 10)"
+        "--budget",
+        type=number(0.01, 100, "percent"),
+        default=10.0,
+        metavar="PERCENT",
+        help="of all measurements (default: 10)",
     )
     parser.add_argument(
         "--points",
-        type=float,
+        type=number(1, 1e6),
         nargs="+",
         default=(),
         metavar="N",
         help="instead of --budget, for a table: so many measurements a kernel, its baseline included; one study each",
     )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 1 to N (default: 3)")
+    parser.add_argument("--seeds", type=COUNT, default=3, metavar="N", help="seeds 1 to N (default: 3)")
     ways = ("random", "grid", "three clocks", "bayesian")
     parser.add_argument("--without", choices=ways, nargs="+", default=(), help="ways to leave out")
     parser.add_argument("-o", "--output", required=True, metavar="G.csv", help="a row a way and seed; G.md: means")
@@ -38,12 +43,8 @@ def run(options: Namespace) -> None:
 
     if bool(options.gpu) == bool(options.table):
         raise InputError("study guided: give either --gpu SETUP (with --pairs) or --table T.csv")
-    if options.seeds < 1 or not 0 < options.budget <= 100:
-        raise InputError(
-            f"study guided: --seeds {options.seeds}, --budget {options.budget:g}; at least one seed, 0 < budget <= 100"
-        )
-    if options.points and (not options.table or min(options.points) < 1):
-        raise InputError("study guided: --points are measurements a kernel of a table, 1 or more each")
+    if options.points and not options.table:
+        raise InputError("study guided: --points are measurements a kernel of a table; give --table T.csv")
     share, seeds = options.budget / 100, list(range(1, options.seeds + 1))
     rows: list[dict] = []
     for slack in options.slack:

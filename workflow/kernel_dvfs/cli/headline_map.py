@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 
+from kernel_dvfs.cli import json_object
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
@@ -38,11 +38,8 @@ def run(options: Namespace) -> None:
 
 
 def _axes(text: str) -> dict[str, list[float]]:
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"--axes {text}: not JSON ({error}); expected {_EXAMPLE}") from None
-    good = isinstance(given, dict) and all(
+    given = json_object("--axes", text, _EXAMPLE)
+    good = all(
         isinstance(each, list) and all(isinstance(one, (int, float)) and one > 0 for one in each)
         for each in given.values()
     )

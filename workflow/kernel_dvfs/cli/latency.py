@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.cli.numbers import COUNT, SEED, number, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json, write_text
 from kernel_dvfs.gpu.clocks import check_after, parse_after
@@ -14,6 +15,8 @@ from kernel_dvfs.gpu.clocks import check_after, parse_after
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator
+
+CLOCK = whole(1, 20000)  # MHz
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -23,16 +26,22 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser.add_argument(
             f"--{domain}",
             nargs="+",
-            type=int,
+            type=CLOCK,
             default=[],
             metavar="MHZ",
             help="clocks to change between, each to each (the lowest, a middle and the highest)",
         )
-    parser.add_argument("--repeats", type=int, default=10, metavar="N", help="of each change, interleaved (10)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of their order (1)")
-    parser.add_argument("--step-us", type=float, default=20.0, metavar="US", help="from stamp to stamp (20)")
+    parser.add_argument("--repeats", type=COUNT, default=10, metavar="N", help="of each change, interleaved (10)")
+    parser.add_argument("--seed", type=SEED, default=1, metavar="N", help="of their order (1)")
     parser.add_argument(
-        "--limit", type=float, default=1.0, metavar="S", help="a change that takes longer is missed (1)"
+        "--step-us", type=number(5, 1000, "us"), default=20.0, metavar="US", help="from stamp to stamp (20)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=number(0.05, 10, "seconds"),
+        default=1.0,
+        metavar="S",
+        help="a change that takes longer is missed (1)",
     )
     parser.add_argument(
         "--lock",
@@ -59,13 +68,6 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.measurement import latency_file
     from kernel_dvfs.measurement.real import latency, loads, preflight
 
-    for name, value, least, most in (
-        ("--repeats", options.repeats, 1, 1000),
-        ("--step-us", options.step_us, 5, 1000),
-        ("--limit", options.limit, 0.05, 10),
-    ):
-        if not least <= value <= most:
-            raise InputError(f"{name} {value}: expected a number from {least:g} to {most:g}")
     if Path(options.output).suffix != ".json":
         raise InputError(f"-o {options.output}: expected a name that ends in .json")
     protocol = latency.Protocol(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
@@ -114,7 +114,7 @@ def _reason(error: OSError) -> str:
 
 
 def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:
-    """(the command's function, its options); ends the program where argparse does: with help, or with an error."""
+    """(the command's function, its options); ends the program where help is asked for. Raises InputError."""
     first, second = (*arguments[:2], "", "")[:2]
     # a command pays for its own imports only
     if first in GROUPS and second in group(first):
@@ -129,7 +129,13 @@ def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], a
     parser = _overview("kernel-dvfs", "GPU clocks that waste no energy.", _listed(COMMANDS) | groups)
     parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
     _refuse(parser, arguments, [*COMMANDS, *GROUPS])
-    raise AssertionError("argparse has ended the program")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others; argparse prints the usage before them."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self.prog.removeprefix('kernel-dvfs ')}: {message} ({self.prog} --help says more)")
 
 
 def _listed(commands: dict[str, Command]) -> dict[str, str]:
@@ -142,7 +148,7 @@ def _help(prog: str) -> argparse.HelpFormatter:
 
 
 def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
-    parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
+    parser = _Parser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
     command.add_arguments(parser)
     if name in GROUPS:
         parser.epilog = (
@@ -151,22 +157,22 @@ def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable
     return command.run, parser.parse_args(words)
 
 
-def _overview(prog: str, about: str, listed: dict[str, str]) -> argparse.ArgumentParser:
+def _overview(prog: str, about: str, listed: dict[str, str]) -> _Parser:
     """A parser whose help lists commands and what they do."""
     width = max(map(len, listed))
     text = "\n".join([about, "", *(f"  {name:{width}}  {what}" for name, what in listed.items())])
-    parser = argparse.ArgumentParser(prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = _Parser(prog=prog, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", metavar="COMMAND", help="one of these; COMMAND --help says more", nargs="?")
     return parser
 
 
-def _refuse(parser: argparse.ArgumentParser, words: list[str], known: Iterable[str]) -> None:
-    """Show the help where it was asked for, else say which command was expected; ends the program."""
+def _refuse(parser: _Parser, words: list[str], known: Iterable[str]) -> NoReturn:
+    """Show the help where it was asked for, which ends the program, else say which command was expected: InputError."""
     given = parser.parse_known_args(words)[0].command
     if given is None:
-        parser.error(f"a command is expected; {parser.prog} --help lists them")
+        raise InputError(f"{parser.prog}: a command is expected; {parser.prog} --help lists them")
     from difflib import get_close_matches
 
     close = get_close_matches(given, list(known), 1)
     hint = f" (did you mean '{close[0]}'?)" if close else ""
-    parser.error(f"unknown command '{given}'{hint}; {parser.prog} --help lists them")
+    raise InputError(f"{parser.prog}: unknown command '{given}'{hint}; {parser.prog} --help lists them")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_dvfs.cli.numbers import whole_number
+from kernel_dvfs.cli.numbers import REPEAT
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import job, target
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--campaign", default=SWEEP, metavar="NAME", help=f"what the measurement is for (default: {SWEEP})"
     )
-    parser.add_argument("--repeat", default="0", metavar="N", help="number of the repeat (default: 0)")
+    parser.add_argument("--repeat", type=REPEAT, default=0, metavar="N", help="number of the repeat (default: 0)")
     parser.add_argument(
         "--config",
         default="config.yaml",
@@ -42,9 +42,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _measure(setup: Setup, path: str, options: argparse.Namespace) -> None:
     what = target.parse(setup, options.target)
-    repeat = whole_number("--repeat", options.repeat)
     pair = parse(options.clocks)
-    job.measure(setup, path, what, pair, options.campaign, repeat, options.output)
+    job.measure(setup, path, what, pair, options.campaign, options.repeat, options.output)
 
 
 def _measure_as_configured(options: argparse.Namespace) -> None:

@@ -1,15 +1,48 @@
-"""Numbers on a command line."""
+"""Numbers on a command line: types for argparse, each with the bounds within which a number means anything.
 
-from kernel_dvfs.errors import InputError
+The bounds are those of the configuration (workflow/schemas/config.schema.yaml, which gives the reasons), so that what a
+rule hands over is what a user may type.
+"""
+
+import math
+from argparse import ArgumentTypeError
+from collections.abc import Callable
 
 
-def whole_number(flag: str, text: str, least: int = 0) -> int:
-    """A whole number >= `least`. Raises InputError."""
-    if not text.isdecimal() or int(text) < least:
-        raise InputError(f"{flag} {text}: expected a whole number >= {least}")
-    return int(text)
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number from `least` to `most`, both included."""
+
+    def read(text: str) -> int:
+        # 30 digits are past every bound, and Python refuses to read thousands of them
+        if text.isascii() and text.isdecimal() and len(text) <= 30 and least <= int(text) <= most:
+            return int(text)
+        raise ArgumentTypeError(f"expected a whole number from {least} to {most}, not {text!r}")
+
+    return read
 
 
-def auto_repeats(text: str) -> int:
-    """The value of --auto-repeats, at least 1. Raises InputError, which argparse lets through."""
-    return whole_number("--auto-repeats", text, 1)
+def number(least: float, most: float, unit: str = "") -> Callable[[str], float]:
+    """A number from `least` to `most`, both included. unit: of it, for the message."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if least <= value <= most:
+            return value
+        raise ArgumentTypeError(f"expected a number{unit and f' of {unit}'} from {least:g} to {most:g}, not {text!r}")
+
+    return read
+
+
+PERCENT = number(-100, 1000, "percent")  # of a tolerated slowdown
+SHARE = number(0, 1)
+SECONDS = number(0, 3600, "seconds")
+WATTS = number(0, 1e5, "W")
+STANDARD_ERRORS = number(0, 1000)
+SCALE = number(1e-6, 1e6)
+COUNT = whole(1, 1000)  # of measurements, studies, stages
+REPEAT = whole(0, 1_000_000)  # the number that a repeat goes by
+SIZE = whole(1, 65536)  # of a model's input: sequences, microbatches
+SEED = whole(0, 2**53)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_dvfs.cli.numbers import auto_repeats
+from kernel_dvfs.cli.numbers import COUNT
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import request
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairs", default="", help="clock pairs CORE-MEM of the sweep, separated by commas; without: no sweep"
     )
     parser.add_argument(
-        "--auto-repeats", type=auto_repeats, metavar="N", default=10, help="records of auto-auto (default: 10)"
+        "--auto-repeats", type=COUNT, metavar="N", default=10, help="records of auto-auto (default: 10)"
     )
     parser.add_argument(
         "--search", metavar="S.json", help="pool what this search (kernel-dvfs measure search) asked for as well"

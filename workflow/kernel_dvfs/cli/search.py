@@ -1,9 +1,8 @@
 """`kernel-dvfs measure search`: measures, beyond the sweep, what might be chosen, until nothing is left to measure."""
 
-import json
 from argparse import ArgumentParser, Namespace
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.cli import json_object
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,12 +32,7 @@ def run(options: Namespace) -> None:
     """Run the command. Raises InputError."""
     from kernel_dvfs.search import loop
 
-    try:
-        given = json.loads(options.options)
-    except ValueError as error:
-        raise InputError(f"--options {options.options}: not JSON ({error})") from None
-    if not isinstance(given, dict):
-        raise InputError(f"--options {options.options}: not an object of options")
+    given = json_object("--options", options.options)
     kernels = ""
     if options.kernels:
         with open(options.kernels, encoding="utf-8") as file:

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from kernel_dvfs.cli.numbers import auto_repeats, whole_number
+from kernel_dvfs.cli.numbers import COUNT, PERCENT, SEED, STANDARD_ERRORS, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
@@ -15,32 +15,44 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM of the grid, separated by commas")
-    parser.add_argument("--seeds", default="200", metavar="N", help="studies (default: 200)")
+    parser.add_argument("--seeds", type=whole(1, 100_000), default=200, metavar="N", help="studies (default: 200)")
     parser.add_argument(
-        "--first-seed", default="0", metavar="N", help="the first of their seeds; the others follow (default: 0)"
+        "--first-seed",
+        type=SEED,
+        default=0,
+        metavar="N",
+        help="the first of their seeds; the others follow (default: 0)",
     )
-    parser.add_argument("--slack", type=float, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
-    parser.add_argument("--rounds", default="10", metavar="N", help="of measuring again (default: 10)")
+    parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
+    parser.add_argument(
+        "--rounds", type=whole(0, 100), default=10, metavar="N", help="of measuring again (default: 10)"
+    )
     parser.add_argument(
         "--gain",
-        type=float,
+        type=STANDARD_ERRORS,
         default=0.5,
         metavar="Z",
         help="the rounds end where another one is expected to gain less than so many standard errors of the claimed "
         "saving (default: 0.5)",
     )
     parser.add_argument(
-        "--checks", default="6", metavar="N", help="measurements that the last choice rests on (default: 6)"
+        "--checks",
+        type=whole(0, 100),
+        default=6,
+        metavar="N",
+        help="measurements that the last choice rests on (default: 6)",
     )
     parser.add_argument(
         "--margin-z",
-        type=float,
+        type=STANDARD_ERRORS,
         default=2.0,
         metavar="Z",
         help="standard errors of the total time that are kept free (default: 2)",
     )
-    parser.add_argument("--auto-repeats", type=auto_repeats, default=10, metavar="N", help="of a sweep (default: 10)")
-    parser.add_argument("--fresh", default="10", metavar="N", help="validation repeats (default: 10)")
+    parser.add_argument("--auto-repeats", type=COUNT, default=10, metavar="N", help="of a sweep (default: 10)")
+    parser.add_argument(
+        "--fresh", type=whole(2, 1000), default=10, metavar="N", help="validation repeats (default: 10)"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where studies and tables/ go")
 
 
@@ -56,16 +68,12 @@ def run(options: Namespace) -> None:
     setup = read(options.gpu)
     if setup.gpu["kind"] != "simulated":
         raise InputError(f"{options.gpu}: gpu kind '{setup.gpu['kind']}' has no known truth; take a simulated GPU")
-    seeds = whole_number("--seeds", options.seeds, 1)
-    first = whole_number("--first-seed", options.first_seed)
-    rounds, checks = whole_number("--rounds", options.rounds), whole_number("--checks", options.checks)
-    if checks == 1:
+    if options.checks == 1:
         raise InputError("--checks 1: one measurement has no scatter to judge by; expected 0 (no check) or at least 2")
-    validated = whole_number("--fresh", options.fresh, 2)
     pairs = [parse(text, "-") for text in options.pairs.split(",")]
-    ways = procedures(rounds, options.gain, checks, options.margin_z)
-    chosen = range(first, first + seeds)
-    found = rows(setup, pairs, ways, chosen, options.slack / 100, options.auto_repeats, validated)
+    ways = procedures(options.rounds, options.gain, options.checks, options.margin_z)
+    chosen = range(options.first_seed, options.first_seed + options.seeds)
+    found = rows(setup, pairs, ways, chosen, options.slack / 100, options.auto_repeats, options.fresh)
     studies = pd.DataFrame(found)
     write_text(f"{options.output}/selection_bias_studies.csv", studies.to_csv(index=False, float_format="%.5g"))
     subject = f"simulated {setup.gpu['name']}, {setup.workload['name']}"

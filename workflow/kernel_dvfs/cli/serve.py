@@ -9,6 +9,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.cli.numbers import whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.measurement.setup import Setup, read
@@ -24,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs measure serve --gpu SETUP.json --stop"
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a real GPU")
     parser.add_argument("--stop", action="store_true", help="end the one that runs; back when its clocks are restored")
-    parser.add_argument("--ready", type=int, metavar="FD", help="file descriptor to tell that it listens")
+    parser.add_argument(
+        "--ready", type=whole(3, 1_000_000), metavar="FD", help="file descriptor to tell that it listens"
+    )
     parser.add_argument("--tell", metavar="FILE", help="in a job of Slurm: file to tell that it listens, or why not")
     parser.add_argument("--ask", action="store_true", help="pass a request on to it: JSON from stdin, its answer out")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_dvfs.cli.numbers import auto_repeats
+from kernel_dvfs.cli.numbers import COUNT
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile import aggregate
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM, separated by commas")
     parser.add_argument(
-        "--auto-repeats", type=auto_repeats, metavar="N", default=10, help="measurements of auto-auto (default: 10)"
+        "--auto-repeats", type=COUNT, metavar="N", default=10, help="measurements of auto-auto (default: 10)"
     )
     parser.add_argument(
         "--studies", nargs="+", choices=("kernel", "pass"), default=("kernel", "pass"), help="default: kernel pass"

@@ -1,10 +1,9 @@
 """`kernel-dvfs study switching`: what is left of an iteration's saving where a change of clocks takes time."""
 
-import math
 from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE
 
 LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 JITTERS = (0, 0.1, 0.3)
@@ -14,9 +13,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
     parser.epilog = "example: kernel-dvfs study switching profile.parquet -o beyond"
     parser.add_argument("profile", metavar="P.parquet")
-    parser.add_argument("--latencies", nargs="+", type=float, default=LATENCIES_S, metavar="S", help="seconds")
-    parser.add_argument("--jitters", nargs="+", type=float, default=JITTERS, metavar="SHARE", help="of the latency")
-    parser.add_argument("--slack", type=float, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
+    parser.add_argument("--latencies", nargs="+", type=SECONDS, default=LATENCIES_S, metavar="S", help="seconds")
+    parser.add_argument("--jitters", nargs="+", type=SHARE, default=JITTERS, metavar="SHARE", help="of the latency")
+    parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
     parser.add_argument(
         "--sequence", default="profile", metavar="ORDER", help="`profile` (default) or a JSON list of ids"
     )
@@ -35,8 +34,6 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.studies import switching
     from kernel_dvfs.studies.report import switching as report
 
-    if not math.isfinite(options.slack):
-        raise InputError(f"--slack {options.slack}: expected a number of percent")
     read = read_sequence(options.profile, options.sequence, options.stall_w)
     measured = read_latency(options.measured, read.gpu) if options.measured else None
     latencies_s = sorted({*options.latencies, *(measured.latencies_s if measured else ())})

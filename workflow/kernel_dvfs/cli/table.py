@@ -8,6 +8,7 @@ from collections.abc import Callable
 from inspect import Parameter, formatannotation, signature
 from typing import Any
 
+from kernel_dvfs.cli import json_object
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.outputs import modules
 from kernel_dvfs.report import tables
@@ -69,12 +70,7 @@ def kind_of(option: Parameter) -> str:
 def _read(name: str, text: str, make: Callable) -> dict:
     """The options for `make`, checked against its signature. Raises InputError for one unknown, missing or bad."""
     where = f"table {name}: --options {text}"
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON ({error})") from None
-    if not isinstance(given, dict):
-        raise InputError(f'{where}: expected a JSON object such as {{"repeats": 10}}')
+    given = json_object(f"table {name}: --options", text, 'such as {"repeats": 10}')
     known = dict(list(signature(make).parameters.items())[1:])
     surplus = [key for key in given if key not in known]
     if surplus:

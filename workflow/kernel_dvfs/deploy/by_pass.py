@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -32,7 +33,12 @@ class ByPass:
         return self._marks.environment
 
     def __enter__(self) -> ByPass:
-        self._thread.start()
+        # signals are the main thread's: one that it has blocked must not end the process here
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         return self
 
     def __exit__(self, *_: object) -> None:

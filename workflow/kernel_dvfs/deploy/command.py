@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.deploy.control import THROTTLING
 from kernel_dvfs.errors import CounterFault, InputError
+from kernel_dvfs.gpu.nvml.janitor import ENDING_SIGNALS
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_EVERY_S = 0.5
 _EDGE_LIMIT_S = 2.0
 _SI_USER = 0  # si_code up to this: sent by a process; signals of the terminal reach the whole group by themselves
@@ -53,11 +53,11 @@ def run_command(
     """Run a command to its end.
 
     environment: more variables for it. before(): called just before it starts, such as to lock clocks; after(): called
-    as soon as it has ended, however it did. SIGINT, SIGTERM and SIGHUP of this process are passed on and end nothing
-    here: the command decides. Raises InputError where the command cannot be started, CounterFault where the energy
-    counter does not move or falls.
+    as soon as it has ended, however it did. Signals that would end this process (ENDING_SIGNALS) are passed on and end
+    nothing here: the command decides. Raises InputError where the command cannot be started, CounterFault where the
+    energy counter does not move or falls.
     """
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {*_SIGNALS, signal.SIGCHLD})
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS, signal.SIGCHLD})
     try:
         try:
             if before:
@@ -112,10 +112,10 @@ def _attend(child: subprocess.Popen[bytes], board: Board, looks: list[tuple[int,
         looks.append((board.sm_mhz(), board.mem_mhz(), board.event_reasons()))
         end_s = time.monotonic() + _LOOK_EVERY_S
         while (left_s := end_s - time.monotonic()) > 0:
-            info = signal.sigtimedwait({*_SIGNALS, signal.SIGCHLD}, left_s)
+            info = signal.sigtimedwait({*ENDING_SIGNALS, signal.SIGCHLD}, left_s)
             if child.poll() is not None:
                 return
-            if info is not None and info.si_signo in _SIGNALS and info.si_code <= _SI_USER:
+            if info is not None and info.si_signo in ENDING_SIGNALS and info.si_code <= _SI_USER:
                 child.send_signal(info.si_signo)
 
 

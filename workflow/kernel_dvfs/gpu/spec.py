@@ -16,10 +16,13 @@ _FOLDER = files("kernel_dvfs.gpu") / "specs"
 _FAMILIES = "families"
 _RANGES = ("tensor_energy_range_pj", "auto_core_range_mhz")
 
-_NUMBER = {"type": "number"}
-_POSITIVE = {"type": "number", "exclusiveMinimum": 0}
-_NOT_NEGATIVE = {"type": "number", "minimum": 0}
-_MHZ = {"type": "integer", "minimum": 1}
+# no figure of a board lies outside of these, in the unit that its name has
+_CELSIUS = {"type": "number", "minimum": -50, "maximum": 200}
+_POSITIVE = {"type": "number", "minimum": 1e-6, "maximum": 1e6}
+_NOT_NEGATIVE = {"type": "number", "minimum": 0, "maximum": 1e6}
+_SHARE = {"type": "number", "minimum": 0, "maximum": 0.3}  # of a scatter
+_MHZ = {"type": "integer", "minimum": 1, "maximum": 20000}
+_COUNT = {"type": "integer", "minimum": 1, "maximum": 100000}
 
 
 def _group(required: dict[str, Any], optional: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -57,8 +60,8 @@ SCHEMA = _group(
     {
         "id": {"type": "string", "pattern": "^[a-z0-9-]+$"},
         "name": {"type": "string"},
-        "sm_count": _MHZ,
-        "threads_per_sm": _MHZ,
+        "sm_count": _COUNT,
+        "threads_per_sm": _COUNT,
         "clocks": _group(
             {
                 "core_mhz": _group({"lowest": _MHZ, "highest": _MHZ, "step": _MHZ}),
@@ -121,11 +124,11 @@ SCHEMA = _group(
         ),
         "thermal": _group(
             {
-                "ambient_c": _NUMBER,
-                "c_per_w": _NOT_NEGATIVE,
+                "ambient_c": _CELSIUS,
+                "c_per_w": {"type": "number", "minimum": 0, "maximum": 10},
                 "tau_s": _POSITIVE,
-                "leakage_per_c": _NOT_NEGATIVE,
-                "reference_c": _NUMBER,
+                "leakage_per_c": {"type": "number", "minimum": 0, "maximum": 0.1},
+                "reference_c": _CELSIUS,
             }
         ),
         "sensor": _group({"counter_period_s": _POSITIVE, "period_jitter": _NOT_NEGATIVE, "read_s": _NOT_NEGATIVE}),
@@ -136,13 +139,13 @@ SCHEMA = _group(
                     "minItems": 1,
                     "items": _group(
                         {
-                            "below_s": {"type": ["number", "null"]},
-                            "time_sd": _NOT_NEGATIVE,
-                            "energy_sd": _NOT_NEGATIVE,
+                            "below_s": {"type": ["number", "null"], "exclusiveMinimum": 0},
+                            "time_sd": _SHARE,
+                            "energy_sd": _SHARE,
                         }
                     ),
                 },
-                "offset_sd": _NOT_NEGATIVE,
+                "offset_sd": _SHARE,
             }
         ),
         "switching": _group({"core": _LATENCY, "mem": _LATENCY}),
@@ -206,7 +209,7 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
     overrides: a tree of plain values that replace the spec's own, e.g. {"energy_pj": {"tensor_bf16_flop": 1.0}}.
     Raises InputError for an unknown name, a malformed spec or an override the schema refuses.
     """
-    from jsonschema import Draft202012Validator
+    from kernel_dvfs.strict_schema import StrictValidator
 
     if name not in names():
         raise InputError(f"gpu '{name}': no such simulated GPU; allowed: {', '.join(names())}")
@@ -218,7 +221,7 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
     shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
     spec["families"] = {family: values | own.get(family, {}) for family, values in shared.items()}
     spec = merge(spec, _keys_as_text(overrides or {}))
-    for error in Draft202012Validator(SCHEMA).iter_errors(spec):
+    for error in StrictValidator(SCHEMA).iter_errors(spec):
         where = ".".join(map(str, error.absolute_path)) or "top level"
         raise InputError(f"GPU spec {name}: {where}: {error.message}")
     _check_clocks(name, spec)
@@ -240,7 +243,13 @@ def auto_core_range_mhz(name: str) -> list[int] | None:
 
 
 def _check_clocks(name: str, spec: dict[str, Any]) -> None:
-    """What a schema cannot say: each memory clock has its figures, voltage points ascend."""
+    """What a schema cannot say: clocks ascend, each memory clock has its figures, the table of noise ends open."""
+    grid = spec["clocks"]["core_mhz"]
+    if grid["lowest"] > grid["highest"]:
+        raise InputError(f"GPU spec {name}: clocks.core_mhz: lowest is {grid['lowest']}, highest {grid['highest']} MHz")
+    limits = [row["below_s"] for row in spec["noise"]["window"]]
+    if limits[-1] is not None or None in limits[:-1] or limits[:-1] != sorted(limits[:-1]):
+        raise InputError(f"GPU spec {name}: noise.window: below_s must ascend and be null in the last row")
     for table in ("eta", "static_w", "dram_energy_scale"):
         missing = {str(mhz) for mhz in spec["clocks"]["mem_mhz"]} - set(spec["memory"][table])
         if missing:

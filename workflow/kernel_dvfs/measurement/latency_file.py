@@ -47,7 +47,8 @@ class Latency:
     def latencies_s(self) -> list[float]:
         """Median and 95th percentile of the time until the clock has settled, of the slower domain; ascending."""
         slower = self._slower.settled_s
-        return sorted({slower["median"], slower["p95"]})
+        # to a microsecond: files are named by it
+        return sorted({max(round(slower[each], 6), 1e-6) for each in ("median", "p95")})
 
     @property
     def latency_s(self) -> float:

@@ -165,7 +165,7 @@ def write_point(
         "kernel": {"study": target.study, "name": target.name, "workload": setup.workload["name"], **bench.kernel},
         **point,
     }
-    _write(path, content)
+    _write(path, content, bench.device)
 
 
 def write_skipped(path: str, setup: Setup, target: Target, pair: Pair, repeat: int, reason: str) -> None:
@@ -177,7 +177,7 @@ def write_skipped(path: str, setup: Setup, target: Target, pair: Pair, repeat: i
         "request": {"core_mhz": pair[0], "mem_mhz": pair[1]},
         "reason": reason,
     }
-    _write(path, content)
+    _write(path, content, {})
 
 
 def read_skipped(path: str, setup: Setup, target: Target, pair: Pair) -> str:
@@ -210,11 +210,11 @@ def write_comparison(
         "device": device,
         "comparisons": comparisons,
     }
-    _write(path, content)
+    _write(path, content, device)
 
 
-def _write(path: str, content: dict[str, Any]) -> None:
-    write_text(path, compact_json(content) + "\n")
+def _write(path: str, content: dict[str, Any], device: dict[str, Any]) -> None:
+    write_text(path, compact_json(content) + "\n", durable=device.get("kind") == "nvml")
 
 
 def read_point(path: str, setup: Setup, target: Target, pair: Pair, repeat: int | None = None) -> dict[str, Any]:

@@ -4,44 +4,66 @@ Knows the schema's language, not what the keys are for; what only a GPU or a mod
 """
 
 import math
+import unicodedata
 from difflib import get_close_matches
+from functools import cache
+from typing import Any
 
 import yaml
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import ValidationError
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.strict_schema import StrictValidator
 
 # values inside these are names and paths, never numbers
 _TEXT = ("gpu", "workload")
+_LONGEST = 200  # characters of a value in a message
 
 
 def check(config: dict, schema_path: str) -> None:
     """Give text from the command line its type, in place; raise InputError for the first thing wrong in `config`."""
-    with open(schema_path, encoding="utf-8") as file:
-        schema = yaml.safe_load(file)
     for key, value in config.items():
         if key not in _TEXT:
             config[key] = _typed(value)
     native = config.get("native")
     if isinstance(native, dict):
         # YAML reads a bare on or off as a boolean
-        native.update({key: {True: "on", False: "off"}.get(value, value) for key, value in native.items()})
-    _refuse_infinite(config)
-    errors = sorted(Draft202012Validator(schema).iter_errors(config), key=lambda error: list(map(str, error.path)))
+        for key, value in native.items():
+            if isinstance(value, bool):
+                native[key] = "on" if value else "off"
+    try:
+        _refuse_what_no_key_takes(config)
+    except RecursionError:
+        raise InputError("config: nested too deeply, or in itself; write each value out") from None
+    errors = sorted(_validator(str(schema_path)).iter_errors(config), key=lambda error: list(map(str, error.path)))
     if errors:
         raise InputError(f"config: {_line(errors[0])}")
 
 
-def _refuse_infinite(value: object, key: str = "") -> None:
-    """YAML knows .nan and .inf, no key does."""
+@cache
+def _validator(schema_path: str) -> Any:
+    with open(schema_path, encoding="utf-8") as file:
+        return StrictValidator(yaml.safe_load(file))
+
+
+def _refuse_what_no_key_takes(value: object, key: str = "") -> None:
+    """YAML knows .nan and .inf, dates, names that are no text, and text that a terminal or a path cannot show."""
     if isinstance(value, dict):
         for name, child in value.items():
-            _refuse_infinite(child, f"{key}.{name}" if key else str(name))
+            if not isinstance(name, str | int):
+                raise InputError(f"config: {key or 'top level'}: the name {name!r} is not possible; allowed: text")
+            _refuse_what_no_key_takes(child, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list):
         for number, child in enumerate(value):
-            _refuse_infinite(child, f"{key}.{number}")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"config: {key} = {value} is not possible; allowed: a finite number")
+            _refuse_what_no_key_takes(child, f"{key}.{number}")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"config: {key} = {value} is not possible; allowed: a finite number")
+    elif isinstance(value, str):
+        if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in value):
+            raise InputError(f"config: {key} = {value!r} is not possible; allowed: text without control characters")
+    elif value is not None and not isinstance(value, int):
+        raise InputError(f"config: {key} = {value} is not possible; allowed: text, numbers, lists and mappings")
 
 
 def _typed(value: object) -> object:
@@ -53,7 +75,7 @@ def _typed(value: object) -> object:
     if isinstance(value, str):
         try:
             return yaml.safe_load(value)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):  # a date that does not exist is a ValueError
             return value
     return value
 
@@ -63,11 +85,17 @@ def _line(error: ValidationError) -> str:
     if error.validator == "additionalProperties":
         known = list(error.schema["properties"])
         unknown = next(name for name in error.instance if name not in known)
+        if not isinstance(unknown, str):
+            return f"{key + ': ' if key else ''}unknown key {unknown!r}; allowed: {', '.join(known)}"
         close = get_close_matches(str(unknown), known, 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
         where = f"{key}.{unknown}" if key else unknown
         return f"unknown key '{where}'{hint}; allowed: {', '.join(known)}"
     if error.validator == "required":
         return f"{key + ': ' if key else ''}{error.message}"
-    allowed = error.schema.get("description") or error.message
-    return f"{key} = {error.instance!r} is not possible; allowed: {allowed}"
+    allowed = error.schema.get("description") or _short(error.message)
+    return f"{key} = {_short(repr(error.instance))} is not possible; allowed: {allowed}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -28,7 +28,7 @@ from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
 from kernel_dvfs.report import tables as table_modules
 from kernel_dvfs.search import search_file
-from kernel_dvfs.workload.models import model, tensor_parallel_degrees
+from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
 from kernel_dvfs.workload.traffic import dense_gemm_byte
@@ -401,7 +401,9 @@ def load(path: str) -> dict:
     """The configuration in a YAML file, unchecked. Raises InputError."""
     try:
         content = yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise InputError(f"configuration {path}: nested too deeply") from None
+    except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or a date that does not exist
         raise InputError(f"configuration {path}: {error}; name one with --config") from None
     if not isinstance(content, dict):
         raise InputError(f"configuration {path}: not a mapping of keys")
@@ -422,8 +424,16 @@ def plan(config: dict, results: str = "results") -> Study:
     lacks, a degree that does not divide the heads.
     """
     gpu, config = config["gpu"], resolved(config)
+    latencies_s = config["clock_changes"]["latency_s"]
+    if len(set(map(layout.iteration_name, latencies_s))) < len(latencies_s):
+        raise InputError(
+            f"config: clock_changes.latency_s = {latencies_s}: two of them are the same but for the last digits, which "
+            "a file's name does not tell; allowed: values that differ in the first twelve"
+        )
     if isinstance(gpu, dict):
         return _table(config, results)
+    if is_model(config["workload"]):  # short for these two keys
+        config = config | {"workload": MODEL_WORKLOAD, "model": config["workload"]}
     try:
         if gpu.partition(":")[0] == "nvml":
             return _real(config, results)
@@ -568,7 +578,8 @@ def _simulated(config: dict, results: str) -> Study:
         if value != own_pj:
             energy = overrides.get("energy_pj", {}) | {"tensor_bf16_flop": value}
             file, workload = planned(gpu_spec.resolve(config["gpu"], overrides | {"energy_pj": energy}), config)
-            variants[f"tensor-energy-{value:g}"] = Variant(file, "tensor-energy", value, list(workload.kernels))
+            name = f"tensor-energy-{layout.shortest(value)}"
+            variants[name] = Variant(file, "tensor-energy", value, list(workload.kernels))
     file, workload = planned(spec, config)
     return Study(
         kind="simulated",

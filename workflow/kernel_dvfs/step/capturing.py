@@ -289,7 +289,7 @@ class Capturing:
             key = -1 - number
             own = [place for place, name in enumerate(outline.sections) if name == section]
             if why_not := _why_no_difference(own, outline.times_us):
-                found, also = not_repeated, f"; {why_not}"
+                found, also = not_repeated, f", {why_not}"
             else:
                 found, also = by_difference, ""
             if key in failed:

@@ -80,6 +80,7 @@ def _workload(step: Step, about: dict[str, Any], works: dict[str, list[Any]]) ->
         "sections": sections,
         "by_difference": step.by_difference,
         "not_repeated": step.not_repeated,
+        "state_left_out": step.state.left_out,
         # which passes make up a step: none where one of its sections cannot be repeated
         "passes": list(step.sections) if all(name in passes for name in step.sections) else [],
     }

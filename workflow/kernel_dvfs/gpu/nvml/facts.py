@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 _CORES_PER_SM = {7: 64, 8: 128, 9: 128, 10: 128, 12: 128}
 _THREADS_PER_SM: dict[tuple[int, int] | int, int] = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, 12: 1536}
 _VOLTA, _AMPERE = (7, 0), (8, 0)
+# what `facts` tells, by its type
+_FIELDS: dict[str, Any] = {
+    **dict.fromkeys(("name", "uuid", "pci_bus_id", "driver", "compute_capability", "energy_scope"), str),
+    "vbios": str | None,
+    "power_limit_mw": int | None,
+    "ecc": bool | None,
+    "sm_count": int,
+    "threads_per_sm": int,
+    "clocks": dict,
+}
 
 
 def facts(nvml: Library, board: Board) -> dict[str, Any]:
@@ -54,6 +64,31 @@ def clocks(supported_mhz: dict[int, list[int]], mem_lock: bool) -> dict[str, Any
         "core_mhz": {"listed": {str(mem): cores for mem, cores in supported_mhz.items()}},
         "mem_mhz": list(supported_mhz) if mem_lock else [],
     }
+
+
+def is_facts(found: Any) -> bool:
+    """Whether something that was read has what `facts` tells of a GPU, as far as a study is planned by it."""
+    if not isinstance(found, dict) or not _FIELDS.keys() <= found.keys():
+        return False
+    if not all(isinstance(found[name], kind) for name, kind in _FIELDS.items()):
+        return False
+    known = found["clocks"]
+    listed = known["core_mhz"].get("listed") if isinstance(known.get("core_mhz"), dict) else None
+    if not isinstance(listed, dict) or min(found["sm_count"], found["threads_per_sm"]) < 1:
+        return False
+    mems = known.get("mem_mhz")
+    return (
+        _are_mhz(mems)
+        and all(name.isdecimal() and _are_mhz(cores) and cores for name, cores in listed.items())
+        and set(map(str, mems)) <= listed.keys()
+    )
+
+
+def _are_mhz(values: Any) -> bool:
+    """Whether something is a list of clocks, ascending."""
+    return (
+        isinstance(values, list) and all(type(each) is int and each > 0 for each in values) and values == sorted(values)
+    )
 
 
 def energy_scope(name: str) -> str:

@@ -5,6 +5,7 @@ To be entered before NVML and CUDA are opened by this process.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -28,11 +29,12 @@ class Guard:
     """with Guard(uuid, after) as guard: guard.board is the GPU, guard.nvml the library, open until the end.
 
     after: clocks to leave behind instead of none, see locks.leave_as_configured. mode: `lock`; `auto-only`, where
-    nothing will be set, so that only what another run has left needs restoring; or `external`, where not even that is
-    touched, since it cannot be told from what the batch system has set. say: called with one line for the user;
-    default: print on stderr. Raises InputError where the GPU is taken; on leaving, NotRestored where clocks could not
-    be given back, errors.Denied where that comes of the same lack of rights as what ended the context. What could not
-    be given back stays in the lease, and so is told by `devices` and by the next run until it is.
+    nothing will be set, so that only what another run has left needs restoring; or `external` and `dry-run`, where not
+    even that is touched: the one cannot tell it from what the batch system has set, the other sets nothing at all.
+    say: called with one line for the user; default: print on stderr. Raises InputError where the GPU is taken; on
+    leaving, NotRestored where clocks could not be given back, errors.Denied where that comes of the same lack of rights
+    as what ended the context. What could not be given back stays in the lease, and so is told by `devices` and by the
+    next run until it is. A forked child holds nothing: it sets no clocks, and leaving does nothing.
     """
 
     nvml: Library  # open within the context
@@ -45,14 +47,16 @@ class Guard:
         mode: str = "lock",
         say: Callable[[str], object] | None = None,
     ) -> None:
-        self._after, self._sets_clocks, self._sweeps = after or {}, mode == "lock", mode != "external"
+        self._after, self._sets_clocks, self._sweeps = after or {}, mode == "lock", mode in ("lock", "auto-only")
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._lease = Lease(uuid)
         self._janitor = Janitor(self._lease, self._after)
         self._opened = False  # whether NVML is open
         self._touched = False  # whether a control may have been changed
+        self._owner = 0  # the process that entered: a fork of it holds nothing
 
     def __enter__(self) -> Guard:
+        self._owner = os.getpid()
         self._lease.take(_PATIENCE_S)
         try:
             if self._sets_clocks:
@@ -99,6 +103,10 @@ class Guard:
     def _touch(self, control: Callable[..., None], *clocks_mhz: int) -> None:
         if not self._sets_clocks:
             raise InputError(f"GPU {self._lease.uuid}: its clocks are not ours to set; configure clocks: lock")
+        if os.getpid() != self._owner:
+            raise InputError(
+                f"GPU {self._lease.uuid}: a forked process does not hold it; set clocks in process {self._owner}"
+            )
         if not self._janitor.is_alive():
             raise InputError(
                 f"GPU {self._lease.uuid}: the process that would restore its clocks, should this one be killed, is "
@@ -115,6 +123,8 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if os.getpid() != self._owner:
+            return  # a forked child that leaves: nothing here is its own
         restored = not self._touched
         try:
             if self._touched:
@@ -144,8 +154,8 @@ class Guard:
             self._say(f"GPU {self._lease.uuid}: {stale.owner} left a lease before the last boot; removed")
         elif not self._sweeps:
             self._say(
-                f"GPU {self._lease.uuid}: {stale.owner} ended and may have left its clocks locked; with clocks: "
-                "external they are left as they are (kernel-dvfs reset --stale resets them)"
+                f"GPU {self._lease.uuid}: {stale.owner} ended and may have left its clocks locked; they are left as "
+                "they are, since nothing is set here (kernel-dvfs reset --stale resets them)"
             )
             return  # and the lease stays what it is, for the next one who may
         else:

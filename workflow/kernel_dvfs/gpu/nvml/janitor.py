@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 _DONE = b"d"
 _NONE = -1  # no process, no file
+# what ends a process that does not expect it, its own faults apart; batch systems and training scripts say "save" by
+# several of them
+ENDING_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPWR),
+    *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
+)
 # what a forked child of the owner must not keep: with a pipe's end it would keep whoever restores the clocks waiting
 PRIVATE: set[int] = set()
 
@@ -45,7 +52,7 @@ class Janitor:
         if self._pid == 0:
             _watch(read_end, self._lease, self._after)
         os.close(read_end)
-        PRIVATE.update((self._pipe, self._lease.file_descriptor))
+        PRIVATE.update((self._pipe, *self._lease.file_descriptors))
 
     def is_alive(self) -> bool:
         """Whether it still watches: someone may have killed it."""
@@ -61,7 +68,7 @@ class Janitor:
 
     def abandon(self) -> None:
         """Let it do its work now; back when that is done."""
-        PRIVATE.difference_update((self._pipe, self._lease.file_descriptor))
+        PRIVATE.difference_update((self._pipe, *self._lease.file_descriptors))
         os.close(self._pipe)
         if self.is_alive():
             os.waitpid(self._pid, 0)
@@ -82,9 +89,9 @@ def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None]) -
     code = 1
     try:
         os.setsid()  # a signal to the owner's group is not for us
-        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for ignored in ENDING_SIGNALS:
             signal.signal(ignored, signal.SIG_IGN)
-        _keep_only(read_end, lease.file_descriptor)
+        _keep_only(read_end, *lease.file_descriptors)
         nvml = Library()  # found now, opened later: files may be gone by then
         if os.read(read_end, 1) != _DONE:
             # read by others only if this process dies as well, or hangs in the driver and is ended by the library

@@ -16,7 +16,7 @@ from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_json, write_text
 from kernel_dvfs.gpu.nvml.board import resolve
-from kernel_dvfs.gpu.nvml.facts import facts, slug
+from kernel_dvfs.gpu.nvml.facts import facts, is_facts, slug
 from kernel_dvfs.gpu.nvml.library import Library
 
 _FILE = "gpu.json"
@@ -74,9 +74,10 @@ def identify(which: str, results: str) -> dict[str, Any]:
 def node_of(slug: str, results: str) -> str:
     """The node of a cluster that the GPU was identified on; nothing where it was not."""
     try:
-        return read_json(Path(results, slug, _NODE))["node"]
-    except OSError:
-        return ""
+        node = read_json(Path(results, slug, _NODE))["node"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""  # damaged as well: Slurm then finds a node by itself
+    return node if isinstance(node, str) else ""
 
 
 def _kept(results: str) -> list[dict[str, Any]]:
@@ -90,8 +91,8 @@ def _is(pattern: re.Pattern[str], text: object) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = read_json(path)
-        # both become parts of paths and of commands, and the file may come from elsewhere
-        if isinstance(found, dict) and _is(_UUID, found.get("uuid")) and _is(_SLUG, found.get("slug")):
+        # the file may come from elsewhere, and both become parts of paths and of commands
+        if is_facts(found) and _is(_UUID, found["uuid"]) and _is(_SLUG, found.get("slug")):
             return found
     except (OSError, ValueError):
         pass

@@ -1,12 +1,15 @@
 """Who holds a GPU: a file per UUID on a local disk, under a lock of the operating system that dies with its holder.
 
 The file outlives a killed run and says that clocks may still be locked. The lock does not outlive it, so a pid that is
-in use again cannot mislead anyone.
+in use again cannot mislead anyone. A file can be deleted under its holder; so the holder also has a name that is in no
+folder (an abstract socket, unix(7)), and whoever finds that name taken does not become a second owner.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import json
 import os
 import pwd
@@ -93,6 +96,7 @@ class Lease:
         self.path = path_of(uuid)
         self.stale: Stale | None = None  # what `take` found there
         self._file = _CLOSED
+        self._name = _CLOSED  # of the socket whose name nobody can delete
 
     def take(self, patience_s: float = 0.0) -> None:
         """Hold it. Raises Held naming the owner while another process does, InputError where it cannot be written.
@@ -104,21 +108,33 @@ class Lease:
             self._file = _open(self.path)
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                text = _text(self._file)
-                self.close()
-                if time.monotonic() < end_s:
-                    time.sleep(0.05)
+                # whoever releases deletes the file: what is locked here must still be what others find
+                if not _is_at(self._file, self.path):
+                    self.close()
                     continue
-                raise Held(f"GPU {self.uuid} is held by {_owner(text)} ({self.path}); wait for it or stop it") from None
-            # whoever releases deletes the file: what is locked here must still be what others find
-            if _is_at(self._file, self.path):
+                self._name = _named(self.path)
                 break
+            except _Taken:
+                owner = f"a process that still runs although its lease, {self.path}, was deleted"
+            except BlockingIOError:
+                owner = f"{_owner(_text(self._file))} ({self.path})"
+            except OSError as error:
+                self.close()
+                raise InputError(
+                    f"lease {self.path}: cannot be locked: {error.strerror}; name a folder on a local disk that all "
+                    f"users of this machine share in {VARIABLE}"
+                ) from None
             self.close()
+            if time.monotonic() >= end_s:
+                raise Held(f"GPU {self.uuid} is held by {owner}; wait for it or stop it")
+            time.sleep(0.05)
         self.stale = _stale(_text(self._file))
 
     def write(self, requested: str) -> None:
-        """Say who holds it and what is asked of the GPU, on the disk before the first request."""
+        """Say who holds it and what is asked of the GPU, on the disk before the first request.
+
+        Raises InputError where the disk takes it not.
+        """
         content = {
             "schema": SCHEMA,
             "uuid": self.uuid,
@@ -131,18 +147,26 @@ class Lease:
             "requested": requested,
         }
         data = (json.dumps(content) + "\n").encode()
-        # in place: a file of another name would not carry the lock
-        os.pwrite(self._file, data, 0)
-        os.ftruncate(self._file, len(data))
-        os.fsync(self._file)
+        try:
+            # in place: a file of another name would not carry the lock
+            if os.pwrite(self._file, data, 0) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(self._file, len(data))
+            os.fsync(self._file)
+        except OSError as error:
+            raise InputError(
+                f"lease {self.path}: {error.strerror}; make room there, or name another folder that all users of this "
+                f"machine share in {VARIABLE}"
+            ) from None
 
     def note(self, requested: str) -> None:
         """As `write`, where nothing may be lost by a disk that is full: the restoring matters more than the note."""
-        with suppress(OSError):
+        with suppress(InputError):
             self.write(requested)
 
     def release(self) -> None:
         """The clocks are restored: delete it and let go."""
+        self._close_name()  # while the file is locked, so that it is never seen taken without one
         os.ftruncate(self._file, 0)  # says so too where another user's file cannot be deleted
         with suppress(OSError):
             os.unlink(self.path)
@@ -153,11 +177,17 @@ class Lease:
         if self._file != _CLOSED:
             os.close(self._file)
             self._file = _CLOSED
+        self._close_name()
+
+    def _close_name(self) -> None:
+        if self._name != _CLOSED:
+            os.close(self._name)
+            self._name = _CLOSED
 
     @property
-    def file_descriptor(self) -> int:
-        """Of the locked file, while it is held."""
-        return self._file
+    def file_descriptors(self) -> tuple[int, ...]:
+        """What holds it, while it is held: a process that has inherited them holds it too."""
+        return tuple(each for each in (self._file, self._name) if each != _CLOSED)
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -256,6 +286,30 @@ def _open(path: str) -> int:
         os.close(file)
         raise InputError(f"lease {path}: not a file; delete it")
     return file
+
+
+class _Taken(Exception):
+    """The name is another process's."""
+
+
+def _named(path: str) -> int:
+    """Hold the name of a lease, which exists as long as a process holds it and in no folder: a file descriptor.
+
+    _CLOSED where this system has no such names. They are a network namespace's own: a container with its own network
+    does not see them, and has the file alone. Raises _Taken.
+    """
+    # each folder of leases has its own names, however it is reached
+    folder = os.stat(os.path.dirname(path))
+    place = hashlib.blake2b(f"{folder.st_dev}|{folder.st_ino}".encode(), digest_size=6).hexdigest()
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0{place}-{os.path.basename(path)}")
+        return name.detach()
+    except OSError as error:
+        name.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _Taken from None
+        return _CLOSED
 
 
 def _is_at(file: int, path: str) -> bool:

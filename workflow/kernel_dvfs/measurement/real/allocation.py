@@ -32,42 +32,59 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
     path: of the setup's file. Raises InputError where the process died while it dealt with the request.
     """
     known = _known(setup)
-    if not known or not slurm.is_alive(known["job"]):
+    if not known:
+        return None
+    state = slurm.status(known["job"]).get("JobState")
+    if state == slurm.ENDS:
+        raise _lost(known["job"], state, request)
+    if state not in slurm.ALIVE:
         return None
     if known["clocks"] != _clocks(setup, pair):
-        _end(setup, path, known["job"])
+        _end(setup, known["job"])
         return None
+    if state in slurm.WAITS:
+        # whoever submitted it was killed before it had its node: it is ours now
+        said = _wait_for(setup, known["job"])
+        if said:
+            return said
     command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
     done = slurm.inside(known["job"], command, json.dumps(request))
     try:
         return parse_json(done.stdout)
     except ValueError:
         state = slurm.status(known["job"]).get("JobState", "gone")
-        raise InputError(
-            f"Slurm job {known['job']} ({state}) was lost during {request['target']}; what is finished stays, run "
-            f"snakemake again; see {slurm.LOGS}"
-        ) from None
+        raise _lost(known["job"], state, request) from None
+
+
+def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
+    return InputError(
+        f"Slurm job {job} ({state}) was lost during {request['target']}; what is finished stays, run snakemake again; "
+        f"see {slurm.LOGS}"
+    )
 
 
 def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
     """Submit the job and wait until its process listens or has failed. The answer is empty, or has "errors"."""
-    uuid = setup.gpu["uuid"]
     clocks = _clocks(setup, pair)
     options = f"{slurm_gpu()} {clocks}"
     node = node_of(setup.gpu["slug"], os.path.join(os.path.dirname(path), "../../.."))
     if node and "--nodelist" not in options and "-w" not in options.split():
         options += f" --nodelist={node}"
-    tell = f"{FOLDER}/kernel-dvfs-{uuid}.said"
+    tell = _said(setup)
     os.makedirs(FOLDER, exist_ok=True)
     if os.path.exists(tell):
         os.unlink(tell)
     command = [sys.executable, "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--tell", tell]
     job = slurm.submit(options, "kernel-dvfs-gpu", command)
     write_json(_file(setup), {"job": job, "clocks": clocks})
-    answer = wait(job, tell)
-    if answer == ["ok"]:
-        return {}
-    return {"errors": answer}
+    return _wait_for(setup, job)
+
+
+def _wait_for(setup: Setup, job: str) -> dict[str, Any]:
+    """Wait until the job's process listens or has failed. The answer is empty, or has "errors"."""
+    with slurm.cancelled_on_failure(job):
+        answer = wait(job, _said(setup))
+    return {} if answer == ["ok"] else {"errors": answer}
 
 
 def wait(job: str, tell: str) -> list[str]:
@@ -82,7 +99,7 @@ def wait(job: str, tell: str) -> list[str]:
             pass
         now = slurm.status(job)
         state = now.get("JobState", "forgotten")
-        if not slurm.is_alive(job):
+        if state not in slurm.ALIVE:
             # it may have written just before it ended
             if os.path.exists(tell) and os.path.getsize(tell):
                 continue
@@ -99,15 +116,12 @@ def stop(path: str) -> None:
     setup = read(path)
     known = _known(setup)
     if known:
-        _end(setup, path, known["job"])
+        _end(setup, known["job"])
 
 
-def _end(setup: Setup, path: str, job: str) -> None:
-    if slurm.is_alive(job):
-        # SIGTERM to its step: the process restores the clocks and leaves
-        slurm.cancel(job)
-        while slurm.is_alive(job):
-            time.sleep(_LOOK_EVERY_S / 5)
+def _end(setup: Setup, job: str) -> None:
+    # SIGTERM to its step: the process restores the clocks and leaves
+    slurm.end(job, _LOOK_EVERY_S / 5)
     if os.path.exists(_file(setup)):
         os.unlink(_file(setup))
 
@@ -119,9 +133,15 @@ def _clocks(setup: Setup, pair: Pair) -> str:
 
 def _known(setup: Setup) -> dict[str, Any] | None:
     try:
-        return read_json(_file(setup))
+        known = read_json(_file(setup))
     except (OSError, ValueError):
         return None
+    return known if isinstance(known, dict) and known.keys() == {"job", "clocks"} else None
+
+
+def _said(setup: Setup) -> str:
+    """Where the job's process says that it listens, or why it does not."""
+    return f"{FOLDER}/kernel-dvfs-{setup.gpu['uuid']}.said"
 
 
 def _file(setup: Setup) -> str:

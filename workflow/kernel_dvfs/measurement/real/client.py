@@ -6,7 +6,6 @@ where, and imports nothing of NVML.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import socket
@@ -19,6 +18,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.gpu.nvml.lease import folder, left_at
+from kernel_dvfs.lock import passing
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target
 
@@ -34,7 +34,7 @@ _LONGEST = 107
 
 def socket_path(uuid: str) -> str:
     """Where the measuring process of the GPU `uuid` listens, as long as this working directory is the process's."""
-    name = hashlib.blake2b(f"{uuid}|{os.getcwd()}".encode(), digest_size=6).hexdigest()
+    name = hashlib.blake2b(os.fsencode(f"{uuid}|{os.getcwd()}"), digest_size=6).hexdigest()
     return os.path.join(folder(), f"kernel-dvfs-{os.getuid()}-{name}.sock")
 
 
@@ -179,15 +179,7 @@ def _start(setup: Setup, path: str) -> dict[str, Any]:
     The answer is empty, or has "errors".
     """
     at = socket_path(setup.gpu["uuid"])
-    try:
-        lock = os.open(f"{at}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InputError(
-            f"{at}.lock: {error.strerror}; make the folder writable, or name another that all users of this machine "
-            "share in KERNEL_DVFS_LOCK_DIR"
-        ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with passing(f"{at}.lock", "name another folder, on a local disk, that all users share in KERNEL_DVFS_LOCK_DIR"):
         if os.path.exists(at) and _listens(at):
             return {}
         read_end, write_end = os.pipe()
@@ -200,8 +192,6 @@ def _start(setup: Setup, path: str) -> dict[str, Any]:
             said += part
         os.close(read_end)
         os.waitpid(child, 0)
-    finally:
-        os.close(lock)
     answer = said.decode().strip()
     if answer == "ok":
         return {}

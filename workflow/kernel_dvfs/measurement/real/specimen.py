@@ -51,11 +51,8 @@ def elsewhere(options: str, results: str) -> str:
         [sys.executable, "-m", "kernel_dvfs", "identify", "--results", results, "--tell", _TELL],
     )
     print(f"Slurm job {job} looks which GPU it gets with '{options}'", file=sys.stderr, flush=True)
-    try:
-        (said,) = wait(job, _TELL)
-    except BaseException:
-        slurm.cancel(job)
-        raise
+    with slurm.cancelled_on_failure(job):
+        said = wait(job, _TELL)[0]
     if not said.startswith("GPU-"):
         raise InputError(said.removeprefix("error: "))
     return said

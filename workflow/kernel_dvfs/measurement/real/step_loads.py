@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import library_sha256, load
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 # a graph of repetitions runs about so long; its launch costs the GPU a few us
 _GRAPH_US = 4000.0
 _MOST_NODES = 4096
+# a target's study, of which a study of clocks has none: its time and energy within the step, at auto, to be compared
+IN_STEP = "in_step"
+_COPIES_SHARE = 0.2
 # no batch of launches ended for so long: the kernel hangs
 _HUNG_S = 20.0
 # what is put back before a window is followed by so much of the load, until clocks and power are the load's again
@@ -130,15 +133,55 @@ def _first_other(step: Step, living: LivingStep) -> int | None:
     return len(living.nodes) if len(living.nodes) < len(step.nodes) else None
 
 
+class _Part(NamedTuple):
+    """What a target means of the step's nodes."""
+
+    places: list[int]  # of nodes, in order
+    start: int  # place of the node up to which the step is run first, so that they meet their data
+    launches: int = 1  # of the target, in one go through the places
+    restores: bool = True  # they change what they read, which is put back before each window
+    keeps_edges: bool = False  # side by side where the step has them so; otherwise one after the other
+    less: _Part | None = None  # see loads.Load
+
+
+def _part(step: Step, target: Target) -> _Part:
+    if target.study == "kernel":
+        about = step.target(target.name)
+        members = step.nodes_of(target.name)[: about.rotated]
+        places = [place for launch in members for place in launch]
+        return _Part(places, min(members[-1]), len(members), about.repeatable == "restored")
+    if target.study == IN_STEP:
+        own, extra = step.nodes_of(target.name), copies_in_step(step, target.name)
+        copies = {launch[-1]: launch * extra for launch in own}
+        every = list(range(len(step.nodes)))
+        return _Part([place for at in every for place in (at, *copies.get(at, ()))], 0, less=_Part(every, 0))
+    if target.name in step.by_difference:
+        before, places = step.beginnings(target.name)
+        return _Part(places, 0, keeps_edges=True, less=_Part(before, 0, keeps_edges=True) if before else None)
+    places = step.section_nodes(target.name)
+    return _Part(places, places[0], keeps_edges=True)
+
+
+def copies_in_step(step: Step, name: str) -> int:
+    """How often each launch of a target is repeated in the step, beside once, to be measured there (IN_STEP).
+
+    The copies take about a fifth of the step: enough to be told from it, too little to change what it draws.
+    """
+    target = step.target(name)
+    once_us, whole_us = target.launches * (target.time_us or 0.0), step.whole.time_us or 0.0
+    return max(1, min(round(_COPIES_SHARE * whole_us / once_us) if once_us else 1, _MOST_NODES // target.launches))
+
+
 class StepLoad:
     """A target of a step, ready to run (loads.Load).
 
-    meet_s: the longest that putting its data back may take. is_beginning: not the section that the target is, but all
-    of the step before it.
+    meet_s: the longest that putting its data back may take. part: of the nodes, where it is not all that the target is.
 
     A section that cannot be repeated alone runs with all of the step before it, which is measured as well and taken
     off. To put back what it overwrites instead would need room for all activations, and copies that take as long as the
-    section and other power.
+    section and other power. A kernel within the step (IN_STEP) is the step with copies of its launches right behind
+    them, less the step: it then runs between its neighbours, at the clock and in the share of the power cap that they
+    leave it.
     """
 
     def __init__(
@@ -148,41 +191,28 @@ class StepLoad:
         target: Target,
         dog: Watchdog,
         meet_s: float = 3 * _HUNG_S,
-        is_beginning: bool = False,
+        part: _Part | None = None,
     ) -> None:
+        part = part or _part(step, target)
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
-        self.meet_s = meet_s
-        self._is_pass = target.study == "pass"
-        self._target = None if self._is_pass else step.target(target.name)
-        self.less: StepLoad | None = None
-        if self._target:
-            members = step.nodes_of(target.name)[: self._target.rotated]
-            self._places, launches = [place for launch in members for place in launch], len(members)
-            self._start, self._restores = min(members[-1]), self._target.repeatable == "restored"
-        else:
-            self._places, launches, self._restores = step.section_nodes(target.name), 1, True
-            if target.name in step.by_difference:
-                before, self._places = step.beginnings(target.name)
-                if is_beginning:
-                    self._places = before
-                elif before:
-                    self.less = StepLoad(living, step, target, dog, meet_s, is_beginning=True)
-            self._start = self._places[0]
+        self._target = step.target(target.name) if target.study == "kernel" else None
+        self._part, self.meet_s = part, meet_s
+        self.less = part.less and StepLoad(living, step, target, dog, meet_s, part.less)
         self.put_back()
-        once = living.loop(self._places, keep_edges=self._is_pass)
+        once = living.loop(part.places, keep_edges=part.keeps_edges)
         once.run(1)
         once_us = max(1e3 * once.time(1), 0.5)
-        most = max(1, _MOST_NODES // len(self._places))
+        most = max(1, _MOST_NODES // len(part.places))
         self._repeat = max(1, min(most, round(_GRAPH_US / once_us)))
-        self._loop = living.loop(self._places, self._repeat, keep_edges=self._is_pass)
-        self.launches = launches * self._repeat  # of the target, in one run of the graph
-        self.run_s = 1e-6 * once_us / launches
-        self._before = None if self._restores else living.memory.all_hashes()
+        self._loop = living.loop(part.places, self._repeat, keep_edges=part.keeps_edges)
+        self.launches = part.launches * self._repeat  # of the target, in one run of the graph
+        self.run_s = 1e-6 * once_us / part.launches
+        self._before = None if part.restores else living.memory.all_hashes()
         self._same_bits: bool | None = None
 
     def put_back(self) -> None:
         """Memory as the load meets it in the step; waits."""
-        self._living.meet(self._start)
+        self._living.meet(self._part.start)
         self._living.device.synchronize()
 
     @property
@@ -191,9 +221,9 @@ class StepLoad:
         about: dict[str, Any] = {"dtype": "as captured", "by_graph": True, "same_bits_after": self._same_bits}
         target = self._target
         if target is None:
-            instance = f"pass of {len(self._places)} nodes"
-            if self.less:
-                instance += f" less the {len(self.less._places)} before it"
+            instance = f"pass of {len(self._part.places)} nodes"
+            if self._part.less:
+                instance += f" less a pass of {len(self._part.less.places)}"
             return about | {"instance": instance, "repeatable": "restored"}
         shape = f"grid {target.grid}, block {target.block}"
         told = {"instance": f"{target.function} {target.digest}", "shape": shape, "repeatable": target.repeatable}
@@ -201,7 +231,7 @@ class StepLoad:
 
     def start(self) -> StepRunning:
         """Start to run it over and over."""
-        if self._restores:
+        if self.restores:
             with self._dog.limit(self.meet_s, self._name):
                 self.put_back()
         with self._dog.limit(_HUNG_S + 20 * self.launches * self.run_s, self._name):
@@ -211,7 +241,7 @@ class StepLoad:
     @property
     def restores(self) -> bool:
         """Whether data is put back before each window."""
-        return self._restores
+        return self._part.restores
 
     def check(self) -> None:
         """Put the state back. Raises InputError where any bit of it is not what it was.

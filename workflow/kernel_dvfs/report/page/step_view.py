@@ -99,4 +99,6 @@ def _notes(workload: Mapping[str, Any]) -> list[str]:
         )
     for section, why in workload.get("not_repeated", {}).items():
         notes.append(f"Section {section} was not measured as a whole: {why}.")
+    if why := workload.get("state_left_out"):
+        notes.append(f"Not all of the step's state could be put back before each kernel was measured: {why}.")
     return notes

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from kernel_dvfs.report.results import Results
@@ -21,7 +24,9 @@ OUTPUT = Output(
     text="Each section as it ran, beside the sum of its kernels, each repeated alone, at auto clocks. A difference is "
     "how much more (+) or less the section took than that sum. Hot kernels are slower alone, where the power cap acts "
     f"on them without cooler neighbours. Adds up: time within {TIME_PERCENT:g} %, energy within {ENERGY_PERCENT:g} %. "
-    "Kernels left at auto are in the section as it ran, not in the sum.",
+    "Kernels left at auto are in the section as it ran, not in the sum. Within the step: the same sum of times as the "
+    "trace of the capture has them within the step; where that agrees with the section and the other does not, nothing "
+    "is missing, and kernels are slower or faster alone.",
     section="step",
     place=3,
     kinds=("nvml",),
@@ -30,7 +35,8 @@ OUTPUT = Output(
 
 
 def make(results: Results) -> pd.DataFrame:
-    """One row a section, and one for the step; times in ms, energies in J, differences in percent of the sums."""
+    """One row a section, and one for the step; times in ms, energies in J, differences in percent of the sums.
+    within_step_ms: NaN where a kernel was not traced."""
     import pandas as pd
 
     from kernel_dvfs.gpu.clocks import AUTO
@@ -45,5 +51,14 @@ def make(results: Results) -> pd.DataFrame:
         time, energy = (row[f"{each}_difference_percent"] for each in ("time", "energy"))
         adds_up = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
         del row["clocks"], row["core_mhz"], row["verdict"]
+        within_ms = _within_step_ms(results, own)
+        row |= {"within_step_ms": within_ms, "within_step_difference_percent": 100 * (row["time_ms"] / within_ms - 1)}
         rows.append({"section": name, "launches": sum(count for _, count in own)} | row | {"adds_up": adds_up})
     return pd.DataFrame(rows)
+
+
+def _within_step_ms(results: Results, own: Sequence[tuple[str, int]]) -> float:
+    """Time of these launches within the step; NaN where one was not traced."""
+    kernels = results.workload["kernels"]
+    times_s = [(kernels[name]["step_time_s"], count) for name, count in own]
+    return 1e3 * sum(math.nan if time_s is None else count * time_s for time_s, count in times_s)

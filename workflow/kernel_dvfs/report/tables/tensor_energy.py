@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats
+from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats, shortest
 from kernel_dvfs.outputs import Output
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def make(results: Results, values: list[float], default: float, repeats: int) ->
             fine = results.schedule(STRICT)
             comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
         else:
-            variant = results.variant(f"{_KIND}-{value:g}")
+            variant = results.variant(f"{_KIND}-{shortest(value)}")
             coarse = variant.pass_schedule
             fine = variant.own_schedule
             comparisons = variant.validation

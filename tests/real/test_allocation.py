@@ -1,0 +1,104 @@
+"""A job of Slurm that nobody waits for any more, or that does not end: taken over, cancelled or named."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kernel_dvfs import slurm
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.real import allocation
+from kernel_dvfs.measurement.setup import Setup
+
+SETUP = Setup("0" * 12, {"uuid": "GPU-1", "slug": "g"}, {}, {}, {"clocks": "lock"})
+POINT = {"target": "kernel/x"}
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A made-up Slurm: `cluster.states` are what it answers one after the other, the last for ever."""
+    monkeypatch.chdir(tmp_path)
+    os.mkdir(allocation.FOLDER)
+
+    class Cluster:
+        def __init__(self):
+            self.states, self.cancelled = ["RUNNING"], []
+
+        def status(self, job):
+            return {"JobState": self.states.pop(0) if len(self.states) > 1 else self.states[0]}
+
+    made = Cluster()
+    monkeypatch.setattr(slurm, "status", made.status)
+    monkeypatch.setattr(slurm, "cancel", made.cancelled.append)
+    monkeypatch.setattr(allocation, "_LOOK_EVERY_S", 0.01)
+    return made
+
+
+def knows(job, clocks=""):
+    with open(allocation._file(SETUP), "w") as file:
+        json.dump({"job": job, "clocks": clocks}, file)
+
+
+def test_a_job_that_was_left_waiting_by_a_killed_run_is_taken_over(cluster, monkeypatch):
+    knows("7")
+    cluster.states = ["PENDING", "PENDING", "PENDING", "RUNNING"]
+    asked = []
+
+    def listening(job):
+        if len(cluster.states) == 1:
+            with open(allocation._said(SETUP), "w") as file:
+                file.write("ok\n")
+        return cluster.status(job)
+
+    monkeypatch.setattr(slurm, "status", listening)
+    answer = subprocess.CompletedProcess([], 0, '{"device": {}}', "")
+    monkeypatch.setattr(slurm, "inside", lambda job, *_: asked.append(job) or answer)
+    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) == {"device": {}}
+    assert asked == ["7"] and not cluster.cancelled
+
+
+def test_a_job_that_is_being_cleaned_up_is_asked_no_more(cluster):
+    knows("7")
+    cluster.states = ["COMPLETING"]
+    with pytest.raises(InputError, match=r"job 7 \(COMPLETING\) was lost during kernel/x"):
+        allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
+
+
+def test_a_job_that_ends_without_a_word_is_not_waited_for_while_its_node_is_cleaned_up(cluster):
+    cluster.states = ["PENDING", "COMPLETING"]
+    (said,) = allocation.wait("7", "nothing")
+    assert "Slurm job 7 ended (COMPLETING)" in said
+
+
+def test_a_job_that_does_not_leave_its_node_is_named_after_a_while(cluster, monkeypatch):
+    monkeypatch.setattr(slurm, "ENDING_S", 0.05)
+    cluster.states = ["COMPLETING"]
+    with pytest.raises(InputError, match=r"Slurm job 7 is still COMPLETING .* after it was cancelled"):
+        allocation._end(SETUP, "7")
+    assert cluster.cancelled == ["7"]
+
+
+def test_a_file_of_a_job_that_is_damaged_is_no_job(cluster):
+    for text in ("", "[]", '{"job": "7"}', "7"):
+        with open(allocation._file(SETUP), "w") as file:
+            file.write(text)
+        assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_who_is_ended_while_waiting_for_a_job_cancels_it(tmp_path, number):
+    (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $1 > {tmp_path}/cancelled\n")
+    (tmp_path / "scancel").chmod(0o755)
+    code = "import time\nfrom kernel_dvfs import slurm\n"
+    code += "with slurm.cancelled_on_failure('7'): print('waits', flush=True); time.sleep(60)"
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "waits\n"
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode != 0 and (tmp_path / "cancelled").read_text() == "7\n"
