@@ -33,7 +33,7 @@ def locking(module_lab):
                 done = lab.command("measure", "compare", *words, "-o", output)
                 assert done.returncode == 0, done.stderr
         lab.stop()
-        table = make(Results(folder), TARGETS, list(WAYS))
+        table = make(Results(folder), TARGETS, list(WAYS), 1)
         table.to_csv(folder / "locking.csv", index=False)
         with open(folder / "locking.csv", newline="") as file:
             return list(csv.DictReader(file))

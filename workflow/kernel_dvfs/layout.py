@@ -30,9 +30,22 @@ def shortest(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
-def locking(way: str, target: str) -> str:
-    """The comparison of auto with a target's highest clocks locked in one way, in a results folder."""
-    return f"measurements/locked-{way}/{target}.json"
+def parts(repeats: int, sessions: int) -> dict[str, tuple[int, int]]:
+    """{folder: (first, last)} of the repeats of a comparison, a folder a session; one session has none of its own."""
+    count = min(repeats, sessions)
+    if count == 1:
+        return {"": (0, repeats - 1)}
+    return {f"session-{k}/": (k * repeats // count, (k + 1) * repeats // count - 1) for k in range(count)}
+
+
+def locking(way: str, target: str, sessions: int) -> list[str]:
+    """The comparisons of auto with a target's highest clocks locked in one way, in a results folder."""
+    return [f"measurements/locked-{way}/{part}{target}.json" for part in parts(LOCKING_REPEATS, sessions)]
+
+
+def carried(variant: str, target: str, repeats: int, sessions: int) -> list[str]:
+    """The comparisons of a target at another batch or degree, likewise."""
+    return [f"measurements/{variant}/{part}{target}.json" for part in parts(repeats, sessions)]
 
 
 def fresh_repeats(schedule: str, repeats: int) -> list:

@@ -80,9 +80,11 @@ if STUDY.is_real:
                 clocks=",".join(map(str, pair)),
                 campaign=campaign.of_repeat(pair, repeat, STUDY.options["auto_repeats"]),
                 repeat=repeat,
+                session=f"--session {STUDY.session_of(rank)}" if STUDY.session_of(rank) else "",
             shell:
                 f"{RUN_LIGHT} measure --gpu {{input.gpu:q}} --target {{wildcards.study}}/{{wildcards.target}} "
-                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} --log {log:q} -o {output:q}"
+                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} {params.session} --log {log:q} "
+                "-o {output:q}"
 
 else:
 

@@ -181,7 +181,22 @@ class Study:
 
     def locking(self) -> list[str]:
         """The comparisons of auto with the highest clocks, locked in each way."""
-        return [f"{self.folder}/{layout.locking(way, name)}" for way in self.contracts for name in self.locked]
+        return [
+            f"{self.folder}/{path}"
+            for way in self.contracts
+            for name in self.locked
+            for path in layout.locking(way, name, self.sessions)
+        ]
+
+    @property
+    def sessions(self) -> int:
+        """Measuring processes that repeats are spread over. On a cluster each would wait in the queue: there it is
+        one."""
+        return self.options["sessions"] if self.is_real and self.options["slurm_gpu"] is None else 1
+
+    def session_of(self, rank: int) -> str:
+        """The session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only one."""
+        return f"sweep-{rank * self.sessions // len(self.points)}" if self.sessions > 1 else ""
 
     @property
     def pass_schedules(self) -> list[str]:
@@ -276,9 +291,10 @@ class Study:
     def carried(self, kind: str) -> list[str]:
         """The comparisons of every kernel at every other batch or degree."""
         return [
-            f"{self.folder}/measurements/{name}/{kernel}.json"
+            f"{self.folder}/{path}"
             for name in self.variants_of(kind)
             for kernel in self.variants[name].kernels
+            for path in layout.carried(name, kernel, self.repeats, self.sessions)
         ]
 
     def chosen_again(self, kind: str) -> list[str]:

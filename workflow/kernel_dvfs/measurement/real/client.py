@@ -55,10 +55,11 @@ def address(path: str) -> Iterator[str]:
 
 
 class RemoteBench:
-    """A bench (measurement.campaign) whose GPU is in another process. device, run, kernel: of the last point."""
+    """A bench (measurement.campaign) whose GPU is in another process. session: its name, see campaign.open_bench.
+    device, run, kernel: of the last point."""
 
-    def __init__(self, setup: Setup, path: str, target: Target) -> None:
-        self._setup, self._path = setup, os.path.abspath(path)
+    def __init__(self, setup: Setup, path: str, target: Target, session: str = "") -> None:
+        self._setup, self._path, self._session = setup, os.path.abspath(path), session
         self._target = f"{target.study}/{target.name}"
         self.device: dict[str, Any] = {}
         self.run: dict[str, Any] = {}
@@ -78,7 +79,13 @@ class RemoteBench:
 
     def _what(self, pair: Pair, repeat: int) -> dict[str, Any]:
         clocks = label(pair).replace("-", ",")
-        return {"setup": self._path, "target": self._target, "clocks": clocks, "repeat": repeat}
+        return {
+            "setup": self._path,
+            "target": self._target,
+            "clocks": clocks,
+            "repeat": repeat,
+            "session": self._session,
+        }
 
     def _ask(self, request: dict[str, Any], pair: Pair) -> dict[str, Any]:
         for _ in range(_TRIES):

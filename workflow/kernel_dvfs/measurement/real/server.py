@@ -40,6 +40,7 @@ class Server:
         self._path = socket_path(setup.gpu["uuid"])
         self._client: socket.socket | None = None
         self._looked_s = 0.0
+        self._name = ""  # of the session, as the first client that has one calls it
         self._notices: list[str] = []
 
     def serve(self) -> None:
@@ -120,8 +121,10 @@ class Server:
             return False
         try:
             setup = read(request["setup"])
-            if identity(setup) != session.identity:
+            name = request.get("session", "")
+            if identity(setup) != session.identity or (name and self._name not in ("", name)):
                 return False
+            self._name = self._name or name
             answer = _measured(session, setup, request)
         except Unwanted:
             self._close()

@@ -25,7 +25,7 @@ OUTPUT = Output(
     kinds=("nvml",),
     when=lambda plan: plan.clocks == "lock",
     inputs=lambda plan: plan.locking(),
-    options=lambda plan: {"targets": plan.locked, "ways": tuple(plan.contracts)},
+    options=lambda plan: {"targets": plan.locked, "ways": tuple(plan.contracts), "sessions": plan.sessions},
 )
 
 WAYS = {"core": "core alone", "mem": "memory alone", "both": "both"}
@@ -34,17 +34,18 @@ DIFFERS = "differs"
 _LEAST_PERCENT = 0.5
 
 
-def make(results: Results, targets: list[str], ways: list[str]) -> pd.DataFrame:
-    """A row a way of locking and kernel of `targets`; changes in percent, clocks in MHz."""
+def make(results: Results, targets: list[str], ways: list[str], sessions: int) -> pd.DataFrame:
+    """A row a way of locking and kernel of `targets`, measured in so many sessions; changes in percent, clocks in
+    MHz."""
     import pandas as pd
 
-    return pd.DataFrame([row for way in ways for row in _rows(results, targets, way)])
+    return pd.DataFrame([row for way in ways for row in _rows(results, targets, way, sessions)])
 
 
-def _rows(results: Results, targets: list[str], way: str) -> list[dict[str, object]]:
+def _rows(results: Results, targets: list[str], way: str, sessions: int) -> list[dict[str, object]]:
     from kernel_dvfs.report import validation
 
-    comparisons = results.comparisons(*(locking(way, name) for name in targets))
+    comparisons = results.comparisons(*(path for name in targets for path in locking(way, name, sessions)))
     changes = validation.kernel_changes(comparisons)
     rows = []
     for name in targets:
