@@ -77,7 +77,9 @@ def test_a_lock_that_costs_power_shows_with_its_interval():
         for k in range(3)
     ]
     comparisons = SimpleNamespace(points=[("gemm", k, points) for k, points in enumerate(repeats)], sessions=["a"] * 3)
-    (row,) = locking.make(SimpleNamespace(comparisons=lambda *paths: comparisons), ["gemm"]).to_dict("records")
+    results = SimpleNamespace(comparisons=lambda *paths: comparisons)
+    (row,) = locking.make(results, ["gemm"], ["both"], 1).to_dict("records")
+    assert (row["way"], row["verdict"]) == ("both", "differs")
     assert (row["locked"], row["repeats"], row["auto_core_mhz"], row["locked_core_mhz"]) == ("1980-3201", 3, 1980, 1710)
     assert row["time_change_percent"] == pytest.approx(10) and row["energy_change_percent"] == pytest.approx(-8)
     assert row["energy_low_percent"] < -8 < row["energy_high_percent"]
