@@ -21,7 +21,7 @@ from kernel_dvfs.report import tables
         ("validation", '{"repeats": 2, "repeat": 2}', "unknown repeat; it takes repeats"),
         ("omitted_pairs", '{"repeats": 2}', "unknown repeats; it takes omitted"),
         ("relaxed", '{"ties": "tied"}', "unknown ties; it takes none"),
-        ("locking", '{"targets": "gemm", "ways": ["core"], "sessions": 1}', 'targets is "gemm", expected a list of names'),
+        ("locking", '{"targets": "a", "ways": ["core"], "sessions": 1}', 'targets is "a", expected a list of names'),
         ("strategies", '{"schedules": [], "validated": [1]}', "validated is [1], expected a list of names"),
         (
             "data_parallelism",
