@@ -100,6 +100,12 @@ def test_drift_is_the_slope_of_the_energy_in_percent_per_hour():
     assert baseline._drift([record(hour, 100 + hour, 0) for hour in range(5)]) == pytest.approx(100 / 102)
 
 
+def test_the_last_row_is_the_iteration_as_the_sum_of_its_kernels():
+    rows = [("kernel", 2000.0, 900.0), ("kernel", 500.0, 100.0), ("pass", 2400.0, 980.0)]
+    total = baseline._total(pd.DataFrame(rows, columns=["study", "time_per_iteration_us", "energy_per_iteration_mj"]))
+    assert (total["time_per_iteration_us"], total["energy_per_iteration_mj"], total["power_w"]) == (2500, 1000, 400)
+
+
 @pytest.mark.parametrize("hours", [[], [1, 2], [3, 3, 3]])
 def test_a_run_too_short_has_no_drift(hours):
     assert baseline._drift([record(hour, 100, 0) for hour in hours]) is None

@@ -184,8 +184,9 @@ def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
             "These schedules are of a simulated GPU, and apply refuses them on a real one. Measure yours first: "
             "snakemake --cores 1 all --config gpu=nvml"
         )
+    takes = _measured(results)
     latency_s = _latency_s(results)
-    takes = f"about {1e3 * latency_s:.0f} ms (the GPU's spec)" if latency_s else "milliseconds"
+    takes = takes or (f"about {1e3 * latency_s:.0f} ms (the GPU's spec)" if latency_s else "milliseconds")
     profile = results.profile
     kernels = profile[(profile.study == "kernel") & profile.is_baseline]
     notes.append(
@@ -194,6 +195,19 @@ def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
         "saving at known latencies stands in the table of what can be deployed."
     )
     return notes
+
+
+def _measured(results: Results) -> str | None:
+    """What a change takes where that was measured, in words."""
+    try:
+        rows = [row for row in results.deployable if row["way"] == LAUNCH and row.get("is_default")]
+    except InputError:
+        return None
+    costs = next((row.get("costs") for row in rows), None)
+    if not costs or costs == ASSUMED:
+        return None
+    latencies = " to ".join(f"{latency_ms:.3g}" for latency_ms in sorted({row["latency_ms"] for row in rows}))
+    return f"{latencies} ms ({costs})"
 
 
 def _latency_s(results: Results) -> float | None:
