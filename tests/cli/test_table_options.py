@@ -25,12 +25,12 @@ from kernel_dvfs.report import tables
         ("strategies", '{"schedules": [], "validated": [1]}', "validated is [1], expected a list of names"),
         (
             "data_parallelism",
-            '{"values": [1], "repeats": 2, "reoptimised": 1, "setups": {}}',
+            '{"values": [1], "repeats": 2, "reoptimised": 1, "setups": {}, "sessions": 1}',
             "reoptimised is 1, expected true or false",
         ),
         (
             "data_parallelism",
-            '{"values": [1], "repeats": 2, "reoptimised": true, "setups": {"1": 2}}',
+            '{"values": [1], "repeats": 2, "reoptimised": true, "setups": {"1": 2}, "sessions": 1}',
             "setups is",
         ),
         ("omitted_pairs", '{"omitted": [[1, 2]]}', "omitted is"),

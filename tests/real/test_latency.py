@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fake import drawn_for
 
 from kernel_dvfs.measurement import latency_file
 
@@ -29,12 +30,6 @@ def measured(module_lab):
     return json.loads((lab.folder / "latency.json").read_text()), lab, done
 
 
-def truths(boards) -> list[tuple]:
-    """(domain, lag s, stall s, ramp s) of the requests that changed a clock, as the fake board drew them."""
-    found = [boards.get(f"change:{number}").split() for number in range(int(boards.get("changes")))]
-    return [(domain, *(1e-9 * float(each) for each in (lag, stall, ramp))) for domain, _, lag, stall, ramp in found]
-
-
 def close(found, true) -> bool:
     """Within one sampling step or 5 %."""
     return abs(found - true) <= max(STEP_S, 0.05 * true)
@@ -43,13 +38,10 @@ def close(found, true) -> bool:
 def test_each_change_is_found_as_it_was_drawn(measured):
     content, lab, _ = measured
     assert len(content["trials"]) == 3 * (6 + 2)
-    drawn = truths(lab.boards)
-    for trial in content["trials"]:
+    for trial, drawn in zip(content["trials"], drawn_for(lab.boards, content["trials"]), strict=True):
         assert trial["verdict"] == "ok", trial
-        # the drawn change that lies nearest, which must explain all that was seen
-        near = [each for each in drawn if each[0] == trial["domain"] and close(trial["first_effect_s"], each[1])]
-        settled = [lag + stall + ramp for _, lag, stall, ramp in near]
-        assert any(close(trial["settled_s"], each) for each in settled), (trial, near)
+        assert close(trial["first_effect_s"], drawn["lag_s"]), (trial, drawn)
+        assert close(trial["settled_s"], sum(drawn.values())), (trial, drawn)
         stall_s = 1e-3 * TRUE[f"{trial['domain']}_stall_ms"]
         assert close(trial["stall_s"], stall_s), trial
         assert trial["longest_stall_s"] == trial["stall_s"], "one stall, not several"

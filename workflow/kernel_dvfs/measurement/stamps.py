@@ -23,8 +23,8 @@ _LEAST_SHARE = 0.002
 # the shortest stretch is looked at whose pace is known within this share of the change
 _KNOWN_SHARE = 0.05
 _STRETCHES = (1, 2, 5, 10, 20, 50, 100)  # intervals between stamps
-# share of the stamps after the request, at the end, that shows where the clock ended up
-_END_SHARE = 0.2
+# the last so many ns show where the clock ended up
+_END_NS = 20e6
 _LEAST_INTERVALS = 3 * _STRETCHES[-1]
 # an interval is a gap above this many steps; one whose bytes make less than this share of the usual pace stands still
 _GAP_STEPS = 1.5
@@ -90,7 +90,7 @@ def change_seen(stamps: NDArray[np.int64], mark: int, domain: str) -> Seen:
     asked_ns = 0.5 * (time[asked - 1] + time[asked])
     steps = np.diff(time)
     step_ns = float(np.median(steps[: asked - 1]))
-    ending = asked + int((1 - _END_SHARE) * (len(stamps) - asked))
+    ending = max(asked, int(np.searchsorted(time, time[-1] - _END_NS)))
     for width in _STRETCHES:
         paces = _paces(time, count, width)
         before, before_sd = _middle(paces[: asked - width])

@@ -41,7 +41,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, 
     if can_compare:
         compared_s = comparison_s(measurement)
         repeats_s = validation_repeats * compared_s
-        parts["locking"] = len(study.locking()) * LOCKING_REPEATS * compared_s
+        parts["locking"] = len(study.contracts) * len(study.locked) * LOCKING_REPEATS * compared_s
         parts["validation"] = len(study.kernels) * repeats_s
         parts["other sizes"] = sum(len(variant.kernels) for variant in (study.variants or {}).values()) * repeats_s
     return parts
