@@ -63,7 +63,7 @@ def test_no_change_is_none():
 
 
 def test_a_clock_that_wanders_at_the_end_has_not_settled():
-    seen = change_seen(stamps(lambda at_s: 1.98 if at_s < 0.1 else 0.5 if at_s % 0.02 < 0.01 else 0.7), 1, "core")
+    seen = change_seen(stamps(lambda at_s: 1.98 if at_s < 0.1 else 0.5 if at_s % 0.01 < 0.004 else 0.7), 1, "core")
     assert not seen.is_settled
 
 

@@ -47,7 +47,7 @@ def test_a_study_of_a_real_gpu_spreads_its_sweep_and_a_simulated_one_does_not(la
     made = lab()
     code = "import json\nfrom kernel_dvfs.plan.study import load, plan\n"
     code += "s = plan(load('config.yaml') | {'gpu': 'nvml'}, 'r')\n"
-    code += "points = enumerate(s.points)\\n"
+    code += "points = enumerate(s.points)\n"
     code += "print(json.dumps([[s.session_of(rank), pair[0] == pair[1] == 'auto'] for rank, (pair, _) in points]))"
     made.measure(pair="auto,auto", auto_repeats=10)  # writes the configuration
     found = json.loads(made.python(code).stdout)

@@ -28,6 +28,8 @@ COMMANDS = {
     "latency": of_module(
         "latency", "measure how long a GPU takes to change its clocks, and what stands still meanwhile"
     ),
+    "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
+    "broker": of_module("broker", "a daemon that root runs: sets GPU clocks for named users, and gives them back"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "build": of_module("build", "compile the native layer"),
     "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),
