@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.cli import THROUGH
 from kernel_dvfs.cli.numbers import COUNT, SEED, number, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json, write_text
@@ -55,6 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
         help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
     )
+    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument("--share", action="store_true", help="although other processes compute on the GPU")
     parser.add_argument("--dry-run", action="store_true", help="set nothing: stamp at the clocks as they are")
     parser.add_argument(
@@ -84,7 +86,7 @@ def run(options: Namespace) -> None:
     after = parse_after(options.after)
     check_after(about["clocks"], after, "--after")
     started_utc = latency.utc()
-    with Guard(about["uuid"], after, "auto-only" if options.dry_run else "lock", _say) as guard:
+    with Guard(about["uuid"], after, "auto-only" if options.dry_run else "lock", _say, options.through) as guard:
         preflight.check_board(guard.board, options.share, _say)
         stamping = loads.open_stamping(guard.nvml, about["uuid"])
         gpu: dict[str, Any] = {key: about[key] for key in ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")}
@@ -101,6 +103,7 @@ def run(options: Namespace) -> None:
             guard.announce("changes of clocks, to measure how long they take")
             preflight.check_permission(guard, about["clocks"])
             _say(f"{len(wanted)} changes, {protocol.repeats} times each; at most {_most_s(wanted, protocol):.0f} s")
+            found["through"] = guard.through
             trials = latency.trials(guard, stamping, about["clocks"], wanted, protocol, _say)
     found["ended_utc"] = latency.utc()
     if options.dry_run:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 SCHEMA = "kernel-dvfs/latency/1"
+NVML = "nvml"  # the way of setting clocks that needs no mention
 # quantities that a distribution is given of, s: call of the driver, request until first effect, settled, and shown by
 # NVML, and how long a running kernel stood still
 QUANTITIES = ("call_s", "first_effect_s", "settled_s", "nvml_s", "stall_s")
@@ -129,6 +130,9 @@ def read(path: str | PathLike[str]) -> Latency:
             raise ValueError("of a dry run, which sets no clock and so measures no change")
         gpu = {key: _text(found["gpu"][key], f"gpu.{key}") for key in ("name", "uuid", "driver")}
         date = _text(found["started_utc"], "started_utc")[:10]
+        # a way by another program takes longer than NVML itself
+        way = _text(found.get("through", NVML), "through")
+        through = "" if way == NVML else f", through {way}"
         domains = {
             domain: _domain(f"domains.{domain}", found["domains"][domain])
             for domain in ("core", "mem")
@@ -145,7 +149,7 @@ def read(path: str | PathLike[str]) -> Latency:
     return Latency(
         path=str(path),
         gpu_name=gpu["name"],
-        about=f"measured on {gpu['name']} ({gpu['uuid'][:12]}, driver {gpu['driver']}, {date})",
+        about=f"measured on {gpu['name']} ({gpu['uuid'][:12]}, driver {gpu['driver']}, {date}{through})",
         domains=domains,
     )
 

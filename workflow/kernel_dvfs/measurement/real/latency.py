@@ -154,10 +154,7 @@ class _Bench:
     def _ask(self, mhz: int) -> None:
         pair = (mhz, AUTO) if self._domain == "core" else (AUTO, mhz)
         core, mem = ranges(self._clocks, pair, self._protocol.lock == "exact")
-        if core:
-            self._guard.lock_core(*core)
-        if mem:
-            self._guard.lock_mem(*mem)
+        self._guard.lock(core, mem)
 
     def _comes_to(self, mhz: int) -> tuple[bool, float | None]:
         """(whether it was there for a while before the limit, when NVML first showed it and went on to, or None).
