@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs devices"
-    parser.add_argument("--config", default="config.yaml", metavar="FILE", help="the study to estimate (config.yaml)")
+    parser.add_argument(
+        "--config", default="", metavar="FILE", help="the study to estimate (default: config.yaml, or as shipped)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -30,12 +32,13 @@ def run(options: argparse.Namespace) -> None:
     from kernel_dvfs.gpu.nvml.lease import where_leases_lie
     from kernel_dvfs.gpu.nvml.library import Library
     from kernel_dvfs.gpu.setters.advice import said
+    from kernel_dvfs.shipped import config_or
 
     try:
         with Library() as nvml:
             found = uuids(nvml)
             for index, uuid in enumerate(found):
-                for line in _describe(nvml, index, Board(nvml, uuid), options.config):
+                for line in _describe(nvml, index, Board(nvml, uuid), config_or(options.config)):
                     print(line)
             if found:
                 for line in said(found):
@@ -84,7 +87,7 @@ def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[
     except InputError as error:
         yield f"   {error}"
     if not Path(config).is_file():
-        yield f"   no {config} here: run this beside it to see what a study would take"
+        yield f"   no {config} here: give another --config to see what a study would take"
         return
     if way and cores:
         yield from _study(board.uuid, config, {})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 # what a user calls most
 COMMANDS = {
+    "demo": of_module("demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
     "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
     "import": of_module("import_", "read a table of measurements into a profile"),
     "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
@@ -57,6 +58,9 @@ _STUDY = {
         "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
 }
+# packages that not every command needs -> the extra that brings them
+_WORKFLOW = ("snakemake", "pandas", "plotnine", "scipy", "ortools", "simpy", "PIL", "tabulate", "pybind11", "cmake")
+_EXTRAS = dict.fromkeys(_WORKFLOW, "workflow") | {"torch": "torch", "sklearn": "study"}
 # group -> what its commands are about; `measure` by itself is a command as well
 GROUPS = {
     "measure": "more ways to measure",
@@ -88,6 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
         _tell(lines(error), options)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package)
+        if extra is None:
+            raise
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
