@@ -26,7 +26,7 @@ choice.may_set_clocks = lambda: ({rights}, {why!r})
 advice.user = lambda: "alice"
 advice.in_container = lambda: {container}
 from kernel_dvfs.cli.main import main
-sys.exit(main(["devices"]))
+sys.exit(main(["devices", "--config", "config.yaml"]))
 """
     done = made.python(code, **environment)
     assert done.returncode == 0 and not done.stderr, done.stderr
