@@ -28,9 +28,10 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
 
 def test_devices_says_what_is_in_the_way(lab):
     made = lab(time="real", foreign_compute=1, fail="nvmlDeviceGetTotalEnergyConsumption:3")
-    said = made.command("devices", "--config", "config.yaml").stdout
+    said = made.command("devices").stdout
     assert "1 other process(es) compute on it" in said and "energy counter: no:" in said
-    assert "no config.yaml here" in said
+    assert "config.yaml with clocks: " in said, "the one that comes with the package"
+    assert "no mine.yaml here" in made.command("devices", "--config", "mine.yaml").stdout
 
 
 def test_devices_tells_of_a_lease_that_is_held_or_left_behind(lab):

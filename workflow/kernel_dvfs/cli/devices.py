@@ -55,7 +55,6 @@ def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[
     from kernel_dvfs.gpu.nvml.facts import facts
     from kernel_dvfs.gpu.nvml.lease import Lease
     from kernel_dvfs.gpu.setters.choice import working
-    from kernel_dvfs.measurement.real import loads
 
     yield f"{index}: {board.name()}  gpu: nvml:{board.uuid}"
     try:
@@ -86,14 +85,7 @@ def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[
             yield f"   left behind by {stale.owner}: the next run resets it, or kernel-dvfs reset --uuid {board.uuid}"
     except InputError as error:
         yield f"   {error}"
-    if not Path(config).is_file():
-        yield f"   no {config} here: give another --config to see what a study would take"
-        return
-    if way and cores:
-        yield from _study(board.uuid, config, {})
-    yield from _study(board.uuid, config, {"clocks": "auto-only"})
-    if not Path(loads.record()).is_file():
-        yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"
+    yield from _study(board.uuid, config, bool(way) and bool(cores))
 
 
 def _counter(board: Board) -> str:
@@ -121,7 +113,21 @@ def _obstacles(board: Board) -> Iterator[str]:
         yield f"   {line}"
 
 
-def _study(uuid: str, config: str, changed: dict[str, str]) -> Iterator[str]:
+def _study(uuid: str, config: str, can_lock: bool) -> Iterator[str]:
+    """What would be measured, for how long, and what is missing for it."""
+    from kernel_dvfs.measurement.real import loads
+
+    if not Path(config).is_file():
+        yield f"   no {config} here: give another --config to see what a study would take"
+        return
+    if can_lock:
+        yield from _estimate(uuid, config, {})
+    yield from _estimate(uuid, config, {"clocks": "auto-only"})
+    if not Path(loads.record()).is_file():
+        yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"
+
+
+def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Iterator[str]:
     """What would be measured and for how long. changed: keys of the configuration."""
     from kernel_dvfs.measurement.real.estimate import study_s
     from kernel_dvfs.measurement.setup import read
