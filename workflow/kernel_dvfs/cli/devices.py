@@ -120,9 +120,9 @@ def _study(uuid: str, config: str, can_lock: bool) -> Iterator[str]:
     if not Path(config).is_file():
         yield f"   no {config} here: give another --config to see what a study would take"
         return
-    if can_lock:
-        yield from _estimate(uuid, config, {})
-    yield from _estimate(uuid, config, {"clocks": "auto-only"})
+    ways: list[dict[str, str]] = [{}, {"clocks": "auto-only"}] if can_lock else [{"clocks": "auto-only"}]
+    # a configuration may be for auto-only already
+    yield from dict.fromkeys(line for changed in ways for line in _estimate(uuid, config, changed))
     if not Path(loads.record()).is_file():
         yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"
 
