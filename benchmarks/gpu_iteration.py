@@ -146,7 +146,7 @@ def main():
         print(line, flush=True)
         lines.append(line)
 
-    say(f"{about['name']}, default clocks, nothing set; {datetime.date.today().isoformat()}")
+    say(f"{about['name']} ({about['uuid']}), default clocks, nothing set; {datetime.date.today().isoformat()}")
     library = library_sha256("cuda", options.results)[:12]
     say(f"driver CUDA {about['driver']}, cuBLASLt {about['cublaslt']}, library {library}")
     say(f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {options.model}, batch {options.batch}")

