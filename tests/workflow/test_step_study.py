@@ -157,6 +157,15 @@ def test_sections_and_the_whole_step_are_checked_against_their_kernels(finished_
         assert sum(float(row[column]) for row in check[:3]) == pytest.approx(float(check[3][column]), rel=1e-6)
 
 
+def test_a_section_that_overwrites_what_it_reads_is_measured_as_a_difference(finished_step):
+    backward = next(row for row in finished_step.table("step_check") if row["section"] == "backward")
+    assert abs(float(backward["time_difference_percent"])) < 1 and abs(float(backward["energy_difference_percent"])) < 2
+    records = [record for record in finished_step.records() if record["kernel"]["study"] == "pass"]
+    assert {record["kernel"]["name"] for record in records if "beginning" in record["windows"][0]} == {"backward"}
+    page = (finished_step.directory / FOLDER / "report.html").read_text()
+    assert "Section backward is the difference of two measurements" in page
+
+
 def test_the_page_has_the_step_first_and_nothing_that_only_models_have(finished_step):
     folder = finished_step.directory / FOLDER
     page = (folder / "report.html").read_text()
