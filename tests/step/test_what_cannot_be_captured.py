@@ -213,6 +213,7 @@ def warming(fake_torch, generator):
     fake_torch.cuda.stream = lambda stream: stream
     fake_torch.cuda.current_stream = Stream
     fake_torch.cuda.get_rng_state = lambda: generator.state
+    fake_torch.cuda.set_rng_state = lambda state: setattr(generator, "state", state)
     fake_torch.equal = lambda one, other: one == other
 
 
@@ -245,6 +246,13 @@ def test_only_what_outlives_the_graph_is_state():
         {"address": 9000, "segment_pool_id": (0, 3), "blocks": [{"size": 100, "state": "active_allocated"}]},
     ]  # fmt: skip
     assert framework._state(segments, (0, 3)) == [(1000, 100), (1150, 25)]
+
+
+def test_what_torch_may_give_back_to_the_driver_is_never_looked_at():
+    inactive, active = ([{"size": 100, "state": state}] for state in ("inactive", "active_allocated"))
+    assert not framework._is_kept({"segment_pool_id": (0, 0), "blocks": inactive})
+    assert framework._is_kept({"segment_pool_id": (0, 0), "blocks": active})
+    assert framework._is_kept({"segment_pool_id": (0, 3), "blocks": inactive}), "a graph writes there"
 
 
 def test_the_package_offers_capture_and_imports_no_torch(monkeypatch):

@@ -48,12 +48,16 @@ class Replay(Protocol):
         ...
 
     def save(self) -> None:
-        """Keep what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there is no
-        room."""
+        """Keep a copy of what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there
+        is no room."""
         ...
 
     def restore(self) -> None:
-        """Put it back, bit for bit."""
+        """Put it back, bit for bit, behind all that is queued; nothing where no copy is kept."""
+        ...
+
+    def drop(self) -> None:
+        """Free the copy."""
         ...
 
     def fingerprint(self) -> str:
@@ -77,8 +81,6 @@ class StepEvents(StreamEvents):
             least = (self._iteration - 1) * self._count
             self._passed = {number: when for number, when in self._passed.items() if number >= least}
         self._last_piece = None
-        with self._begun:
-            self._begun.notify_all()
 
     def launched(self) -> None:
         """The program has launched all of an iteration."""

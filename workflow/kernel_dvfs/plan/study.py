@@ -28,7 +28,7 @@ from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
 from kernel_dvfs.report import tables as table_modules
 from kernel_dvfs.search import search_file
-from kernel_dvfs.workload.models import model, tensor_parallel_degrees
+from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
 from kernel_dvfs.workload.traffic import dense_gemm_byte
@@ -398,6 +398,8 @@ def plan(config: dict, results: str = "results") -> Study:
         )
     if isinstance(gpu, dict):
         return _table(config, results)
+    if is_model(config["workload"]):  # short for these two keys
+        config = config | {"workload": MODEL_WORKLOAD, "model": config["workload"]}
     try:
         if gpu.partition(":")[0] == "nvml":
             return _real(config, results)

@@ -53,9 +53,7 @@ class ServingStudy:
 
     def trace(self) -> Trace:
         """The study's trace."""
-        from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace
-
-        return read_trace(self["trace"] or SYNTHETIC_HOUR, self["trace_sha256"])
+        return _trace(self._asked)
 
     def replayer(self) -> Replayer:
         """Machine and profile of the study."""
@@ -74,20 +72,32 @@ class ServingStudy:
             ) from None
 
 
+def _trace(asked: dict[str, Any]) -> Trace:
+    """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
+    from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, multiplied, read_trace
+
+    one = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
+    return multiplied(one, asked["trace_times"], asked["settings"]["seed"])
+
+
 def make_study(folder: str | Path, asked: dict) -> None:
     """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for a bad trace.
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
     from kernel_dvfs.serving.profile import KERNEL_LEVEL, read_profile
-    from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace, sha256, summary
+    from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, sha256, summary
 
-    path = asked["trace"] or SYNTHETIC_HOUR
-    trace, profile = read_trace(path, asked["trace_sha256"]), read_profile(asked["profile"])
+    trace, profile = _trace(asked), read_profile(asked["profile"])
     hardware = f"simulated {profile.gpu}, {profile.model}" + (
         "" if profile.sources == {"simulated"} else ", given profile"
     )
-    written = {"schema": SCHEMA, "hardware": hardware, "trace_subject": trace.subject, "trace_digest": sha256(path)}
+    written = {
+        "schema": SCHEMA,
+        "hardware": hardware,
+        "trace_subject": trace.subject,
+        "trace_digest": sha256(asked["trace"] or SYNTHETIC_HOUR),
+    }
     # a given profile may hold no clocks per kernel
     level = asked["kernel_level"] and any(clock.startswith(KERNEL_LEVEL) for _, _, clock in profile.curves)
     whole = written | {"trace_summary": summary(trace)} | asked | {"kernel_level": level}

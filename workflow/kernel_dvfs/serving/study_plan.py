@@ -34,6 +34,7 @@ _REPLAY = (
     "kernel_level",
     "trace",
     "trace_sha256",
+    "trace_times",
     "slo_scale",
     "loads_tps",
     "loads_span_s",
@@ -113,7 +114,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
     settings = {key: asked[key] for key in DEFAULTS if key in asked} | {"seed": config["seed"]}
     replay = f"{folder}/{_replay_name(asked, settings)}"
     of_instance = ["anchors", "table1"] if instance else ["anchors"]
-    of_replay = ["systems", "misprediction", "sweeps", "hierarchy"]
+    of_replay = ["systems", "slots", "misprediction", "sweeps", "hierarchy"]
     of_replay += [name for name, wanted in (("loads", asked["loads_tps"]), ("week", asked["week"])) if wanted]
     return ServingPlan(
         folder=folder,
@@ -176,7 +177,12 @@ def _check_replay(asked: dict) -> None:
 
 
 def _replay_name(asked: dict, settings: dict) -> str:
-    """Trace, servers and pools; a setting that is not the default makes another study."""
-    changed = [key for key, value in settings.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
-    name = f"{Path(asked['trace']).stem if asked['trace'] else 'synthetic-hour'}-s{asked['servers']}-p{asked['pools']}"
-    return name + "".join(f"-{key}-{settings[key]}" for key in sorted(changed))
+    """Trace, servers and pools; a setting or a promise that is not the default makes another study."""
+    told = settings | {"slo_scale": asked["slo_scale"]}
+    usual = DEFAULTS | {"slo_scale": 1}
+    changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != usual[key]]
+    name = Path(asked["trace"]).stem if asked["trace"] else "synthetic-hour"
+    if asked["trace_times"] > 1:
+        name += f"-x{asked['trace_times']}"
+    name += f"-s{asked['servers']}-p{asked['pools']}"
+    return name + "".join(f"-{key}-{told[key]}" for key in sorted(changed))
