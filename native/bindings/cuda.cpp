@@ -273,6 +273,7 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
   m.doc() = "CUDA kernels of a transformer layer: plans that can be repeated for seconds, passes, graphs, clocks.";
   register_exceptions(m);
   m.attr("OPERATIONS") = py::tuple(py::cast(operation_names()));
+  m.attr("HAS_FUSED_ATTENTION") = has_fused_attention();
   m.def(
       "versions",
       [] {

@@ -42,15 +42,18 @@ def fake_torch(monkeypatch):
             self.graph = graph
 
         def __enter__(self):
+            torch.is_generator_captured = True
             return self
 
         def __exit__(self, kind, error, trace):
             self.graph.ended = True
             if error:
                 raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+            torch.is_generator_captured = False
 
     torch.cuda = SimpleNamespace(
         is_available=lambda: True,
+        get_allocator_backend=lambda: "native",
         CUDAGraph=Graph,
         graph=Capture,
         current_device=lambda: 0,
@@ -156,6 +159,7 @@ def test_tensors_on_two_gpus_are_refused(fake_torch):
     [
         (RuntimeError("CUDA error: operation not permitted when stream is capturing"), "the host waits"),
         (RuntimeError("CUDA error: operation failed due to unjoined work"), "wait_stream"),
+        (RuntimeError("Cannot prepare for replay during capturing stage. cudaStreamCaptureStatus"), "replays a graph"),
         (RuntimeError("CUDA error: cudaErrorStreamCaptureIsolation: dependency"), "two streams or threads work"),
         (RuntimeError("Offset increment outside graph capture encountered unexpectedly."), "random numbers"),
         (
@@ -176,6 +180,23 @@ def test_a_failed_capture_says_the_frameworks_reason_and_the_usual_cause(fake_to
     line = said(error)
     assert line.startswith("mine: capture failed (") and named in line
     assert str(raised)[:40] in line, "not what failed after it"
+    assert not fake_torch.is_generator_captured, "torch draws as before"
+
+
+def test_a_line_names_no_more_of_a_kernel_than_a_reader_bears(fake_torch):
+    long = "void at::native::vectorized_elementwise_kernel<4, " + "lambda, " * 100 + ">"
+    with pytest.raises(InputError) as error:
+        framework.check_alike([[Event(long, "gpu", 0, 1)], [Event("b", "gpu", 0, 1)]], "mine")
+    assert len(said(error)) < 350 and "vectorized_elementwise_kernel" in said(error)
+    with pytest.raises(InputError) as error, framework._as_input_error("mine: failed"):
+        raise RuntimeError("CUDA out of memory. " + "Process 1 has 1 GiB in use. " * 20)
+    assert len(said(error)) < 300 and "CUDA out of memory" in said(error)
+
+
+def test_an_allocator_that_does_not_tell_its_blocks_is_refused(fake_torch):
+    fake_torch.cuda.get_allocator_backend = lambda: "cudaMallocAsync"
+    with pytest.raises(InputError, match=r"torch allocates by cudaMallocAsync, .*: switch it off"):
+        framework.torch_module()
 
 
 def test_a_single_call_is_like_itself():
@@ -188,9 +209,10 @@ def test_kernels_that_change_from_call_to_call_are_refused():
         return [Event(name, "gpu", 0, 1) for name in names]
 
     framework.check_alike([call("a", "b"), call("a", "b")], "mine")
-    with pytest.raises(InputError, match=r"change from call to call \(number 1: b, then c\)"):
+    framework.check_alike([call("a", "b"), call("b", "a")], "mine")  # on two streams
+    with pytest.raises(InputError, match=r"change from call to call \(1 of b, then 0\)"):
         framework.check_alike([call("a", "b"), call("a", "c")], "mine")
-    with pytest.raises(InputError, match=r"change from call to call \(2, then 1 of them\)"):
+    with pytest.raises(InputError, match=r"change from call to call \(1 of b, then 0\)"):
         framework.check_alike([call("a", "b"), call("a")], "mine")
 
 

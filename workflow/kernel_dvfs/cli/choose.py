@@ -120,6 +120,7 @@ def run(options: Namespace) -> None:
 
 def _run_schedule(options: Namespace, slack: float) -> None:
     from kernel_dvfs.choice.schedule import choose
+    from kernel_dvfs.report.answer_line import answer_line
 
     schedule = choose(
         options.profile,
@@ -136,6 +137,7 @@ def _run_schedule(options: Namespace, slack: float) -> None:
             f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"
         )
     write_json(options.output, schedule)
+    print(answer_line(schedule))
 
 
 def _run_frontier(options: Namespace) -> None:

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 # what a user calls most
 COMMANDS = {
+    "demo": of_module("demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
     "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
     "import": of_module("import_", "read a table of measurements into a profile"),
     "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
     "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
+    "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
+    "broker": of_module("broker", "a daemon that root runs: sets GPU clocks for named users, and gives them back"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "build": of_module("build", "compile the native layer"),
     "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),
@@ -50,6 +53,9 @@ _STUDY = {
         "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
 }
+# packages that not every command needs -> the extra that brings them
+_WORKFLOW = ("snakemake", "pandas", "plotnine", "scipy", "ortools", "simpy", "PIL", "tabulate", "pybind11", "cmake")
+_EXTRAS = dict.fromkeys(_WORKFLOW, "workflow") | {"torch": "torch", "sklearn": "study"}
 # group -> what its commands are about; `measure` by itself is a command as well
 GROUPS = {
     "measure": "more ways to measure",
@@ -81,6 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
         _tell(lines(error), options)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package)
+        if extra is None:
+            raise
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
     except BrokenPipeError:
         raise
     except OSError as error:

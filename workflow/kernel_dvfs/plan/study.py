@@ -607,6 +607,11 @@ def _real(config: dict, results: str) -> Study:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     omitted: list[tuple[Pair, str]] = []
+    both_or_none = mode == "lock" and config["through"] == "dcgm"
+    if both_or_none and config["lock"] != "exact":
+        raise InputError("config: through: dcgm locks each clock to one value; configure lock: exact")
+    if both_or_none and not facts["clocks"]["mem_mhz"]:
+        raise InputError("config: through: dcgm locks both clocks or none, so grid.mem_mhz must not be empty")
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:
@@ -615,6 +620,10 @@ def _real(config: dict, results: str) -> Study:
         pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
         if not facts["clocks"]["mem_mhz"]:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
+    if both_or_none:
+        halves = [pair for pair in pairs if pair != BASELINE and "auto" in pair]
+        omitted += [(pair, "DCGM locks both clocks or none") for pair in halves]
+        pairs = [pair for pair in pairs if pair not in halves]
     step = step_source(config["workload"])
     if step and config["slurm_gpu"]:
         raise InputError(
@@ -703,7 +712,10 @@ def _other_sizes(config: dict, batches: list, degrees: list) -> Iterator:
 def _protocol(config: dict, kind: str) -> dict:
     """How a setup measures."""
     keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
-    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys}
+    # the way that clocks are set is named only where it is configured: it may differ from machine to machine, and what
+    # was measured stays what it is
+    named = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
+    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | named
 
 
 def warmup_s(config: dict, kind: str) -> float:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -37,6 +39,7 @@ _CAUSES = (
     ("cannot copy between cpu and cuda", "a copy from unpinned memory: keep inputs on the GPU"),
     ("pin", "a copy from unpinned memory: keep inputs on the GPU"),
     ("capturable", "this optimiser reads its step count on the host: pass capturable=True"),
+    ("prepare for replay", "the step replays a graph of its own: capture the step without it"),
     (
         "not permitted when stream is capturing",
         "the host waits for the GPU inside the step: .item(), .cpu(), print of "
@@ -67,6 +70,11 @@ def torch_module() -> Any:
         raise InputError(f"torch {torch.__version__}: capture needs 2.8 or newer (keep_graph): {_INSTALL}")
     if not torch.cuda.is_available():
         raise InputError("torch sees no GPU: capture on the machine that trains (nvidia-smi shows its GPUs)")
+    if torch.cuda.get_allocator_backend() != "native":
+        raise InputError(
+            f"torch allocates by {torch.cuda.get_allocator_backend()}, which tells nobody what memory is in use: "
+            "switch it off (backend in PYTORCH_CUDA_ALLOC_CONF)"
+        )
     return torch
 
 
@@ -104,7 +112,12 @@ def _as_input_error(what: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _cut(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__), 200)
+
+
+def _cut(text: str, most: int = 100) -> str:
+    """Not more of a text than a line for the user bears."""
+    return text if len(text) <= most else text[:most].rstrip() + "…"
 
 
 def open_source(extension: Any, source: str, is_traced: bool = True) -> Opened:
@@ -183,8 +196,18 @@ def _captured(torch: Any, step: Callable[[], Any], name: str) -> Any:
         with torch.cuda.graph(graph):
             step()
     except Exception as error:
+        after_failed_capture(torch)
         raise capture_failed(name, error) from error
     return graph
+
+
+def after_failed_capture(torch: Any) -> None:
+    """Have torch go on as before: where a capture fails, its generator believes that it is still captured, and refuses
+    to draw and to replay. A capture of nothing, which ends well, lets it go."""
+    with suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the graph is empty
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            pass
 
 
 def capture_failed(name: str, error: Exception) -> InputError:
@@ -237,18 +260,15 @@ def _plain_calls(torch: Any, step: Callable[[], Any], name: str) -> list[list[tr
 
 
 def check_alike(calls: list[list[trace.Event]], name: str) -> None:
-    """Raise InputError where one call launches other kernels than the next."""
-    remedy = "a graph holds those of one call: take out what depends on the call or on data"
-    for before, after in pairwise([[each.name for each in call if each.kind == "gpu"] for call in calls]):
-        for number, (one, other) in enumerate(zip(before, after)):
-            if one != other:
+    """Raise InputError where one call launches other kernels than the next. In which order they ran says nothing where
+    streams run side by side."""
+    for before, after in pairwise([Counter(each.name for each in call if each.kind == "gpu") for call in calls]):
+        for kernel in [*before, *after]:
+            if before[kernel] != after[kernel]:
                 raise InputError(
-                    f"{name}: kernels change from call to call (number {number}: {one}, then {other}); {remedy}"
+                    f"{name}: kernels change from call to call ({before[kernel]} of {_cut(kernel)}, then "
+                    f"{after[kernel]}); a graph holds those of one call: take out what depends on the call or on data"
                 )
-        if len(before) != len(after):
-            raise InputError(
-                f"{name}: kernels change from call to call ({len(before)}, then {len(after)} of them); {remedy}"
-            )
 
 
 @contextmanager
