@@ -166,7 +166,7 @@ def test_sections_and_the_whole_step_are_checked_against_their_kernels(finished_
 
 def test_a_section_that_overwrites_what_it_reads_is_measured_as_a_difference(finished_step):
     backward = next(row for row in finished_step.table("step_check") if row["section"] == "backward")
-    # at the power cap it is faster than its kernels alone: forward, cooler, leaves it more (tests/real/test_difference_on_a_board)
+    # at the power cap it is faster than its kernels alone: forward, cooler, leaves it more of the cap
     assert -6 < float(backward["time_difference_percent"]) < 1 and abs(float(backward["energy_difference_percent"])) < 5
     records = [record for record in finished_step.records() if record["kernel"]["study"] == "pass"]
     assert {record["kernel"]["name"] for record in records if "beginning" in record["windows"][0]} == {"backward"}
