@@ -1,6 +1,7 @@
 """On a machine with a GPU: kernels are right, plans repeat without drift, bad input is refused and leaks nothing."""
 
 import ctypes
+import time
 
 import numpy as np
 import pytest
@@ -420,3 +421,47 @@ def test_an_energy_probe_keeps_its_unit_busy_and_no_busier_than_it_can_be(cuda, 
     amount = done["operations"] or done["read_byte"]
     reached = amount / seconds / (1e6 * clock.sm_mhz()[0] * device.info()["sm_count"])
     assert least * per_cycle <= reached <= 1.01 * per_cycle
+
+
+# --- the kernel that stays on the GPU and stamps ---
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_stamps_come_at_an_even_pace_with_cycles_bytes_and_marks(device, cuda, reads):
+    byte = 16 * device.info()["l2_byte"] if reads else 0
+    stamper = cuda.Stamper(device, step_ns=20_000, room=100_000, byte=byte)
+    for _ in range(2):  # a second start forgets the first
+        stamper.start()
+        seen = []
+        for mark in (1, 2, 3):
+            time.sleep(0.1)
+            stamper.mark(mark)
+            seen.append(len(stamper.stamps()))
+        time.sleep(0.1)
+        stamper.stop()
+        assert 0 < seen[0] < seen[1] < seen[2], "they can be read while the kernel runs"
+        stamps = stamper.stamps()
+        time_ns, cycles, read, marks = stamps.T
+        steps = np.diff(time_ns)
+        assert np.all(steps > 0) and np.median(steps) == pytest.approx(20_000, rel=0.1)
+        assert np.all(np.diff(cycles) > 0) and list(dict.fromkeys(marks)) == [0, 1, 2, 3]
+        # each mark is seen about as long after the one before as the host waited
+        first = [time_ns[np.argmax(marks == mark)] for mark in (1, 2, 3)]
+        assert np.diff(first) == pytest.approx(1e8, rel=0.2)
+        half = len(stamps) // 2
+        assert (cycles[-1] - cycles[half]) / (time_ns[-1] - time_ns[half]) == pytest.approx(1.5, abs=1.3)  # GHz
+        assert (read[-1] > 0) == reads and np.all(np.diff(read) >= 0)
+        assert np.array_equal(stamper.stamps(-7), stamps[-7:])
+
+
+def test_a_stamper_ends_by_itself_when_its_room_is_full(device, cuda):
+    stamper = cuda.Stamper(device, step_ns=5_000, room=200)
+    stamper.start()
+    device.synchronize()
+    assert len(stamper.stamps()) == 200
+
+
+@pytest.mark.parametrize("wrong", [{"step_ns": 10}, {"room": 1}, {"byte": 24}, {"byte": 16}])
+def test_a_stamper_that_makes_no_sense_is_refused(device, cuda, wrong):
+    with pytest.raises(cuda.ShapeError, match="stamper"):
+        cuda.Stamper(device, **({"step_ns": 20_000, "room": 1000, "byte": 0} | wrong))

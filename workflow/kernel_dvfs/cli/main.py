@@ -15,6 +15,8 @@ from kernel_dvfs.files import write_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+# as a shell has it of a program that SIGINT ended
+_INTERRUPTED = 130
 # what a user calls most
 COMMANDS = {
     "demo": of_module("demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
@@ -24,6 +26,9 @@ COMMANDS = {
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
     "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
+    "latency": of_module(
+        "latency", "measure how long a GPU takes to change its clocks, and what stands still meanwhile"
+    ),
     "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
     "broker": of_module("broker", "a daemon that root runs: sets GPU clocks for named users, and gives them back"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
@@ -78,7 +83,7 @@ def every_command() -> dict[str, Command]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 success, 2 bad input."""
+    """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C."""
     options = None
     try:
         run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
@@ -95,6 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
     except BrokenPipeError:
         raise
+    except KeyboardInterrupt:
+        _tell(["interrupted"], None)
+        return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
         _tell([_reason(error)], options)

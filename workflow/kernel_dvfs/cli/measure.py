@@ -10,6 +10,9 @@ from kernel_dvfs.measurement import job, target
 from kernel_dvfs.measurement.campaign import SWEEP
 from kernel_dvfs.measurement.setup import Setup, read
 
+# the option of every command that measures
+SESSION = "of a real GPU: one measuring process for all of a name, another one for the next name"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs measure --gpu rtx_3080_ti --target forward_gelu --clocks 1470,auto -o r0.json"
@@ -22,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--campaign", default=SWEEP, metavar="NAME", help=f"what the measurement is for (default: {SWEEP})"
     )
     parser.add_argument("--repeat", type=REPEAT, default=0, metavar="N", help="number of the repeat (default: 0)")
+    parser.add_argument("--session", default="", metavar="NAME", help=SESSION)
     parser.add_argument(
         "--config",
         default="",
@@ -42,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
 def _measure(setup: Setup, path: str, options: argparse.Namespace) -> None:
     what = target.parse(setup, options.target)
     pair = parse(options.clocks)
-    job.measure(setup, path, what, pair, options.campaign, options.repeat, options.output)
+    job.measure(setup, path, what, pair, options.campaign, options.repeat, options.output, session=options.session)
 
 
 def _measure_as_configured(options: argparse.Namespace) -> None:

@@ -59,7 +59,7 @@ _PROTOCOL = (
     *("band_c", "gemm_algorithm"),
 )
 _KERNEL = ("row", "section", "name", "kind", "operation")
-_LATENCY_KEYS = ("schema", "protocol", "domains", "transitions", "trials")
+_LATENCY_KEYS = ("schema", "protocol", "through", "domains", "transitions", "trials")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _BOARD_ID = re.compile(r"board-[0-9a-f]{16}")
 
