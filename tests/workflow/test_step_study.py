@@ -34,6 +34,7 @@ REAL = (
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
 FOLDER = f"results/{SLUG}/step-train-make-step"
 KERNELS, PASSES = 5, 4
+WITHIN = 5  # at auto-only: kernels measured within the step as well
 POINTS = (KERNELS + PASSES) * 5
 FORECAST = (
     "gpu=h200_sxm",
@@ -221,7 +222,14 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     }
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "Mean power" in page and "What is missing" not in page
-    assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES)
+    assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES + WITHIN)
+    for row in stepped.table("step_check"):
+        # the fake board runs copies as it runs kernels alone
+        assert float(row["copies_share"]) == pytest.approx(1)
+        for what in ("time", "energy"):
+            copies, alone = (float(row[f"{name}{what}_difference_percent"]) for name in ("copies_", ""))
+            assert copies == pytest.approx(alone, abs=1)
+    assert len(stepped.table("step_check")) == PASSES
 
 
 def test_a_step_captured_once_is_studied_later_from_its_record(stepped):
