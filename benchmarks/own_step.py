@@ -188,7 +188,7 @@ def study(name: str, options) -> None:
                 break
             rows.append(bench.row(Target("kernel", target.id)))
             share += target.launches * target.time_us / step.time_us
-        rows += [bench.row(Target("pass", steps.WITHIN + target.id)) for target in costliest[: options.in_step]]
+        rows += [bench.row(Target("pass", steps.WITHIN + target.id)) for target in step.within[: options.in_step]]
         rows += [bench.row(what) for what in [*passes, *whole]]
     except InputError as error:
         sys.exit(f"error: {error}")

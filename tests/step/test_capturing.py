@@ -542,7 +542,7 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
 
 def test_a_section_in_several_pieces_or_too_short_is_no_difference():
     assert capturing._why_no_difference([2, 3], [1.0] * 4) == ""
-    assert capturing._why_no_difference([2, 3], [None] * 4) == "", "not traced"
+    assert "was not traced" in capturing._why_no_difference([2, 3], [None] * 4)
     assert "run between its own" in capturing._why_no_difference([1, 3], [1.0] * 4)
     assert "it is 2.0 % of the step so far" in capturing._why_no_difference([1], [98.0, 2.0, 50.0])
 

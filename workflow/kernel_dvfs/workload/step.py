@@ -33,6 +33,8 @@ REPEATABLE = ("yes", "restored", "no", "untried")
 WHOLE = "step"  # the pass that is the whole step
 # a pass so named, with a target's id behind it: that target as it runs within the step (Step.copies_within)
 WITHIN = "within_"
+# what is less of all that runs would drown in the noise of a difference
+LEAST_SHARE = 0.05
 _COPIES_SHARE, _MOST_COPIES = 0.2, 4096
 _ID = re.compile(r"[a-z0-9][a-z0-9_]{0,59}")
 _REMEDY = "capture it again: kernel-dvfs capture FILE.py:FUNCTION -o"
@@ -188,6 +190,17 @@ class Step:
         return [
             node for node, launch in enumerate(self.nodes) if name in (WHOLE, self.targets[self.order[launch]].section)
         ]
+
+    @property
+    def within(self) -> list[Target]:
+        """Targets that can be told from the step by copies of their launches (copies_within), the longest first."""
+        whole_us = self.whole.time_us or self.time_us or 0.0
+
+        def us(target: Target) -> float:
+            return target.launches * (target.time_us or 0.0)
+
+        known = [each for each in self.measured if self.copies_within(each.id) * us(each) > LEAST_SHARE * whole_us]
+        return sorted(known, key=us, reverse=True)
 
     def copies_within(self, target_id: str) -> int:
         """How often each launch of a target is repeated right behind itself to be measured within the step: the step

@@ -31,8 +31,7 @@ def of_step(step: Step, name: str, path: str, within: int = 0) -> Workload:
     many of the kernels that take longest are passes as well, as they run within the step."""
     about = {"name": name, "step": {"file": path, "checksum": step.checksum}}
     workload = _workload(step, about, {target.id: list(_work(target)[:5]) for target in step.measured})
-    longest = sorted(step.measured, key=lambda each: -each.launches * (each.time_us or 0.0))[:within]
-    for target in longest:
+    for target in step.within[:within]:
         workload.passes[f"{WITHIN}{target.id}"] = [(target.id, target.launches * step.copies_within(target.id))]
     return workload
 
