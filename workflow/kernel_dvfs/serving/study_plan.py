@@ -6,6 +6,7 @@ lies in that of the instance, what comes of replaying a trace in one of its own 
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,10 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
         )
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
     grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
+    if asked["trace"]:
+        # the classes' lengths are those of the trace: another trace, another profile
+        folder += f"-{Path(asked['trace']).stem}"
+        grid += f" --lengths-of {shlex.quote(asked['trace'])}"
     return folder, f"{folder}/profile.csv", f"{_text(asked, _INSTANCE)} --seed {seed}", grid
 
 
