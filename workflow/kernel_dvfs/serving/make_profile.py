@@ -143,7 +143,8 @@ def profile_rows(
     """Rows (dicts by profile.COLUMNS) for every class, degree and clock; kernel_level: those of kernel level as well.
 
     overrides: of the GPU's spec. seen: lengths to draw from, see draw_lengths. limits: as measure. A class that a
-    degree's KV cache cannot hold has no rows there. Raises InputError where nothing is left, for an unknown name, or for a degree that the model does not fit on.
+    degree's KV cache cannot hold has no rows there. Raises InputError where nothing is left, for an unknown name, or
+    for a degree that the model does not fit on.
     """
     loads = {class_: Load.draw(class_, requests, seed, seen) for class_ in classes}
     rows: list[dict] = []
