@@ -266,7 +266,8 @@ def by_command(name):
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
     left = "; ".join(f"{target['id']}: {target['reason']}" for target in content["targets"] if target["reason"])
     state = content["state"]
-    is_restored = state["is_restored"] and state["saved_byte"] == state["byte"]
+    # the capture itself refuses where any saved bit is not as before
+    is_restored = state["saved_byte"] == state["byte"]
     return (
         f"{len(content['nodes'])} nodes in {time.monotonic() - begin_s:.0f} s; repeatable: {counts}; every bit put "
         f"back: {is_restored}; {' / '.join(said)[:300]} {left[:300]}"
@@ -442,7 +443,7 @@ def child_graph():
     return refused(step)
 
 
-@case("memory nodes (allocator cudaMallocAsync)", "cudaMallocAsync")
+@case("torch's allocator cudaMallocAsync", "switch the cudaMallocAsync allocator off")
 def memory_nodes():
     return refused(Training(), is_sound=False)
 

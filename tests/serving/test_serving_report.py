@@ -30,6 +30,7 @@ def folder(tmp_path_factory):
         "kernel_level": True,
         "trace": str(trace),
         "trace_sha256": None,
+        "host_s": 0.002,
         "trace_times": 1,
         "slo_scale": 1,
         "loads_tps": [650, 4000],

@@ -31,6 +31,9 @@ def _add_instance(parser: argparse.ArgumentParser) -> None:
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default="h100_sxm", help="a simulated GPU (default: h100_sxm)")
     parser.add_argument("--model", default="llama2-70b", help="a served model (default: llama2-70b)")
+    parser.add_argument(
+        "--host-s", type=number(0, 10), default=0.002, metavar="S", help="the host's time per step (default: 0.002)"
+    )
 
 
 def _instance(options: argparse.Namespace) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def _instance(options: argparse.Namespace) -> dict[str, Any]:
         raise InputError(
             f"--chunk-tokens {options.chunk_tokens}: a step must hold more tokens than the batch of {options.max_batch}"
         )
-    return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens")}
+    return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens", "host_s")}
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:
@@ -192,9 +195,10 @@ def _replay(options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from kernel_dvfs.files import write_json
+    from kernel_dvfs.serving.machine import machine
     from kernel_dvfs.serving.outcome import lines, outcome
     from kernel_dvfs.serving.profile import read_profile
-    from kernel_dvfs.serving.replayer import Machine, Replayer
+    from kernel_dvfs.serving.replayer import Replayer
     from kernel_dvfs.serving.system import SYSTEMS, Settings
     from kernel_dvfs.serving.trace import read_trace
 
@@ -202,7 +206,9 @@ def _replay(options: argparse.Namespace) -> None:
         raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
     own = Settings(**_settings(options))
     trace = read_trace(options.trace)
-    replayer = Replayer(Machine(options.gpu, options.model), read_profile(options.profile))
+    profile = read_profile(options.profile)
+    limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
+    replayer = Replayer(machine(profile, options.gpu, options.model, options.host_s, **limits), profile)
     found = outcome(replayer.run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
     for line in lines(found):

@@ -77,9 +77,6 @@ class StepEvents(StreamEvents):
 
     def begin(self) -> None:
         """The program is about to launch the next iteration; to be called before `reached(0)`."""
-        with self._lock:
-            least = (self._iteration - 1) * self._count
-            self._passed = {number: when for number, when in self._passed.items() if number >= least}
         self._last_piece = None
 
     def launched(self) -> None:
@@ -98,6 +95,15 @@ class StepEvents(StreamEvents):
         with self._begun:
             self._ended = True
             self._begun.notify_all()
+
+    def passed_s(self, boundary: int) -> float | None:
+        """See Source. What lies more than an iteration before is forgotten: not before the program's own, since it
+        launches several ahead of the GPU, and so of the player."""
+        found = super().passed_s(boundary)
+        with self._lock:
+            least = (boundary // self._count - 1) * self._count
+            self._passed = {number: when for number, when in self._passed.items() if number >= least}
+        return found
 
     def wait(self, boundary: int, until_s: float) -> float | None:
         """See Source."""

@@ -57,10 +57,20 @@ class ServingStudy:
 
     def replayer(self) -> Replayer:
         """Machine and profile of the study."""
+        from kernel_dvfs.serving.machine import machine
         from kernel_dvfs.serving.profile import read_profile
-        from kernel_dvfs.serving.replayer import Machine, Replayer
+        from kernel_dvfs.serving.replayer import Replayer
 
-        return Replayer(Machine(self["gpu"], self["model"]), read_profile(self["profile"]), slo_scale=self["slo_scale"])
+        profile, settings = read_profile(self["profile"]), self.settings()
+        own = machine(
+            profile,
+            self["gpu"],
+            self["model"],
+            self["host_s"],
+            max_batch=settings.max_batch,
+            chunk_tokens=settings.chunk_tokens,
+        )
+        return Replayer(own, profile, slo_scale=self["slo_scale"])
 
     def experiment(self, name: str) -> Any:
         """What an experiment wrote."""
@@ -89,9 +99,9 @@ def make_study(folder: str | Path, asked: dict) -> None:
     from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, sha256, summary
 
     trace, profile = _trace(asked), read_profile(asked["profile"])
-    hardware = f"simulated {profile.gpu}, {profile.model}" + (
-        "" if profile.sources == {"simulated"} else ", given profile"
-    )
+    hardware = f"simulated {profile.gpu}, {profile.model}"
+    if not profile.simulated:
+        hardware = f"{profile.gpu}, {profile.model} as in {Path(asked['profile']).name}, simulated from it"
     written = {
         "schema": SCHEMA,
         "hardware": hardware,

@@ -14,7 +14,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.outputs import Output, outputs
-from kernel_dvfs.serving.models import check_degree, served
+from kernel_dvfs.serving.models import HOST_S, check_degree, served
 from kernel_dvfs.serving.report import figures, tables
 from kernel_dvfs.serving.resharding import check_degrees
 from kernel_dvfs.serving.system import DEFAULTS
@@ -26,12 +26,14 @@ _INSTANCE = {
     "requests": "--requests",
     "max_batch": "--max-batch",
     "chunk_tokens": "--chunk-tokens",
+    "host_s": "--host-s",
 }
 _GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
 # keys of the replay that are no settings of a cluster
 _REPLAY = (
     "gpu",
     "model",
+    "host_s",
     "kernel_level",
     "trace",
     "trace_sha256",
@@ -156,6 +158,8 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
             f"chunk_tokens = {asked['chunk_tokens']} is not possible; allowed: above max_batch ({asked['max_batch']})"
         )
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
+    if asked["host_s"] != HOST_S:
+        folder += f"-host{asked['host_s']:g}"
     grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
     if asked["trace"]:
         # the classes' lengths are those of the trace: another trace, another profile

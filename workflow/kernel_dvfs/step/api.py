@@ -82,6 +82,7 @@ class Captured:
         except Exception as ended:
             error = error or ended
         if isinstance(error, Exception):
+            framework.after_failed_capture(framework.torch_module())
             raise framework.capture_failed(self._name, error) from error
         if error is None:
             self.open(self._graph)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -104,7 +105,12 @@ def _as_input_error(what: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _cut(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__), 200)
+
+
+def _cut(text: str, most: int = 100) -> str:
+    """Not more of a text than a line for the user bears."""
+    return text if len(text) <= most else text[:most].rstrip() + "…"
 
 
 def open_source(extension: Any, source: str, is_traced: bool = True) -> Opened:
@@ -183,8 +189,18 @@ def _captured(torch: Any, step: Callable[[], Any], name: str) -> Any:
         with torch.cuda.graph(graph):
             step()
     except Exception as error:
+        after_failed_capture(torch)
         raise capture_failed(name, error) from error
     return graph
+
+
+def after_failed_capture(torch: Any) -> None:
+    """Have torch go on as before: where a capture fails, its generator believes that it is still captured, and refuses
+    to draw and to replay. A capture of nothing, which ends well, lets it go."""
+    with suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the graph is empty
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            pass
 
 
 def capture_failed(name: str, error: Exception) -> InputError:
@@ -243,7 +259,8 @@ def check_alike(calls: list[list[trace.Event]], name: str) -> None:
         for number, (one, other) in enumerate(zip(before, after)):
             if one != other:
                 raise InputError(
-                    f"{name}: kernels change from call to call (number {number}: {one}, then {other}); {remedy}"
+                    f"{name}: kernels change from call to call (number {number}: {_cut(one)}, then {_cut(other)}); "
+                    f"{remedy}"
                 )
         if len(before) != len(after):
             raise InputError(
@@ -321,7 +338,13 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
     pool = tuple(graph.pool())
 
     def memory() -> Memory:
-        segments = torch.cuda.memory_snapshot()
+        try:
+            segments = torch.cuda.memory_snapshot()
+        except RuntimeError as error:
+            raise InputError(
+                f"{name}: torch does not tell which memory is in use ({_first_line(error)}); switch the "
+                "cudaMallocAsync allocator off (PYTORCH_CUDA_ALLOC_CONF)"
+            ) from None
         _refuse_two_gpus(torch, segments, name)
         return Memory(
             device,
