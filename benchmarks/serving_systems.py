@@ -1,9 +1,10 @@
 """Every serving system on given traces: energy of a token served in time, promises kept, requests rejected.
 
-    python benchmarks/serving_systems.py profile.csv conv.csv synthetic-bursty.csv [--before CHECKOUT] [-o systems.csv]
+    python benchmarks/serving_systems.py profile.csv conv.csv synthetic-idle-night.csv -o systems.csv
+    python benchmarks/serving_systems.py profile.csv conv.csv --before ../old --before-profile old.csv
 
-profile.csv: made by `kernel-dvfs serving profile`. --before: another checkout of this project, run on the same profile
-and traces in this same call; then each line also has its figures, and the ratio of a token's energy, after / before.
+profile.csv: made by `kernel-dvfs serving profile`. --before: another checkout of this project, on the same traces and in
+this same call; then each line also has its figures, and the ratio of a token's energy, after / before.
 Says which systems spend more than another with a part of their knobs, checks that requests and energy are conserved,
 and prints CPU seconds. Every figure is simulated.
 
@@ -112,6 +113,7 @@ def main() -> int:
     parser.add_argument("traces", nargs="+")
     parser.add_argument("--servers", type=int, default=12)
     parser.add_argument("--before", metavar="CHECKOUT")
+    parser.add_argument("--before-profile", metavar="PROFILE.csv", help="made by it, where its instance is another")
     parser.add_argument("-o", "--output", metavar="OUT.csv")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -120,7 +122,8 @@ def main() -> int:
         print(json.dumps(rows))
         return 0
     if options.before:
-        command = [sys.executable, __file__, options.profile, *options.traces, "--servers", str(options.servers)]
+        profile = options.before_profile or options.profile
+        command = [sys.executable, __file__, profile, *options.traces, "--servers", str(options.servers)]
         path = {"PYTHONPATH": str(Path(options.before) / "workflow")}
         said = subprocess.run(
             [*command, "--json"], env=os.environ | path, stdout=subprocess.PIPE, check=True, text=True
