@@ -2,9 +2,10 @@
 
     python benchmarks/serving_slots.py conv-x6.csv [--servers 12] [--host-s 0.002,0.018] [-o slots.csv]
 
-For each host time a profile is simulated (half a minute of CPU), and DynamoLLM runs with each slot length. Its energy of
-a token served in time is compared with SinglePool on all servers (as published), on the servers that such a slot asks for,
-and on the fewest that keep 99 % of the promises, which no slot decides. One row each; negative = saved; all simulated.
+For each host time a profile is simulated (half a minute of CPU), and DynamoLLM runs with each slot length. Its energy
+of a token served in time is compared with SinglePool on all servers (as published), on the servers that such a slot
+asks for, and on the fewest that keep 99 % of the promises, which no slot decides. One row each; negative = saved; all
+simulated.
 """
 
 import argparse

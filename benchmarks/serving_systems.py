@@ -3,8 +3,8 @@
     python benchmarks/serving_systems.py profile.csv conv.csv synthetic-idle-night.csv -o systems.csv
     python benchmarks/serving_systems.py profile.csv conv.csv --before ../old --before-profile old.csv
 
-profile.csv: made by `kernel-dvfs serving profile`. --before: another checkout of this project, on the same traces and in
-this same call; then each line also has its figures, and the ratio of a token's energy, after / before.
+profile.csv: made by `kernel-dvfs serving profile`. --before: another checkout of this project, on the same traces and
+in this same call; then each line also has its figures, and the ratio of a token's energy, after / before.
 Says which systems spend more than another with a part of their knobs, checks that requests and energy are conserved,
 and prints CPU seconds. Every figure is simulated.
 
