@@ -186,7 +186,11 @@ Facts Fused<Args>::facts() const {
           {"cudnn", static_cast<std::int64_t>(cudnnGetVersion())}};
 }
 
+bool has_fused_attention() { return true; }
+
 #else
+
+bool has_fused_attention() { return false; }
 
 template <typename Args>
 struct Fused<Args>::Library {

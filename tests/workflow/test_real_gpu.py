@@ -135,9 +135,11 @@ def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_th
             return list(csv.DictReader(file))
 
     locking = table("locking")
-    assert [row["id"] for row in locking] == ["loss_dwte_gemm", "loss_softmax", "forward_attention_residual"]
+    assert [row["id"] for row in locking] == 3 * ["loss_dwte_gemm", "loss_softmax", "forward_attention_residual"]
+    ways = [("core alone", "1980-auto"), ("memory alone", "auto-3201"), ("both", "1980-3201")]
+    assert [(row["way"], row["locked"]) for row in locking] == [way for way in ways for _ in range(3)]
     for row in locking:
-        assert row["locked"] == "1980-3201" and row["repeats"] == "3"
+        assert row["repeats"] == "3" and row["verdict"] == "as auto"
         # on this board a lock at the highest clocks changes nothing
         assert abs(float(row["energy_change_percent"])) < 1 and row["auto_core_mhz"] == row["locked_core_mhz"]
     passes = table("passes")

@@ -94,13 +94,15 @@ class Deviation:
     error: float  # the largest absolute deviation
 
 
-def cases(sm_count: int, threads_per_sm: int) -> Iterator[tuple[Model, int, int, str, Row]]:
+def cases(sm_count: int, threads_per_sm: int, fused: bool = True) -> Iterator[tuple[Model, int, int, str, Row]]:
     """(model, batch, degree, split, row) of every check, split "table1" and "llmc" for a GPU of that size.
 
     Every row, tails, tensor parallelism, both splits of the bias gradients, heads and widths of all models; small
     enough for the C reference.
     """
     for model, batch, degrees, left_out in _CASES:
+        if model.attention == FUSED and not fused:
+            continue
         for degree in degrees:
             # llm.c's split asks for more partial sums than a rank of a small model has tokens
             for split in ("table1", "llmc") if degree == 1 else ("table1",):

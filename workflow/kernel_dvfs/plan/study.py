@@ -90,7 +90,7 @@ class Study:
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
     headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
-    highest: str = ""  # those clocks, CORE,MEM
+    contracts: dict[str, str] = field(default_factory=dict)  # {what is locked: the highest clocks, CORE,MEM}
     step: StepSource | None = None  # the captured step that is studied; None: a model, or a table
     step_record: str = ""  # path of its record
 
@@ -179,6 +179,25 @@ class Study:
             return self.chosen_passes or self.setup is None
         return bool(self.passes)
 
+    def locking(self) -> list[str]:
+        """The comparisons of auto with the highest clocks, locked in each way."""
+        return [
+            f"{self.folder}/{path}"
+            for way in self.contracts
+            for name in self.locked
+            for path in layout.locking(way, name, self.sessions)
+        ]
+
+    @property
+    def sessions(self) -> int:
+        """Measuring processes that repeats are spread over. On a cluster each would wait in the queue: there it is
+        one."""
+        return self.options["sessions"] if self.is_real and self.options["slurm_gpu"] is None else 1
+
+    def session_of(self, rank: int) -> str:
+        """The session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only one."""
+        return f"sweep-{rank * self.sessions // len(self.points)}" if self.sessions > 1 else ""
+
     @property
     def pass_schedules(self) -> list[str]:
         return [layout.PASS_STRICT] if self.is_chosen and self.has_passes else []
@@ -215,14 +234,33 @@ class Study:
 
     def iteration_files(self) -> list[str]:
         """The iteration schedules, one for each known latency of a change."""
-        names = map(layout.iteration_name, self.options["clock_changes"]["latency_s"])
+        names = map(layout.iteration_name, self.latencies_s())
         return [self.schedule(name) for name in names] if self.is_deployable else []
 
-    def stall_options(self) -> str:
-        """The options of `kernel-dvfs study deployable` and `study switching` that say what a change costs."""
+    def latency_files(self) -> list[str]:
+        """The file of `kernel-dvfs latency` that says what a change costs, if one is named."""
+        path = self.options["clock_changes"]["measured"]
+        return [] if path is None else [path]
+
+    def latencies_s(self) -> list[float]:
+        """What changes take for which clocks are chosen launch by launch. Raises InputError for a file that is none."""
+        for path in self.latency_files():
+            from kernel_dvfs.measurement.latency_file import read
+
+            return read(path).latencies_s
+        return self.options["clock_changes"]["latency_s"]
+
+    def deployable_options(self) -> list[str]:
+        """The options of `kernel-dvfs study deployable` that say what changes take and cost."""
+        latencies = [] if self.latency_files() else ["--latencies", *map(str, self.latencies_s())]
+        return [*latencies, *self.cost_options()]
+
+    def cost_options(self) -> list[str]:
+        """Those of `study switching` too, whose latencies are its own."""
         own = self.options["clock_changes"]
-        words = f"--core-stall {own['core_stall_s']} --mem-stall {own['mem_stall_s']}"
-        return words if own["stall_w"] is None else f"{words} --stall-w {own['stall_w']}"
+        words = [f"--measured={path}" for path in self.latency_files()]
+        words = words or [f"--core-stall={own['core_stall_s']}", f"--mem-stall={own['mem_stall_s']}"]
+        return words if own["stall_w"] is None else [*words, f"--stall-w={own['stall_w']}"]
 
     def schedule_files(self) -> list[str]:
         """Every schedule that the study asks for."""
@@ -253,9 +291,10 @@ class Study:
     def carried(self, kind: str) -> list[str]:
         """The comparisons of every kernel at every other batch or degree."""
         return [
-            f"{self.folder}/measurements/{name}/{kernel}.json"
+            f"{self.folder}/{path}"
             for name in self.variants_of(kind)
             for kernel in self.variants[name].kernels
+            for path in layout.carried(name, kernel, self.repeats, self.sessions)
         ]
 
     def chosen_again(self, kind: str) -> list[str]:
@@ -365,6 +404,9 @@ _REAL_PROTOCOL = (
     *("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent"),
     *("gemm_algorithm", "skip_capped"),
 )
+# what null stands for; at auto alone nothing is compared with the baseline, and a first look takes minutes
+_USUALLY = {"auto_repeats": 10, "windows": 3}
+_AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2}
 _WARMUP_S = {"simulated": 25, "nvml": 2}
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
@@ -384,13 +426,21 @@ def load(path: str) -> dict:
     return content
 
 
+def resolved(config: dict) -> dict:
+    """The configuration with what null stands for in `auto_repeats` and `windows`."""
+    is_real = isinstance(config["gpu"], str) and config["gpu"].partition(":")[0] == "nvml"
+    meant = _AT_AUTO_ALONE if is_real and config["clocks"] == "auto-only" else _USUALLY
+    return config | {key: value for key, value in meant.items() if config[key] is None}
+
+
 def plan(config: dict, results: str = "results") -> Study:
     """The study that `config` (checked by config.check) describes, with folders below `results`.
 
     Raises InputError for what only the GPU or the model can refuse: an unknown GPU or model, a clock that the GPU
     lacks, a degree that does not divide the heads.
     """
-    gpu, latencies_s = config["gpu"], config["clock_changes"]["latency_s"]
+    gpu, config = config["gpu"], resolved(config)
+    latencies_s = config["clock_changes"]["latency_s"]
     if len(set(map(layout.iteration_name, latencies_s))) < len(latencies_s):
         raise InputError(
             f"config: clock_changes.latency_s = {latencies_s}: two of them are the same but for the last digits, which "
@@ -607,6 +657,11 @@ def _real(config: dict, results: str) -> Study:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     omitted: list[tuple[Pair, str]] = []
+    both_or_none = mode == "lock" and config["through"] == "dcgm"
+    if both_or_none and config["lock"] != "exact":
+        raise InputError("config: through: dcgm locks each clock to one value; configure lock: exact")
+    if both_or_none and not facts["clocks"]["mem_mhz"]:
+        raise InputError("config: through: dcgm locks both clocks or none, so grid.mem_mhz must not be empty")
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:
@@ -615,6 +670,10 @@ def _real(config: dict, results: str) -> Study:
         pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
         if not facts["clocks"]["mem_mhz"]:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
+    if both_or_none:
+        halves = [pair for pair in pairs if pair != BASELINE and "auto" in pair]
+        omitted += [(pair, "DCGM locks both clocks or none") for pair in halves]
+        pairs = [pair for pair in pairs if pair not in halves]
     step = step_source(config["workload"])
     if step and config["slurm_gpu"]:
         raise InputError(
@@ -656,7 +715,7 @@ def _real(config: dict, results: str) -> Study:
         variants=variants,
         batches=tuple(batches),
         degrees=tuple(degrees),
-        highest=",".join(map(str, campaign.highest_pair(facts["clocks"]))) if mode == "lock" else "",
+        contracts=campaign.lock_contracts(facts["clocks"]) if mode == "lock" else {},
         step=step,
         step_record=record,
     )
@@ -703,7 +762,10 @@ def _other_sizes(config: dict, batches: list, degrees: list) -> Iterator:
 def _protocol(config: dict, kind: str) -> dict:
     """How a setup measures."""
     keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
-    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys}
+    # the way that clocks are set is named only where it is configured: it may differ from machine to machine, and what
+    # was measured stays what it is
+    named = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
+    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | named
 
 
 def warmup_s(config: dict, kind: str) -> float:

@@ -6,6 +6,7 @@ lies in that of the instance, what comes of replaying a trace in one of its own 
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +139,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
 def _given(asked: dict, results: str) -> tuple[str, str, str, str]:
     """(folder, profile, no options of an instance, none of a grid)."""
     path = Path(asked["profile"])
-    if not path.is_file():
+    if not os.path.isfile(path):  # also for a name that no file can have
         raise InputError(f"profile = '{path}': no such file; allowed: a serving profile (.csv), or null")
     return f"{results}/serving/table-{path.stem}", str(path), "", ""
 

@@ -23,7 +23,7 @@ from kernel_dvfs.report.page.other_studies import study_below
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
 from kernel_dvfs.report.page.step_view import step_view
-from kernel_dvfs.report.page.tables import Rows, Table, kernels, read_rows, table
+from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, kernels, plain, read_rows, table
 from kernel_dvfs.report.results import Results
 
 Made = TypeVar("Made")
@@ -105,11 +105,12 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             profile=_size(results) if has_profile else None,
             answer=found,
             chosen=chosen,
+            iteration=_iteration(results) if has_profile else None,
             in_words=in_words,
             deployable=deployable(rows.get("deployable")),
             chart=found and chart([("energy", found.energy), ("time", found.time)]),
             validation=views.get("validation"),
-            cautions=cautions(gpu, found, counted, views.get("kernel_clocks")),
+            cautions=cautions(gpu, found, counted, views.get("kernel_clocks"), rows.get("locking")),
             deployment=deployment(results, workload) if found else None,
             sections=_sections(views, drawn, known_tables | known_figures),
             verdicts=_count(rows.get("claims", ()), "verdict"),
@@ -202,6 +203,22 @@ def _size(results: Results) -> dict[str, int]:
     pairs = profile.groupby(["study", "target"]).size()
     targets = profile.groupby("study").target.nunique()
     return {"kernels": int(targets.get("kernel", 0)), "passes": int(targets.get("pass", 0)), "pairs": int(pairs.max())}
+
+
+def _iteration(results: Results) -> str | None:
+    """What an iteration costs at auto, as the sum of its kernels measured alone, in words; None where launches are not
+    counted."""
+    profile = results.profile
+    kernels = profile[(profile.study == "kernel") & profile.is_baseline]
+    time_s, energy_j = (
+        float((kernels.launches_per_iteration * kernels[each]).sum()) for each in ("time_s", "energy_j")
+    )
+    if not (time_s > 0 and energy_j > 0):
+        return None
+    return (
+        f"At auto clocks one iteration takes {duration(time_s)} and {energy_in_words(energy_j)}, "
+        f"{plain(energy_j / time_s)} W: the sum of its kernels, each measured alone"
+    )
 
 
 def _count(rows: Iterable[Mapping[str, str]], column: str) -> dict[str, int]:

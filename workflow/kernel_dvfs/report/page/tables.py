@@ -31,6 +31,8 @@ _UNITS = {
     "w": "W",
     "share": "share",
 }
+_THOUSAND = 1000.0
+_LARGER = {"us": "ms", "mj": "j"}
 # words that a practitioner knows by another name than the column's
 _TITLES = {
     "row": "row",
@@ -160,6 +162,16 @@ def plain(value: float) -> str:
     return f"{value:.{digits}f}".replace("-", MINUS)
 
 
+def duration(time_s: float) -> str:
+    """In the unit that it is read in: `0.85 ms`, `624.1 ms`, `1.234 s`."""
+    return f"{plain(1e3 * time_s)} ms" if abs(time_s) < 1 else f"{plain(time_s)} s"
+
+
+def energy_in_words(energy_j: float) -> str:
+    """Likewise: `0.46 mJ`, `441.2 J`."""
+    return f"{plain(1e3 * energy_j)} mJ" if abs(energy_j) < 1 else f"{plain(energy_j)} J"
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -188,8 +200,13 @@ def table(
     # a change takes its interval in
     bounds = {each: _bounds(each, names) for each in names}
     names = [each for each in names if each not in {bound for pair in bounds.values() if pair for bound in pair}]
-    columns = [Column(each, _heading(each, bounds[each]), _kind(each, rows)) for each in names]
-    cells = [[_cell(row, each, bounds[each]) for each in names] for row in rows]
+    larger = {each: unit for each in names if (unit := _larger_unit(each, rows))}
+    titles = {each: title(each.rpartition("_")[0] + "_" + larger[each]) if each in larger else "" for each in names}
+    columns = [Column(each, titles[each] or _heading(each, bounds[each]), _kind(each, rows)) for each in names]
+    cells = [
+        [_in_thousands(row[each]) if each in larger else _cell(row, each, bounds[each]) for each in names]
+        for row in rows
+    ]
     text = about.text if about else ""
     return Table(name, heading(name, about), text, columns, cells, folds and len(rows) > _FOLD_ROWS)
 
@@ -203,6 +220,19 @@ def _bounds(column: str, names: Sequence[str]) -> tuple[str, str] | None:
 
 def _heading(column: str, bounds: tuple[str, str] | None) -> str:
     return f"{title(column)} (95 % interval)" if bounds else title(column)
+
+
+def _larger_unit(column: str, rows: Rows) -> str | None:
+    """A thousand times the unit of a column, where that is what its numbers are read in: microseconds and mJ stand in
+    files, ms and J on a page."""
+    larger = _LARGER.get(column.rpartition("_")[2])
+    values = sorted(abs(value) for row in rows if (value := number(row[column])) is not None)
+    return larger if larger and values and values[-1] >= _THOUSAND else None
+
+
+def _in_thousands(raw: str) -> Cell:
+    value = number(raw)
+    return Cell(NOTHING if value is None else plain(value / _THOUSAND), raw)
 
 
 def _kind(column: str, rows: Rows) -> str:
