@@ -55,7 +55,8 @@ def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
 def answer_line(schedule: Mapping[str, Any]) -> str:
     """The answer in one line: what is claimed, and that it is a claim."""
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
-    held = "forecast" if schedule["gpu"].get("forecast") else "claimed: optimistic, since the same noisy data selected the clocks"
+    is_forecast = schedule["gpu"].get("forecast")
+    held = "forecast" if is_forecast else "claimed: optimistic, since the same noisy data selected the clocks"
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     return (
