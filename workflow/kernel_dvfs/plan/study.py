@@ -37,6 +37,7 @@ from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 # so many kernels of a step, those that take longest, are measured within it as well, to check the sum of all
 _WITHIN_STEP = 8
 
+
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
     """A file that a run writes from what the planner knows: a setup, or the facts of a real GPU."""
