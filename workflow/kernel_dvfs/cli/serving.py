@@ -64,17 +64,23 @@ def _profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--core-mhz", required=True, metavar="MHZ,...", help="core clocks")
     parser.add_argument("--classes", metavar="SS,...", help="request classes (default: all nine)")
     parser.add_argument("--kernel-level", action="store_true", help="also a clock for each kernel")
+    parser.add_argument("--lengths-of", metavar="TRACE.csv", help="draw lengths from its requests (default: built in)")
 
 
 def _profile(options: argparse.Namespace) -> None:
     from kernel_dvfs.serving.make_profile import profile_rows
     from kernel_dvfs.serving.profile import write_profile
-    from kernel_dvfs.serving.requests import CLASSES
+    from kernel_dvfs.serving.requests import CLASSES, seen_lengths
+    from kernel_dvfs.serving.trace import read_trace
 
     classes = options.classes.split(",") if options.classes else CLASSES
     unknown = [name for name in classes if name not in CLASSES]
     if unknown:
         raise InputError(f"--classes {options.classes}: no class {unknown[0]!r}; allowed: {', '.join(CLASSES)}")
+    seen = None
+    if options.lengths_of:
+        trace = read_trace(options.lengths_of)
+        seen = seen_lengths(trace.input_tokens, trace.output_tokens)
     rows = profile_rows(
         options.gpu,
         options.model,
@@ -82,6 +88,7 @@ def _profile(options: argparse.Namespace) -> None:
         _whole_numbers("--core-mhz", options.core_mhz),
         classes,
         kernel_level=options.kernel_level,
+        seen=seen,
         **_instance(options),
     )
     write_profile(options.output, rows)
