@@ -13,7 +13,7 @@ ARGS ?=
 help:
 	@echo "make run    the whole study: snakemake --cores 1 all"
 	@echo "make test   all tests (make unit: without those that run Snakemake or compile again)"
-	@echo "make cuda   install cuBLAS into .venv (0.6 GB) and build the CUDA kernels; needs nvcc"
+	@echo "make cuda   install cuBLAS and cuDNN into .venv (1.1 GB) and build the CUDA kernels; needs nvcc"
 	@echo "make lint   ruff, snakefmt, mypy, snakemake --lint"
 	@echo "make docs   docs/ as a site: site/index.html (make reference: write docs/reference/ from the code)"
 	@echo "make release-check   build sdist and wheel, run the tutorial from them in a fresh environment"

@@ -1,13 +1,16 @@
 """Are the CUDA kernels right, and how fast: every row of an iteration on this GPU, beside PyTorch in the same run.
 
 1. Every row at small shapes against the C reference (tensor parallelism, both bias splits, all models' widths).
-2. Allocating and failing 1,000 times leaks nothing.
+   Allocating and failing 1,000 times leaks nothing.
+2. Every distinct row at full size against PyTorch in float32 and float64, each element of each output.
 3. Every row at full size: ours, PyTorch eager and torch.compile in turn, medians of windows; bytes per second
    against the device-to-device copy of the same run, GEMM FLOP per second against the tensor peak at the SM clock
    that was really reached; results unchanged by all that repetition.
-4. Launch-bound rows through CUDA graphs.
+4. The forms that an operation has, in turn: each way of layernorm_backward to read its rows, wherever it fits (the one
+   that is taken should be the fastest), and attention's gradient in a fixed order or as its parts come.
+5. Launch-bound rows through CUDA graphs.
 
-Sets nothing on the GPU. Needs PyTorch for the comparison (goes on without).
+Sets nothing on the GPU. Needs PyTorch for 2 and for the comparison in 3.
 
     python benchmarks/gpu_kernels.py --results results -o benchmarks/results/gpu_kernels
 """
@@ -26,6 +29,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
+from kernel_dvfs.measurement.real.gemm_algorithms import GemmAlgorithms
 from kernel_dvfs.native import check
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.plans import row_plan
@@ -46,7 +50,8 @@ def arguments():
     parser.add_argument("--algorithm", default="timed", choices=("timed", "heuristic"))
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--only", help="rows whose id contains this")
-    parser.add_argument("--skip-checks", action="store_true")
+    parser.add_argument("--parts", default="12345", help="which of the above (default: 12345)")
+    parser.add_argument("--kept", help="file of GEMM algorithms to take and to add to (default: of this run alone)")
     parser.add_argument("-o", "--output", required=True, help="path without suffix: .txt and .csv are written")
     return parser.parse_args()
 
@@ -62,12 +67,12 @@ class Report:
         self.lines.append(line)
 
 
-def check_all(say, cuda, cpu, device, about):
-    """Points 1 and 2; returns the number of failures."""
+def check_small(say, cuda, cpu, device, about):
+    """Point 1; returns the number of failures."""
     start = time.monotonic()
     worst, count, failed = {}, 0, 0
     for model, batch, degree, split, row in check.cases(about["sm_count"], about["threads_per_sm"]):
-        for variant in ("vector", *check.VARIANTS.get(row.op, ())):
+        for variant in check.variants(row):
             where = f"{row.id} ({model.name}, batch {batch}, tp {degree}, {split}, {variant})"
             try:
                 deviations = check.check_row(cuda, cpu, cuda.Arena(device), row, model, variant)
@@ -85,6 +90,38 @@ def check_all(say, cuda, cpu, device, about):
     say("Largest deviation as a share of the allowed (2^-7 relative + 2^-12 of the typical value; permutes exact):")
     say("  " + ", ".join(f"{op} {excess:.2g}" for op, excess in sorted(worst.items())))
     return failed + leaks(say, cuda, device)
+
+
+def check_full_size(say, cuda, device, options):
+    """Point 2; returns the number of failures."""
+    import torch
+    from torch_operations import tensors
+    from torch_reference import excess
+
+    start = time.monotonic()
+    model, worst, failed, count = model_named(options.model), {}, 0, 0
+    rows = [row for row in kernel_rows(model, options.batch) if not options.only or options.only in row.id]
+    distinct = {(row.op, str(row.settings)): row for row in reversed(rows)}
+    for row in reversed(distinct.values()):
+        for variant in check.variants(row):
+            chosen = {"algorithm": options.algorithm, "kept": options.kept}
+            plan = row_plan(cuda, cuda.Arena(device), row, model, variant=variant, **chosen)
+            plan.run(1)
+            device.synchronize()
+            for tensor, (share, of_norm) in excess(row.op, row.settings, tensors(plan)).items():
+                count += 1
+                if not share <= 1:
+                    failed += 1
+                    say(f"  WRONG {row.id} ({variant}): {tensor} deviates {share:.3g} times the allowed")
+                if not share <= worst.get(row.op, (0.0, 0.0))[0]:
+                    worst[row.op] = share, of_norm
+            del plan
+            torch.cuda.empty_cache()
+    took_s = time.monotonic() - start
+    say(f"Full size: {count} outputs of {len(distinct)} distinct rows, every element, {failed} wrong, {took_s:.0f} s.")
+    say("Largest deviation as a share of the allowed, and the norm of all deviations relative to that of the output:")
+    say("  " + ", ".join(f"{op} {share:.2g} ({of_norm:.1e})" for op, (share, of_norm) in sorted(worst.items())))
+    return failed
 
 
 def leaks(say, cuda, device):
@@ -181,7 +218,7 @@ def torch_windows(timer, row, plan, compiled):
 
     function, operands = operation(row, plan)
     windows = [timer.torch(lambda: function(*operands))]
-    if compiled and not row.gemm:
+    if compiled and row.kind == "elementwise_or_reduction":
         torch._dynamo.reset()
         fused = torch.compile(function, dynamic=False)
         windows.append(timer.torch(lambda: fused(*operands)))
@@ -209,7 +246,7 @@ def benchmark(say, cuda, device, about, options):
     for row in kernel_rows(model, options.batch):
         if options.only and options.only not in row.id:
             continue
-        plan = row_plan(cuda, cuda.Arena(device), row, model, algorithm=options.algorithm)
+        plan = row_plan(cuda, cuda.Arena(device), row, model, algorithm=options.algorithm, kept=options.kept)
         plan.run(1)
         before = plan.checksum()
         windows = [timer.ours(plan)]
@@ -220,7 +257,7 @@ def benchmark(say, cuda, device, about, options):
             raise InputError(f"{row.id}: its results changed while it was repeated")
         eager_us, compiled_us = ([1e3 * other_ms for other_ms, _ in others] + [None, None])[:2]
         byte = row.read_byte + row.write_byte
-        gb_per_s, tflop_per_s = byte / ms / 1e6, row.flop / ms / 1e9
+        gb_per_s, tflop_per_s = byte / ms / 1e6, row.tensor_flop / ms / 1e9
         line = {
             "row": row.id,
             "family": row.family,
@@ -231,8 +268,10 @@ def benchmark(say, cuda, device, about, options):
             "ours_over_eager": rounded(eager_us and 1e3 * ms / eager_us, 4),
             "gb_per_s": round(gb_per_s, 1),
             "of_copy": round(gb_per_s / copy, 4),
-            "tflop_per_s": round(tflop_per_s, 2) if row.gemm else "",
-            "of_peak_at_clock": round(row.flop / ms / 1e3 / (flop_per_cycle * sm_mhz), 4) if row.gemm else "",
+            "tflop_per_s": round(tflop_per_s, 2) if row.tensor_flop else "",
+            "of_peak_at_clock": round(row.tensor_flop / ms / 1e3 / (flop_per_cycle * sm_mhz), 4)
+            if row.tensor_flop
+            else "",
             "sm_mhz": round(sm_mhz, 1),
             "algorithm": plan.info().get("algorithm_id", ""),
             "algorithm_rank": plan.info().get("algorithm_rank", ""),
@@ -258,7 +297,7 @@ def summary(say, lines):
         best_ms = total_ms(lines, lambda line: min(line["torch_eager_us"], line["torch_compile_us"] or math.inf))
         say(f"  PyTorch eager {eager_ms:.1f} ms, ratio {ours_ms / eager_ms:.3f} (target 0.90)")
         say(f"  better of eager and compiled, row by row, {best_ms:.1f} ms, ratio {ours_ms / best_ms:.3f}")
-    gemms = [line for line in lines if line["tflop_per_s"] != ""]
+    gemms = [line for line in lines if line["algorithm"] != ""]
     others = [line for line in lines if line["tflop_per_s"] == "" and moved_byte(line) >= MEMORY_BOUND_BYTE]
     if lines[0]["torch_eager_us"]:
         tell(say, "GEMM rows at least as fast as PyTorch", gemms, "ours_over_eager", lambda value: value <= 1)
@@ -282,8 +321,31 @@ def moved_byte(line):
     return line["gb_per_s"] * line["time_us"] * 1e3
 
 
+def forms(say, cuda, device, options):
+    """Point 4. The layernorm at the widest rows that each way takes and at the model's."""
+    say("us a launch of an operation's forms (vector: the one that is taken):")
+    for channels in (2048, *check.LAYERNORM_READING.values()):
+        ways = [way for way, longest in check.LAYERNORM_READING.items() if channels <= longest]
+        forms_of(say, cuda, device, "layernorm_backward", {"M": 40960, "C": channels}, ways)
+    heads = {"B": options.batch, "T": 1024, "NH": 16, "HS": 128, "scale": 128**-0.5}
+    forms_of(say, cuda, device, "attention_backward", heads, ["atomic"])
+
+
+def forms_of(say, cuda, device, op, settings, others):
+    timer, ways = Timer(cuda, device), ["vector", *others]
+    try:
+        plans = [cuda.Plan(cuda.Arena(device), op, settings, variant=way) for way in ways]
+    except cuda.ShapeError as error:
+        say(f"  {error}")
+        return
+    times = dict(zip(ways, (1e3 * ms for ms, _ in in_turn([timer.ours(plan) for plan in plans])), strict=True))
+    above = 100 * (times["vector"] / min(times.values()) - 1)
+    cells = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
+    say(f"  {op} {settings}: {cells}; taken is {above:.1f} % above the fastest")
+
+
 def launch_bound(say, cuda, device, options):
-    """Point 4: kernels that move too little to be bound by anything but their launch, one row an operation."""
+    """Point 5: kernels that move too little to be bound by anything but their launch, one row an operation."""
     say(f"Rows of less than {LAUNCH_BOUND_BYTE / 1e6:.0f} MB, us a launch in a graph of 200 (and from the C++ loop):")
     model = model_named(options.model)
     for batch, degree in ((options.batch, 1), (1, 1), (1, 16)):
@@ -313,8 +375,13 @@ def main():
     say(f"driver CUDA {about['driver']}, runtime {about['runtime']}, cuBLASLt {about['cublaslt']}")
     say(f"library {library_sha256('cuda', options.results)[:12]}, GEMM algorithms {options.algorithm}")
     say(f"model {options.model}, batch {options.batch}")
-    failed = 0 if options.skip_checks else check_all(say, cuda, cpu, device, about)
-    lines = benchmark(say, cuda, device, about, options)
+    options.kept = GemmAlgorithms(options.kept, about["cublaslt"]) if options.kept else None
+    failed = 0
+    if "1" in options.parts:
+        failed += check_small(say, cuda, cpu, device, about)
+    if "2" in options.parts:
+        failed += check_full_size(say, cuda, device, options)
+    lines = benchmark(say, cuda, device, about, options) if "3" in options.parts else []
     if lines:
         table = io.StringIO()
         writer = csv.DictWriter(table, lines[0], lineterminator="\n")
@@ -322,7 +389,10 @@ def main():
         writer.writerows(lines)
         write_text(f"{options.output}.csv", table.getvalue())
         summary(say, lines)
-    launch_bound(say, cuda, device, options)
+    if "4" in options.parts:
+        forms(say, cuda, device, options)
+    if "5" in options.parts:
+        launch_bound(say, cuda, device, options)
     write_text(f"{options.output}.txt", "\n".join(say.lines) + "\n")
     sys.exit(1 if failed else 0)
 

@@ -18,21 +18,23 @@ class _Signed:
         self.__cuda_array_interface__ = array.__cuda_array_interface__ | {"typestr": "<i2"}
 
 
-def operands(plan):
-    """The plan's input tensors as torch tensors, by name, where they lie; token ids as PyTorch wants them (int64)."""
-    tensors = {}
-    for name, role, dtype, _ in plan.tensors():
-        if role == "input":
-            array = plan.device_array(name)
-            is_bf16 = dtype == "uint16"
-            tensor = torch.as_tensor(_Signed(array) if is_bf16 else array, device="cuda")
-            tensors[name] = tensor.view(torch.bfloat16) if is_bf16 else tensor
-    return {name: tensor.long() if tensor.dtype == torch.int32 else tensor for name, tensor in tensors.items()}
+def tensors(plan):
+    """The plan's tensors as PyTorch's, by name, where they lie."""
+    found = {}
+    for name, _, dtype, _ in plan.tensors():
+        array = plan.device_array(name)
+        tensor = torch.as_tensor(_Signed(array) if dtype == "uint16" else array, device="cuda")
+        found[name] = tensor.view(torch.bfloat16) if dtype == "uint16" else tensor
+    return found
 
 
 def operation(row, plan):
     """(function, operands): what PyTorch does for `row`, and the tensors it is called with."""
-    return _OPERATIONS[row.op](row.settings, operands(plan))
+    # token ids as PyTorch wants them
+    operands = {
+        name: tensor.long() if tensor.dtype == torch.int32 else tensor for name, tensor in tensors(plan).items()
+    }
+    return _OPERATIONS[row.op](row.settings, operands)
 
 
 def _gemm(s, t):
@@ -110,6 +112,29 @@ def _softmax_backward(s, t):
     return backward, (t["datt"], t["att"])
 
 
+def _attention_forward(s, t):
+    return (lambda q, k, v: aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True), _heads(t["qkv"]))
+
+
+def _attention_backward(s, t):
+    q, k, v = _heads(t["qkv"])
+    out, lse, cum_q, cum_k, most_q, most_k, seed, offset, _ = aten._scaled_dot_product_flash_attention(
+        q, k, v, 0.0, True
+    )
+
+    def backward(dout, q, k, v, out, lse):
+        return aten._scaled_dot_product_flash_attention_backward(
+            dout, q, k, v, out, lse, cum_q, cum_k, most_q, most_k, 0.0, True, seed, offset
+        )
+
+    return backward, (t["dout"].transpose(1, 2), q, k, v, out, lse)
+
+
+def _heads(qkv):
+    """q, k, v as (B, NH, T, HS), where they lie."""
+    return tuple(qkv.permute(2, 0, 3, 1, 4))
+
+
 def _gelu_forward(s, t):
     return (lambda inp: torch.nn.functional.gelu(inp, approximate="tanh"), (t["inp"],))
 
@@ -156,5 +181,5 @@ def _wte_backward(s, t):
 _OPERATIONS = {
     name[1:]: function
     for name, function in list(globals().items())
-    if name.startswith("_") and callable(function) and not name.startswith(("__", "_Signed"))
+    if name.startswith("_") and callable(function) and not name.startswith(("__", "_Signed", "_heads"))
 }

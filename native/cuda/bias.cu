@@ -143,18 +143,16 @@ Launch configure(const kdvfs_bias_backward &args, const Limits &limits, const st
   const char *const op = Operation<kdvfs_bias_backward>::name;
   require_vector(op, variant);
   require_packs(op, "OC", args.OC);
-  if (args.M > INT32_MAX || args.G > 65535) {
-    refuse(op, "M, G", std::to_string(args.M) + ", " + std::to_string(args.G),
-           "at most 2147483647 rows in at most 65535 parts");
-  }
-  const std::int64_t column_groups = ceiling(args.OC, block_columns), part_rows = ceiling(args.M, args.G);
+  require_at_most(op, "M", args.M, INT32_MAX);
+  require_at_most(op, "G", args.G, most_blocks_across);
+  const std::int64_t column_groups = blocks_for(op, args.OC, block_columns), part_rows = ceiling(args.M, args.G);
   // one wave of blocks, so that all end together
   const std::int64_t resident = static_cast<std::int64_t>(limits.sm_count) * (threads_per_sm / (32 * warps));
   const std::int64_t chunks = std::max<std::int64_t>(resident / (column_groups * args.G), 1);
   const std::int64_t chunk_rows = ceiling(part_rows, chunks * round_rows) * round_rows;
   Launch launch;
   launch.function = reinterpret_cast<const void *>(bias_backward_kernel);
-  launch.grid = dim3(static_cast<unsigned>(column_groups), static_cast<unsigned>(ceiling(part_rows, chunk_rows)),
+  launch.grid = dim3(static_cast<unsigned>(column_groups), blocks_for(op, part_rows, chunk_rows, most_blocks_across),
                      static_cast<unsigned>(args.G));
   launch.block = dim3(32 * warps);
   const std::size_t parts = std::size_t{launch.grid.x} * launch.grid.z;
@@ -190,7 +188,7 @@ Launch configure(const kdvfs_bias_reduce &args, const Limits &, const std::strin
   require_packs(op, "OC", args.OC);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(bias_reduce_kernel);
-  launch.grid = dim3(static_cast<unsigned>(ceiling(args.OC, reduce_block_threads * Pack::size)));
+  launch.grid = dim3(blocks_for(op, args.OC, reduce_block_threads * Pack::size));
   launch.block = dim3(reduce_block_threads);
   return launch;
 }

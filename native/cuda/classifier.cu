@@ -201,6 +201,7 @@ Launch configure(const kdvfs_classifier &args, const Limits &limits, const std::
   const char *const op = Operation<kdvfs_classifier>::name;
   require_vector(op, variant);
   require_packs(op, "Vp", args.Vp);
+  require_at_most(op, "M", args.M, INT32_MAX - limits.sm_count);  // a block counts on past the last row
   const int packs = packs_of(static_cast<int>(args.V));
   const std::size_t row_bytes = packs * sizeof(Pack);
   const std::size_t other_bytes = 2 * most_threads / 32 * sizeof(float) + 4 * sizeof(Target);
@@ -213,7 +214,7 @@ Launch configure(const kdvfs_classifier &args, const Limits &limits, const std::
     launch.shared_bytes = row_bytes;
   } else {
     launch.function = reinterpret_cast<const void *>(&classifier_reread_kernel);
-    launch.grid = dim3(static_cast<unsigned>(args.M));
+    launch.grid = dim3(blocks_for(op, args.M, 1));
   }
   return launch;
 }

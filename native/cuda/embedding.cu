@@ -13,16 +13,6 @@ namespace kdvfs {
 
 namespace {
 
-void require_at_most(const char *op, const char *name, std::int64_t value, std::int64_t limit) {
-  if (value > limit) {
-    refuse(op, name, std::to_string(value), "at most " + std::to_string(limit));
-  }
-}
-
-unsigned blocks_for(std::int64_t work, std::int64_t work_per_block) {
-  return static_cast<unsigned>((work + work_per_block - 1) / work_per_block);
-}
-
 // Two elements of a table + their sums, rounded stochastically. `element`: of the first in its table.
 __device__ __forceinline__ std::uint32_t pair_plus(std::uint32_t pair, float low_sum, float high_sum,
                                                    std::int64_t element, std::uint32_t seed) {
@@ -86,14 +76,14 @@ Launch configure(const kdvfs_embedding_forward &args, const Limits &, const std:
   require_vector(op, variant);
   require_packs(op, "C", args.C);
   require_at_most(op, "M", args.M, INT32_MAX / forward_sequences_per_thread);
-  require_at_most(op, "M / T", args.M / args.T, INT64_C(65535) * forward_sequences_per_thread);
   const std::int64_t packs = args.C / Pack::size;
-  const std::int64_t tiles = blocks_for(packs, forward_tile_packs);
-  const std::int64_t tile_packs = blocks_for(packs, tiles);
+  const std::int64_t tiles = blocks_for(op, packs, forward_tile_packs, most_blocks_across);
+  const std::int64_t tile_packs = blocks_for(op, packs, tiles);
   const std::int64_t positions = std::min(forward_block_threads / tile_packs, args.T);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(embedding_forward_kernel);
-  launch.grid = dim3(blocks_for(args.T, positions), blocks_for(args.M / args.T, forward_sequences_per_thread),
+  launch.grid = dim3(blocks_for(op, args.T, positions),
+                     blocks_for(op, args.M / args.T, forward_sequences_per_thread, most_blocks_across),
                      static_cast<unsigned>(tiles));
   launch.block = dim3(static_cast<unsigned>(tile_packs), static_cast<unsigned>(positions));
   return launch;
@@ -147,7 +137,7 @@ Launch configure(const kdvfs_wpe_backward &args, const Limits &, const std::stri
   require_at_most(op, "M", args.M, INT32_MAX);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(wpe_backward_kernel);
-  launch.grid = dim3(blocks_for(args.T * args.C, wpe_block_threads * Pack::size));
+  launch.grid = dim3(blocks_for(op, args.T * args.C, wpe_block_threads * Pack::size));
   launch.block = dim3(wpe_block_threads);
   return launch;
 }
@@ -357,7 +347,7 @@ Launch configure(const kdvfs_wte_backward &args, const Limits &limits, const std
   require_packs(op, "C", args.C);
   require_at_most(op, "the number of buckets", args.bucket_count, INT32_MAX / (2 * parts_per_bucket));
   const std::int64_t resident = static_cast<std::int64_t>(limits.sm_count) * wte_blocks_per_sm;
-  const std::int64_t needed = blocks_for(args.bucket_count, wte_warps);
+  const std::int64_t needed = blocks_for(op, args.bucket_count, wte_warps);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(wte_backward_kernel);
   launch.grid = dim3(static_cast<unsigned>(std::clamp<std::int64_t>(needed, 1, resident)));

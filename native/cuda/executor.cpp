@@ -31,10 +31,6 @@ std::string text(dim3 size) {
 
 // What CUDA would refuse at the first launch.
 void require_launchable(const Launch &launch, const Limits &limits, const char *op, const std::string &name) {
-  constexpr unsigned largest = 65535;  // of a grid's y and z
-  if (launch.grid.y > largest || launch.grid.z > largest) {
-    refuse(op, "its grid", text(launch.grid), "at most 65535 in y and z: a smaller shape");
-  }
   const std::size_t most = open_shared_memory(launch.function, limits, name);
   if (launch.shared_bytes > most) {
     refuse(op, "its shared memory", std::to_string(launch.shared_bytes) + " bytes",

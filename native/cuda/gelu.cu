@@ -109,10 +109,9 @@ Launch configure_elementwise(const Args &args, const std::string &variant, void 
   const char *const op = Operation<Args>::name;
   require_vector(op, variant);
   require_packs(op, "C", args.C);
-  const std::int64_t packs = args.M * args.C / Pack::size;
   Launch launch;
   launch.function = reinterpret_cast<const void *>(kernel);
-  launch.grid = dim3(static_cast<unsigned>((packs + block_packs - 1) / block_packs));
+  launch.grid = dim3(blocks_for(op, args.M * args.C / Pack::size, block_packs));
   launch.block = dim3(block_threads);
   return launch;
 }

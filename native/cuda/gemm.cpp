@@ -64,7 +64,7 @@ T config(const cublasLtMatmulAlgo_t &algorithm, cublasLtMatmulAlgoConfigAttribut
 struct Executor<kdvfs_gemm>::Product {
   const Device &device;
   const std::string name;
-  const kdvfs_gemm shape;
+  const kdvfs_gemm shape;  // with the bias's place, which is part of the description
   Description description;
   Layout first, second, result;
   std::shared_ptr<Memory> workspace;
@@ -76,11 +76,23 @@ struct Executor<kdvfs_gemm>::Product {
       : device(*arena.device()), name(name_), shape(args), workspace(arena.workspace(workspace_bytes)) {
     const auto turn = device.enter();
     describe();
+    const bool timed = options.algorithm == "timed";
     if (options.pinned) {
       recall(*options.pinned);
+    } else if (const auto known = device.timed_products.find(name); timed && known != device.timed_products.end()) {
+      recall(known->second.pinned);
+      chosen_by = "timed", rank = known->second.rank, proposed = known->second.proposed;
     } else {
-      choose(args, options.algorithm == "timed");
+      choose(args, timed);
+      if (timed) {
+        device.timed_products[name] = {pinned(), rank, proposed};
+      }
     }
+  }
+
+  std::string pinned() const {
+    const Pinned kept{cublasLtGetVersion(), compute_capability(device), device.limits.sm_count, chosen.algo};
+    return {reinterpret_cast<const char *>(&kept), sizeof kept};
   }
 
   void describe() {
@@ -94,6 +106,7 @@ struct Executor<kdvfs_gemm>::Product {
     }
     if (shape.has_bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, shape.bias);
     }
     const bool b_by_rows = shape.layout == KDVFS_TN, a_by_columns = shape.layout == KDVFS_NT;
     lay_out(first, b_by_rows ? shape.K : shape.N, b_by_rows ? shape.N : shape.K, count);
@@ -187,28 +200,25 @@ struct Executor<kdvfs_gemm>::Product {
   }
 
   void recall(const std::string &bytes) {
-    Pinned pinned;
-    std::memcpy(&pinned, bytes.data(), sizeof pinned);
-    if (pinned.library != cublasLtGetVersion()) {
-      refuse("gemm", "algorithm", "of cuBLASLt " + std::to_string(pinned.library),
+    Pinned kept;
+    std::memcpy(&kept, bytes.data(), sizeof kept);
+    if (kept.library != cublasLtGetVersion()) {
+      refuse("gemm", "algorithm", "of cuBLASLt " + std::to_string(kept.library),
              "one of cuBLASLt " + std::to_string(cublasLtGetVersion()) + ": choose it again");
     }
-    if (pinned.compute_capability != compute_capability(device) || pinned.sm_count != device.limits.sm_count) {
+    if (kept.compute_capability != compute_capability(device) || kept.sm_count != device.limits.sm_count) {
       refuse("gemm", "algorithm", "of another GPU model", "one that was chosen on this GPU model: choose it again");
     }
     const cublasStatus_t status = cublasLtMatmulAlgoCheck(device.blas, description.handle, first.handle, second.handle,
-                                                          result.handle, result.handle, &pinned.algorithm, &chosen);
+                                                          result.handle, result.handle, &kept.algorithm, &chosen);
     if (status != CUBLAS_STATUS_SUCCESS || chosen.workspaceSize > workspace_bytes) {
       refuse("gemm", "algorithm", std::string("not fit for ") + name, "one that was chosen for this shape and GPU");
     }
-    chosen.algo = pinned.algorithm;
+    chosen.algo = kept.algorithm;
     chosen_by = "pinned";
   }
 
   void multiply(const kdvfs_gemm &args, const cublasLtMatmulAlgo_t &algorithm) {
-    if (args.has_bias) {
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, args.bias);
-    }
     const float alpha = 1, beta = args.accumulate ? 1 : 0;
     const void *c = args.accumulate ? args.c : args.d;
     const cublasStatus_t status = cublasLtMatmul(device.blas, description.handle, &alpha, args.b, first.handle, args.a,
@@ -239,11 +249,7 @@ Executor<kdvfs_gemm>::~Executor() = default;
 
 void Executor<kdvfs_gemm>::launch(const kdvfs_gemm &args) const { product_->multiply(args, product_->chosen.algo); }
 
-std::string Executor<kdvfs_gemm>::pinned() const {
-  const Pinned pinned{cublasLtGetVersion(), compute_capability(product_->device), product_->device.limits.sm_count,
-                      product_->chosen.algo};
-  return {reinterpret_cast<const char *>(&pinned), sizeof pinned};
-}
+std::string Executor<kdvfs_gemm>::pinned() const { return product_->pinned(); }
 
 Facts Executor<kdvfs_gemm>::facts() const {
   const cublasLtMatmulAlgo_t &algorithm = product_->chosen.algo;

@@ -1,6 +1,8 @@
 // Layernorm over the C channels of each of M rows, forward and backward (Ba, Kiros, Hinton 2016, arXiv 1607.06450).
 // A row lies in registers from its one load to its one store. Backward, each thread also keeps its channels' sums for
 // dgamma and dbeta there: one block an SM takes row after row, then all blocks meet and sum up their partial sums.
+#include <iterator>
+
 #include "kdvfs/describe.hpp"
 #include "kdvfs/grid_barrier.cuh"
 #include "kdvfs/launch.hpp"
@@ -40,7 +42,7 @@ Launch configure(const kdvfs_layernorm_forward &args, const Limits &, const std:
   Launch launch;
   launch.function = reinterpret_cast<const void *>(&layernorm_forward_kernel<forward_packs>);
   launch.block = block_of_rows(op, args.C, forward_packs, forward_threads);
-  launch.grid = dim3(static_cast<unsigned>((args.M + launch.block.y - 1) / launch.block.y));
+  launch.grid = dim3(blocks_for(op, args.M, launch.block.y));
   return launch;
 }
 
@@ -286,14 +288,34 @@ __global__ void __launch_bounds__(Threads, 1)
 
 namespace {
 
-// Of `packs` packs a thread, up to `threads` threads a block.
+// Of `packs` packs a thread, up to `threads` threads a block; the narrower its rows, the faster. Each can be asked for by
+// its name as the variant, so that benchmarks/gpu_kernels.py shows that each is worth having.
 struct BackwardCandidate {
+  const char *variant;
   int packs, threads;
   void (*kernel)(kdvfs_layernorm_backward, void *);
+
+  std::int64_t longest() const { return std::int64_t{packs} * threads * Pack::size; }
 };
-const BackwardCandidate backward_candidates[] = {{2, 384, layernorm_backward_kernel<2, 384, one_ahead>},
-                                                 {4, 384, layernorm_backward_kernel<4, 384, one_by_one>},
-                                                 {4, 512, layernorm_backward_kernel<4, 512, twice>}};
+const BackwardCandidate backward_candidates[] = {{"one_ahead", 2, 384, layernorm_backward_kernel<2, 384, one_ahead>},
+                                                 {"one_by_one", 4, 384, layernorm_backward_kernel<4, 384, one_by_one>},
+                                                 {"twice", 4, 512, layernorm_backward_kernel<4, 512, twice>}};
+
+// "vector": the first that holds a row, for the longest rows the last.
+const BackwardCandidate &candidate_for(const char *op, std::int64_t C, const std::string &variant) {
+  for (const BackwardCandidate &candidate : backward_candidates) {
+    if (variant == candidate.variant) {
+      require_at_most(op, "C", C, candidate.longest());
+    }
+    if (variant == candidate.variant || (variant == "vector" && C <= candidate.longest())) {
+      return candidate;
+    }
+  }
+  if (variant != "vector") {
+    refuse(op, "variant", "'" + variant + "'", "'vector', 'one_ahead', 'one_by_one' or 'twice'");
+  }
+  return *std::prev(std::end(backward_candidates));  // block_of_rows refuses what is too long for it
+}
 
 // For the sums of a block's rows, and for those of the blocks.
 inline std::size_t backward_shared_bytes(std::int64_t C, dim3 block) {
@@ -305,16 +327,10 @@ inline std::size_t backward_shared_bytes(std::int64_t C, dim3 block) {
 
 Launch configure(const kdvfs_layernorm_backward &args, const Limits &limits, const std::string &variant) {
   const char *const op = Operation<kdvfs_layernorm_backward>::name;
-  require_vector(op, variant);
+  const BackwardCandidate &candidate = candidate_for(op, args.C, variant);
   Launch launch;
-  // the first that holds a row; what is too long for the last, block_of_rows refuses
-  const BackwardCandidate *candidate = std::begin(backward_candidates);
-  while (candidate + 1 != std::end(backward_candidates) &&
-         args.C > candidate->packs * candidate->threads * Pack::size) {
-    candidate++;
-  }
-  launch.function = reinterpret_cast<const void *>(candidate->kernel);
-  launch.block = block_of_rows(op, args.C, candidate->packs, candidate->threads);
+  launch.function = reinterpret_cast<const void *>(candidate.kernel);
+  launch.block = block_of_rows(op, args.C, candidate.packs, candidate.threads);
   launch.shared_bytes = backward_shared_bytes(args.C, launch.block);
   // one block for each SM: every block more is a partial sum more
   const std::int64_t filled = (args.M + launch.block.y - 1) / launch.block.y;

@@ -104,9 +104,7 @@ Launch configure_accesses(const Args &args, int parts, void (*kernel)(Args)) {
     refuse(op, "HS", std::to_string(args.HS),
            "a multiple of " + std::to_string(channels<Access>) + " up to " + std::to_string(1024 * channels<Access>));
   }
-  if (args.B > 65535) {
-    refuse(op, "B", std::to_string(args.B), "at most 65535");
-  }
+  require_at_most(op, "B", args.B, most_blocks_across);
   const std::int64_t accesses = args.HS / channels<Access>;
   const std::int64_t most_tokens = INT32_MAX / (parts * args.NH * accesses);
   if (args.T > most_tokens) {
@@ -118,8 +116,8 @@ Launch configure_accesses(const Args &args, int parts, void (*kernel)(Args)) {
   const std::int64_t tokens = std::clamp<std::int64_t>(block_threads / (accesses * heads), 1, 64);
   Launch launch;
   launch.function = reinterpret_cast<const void *>(kernel);
-  launch.grid = dim3(static_cast<unsigned>((args.T + tokens - 1) / tokens),
-                     static_cast<unsigned>((args.NH + heads - 1) / heads), static_cast<unsigned>(args.B));
+  launch.grid = dim3(blocks_for(op, args.T, tokens), blocks_for(op, args.NH, heads, most_blocks_across),
+                     static_cast<unsigned>(args.B));
   launch.block = dim3(static_cast<unsigned>(accesses), static_cast<unsigned>(heads), static_cast<unsigned>(tokens));
   return launch;
 }

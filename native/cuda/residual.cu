@@ -59,7 +59,7 @@ Launch configure(const kdvfs_residual_layernorm &args, const Limits &, const std
   Launch launch;
   launch.function = reinterpret_cast<const void *>(&residual_layernorm_kernel<packs_per_thread>);
   launch.block = block_of_rows(op, args.C, packs_per_thread, block_threads);
-  launch.grid = dim3(static_cast<unsigned>((args.M + launch.block.y - 1) / launch.block.y));
+  launch.grid = dim3(blocks_for(op, args.M, launch.block.y));
   return launch;
 }
 

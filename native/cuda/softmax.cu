@@ -232,7 +232,7 @@ Launch launch_rows(const Args &args, const Candidate<Args> &candidate) {
   Launch launch;
   launch.function = reinterpret_cast<const void *>(candidate.kernel);
   launch.block = dim3(candidate.threads);
-  launch.grid = dim3(static_cast<unsigned>((args.N * args.T + block_rows - 1) / block_rows));
+  launch.grid = dim3(blocks_for(Operation<Args>::name, args.N * args.T, block_rows));
   return launch;
 }
 

@@ -1,7 +1,7 @@
 """A process that plays a schedule on a captured step on a board of the fake NVML, as told in JSON; prints what came.
 
 Told: step, schedule, setup (paths); steps to run; settings of play; slower, forgets: of SimulatedStep; die: kill itself
-that many steps in.
+that many steps in; lose: kill the process that holds the clocks, likewise.
 """
 
 import json
@@ -26,22 +26,26 @@ def main(told: dict) -> dict:
         loads = open_loads(nvml, record.device["uuid"])
         step = SimulatedStep(loads, read(told["setup"]), record, told.get("slower", 100.0), told.get("forgets", False))
         said = []
-        step.save()
+        before = step.fingerprint()
         with play(step, told["schedule"], say=said.append, **told.get("settings", {})) as run:
-            before = step.fingerprint()
+            restored = step.fingerprint() == before
             step.ran.clear()
             for number in range(told.get("steps", 3)):
                 run()
                 if number == told.get("die"):
                     step.synchronize()
                     os.kill(os.getpid(), signal.SIGKILL)
+                if number == told.get("lose"):
+                    step.synchronize()
+                    os.kill(run._control._process.pid, signal.SIGKILL)
             step.synchronize()
         ran = list(step.ran)
         certificate = run.certificate
         return {
             "ran": ran,
             "said": said,
-            "restored": before,
+            "restored": restored,
+            "copy_kept": step.saved is not None,
             "log": run.log and [len(run.log.asked), run.log.surprise, run.log.finished],
             "certificate": certificate
             and {

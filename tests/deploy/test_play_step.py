@@ -1,15 +1,17 @@
 """A captured step played on a board of the fake NVML: cut where clocks change, certified on itself, back at auto
 whatever happens. The stream of kernels is a simulation in real time; nothing here says what a real GPU does."""
 
+import importlib.util
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.deploy.playing import cut, iteration_of
+from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, record_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.measurement.setup import content
@@ -92,6 +94,7 @@ def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played
     for name, pair in late.items():
         assert any(clocks == pytest.approx(pair, abs=16) for clocks in seen[name]), name
     assert came["log"][1:] == [None, True] and came["log"][0] >= 3 * 5
+    assert came["restored"] and not came["copy_kept"], "the certificate's copy of the state is freed"
     assert made.restored(5) and int(made.boards.get("sets")) > 10
 
 
@@ -122,6 +125,22 @@ def test_hardware_that_may_not_be_set_is_cut_and_left_alone(played, lab):
     assert {pair for _, *pair in map(tuple, came["ran"]) for pair in [tuple(pair)]}, "it ran all the same"
 
 
+def test_changes_that_are_only_noted_can_follow_faster_than_any_clock(played, lab):
+    benchmark = importlib.util.spec_from_file_location("gpu_play", HERE.parents[1] / "benchmarks/gpu_play.py")
+    gpu_play = importlib.util.module_from_spec(benchmark)
+    benchmark.loader.exec_module(gpu_play)
+    made = lab("h200", deny=1, **BOARD)
+    came, _, done = played(
+        lambda _: gpu_play.schedule(read(RECORD), 8),
+        made,
+        settings=QUICK | {"dry_run": True, "repeats": 1},
+        slower=10.0,
+    )
+    assert came, done.stderr
+    assert came["certificate"]["pieces"] == came["certificate"]["changes"] == 8 and not came["certificate"]["why"]
+    assert came["log"][0] >= 8 * 2 and came["log"][1] is None, "the last step may end before its changes are noted"
+
+
 def test_without_the_right_to_set_clocks_nothing_is_played(played, lab):
     came, made, done = played(made=lab("h200", deny=1, **BOARD))
     assert came is None and "no permission" in done.stderr and "Traceback" not in done.stderr
@@ -149,6 +168,86 @@ def test_a_killed_program_gets_its_clocks_back(played):
     came, made, done = played(settings=QUICK | {"repeats": 0}, steps=50, die=2)
     assert came is None and done.returncode == -9
     assert int(made.boards.get("sets")) > 1 and made.restored(10)
+
+
+def test_the_site_s_own_clocks_are_left_behind_however_the_program_ends(played, lab):
+    own, quick = "core=345-1700,mem=2201-3201", QUICK | {"repeats": 0}
+    for ending in ({"steps": 2}, {"steps": 50, "die": 2}):
+        _, made, done = played(made=lab("h200", **BOARD), settings=quick | {"after": own}, **ending)
+        assert done.returncode in (0, -9), done.stderr
+        left = ("345-1700", "2201-3201")
+        assert made.comes_to(lambda made=made, left=left: made.boards.locks == left and not made.lease.exists()), ending
+
+
+@pytest.mark.parametrize(
+    ("after", "named"), [("core=2500-2600", ["after", "within 345 to 1980"]), ("sm=1-2", ["core=LOWEST-HIGHEST"])]
+)
+def test_clocks_to_leave_behind_that_the_gpu_lacks_are_refused_before_anything_is_set(played, after, named):
+    came, made, done = played(settings=QUICK | {"after": after})
+    assert came is None and all(word in done.stderr for word in named) and "Traceback" not in done.stderr
+    assert made.boards.get("sets") == "0" and made.restored(5)
+
+
+def test_where_the_process_that_holds_the_clocks_is_killed_they_come_back_and_the_step_runs_on(played):
+    came, made, done = played(settings=QUICK | {"repeats": 0}, steps=8, lose=2)
+    assert came, done.stderr
+    assert "back to auto clocks for good" in came["said"][-1] and "is gone" in came["said"][-1]
+    assert len([name for name, _, _ in came["ran"]]) == 8 * 11 and made.restored(10)
+
+
+def test_a_record_is_found_beside_the_schedules_of_its_study(tmp_path):
+    step = read(RECORD)
+    captured = replace(step, targets=tuple(replace(target, repeatable="untried") for target in step.targets))
+    (tmp_path / "schedules").mkdir()
+    path = tmp_path / "schedules/s.json"
+    write_json(path, {"workload": {"step": {"file": "results/elsewhere/step.json", "checksum": step.checksum}}})
+    assert record_of(str(path), captured) is captured
+    write(tmp_path / "step.json", replace(step, checksum="0" * 12))
+    assert record_of(str(path), captured) is captured, "that of another step is none"
+    write(tmp_path / "step.json", step)
+    assert record_of(str(path), captured) == step
+
+
+class Stream:
+    """A GPU whose steps take `late_s` until clocks have come, `later_s` from then on, at 100 W and 200 W."""
+
+    def __init__(self, late_s, later_s, comes_s):
+        self.late_s, self.later_s, self.begin_s = late_s, later_s, time.monotonic()
+        self.comes_s, self.free_s, self.reads = self.begin_s + comes_s, 0.0, 0
+
+    def launch(self):
+        begin_s = max(self.free_s, time.monotonic())
+        self.free_s = begin_s + (self.late_s if begin_s < self.comes_s else self.later_s)
+
+    def event(self):
+        stream = self
+
+        class Event:
+            def record(self):
+                self.at_s = stream.free_s
+
+            def done(self):
+                return time.monotonic() >= self.at_s
+
+        return Event()
+
+    def synchronize(self):
+        time.sleep(max(0.0, self.free_s - time.monotonic()))
+
+    def energy_mj(self):
+        self.reads += 1
+        time.sleep(0.004)
+        edge_s = 0.1 * int((time.monotonic() - self.begin_s) / 0.1)
+        slow_s = min(edge_s, self.comes_s - self.begin_s)
+        return round(1e3 * (100 * slow_s + 200 * (edge_s - slow_s)))
+
+
+def test_what_a_step_takes_before_its_clocks_have_come_does_not_count():
+    stream = Stream(late_s=0.012, later_s=0.003, comes_s=0.3)
+    block = measured_block(stream.launch, stream, stream.energy_mj, seconds=1.0)
+    assert block.time_s == pytest.approx(0.003, rel=0.02) and block.energy_j == pytest.approx(200 * 0.003, rel=0.03)
+    # a player asks for clocks through the same process, which a read keeps busy for 4 ms
+    assert stream.reads < 100
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import threading
 import time
 
 from kernel_dvfs.deploy.events import StreamEvents
+from kernel_dvfs.deploy.replay import StepEvents
 
 
 class Event:
@@ -65,3 +66,18 @@ def test_a_sleeper_wakes_when_it_asked_to():
     events.sleep_until(until_s)
     assert events.now_s() >= until_s
     events.sleep_until(until_s - 1)  # gone by: no wait
+
+
+def test_a_program_far_ahead_of_the_gpu_loses_no_event_that_the_player_still_waits_for():
+    events = StepEvents(lambda: Event(0.1), {0, 2}, count=3)
+    for _ in range(5):  # all launched before the GPU has come to the first
+        events.begin()
+        for number in range(3):
+            events.reached(number)
+        events.launched()
+    time.sleep(0.12)
+    assert events.passed_s(0) is not None, "all others were seen to have passed as well"
+    events.begin()
+    for boundary in (2, 3, 5, 6, 8, 12):
+        assert events.wait(boundary, time.monotonic() + 1) is not None
+    assert events.passed_s(0) is None, "long past, and forgotten"

@@ -158,6 +158,14 @@ def check_pre_commit(words, folder):
     assert (ROOT / ".pre-commit-config.yaml").is_file()
 
 
+def check_setting_up_a_broker(words, folder):
+    """What `kernel-dvfs devices` tells to paste: tests/real/test_transcripts.py."""
+    said = (ROOT / "tests/real/transcripts/container-without-rights.txt").read_text("utf-8")
+    assert shlex.join(words).replace("'", "") in said
+    if words[0].endswith("/kernel-dvfs"):
+        check_kernel_dvfs(["kernel-dvfs", *words[1 : words.index(">")]], folder)
+
+
 CHECKS = {
     "kernel-dvfs": check_kernel_dvfs,
     "snakemake": check_snakemake,
@@ -170,6 +178,9 @@ CHECKS = {
     "cat": check_tutorial_file,
     "head": check_tutorial_file,
     "pre-commit": check_pre_commit,
+    "python3": check_setting_up_a_broker,
+    "/opt/kernel-dvfs/bin/kernel-dvfs": check_setting_up_a_broker,
+    "systemctl": check_setting_up_a_broker,
 }
 
 

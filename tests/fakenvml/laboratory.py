@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import fake
+import setters
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,9 +22,11 @@ class Lab:
         self.locks.mkdir(exist_ok=True)
         folder.mkdir(exist_ok=True)
         self.kernels = fake.build_record(boards.path.parent)
+        self.more: dict = {}  # environment of every command
+        self.daemons: list = []
 
     def environment(self, **more) -> dict:
-        own = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_TEST_LOAD": str(self.kernels)}
+        own = {"KERNEL_DVFS_LOCK_DIR": str(self.locks), "KERNEL_DVFS_TEST_LOAD": str(self.kernels)} | self.more
         path = os.pathsep.join([*([more.pop("PYTHONPATH")] if "PYTHONPATH" in more else []), str(ROOT / "workflow")])
         return self.boards.environment(**(own | {"PYTHONPATH": path} | more))
 
@@ -44,14 +47,14 @@ class Lab:
             timeout=120,
         )
 
-    def measure(self, pair="1500,2201", target="forward_gelu", gpu="nvml", environment=None, **config):
+    def measure(self, pair="1500,2201", target="forward_gelu", gpu="nvml", environment=None, under=(), **config):
         import yaml
 
         (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config | config))
         record = self.folder / "r0.json"
         record.unlink(missing_ok=True)
         words = ("measure", "--gpu", gpu, "--target", target, "--clocks", pair, "-o", record)
-        done = self.command(*words, **(environment or {}))
+        done = self._run([*under, sys.executable, "-m", "kernel_dvfs", *map(str, words)], environment or {})
         return done, json.loads(record.read_text()) if record.exists() else None
 
     def refused(self, *named, **how) -> str:
@@ -87,6 +90,53 @@ class Lab:
     def restored(self, seconds=60.0) -> bool:
         """Whether both locks are reset and the lease is gone within a while."""
         return self.comes_to(lambda: self.boards.locks == ("none", "none") and not self.lease.exists(), seconds)
+
+    def offer(self, way: str, *words: str) -> dict:
+        """Have clocks set here by `way` alone, through a stand-in (setters.py): our own processes lack the right.
+
+        words: further ones for the stand-in. Returns what a configuration needs for it.
+        """
+        self.boards.set(deny=int(way != "nvml"))
+        folder = self.boards.path.parent / "offered"
+        programs = {"sudo": ("sudo", "nvidia-smi"), "dcgm": ("dcgmi",), "slurm": ("slurmstepd",)}
+        setters.install(folder, *programs.get(way, ()))
+        self.more |= {
+            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+            "ZEUSD_SOCK_PATH": str(folder / "zeusd.sock"),
+            "KERNEL_DVFS_BROKER_DIR": str(folder / "broker"),
+            "KERNEL_DVFS_TEST_SUDOERS": str(folder / "sudoers"),
+            "KERNEL_DVFS_TEST_DCGM": str(folder / "groups.json"),
+        }
+        if way == "sudo":
+            code = "from kernel_dvfs.gpu.setters.sudo import sudoers\n"
+            (folder / "sudoers").write_text(self.python(f"{code}print(sudoers('root', [{self.boards.uuid!r}]))").stdout)
+        if way == "zeusd":
+            self.daemon(folder / "zeusd.sock", sys.executable, setters.__file__, "zeusd", folder / "zeusd.sock", *words)
+        if way == "broker":
+            broker = (sys.executable, "-m", "kernel_dvfs", "broker", "--allow", str(os.getuid()), *words)
+            self.daemon(folder / "broker/broker.sock", *broker)
+        return {"slurm": {"clocks": "external"}, "dcgm": {"through": "dcgm", "lock": "exact"}}.get(
+            way, {"through": way}
+        )
+
+    def daemon(self, makes: Path, *words) -> subprocess.Popen:
+        """Start a process that has the right to set clocks; back when it has made the file `makes`."""
+        with open(self.boards.path.parent / "daemons.log", "ab") as log:
+            process = subprocess.Popen(
+                [str(word) for word in words],
+                env=self.environment(FAKENVML_ROOT="1"),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.daemons.append(process)
+        assert self.comes_to(makes.exists), (self.boards.path.parent / "daemons.log").read_text()
+        return process
+
+    def end_daemons(self) -> None:
+        for process in self.daemons:
+            process.terminate()
+            process.wait(timeout=30)
 
     def stop(self) -> None:
         """End the measuring processes of all boards."""

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -365,8 +366,11 @@ int nvmlDeviceGetSupportedGraphicsClocks(void *handle, unsigned mem_mhz, unsigne
   RETURN(known ? list(count, mhz, clocks, size) : NOT_FOUND);
 }
 
+// `deny` is for everybody who lacks the right, which a process has that says so
+static int denied(const Device *device) { return device->deny && !getenv("FAKENVML_ROOT"); }
+
 static int set(Device *device, Domain *domain, unsigned min, unsigned max, int ignored, int64_t lag_ns) {
-  if (device->deny) {
+  if (denied(device)) {
     return NO_PERMISSION;
   }
   if (min > max || (max && !min)) {

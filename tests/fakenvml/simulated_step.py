@@ -27,7 +27,7 @@ class SimulatedStep:
             for name, load in self._kernels.items()
         }
         self.ran = []
-        self._memory = self._saved = 0
+        self._memory, self.saved = 0, None
         self._queue = queue.Queue()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -49,11 +49,16 @@ class SimulatedStep:
         event.wait()
 
     def save(self):
-        self._saved = self._memory
+        self.synchronize()
+        self.saved = self._memory
 
     def restore(self):
         self.synchronize()
-        self._memory = self._saved
+        if self.saved is not None:
+            self._memory = self.saved
+
+    def drop(self):
+        self.saved = None
 
     def fingerprint(self):
         return hashlib.sha256(str(self._memory).encode()).hexdigest()

@@ -26,6 +26,7 @@ LAYOUT = {
         "B T 3 NH* HS": "qkv dqkv",
         "B NH* T HS": "q k v y dq dk dv dy",
         "B NH* T T": "pre att datt dpre",
+        "B NH* T": "lse",
         "B T NH* HS": "atty datty",
         "3 NH* HS C": "wqkv dwqkv_in dwqkv",
         "3 NH* HS": "bqkv dbqkv_in dbqkv",

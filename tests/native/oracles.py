@@ -115,7 +115,32 @@ def gemm(s, x):
     return {"d": a @ b + x.get("bias", 0) + x.get("c", 0)}
 
 
+def scores(s, x):
+    """q, k, v as (B, NH, T, HS), and scaled scores, -inf in the future."""
+    q, k, v = (x["qkv"][:, :, i].transpose(0, 2, 1, 3) for i in range(3))
+    future = np.triu(np.ones((s["T"], s["T"]), bool), 1)
+    return q, k, v, np.where(future, -np.inf, s["scale"] * q @ k.swapaxes(2, 3))
+
+
+def attention_forward(s, x):
+    _, _, v, score = scores(s, x)
+    lse = np.log(np.exp(score).sum(axis=3))
+    return {"out": (np.exp(score - lse[..., None]) @ v).transpose(0, 2, 1, 3), "lse": lse}
+
+
 # --- backward
+
+
+def attention_backward(s, x):
+    """By the Jacobian of each softmax, from the forward pass's own results."""
+    q, k, v, score = scores(s, x)
+    dout = x["dout"].transpose(0, 2, 1, 3)
+    weight = np.exp(score - x["lse"][..., None])
+    dweight = dout @ v.swapaxes(2, 3)
+    mean = (dout * x["out"].transpose(0, 2, 1, 3)).sum(axis=3, keepdims=True)
+    dscore = s["scale"] * weight * (dweight - mean)
+    parts = dscore @ k, dscore.swapaxes(2, 3) @ q, weight.swapaxes(2, 3) @ dout
+    return {"dqkv": np.stack([part.transpose(0, 2, 1, 3) for part in parts], axis=2)}
 
 
 def layernorm_backward(s, x):
@@ -207,6 +232,10 @@ def draw(module, op, settings, dtype, seed=0):
         inp = read(drawn["inp"])
         drawn["mean"] = inp.mean(axis=1).astype(np.float32)
         drawn["rstd"] = (1 / np.sqrt(inp.var(axis=1) + EPS)).astype(np.float32)
+    if op == "attention_backward":  # the results of a forward pass
+        forward = attention_forward(settings, {"qkv": read(drawn["qkv"])})
+        drawn["out"] = np.ascontiguousarray(stored(forward["out"], dtype))
+        drawn["lse"] = forward["lse"].astype(np.float32)
     if op.startswith("softmax"):
         for name in ("pre", "att", "datt"):
             if name in drawn and not (op == "softmax_forward" and name == "att"):

@@ -98,6 +98,39 @@ def test_a_library_without_its_header_is_not_taken(machine):
     assert cuda_toolkit.find().cublaslt.library == str(own)
 
 
+def cudnn(root, version=(9, 19, 0)) -> str:
+    """Header and library below `root`, as their wheel has them; the library's path."""
+    (root / "include").mkdir(parents=True)
+    parts = zip(("MAJOR", "MINOR", "PATCHLEVEL"), version)
+    header = "".join(f"#define CUDNN_{part} {number}\n" for part, number in parts)
+    (root / "include" / "cudnn_version.h").write_text(header, encoding="utf-8")
+    (root / "lib").mkdir()
+    path = root / "lib" / "libcudnn.so.9"
+    path.touch()
+    return str(path)
+
+
+def test_cudnn_is_taken_with_its_frontend_or_not_at_all(machine, tmp_path, monkeypatch):
+    nvcc(machine.path / "nvcc", root=machine.system)
+    cublaslt(machine.system)
+    library = cudnn(tmp_path / "nvidia" / "cudnn")
+    monkeypatch.setattr(cuda_toolkit.sys, "path", [str(tmp_path / "site"), *cuda_toolkit.sys.path])
+    frontend = tmp_path / "site" / "include"
+    if cuda_toolkit.cudnn(str(machine.system)) is None:  # no frontend where these tests run
+        assert cuda_toolkit.find().cudnn is None
+    frontend.mkdir(parents=True)
+    (frontend / "cudnn_frontend.h").touch()
+    names = ("MAJOR_VERSION", "MINOR_VERSION", "PATCH_VERSION")
+    lines = [f"#define CUDNN_FRONTEND_{name} {number}" for name, number in zip(names, (1, 18, 2))]
+    (frontend / "cudnn_frontend_version.h").write_text("\n".join(lines), encoding="utf-8")
+    found = cuda_toolkit.find().cudnn
+    include = str(tmp_path / "nvidia" / "cudnn" / "include")
+    assert found == cuda_toolkit.Cudnn(library, include, "9.19.0", str(frontend), "1.18.2")
+    assert library in cuda_toolkit.watched()
+    Path(library).unlink()
+    assert cuda_toolkit.find().cudnn is None, "a header without its library"
+
+
 def test_without_nvcc_the_places_and_both_remedies_are_named(machine):
     cublaslt(machine.wheel)
     with pytest.raises(MissingTool) as missing:

@@ -60,7 +60,7 @@ def test_every_case_agrees_with_the_reference(device, cuda, cpu):
     about = device.info()
     wrong = []
     for model, _, degree, _, row in check.cases(about["sm_count"], about["threads_per_sm"]):
-        for variant in ("vector", *check.VARIANTS.get(row.op, ())):
+        for variant in check.variants(row):
             for deviation in check.check_row(cuda, cpu, cuda.Arena(device), row, model, variant):
                 if not deviation.excess <= 1:
                     wrong.append((row.id, model.name, degree, variant, deviation.tensor, deviation.excess))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import transformer
 
-from kernel_dvfs.workload.models import Model
+from kernel_dvfs.workload.models import FUSED, Model
 
 BATCH = 2
 TINY = Model("tiny", layers=1, channels=256, heads=16, vocab=1003, padded_vocab=1024, sequence=64)
@@ -123,6 +123,22 @@ def _torch_loss(torch, p, ids, targets):
     h = F.layer_norm(x, (C,), p[DEEP.layers - 1, "lnf_gamma"], p[DEEP.layers - 1, "lnf_beta"])
     logits = F.linear(h, p[0, "wte"])[..., : DEEP.vocab]
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def test_fused_attention_changes_nothing_but_what_is_stored(cpu, given, whole):
+    fused = replace(TINY, attention=FUSED)
+    (computed,) = iteration.run(cpu, fused, BATCH, iteration.given(cpu, fused, BATCH))
+    gone = {"q", "k", "v", "pre", "att", "y", "dy", "datt", "dpre", "dq", "dk", "dv"}
+    assert computed.keys() ^ whole.keys() == gone | {"lse"}
+    for name in whole.keys() - gone:
+        assert largest_error(computed[name], whole[name]) < 1e-5, name
+
+
+@pytest.mark.parametrize("degree", [2, 16])
+def test_ranks_with_fused_attention_compute_what_one_rank_does(cpu, given, whole, degree):
+    (ranks,) = iteration.run(cpu, replace(TINY, attention=FUSED), BATCH, given, degree)
+    for name in ranks.keys() & whole.keys():
+        assert largest_error(ranks[name], whole[name]) < 1e-5, name
 
 
 def test_the_token_table_learns_from_logits_and_from_lookups(given, whole):

@@ -61,6 +61,15 @@ def test_softmax(run, normal, T):
         is_slope(got, lambda x: oracles.softmax_forward(settings, {"pre": x})["att"], pre, datt)
 
 
+@pytest.mark.parametrize(("T", "NH", "HS"), [(1, 1, 2), (5, 2, 3)])
+def test_fused_attention(run, normal, T, NH, HS):
+    settings = {"B": 2, "T": T, "NH": NH, "HS": HS, "scale": 0.6}
+    qkv, dout = normal(2, T, 3, NH, HS), normal(2, T, NH, HS)
+    kept = run("attention_forward", settings, qkv=qkv)
+    got = run("attention_backward", settings, qkv=qkv, dout=dout, **kept)["dqkv"]
+    is_slope(got, lambda x: oracles.attention_forward(settings, {"qkv": x})["out"], qkv, dout)
+
+
 def test_gelu(run, normal):
     inp, dout = 3 * normal(5, 9), normal(5, 9)
     got = run("gelu_backward", {"M": 5, "C": 9}, inp=inp, dout=dout)["dinp"]

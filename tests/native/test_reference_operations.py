@@ -28,6 +28,9 @@ def rows(*shapes, **more):
 # one element, odd tails beside a warp and a 16-byte pack, and lengths as in training
 ROWS = [(1, 1), (1, 8), (2, 7), (5, 33), (3, 257), (128, 256), (4, 2048)]
 HEADS = [heads(1, 1, 1, 1), heads(2, 3, 1, 5), heads(1, 5, 3, 8), heads(2, 64, 2, 128)]
+ATTENTION = [
+    {**sizes, "scale": sizes["HS"] ** -0.5} for sizes in (*HEADS[:3], heads(2, 33, 2, 16), heads(1, 64, 2, 128))
+]
 CASES = {
     "embedding_forward": [
         {"M": 1, "T": 1, "C": 1, "V": 1},
@@ -39,6 +42,8 @@ CASES = {
     "permute_qkv_forward": HEADS,
     "permute_heads_forward": HEADS,
     "softmax_forward": [{"N": N, "T": T, "scale": HS**-0.5} for N, T, HS in [(1, 1, 1), (3, 5, 7), (4, 64, 128)]],
+    "attention_forward": ATTENTION,
+    "attention_backward": ATTENTION,
     "gelu_forward": rows(*ROWS[:-1]),
     "classifier": [
         {"M": M, "V": V, "Vp": Vp, "dloss": 1 / M}

@@ -8,6 +8,7 @@ from kernel_dvfs.errors import InputError
 
 LAYERNORM = {"M": 4, "C": 6, "eps": 1e-5}
 PRODUCT = {"count": 1, "M": 4, "N": 5, "K": 6, "layout": "TN", "has_bias": False, "accumulate": False}
+ATTENTION = {"B": 2, "T": 3, "NH": 1, "HS": 4, "scale": 0.5}
 SOFTMAX = {"N": 1, "T": 2, "scale": 1.0}
 CLASSIFIER = {"M": 3, "V": 5, "Vp": 8, "dloss": 0.5}
 
@@ -74,6 +75,8 @@ def test_an_unknown_operation_is_told_all_that_there_are(cpu):
             ("wpe_backward", {"M": 2, "T": 1, "C": 2, "seed": seed}, f"seed is {seed!r}, expected an int from 0 to")
             for seed in (-1, 2**32, 1.5, True)
         ],
+        ("attention_forward", {**ATTENTION, "HS": 257}, "HS is 257, expected at most 256"),
+        ("attention_backward", {**ATTENTION, "scale": 0}, "scale is 0.000000, expected > 0 and finite"),
         ("softmax_forward", {**SOFTMAX, "N": 2048, "T": 1024}, "B*NH*T*T is 2048*1024*1024, expected below 2^31"),
         ("softmax_forward", {**SOFTMAX, "T": 2**62}, "B*NH*T*T is 1*4611686018427387904*"),
         *[

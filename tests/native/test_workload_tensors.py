@@ -7,6 +7,7 @@ import pytest
 
 from kernel_dvfs.workload.dataflow import bindings
 from kernel_dvfs.workload.models import MODELS, tensor_parallel_degrees
+from kernel_dvfs.workload.models import model as model_named
 from kernel_dvfs.workload.rows import kernel_rows
 
 BYTE = {"uint16": 2, "float32": 4, "int32": 4}
@@ -17,7 +18,7 @@ TOO_LARGE = ("gpt3-175b", 40, 1)
 
 def workloads(model):
     """Rows at every batch and degree of a model, with the degree."""
-    for batch, degree in itertools.product((40, 20, 10, 5, 2, 1), tensor_parallel_degrees(MODELS[model])):
+    for batch, degree in itertools.product((40, 20, 10, 5, 2, 1), tensor_parallel_degrees(model_named(model))):
         if (model, batch, degree) != TOO_LARGE:
             yield kernel_rows(model, batch, degree), degree
             yield kernel_rows(model, batch, degree, row_parallel_bias="gathered", **H200), degree
@@ -30,10 +31,10 @@ def borders(shape):
 
 
 def test_every_row_has_a_reference(cpu):
-    assert {row.op for row in kernel_rows()} == set(cpu.OPERATIONS)
+    assert {row.op for model in ("gpt3-xl", "gpt3-xl-flash") for row in kernel_rows(model)} == set(cpu.OPERATIONS)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, "gpt3-xl-flash"])
 def test_tensors_of_one_name_are_one_tensor(cpu, model):
     for rows, degree in workloads(model):
         users = {}
@@ -49,7 +50,7 @@ def test_tensors_of_one_name_are_one_tensor(cpu, model):
                 assert borders(one) <= borders(other) or borders(other) <= borders(one), name
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, "gpt3-xl-flash"])
 def test_fills_fit_their_tensors(cpu, model):
     rows = kernel_rows(model, batch=2)
     for row in rows:
@@ -60,19 +61,19 @@ def test_fills_fit_their_tensors(cpu, model):
             if fill["kind"] == "causal":
                 assert shape[-1] == shape[-2]
             if fill["kind"] == "normal" and (fill["rows"] or fill["columns"]):
-                vocabulary, padded = MODELS[model].vocab, MODELS[model].padded_vocab
+                vocabulary, padded = model_named(model).vocab, model_named(model).padded_vocab
                 assert (fill["rows"] == vocabulary) == (shape[-2] == padded), (row.id, tensor)
                 assert (fill["columns"] == vocabulary) == (shape[-1] == padded), (row.id, tensor)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*MODELS, "gpt3-xl-flash"])
 def test_the_tensors_of_a_row_are_its_resident_bytes(cpu, model):
     for rows, _ in workloads(model):
         for row in rows:
             byte = {name: BYTE[type_] * math.prod(shape) for name, _, type_, shape in cpu.tensors(row.op, row.settings)}
             if row.op == "wte_backward":
                 # the ids come sorted into buckets: one for each of them and group of 256 channels
-                groups, buckets = math.ceil(row.settings["C"] / 256), min(row.settings["M"], MODELS[model].vocab)
+                groups, buckets = math.ceil(row.settings["C"] / 256), min(row.settings["M"], model_named(model).vocab)
                 byte["ids"] = groups * (16 * buckets + byte["ids"])
             assert sum(byte.values()) == row.resident_byte, row.id
 

@@ -9,7 +9,8 @@ from kernel_dvfs.pipeline import core, rounding
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
 
-SHAPES = [("1f1b", 4, 8, 1), ("gpipe", 3, 5, 1), ("interleaved", 2, 4, 2)]
+INSTRUCTIONS = ("forward", "backward", "backward_input", "backward_weight")
+SHAPES = [("1f1b", 4, 8, 1), ("gpipe", 3, 5, 1), ("interleaved", 2, 4, 2), ("dualpipe", 2, 6, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,8 @@ def built(module, monkeypatch):
 
 def planners():
     for schedule, stages, microbatches, chunks in SHAPES:
-        for own in (profile(stages * chunks), few_clocks(stages * chunks)):
+        made = (profile(stages * chunks, instructions=INSTRUCTIONS), few_clocks(stages * chunks))
+        for own in made[: 1 if schedule == "dualpipe" else 2]:
             graph = pipeline_graph(schedule, stages, microbatches, chunks, transfer_s=0.003)
             yield Planner(own, graph, BLOCKING_W)
     for seed in range(8):
@@ -67,13 +69,13 @@ def test_the_repair_is_the_one_without_the_core_choice_for_choice():
                 assert ours.tolist() == rounding._repaired(planner.graph, offered, start, ticks, per_second).tolist()
 
 
-def test_a_thorough_plan_is_in_time_not_below_the_bound_and_by_and_large_better_than_a_quick_one():
+def test_a_thorough_plan_is_in_time_not_below_the_bound_and_never_worse_than_a_quick_one():
     gaps = []
     for planner in planners():
         for ticks in times_of(planner, 4):
             quick, thorough = (planner.plan_ticks(ticks, thorough=long) for long in (False, True))
             assert max(quick.time_ticks, thorough.time_ticks) <= ticks
-            assert -1e-9 <= thorough.gap <= quick.gap + 1e-3
+            assert -1e-9 <= thorough.gap <= quick.gap + 1e-12
             gaps.append((quick.gap, thorough.gap))
     quick_mean, thorough_mean = np.mean(gaps, axis=0)
     assert thorough_mean < quick_mean

@@ -1,12 +1,14 @@
 """The order of a stage's work, and the graph that follows: known shapes, known times, no circle."""
 
+import json
 import math
 from collections import Counter
 
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import Graph, Operation, ordered_graph, orders, pipeline_graph, read_schedule
+from kernel_dvfs.pipeline.graph import Graph, Operation, ordered_graph, pipeline_graph, read_graph, write_graph
+from kernel_dvfs.pipeline.schedules import Layout, orders, read_schedule
 
 FORWARD, BACKWARD = 10**10, 2 * 10**10
 
@@ -94,7 +96,7 @@ def test_a_graph_grows_linearly():
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("zigzag", 4, 8), "allowed: 1f1b, gpipe, interleaved"),
+        (("zigzag", 4, 8), "allowed: 1f1b, gpipe, interleaved, zb-h1, dualpipe"),
         (("1f1b", 0, 8), "stages = 0"),
         (("1f1b", 4, 1.5), "microbatches = 1.5"),
         (("gpipe", 4, 8, 2), "one chunk a stage"),
@@ -145,7 +147,7 @@ def test_a_schedule_in_a_file_is_the_same_graph(tmp_path, name, chunks, recomput
     made = orders(name, 3, 6, chunks, recompute)
     read, read_chunks = read_schedule(written(tmp_path / "s.csv", made, 4))
     assert read == made and read_chunks == chunks
-    own, known = ordered_graph(read, chunks, 0.1), pipeline_graph(name, 3, 6, chunks, recompute, 0.1)
+    own, known = ordered_graph(read, Layout(3, chunks), 0.1), pipeline_graph(name, 3, 6, chunks, recompute, 0.1)
     assert own.operations == known.operations and own.before == known.before
 
 
@@ -154,7 +156,8 @@ def test_a_schedule_of_ones_own_takes_the_time_that_its_order_needs(tmp_path):
     text = "stage,instruction,microbatch\n0,load,\n0,forward,0\n0,forward,1\n0,backward,1\n0,backward,0\n"
     text += "1,load,\n1,forward,0\n1,forward,1\n1,backward,1\n1,backward,0\n"
     (tmp_path / "s.csv").write_text(text)
-    graph = ordered_graph(*read_schedule(tmp_path / "s.csv"))
+    order, chunks = read_schedule(tmp_path / "s.csv")
+    graph = ordered_graph(order, Layout(2, chunks))
     taken = {"load": 0, "forward": 1, "backward": 2}
     assert max(graph.finish_ticks([taken[own.instruction] for own in graph.operations])) == 3 + 2 * 2 + 2
 
@@ -175,5 +178,49 @@ def test_a_schedule_of_ones_own_takes_the_time_that_its_order_needs(tmp_path):
 def test_a_bad_schedule_file_is_one_line(tmp_path, text, named):
     (tmp_path / "s.csv").write_text(text)
     with pytest.raises(InputError) as refused:
-        ordered_graph(*read_schedule(tmp_path / "s.csv"))
+        order, chunks = read_schedule(tmp_path / "s.csv")
+        ordered_graph(order, Layout(len(order), chunks))
     assert named in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_weights_gradients_must_be_made_where_the_backward_pass_is_split(tmp_path):
+    text = "stage,instruction,microbatch\n0,forward,0\n0,backward_input,0\n"
+    (tmp_path / "s.csv").write_text(text)
+    order, _ = read_schedule(tmp_path / "s.csv")
+    with pytest.raises(InputError, match="does not run backward_weight of microbatch 0"):
+        ordered_graph(order, Layout(1))
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "dualpipe"])
+def test_a_graph_in_a_file_is_the_same_graph(tmp_path, name):
+    graph = pipeline_graph(name, 4, 8, transfer_s=0.125)
+    write_graph(tmp_path / "g.json", graph)
+    read = read_graph(tmp_path / "g.json")
+    assert set(read.operations) == set(graph.operations) and read.stages == 4
+
+    def edges(own):
+        ends = zip(own.tail.tolist(), own.head.tolist(), own.lag_ticks.tolist())
+        return {(own.operations[tail], own.operations[head], lag) for tail, head, lag in ends}
+
+    assert edges(read) == edges(graph)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"schema": "other"}, "expected the schema"),
+        ({"edges": 3}, "edges: expected a list"),
+        ({"stages": 3}, r"its operations are on \[0, 1\]"),
+        ({"operations": [{"stage": 0}]}, "operation 0: expected the keys stage, virtual_stage"),
+        ({"edges": [{"tail": 0, "head": 1, "lag_s": "x"}]}, "edge 0: lag_s = 'x': expected seconds"),
+        ({"edges": [{"tail": 0, "head": 99, "lag_s": 0}]}, "names operation 99"),
+        ({"edges": [{"tail": 0, "head": 1, "lag_s": 0}, {"tail": 1, "head": 0, "lag_s": 0}]}, "circle"),
+    ],
+)
+def test_a_bad_graph_file_is_one_line(tmp_path, change, named):
+    write_graph(tmp_path / "g.json", pipeline_graph("1f1b", 2, 2))
+    content = json.loads((tmp_path / "g.json").read_text())
+    (tmp_path / "g.json").write_text(json.dumps(content | change))
+    with pytest.raises(InputError, match=named) as refused:
+        read_graph(tmp_path / "g.json")
+    assert "\n" not in str(refused.value)

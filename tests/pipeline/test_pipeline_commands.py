@@ -10,9 +10,10 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.cli.pipeline import COMMANDS
 from kernel_dvfs.outputs import outputs
 from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import orders, pipeline_graph
+from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
 from kernel_dvfs.pipeline.report import figures, tables
+from kernel_dvfs.pipeline.schedules import orders
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 from kernel_dvfs.pipeline.study import FILES, KEYS
 

@@ -20,11 +20,21 @@ def kernels(kernels_path):
 def test_the_stages_launch_together_what_an_iteration_launches(kernels_path, kernels):
     rows = read_profile(kernels_path).table.to_pylist()
     expected = {row["target"]: row["launches_per_iteration"] for row in rows}
-    counted = {}
-    for (_, instruction), own in launches(kernels, STAGES).items():
-        for name, count in own if instruction != "recompute" else ():
-            counted[name] = counted.get(name, 0) + count
-    assert counted == expected
+    made = launches(kernels, STAGES)
+    for parts in (("forward", "backward"), ("forward", "backward_input", "backward_weight")):
+        counted = {}
+        for (_, instruction), own in made.items():
+            for name, count in own if instruction in parts else ():
+                counted[name] = counted.get(name, 0) + count
+        assert counted == expected
+
+
+def test_gradients_of_weights_are_the_part_of_a_backward_pass_that_nobody_waits_for(kernels):
+    made = launches(kernels, STAGES)
+    of_weights = {name for name, _ in made[0, "backward_weight"]}
+    assert {"backward_fcproj_dweight_gemm", "backward_qkv_bias", "embedding_backward_wte"} <= of_weights
+    assert not any("dinp" in name or "layernorm" in name or "attention" in name for name in of_weights)
+    assert {name for name, _ in made[3, "backward_weight"]} - of_weights == {"loss_dwte_gemm"}
 
 
 def test_embedding_belongs_to_the_first_stage_and_the_loss_to_the_last(kernels):

@@ -63,7 +63,8 @@ def test_the_record_that_a_study_made_leads_back_to_its_folder(here):
         ("step:other.json", ["other.json: no such file"]),
         ({"step": "step.json", "name": "a/b"}, ["workload", "a/b", "name"]),
         ({"name": "x"}, ["workload"]),
-        ("gpt3-xl", ["workload"]),
+        ("gpt4", ["workload", "a GPT-3 model by name"]),
+        ("gpt3-xxl", ["workload", "a model by name"]),
     ],
 )
 def test_what_names_no_step_is_refused(refused, workload, named):

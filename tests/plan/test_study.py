@@ -28,6 +28,15 @@ def test_what_changes_the_work_or_the_gpu_has_its_own_folder(config, tmp_path):
     assert len({folder(config, tmp_path, **few, **change) for change in changes}) == len(changes)
 
 
+def test_a_models_name_as_workload_is_short_for_that_model(config, tmp_path):
+    short = plan(config(workload="gpt3-xl-flash"), str(tmp_path))
+    assert short.folder.endswith("gpt3-xl-flash-b40-tp1")
+    assert short.setup == plan(config(model="gpt3-xl-flash"), str(tmp_path)).setup
+    assert {"forward_attention", "backward_attention"} <= set(short.kernels) and len(short.kernels) == 36
+    assert short.passes == ("forward", "backward")
+    assert "claims" not in short.tables(), "the paper's claims are about Table 1"
+
+
 def test_the_default_workload_has_the_short_name(config):
     assert name_of_model(config()) == "gpt3-xl-b40-tp1"
     assert name_of_model(config(bias_split="llmc")) == "gpt3-xl-b40-tp1-bias-split-llmc"

@@ -20,19 +20,21 @@ from kernel_dvfs.gpu.nvml.library import Library
 os.setsid()
 from simulated_load import _DEATHS
 if {guarded}:
-    control = Guard({uuid!r}).__enter__()
+    control = Guard({uuid!r}, through={through!r}).__enter__()
     board = control
 else:
     board = Board(Library().__enter__(), {uuid!r})
-board.lock_mem(2201, 2201)
-board.lock_core(345, 900)
+{lock}
 print("locked", flush=True)
 {then}
 """
 
 
-def script(lab, then, guarded=True, **environment):
-    code = LOCKED.format(tests=str(HOOKS), uuid=lab.boards.uuid, guarded=guarded, then=then)
+def script(lab, then, guarded=True, through="nvml", **environment):
+    lock = "board.lock_mem(2201, 2201)\nboard.lock_core(345, 900)"
+    if through == "dcgm":  # both at once, each to one value
+        lock = "board.lock((900, 900), (2201, 2201))"
+    code = LOCKED.format(tests=str(HOOKS), uuid=lab.boards.uuid, guarded=guarded, through=through, lock=lock, then=then)
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env=lab.environment(**environment),

@@ -6,7 +6,7 @@ from synthetic_profile import QUICK, LineMachine, line_profile
 from kernel_dvfs.serving.replayer import Replayer
 from kernel_dvfs.serving.steps import StepModel
 from kernel_dvfs.serving.system import Settings
-from kernel_dvfs.serving.trace import hour
+from kernel_dvfs.serving.trace import hours
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def replayer():
 @pytest.fixture(scope="session")
 def trace():
     """A quarter of an hour of conversation."""
-    return hour(4.0, seed=3, span_s=900)
+    return hours(4.0, seed=3, span_s=900)
 
 
 @pytest.fixture(scope="session")

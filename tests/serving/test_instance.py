@@ -7,9 +7,9 @@ from synthetic_profile import KV_TOKENS, LineEngine
 from kernel_dvfs.serving import make_profile
 from kernel_dvfs.serving.instance import Instance
 from kernel_dvfs.serving.make_profile import simulate_instance, weighted_quantile
-from kernel_dvfs.serving.outcome import Accounts
+from kernel_dvfs.serving.outcome import Account, Accounts
 from kernel_dvfs.serving.requests import Request
-from kernel_dvfs.serving.trace import hour
+from kernel_dvfs.serving.trace import hours
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def engine():
 
 
 def test_all_tokens_of_a_trace_come_once_and_runs_are_those_of_single_steps(engine, monkeypatch):
-    trace = hour(3.0, seed=1, span_s=300)
+    trace = hours(3.0, seed=1, span_s=300)
     arrays = trace.arrival_s, trace.input_tokens, trace.output_tokens
     whole = simulate_instance(engine, KV_TOKENS[8], *arrays)
     assert whole.finished.all() and whole.gap_count.sum() == (trace.output_tokens - 1).sum()
@@ -67,7 +67,7 @@ def test_no_more_is_admitted_than_the_kv_cache_and_the_batch_hold(engine):
 
 def test_a_halted_instance_gives_its_requests_up_and_another_goes_on_where_it_stopped(engine):
     accounts = Accounts()
-    first = Instance(engine, KV_TOKENS[8], recorder=accounts)
+    first = Instance(engine, KV_TOKENS[8], recorder=Account(accounts))
     requests = [Request(number, 0.0, 600, 50) for number in range(4)]
     for request in requests:
         first.submit(request, 0.0)
@@ -82,7 +82,7 @@ def test_a_halted_instance_gives_its_requests_up_and_another_goes_on_where_it_st
     assert first.next_s is None
     taken = first.take_running(stop_s)
     assert len(taken) + len(left) + len(first.waiting) == 4 and any(0 < each.generated < 50 for each in taken)
-    second = Instance(engine, KV_TOKENS[8], stop_s + 2.0, recorder=accounts)
+    second = Instance(engine, KV_TOKENS[8], stop_s + 2.0, recorder=Account(accounts))
     for request in taken:
         second.submit(request, stop_s + 2.0)
     while second.next_s is not None:

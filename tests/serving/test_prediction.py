@@ -5,7 +5,7 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.prediction import LoadForecast, by_token_count, confusion, predict
-from kernel_dvfs.serving.trace import hour
+from kernel_dvfs.serving.trace import hours
 
 
 def test_predictions_err_as_often_as_asked_and_never_about_the_prompt():
@@ -25,7 +25,7 @@ def test_a_share_of_wrong_predictions_beyond_all_is_refused():
 
 
 def test_prompt_lengths_alone_tell_more_than_the_commonest_letter():
-    trace = hour(4.0, seed=2)
+    trace = hours(4.0, seed=2)
     letters = np.digitize(trace.output_tokens, (100, 350))
     own = by_token_count(trace.input_tokens, trace.output_tokens)
     commonest = np.bincount(letters).max() / len(letters)
@@ -38,7 +38,7 @@ def test_the_forecast_is_hindsight_on_the_first_day_then_the_day_before_then_the
     forecast = LoadForecast(loads, slot_s, margin=2.0)
     assert forecast.expected[2, 0] == 2 and forecast.expected[day + 1, 0] == 1
     assert forecast.expected[3 * week, 0] == np.median([0, week, 2 * week])
-    assert forecast.peak(0, 3 * slot_s)[0] == 2 * 2
+    assert forecast.between(0, 3 * slot_s).max(0)[0] == 2 * 2
     assert LoadForecast(loads, slot_s, "oracle").expected[50, 0] == 50
     with pytest.raises(InputError, match="template, oracle"):
         LoadForecast(loads, slot_s, "tea leaves")

@@ -9,7 +9,7 @@ import pytest
 from kernel_dvfs.serving.study_plan import plan_serving
 
 INSTANCE = "results/serving/sim-h100-sxm-llama2-70b"
-REPLAY = f"{INSTANCE}/synthetic-hour-s8-p4"
+REPLAY = f"{INSTANCE}/synthetic-hour-x14-s12-p4"
 
 
 @pytest.fixture
@@ -40,6 +40,13 @@ def test_what_is_not_asked_for_has_no_table(planned, tmp_path):
     given = planned(profile=str(tmp_path / "mine.csv"))
     assert set(shipped.tables()) - set(given.tables()) == {"table1", "table1_agreement", "table1_mix"}
     assert "table1" not in given.figures() and given.folder == "results/serving/table-mine"
+
+
+def test_whatever_changes_a_replay_is_in_its_folders_name(planned):
+    """So that a study asked for again with another promise or slot does not overwrite the first."""
+    changes = [{}, {"slo_scale": 2}, {"load_slot_s": 60}, {"priced_at": "top"}, {"react": False}, {"trace_times": 1}]
+    changes += [{"promise_percent": 95}, {"margin": 1.5}, {"servers": 13}, {"pools": 1}, {"emergencies": False}]
+    assert len({planned(**changed).replay for changed in changes}) == len(changes)
 
 
 def test_planning_writes_nothing_and_imports_nothing_heavy(root, tmp_path):

@@ -8,7 +8,8 @@ from kernel_dvfs.serving.requests import CLASSES, classify, draw_lengths
 from kernel_dvfs.serving.trace import (
     SYNTHETIC_HOUR,
     WEEKS,
-    hour,
+    hours,
+    multiplied,
     poisson,
     read_trace,
     summary,
@@ -73,7 +74,7 @@ def test_dates_keep_their_hundred_nanoseconds(tmp_path):
 
 
 def test_the_shipped_hour_is_what_its_seed_makes_and_is_called_synthetic(tmp_path):
-    write_trace(tmp_path / "again.csv", hour(3.0, seed=1))
+    write_trace(tmp_path / "again.csv", hours(3.0, seed=1))
     assert (tmp_path / "again.csv").read_bytes() == SYNTHETIC_HOUR.read_bytes()
     assert read_trace(SYNTHETIC_HOUR).subject.startswith("synthetic trace")
 
@@ -97,3 +98,21 @@ def test_a_week_has_the_published_least_mean_and_peak_rate(service):
 def test_a_poisson_load_is_as_heavy_as_asked():
     trace = poisson(4000, span_s=3600, seed=1)
     assert (trace.input_tokens.sum() + trace.output_tokens.sum()) / 3600 == pytest.approx(4000, rel=0.05)
+
+
+def test_bursts_are_whole_minutes_of_ten_times_the_rate():
+    calm, bursty = (hours(2.0, seed=1, service="coding", swing=0.0, bursts=count) for count in (0, 4))
+    minutes = [np.bincount((each.arrival_s // 60).astype(int), minlength=60) for each in (calm, bursty)]
+    tall = np.flatnonzero(minutes[1] > 3 * minutes[0].mean())
+    assert len(tall) == 4 and minutes[1][tall].mean() == pytest.approx(10 * minutes[0].mean(), rel=0.1)
+    assert "synthetic" in bursty.subject and "4 minutes" in bursty.subject
+
+
+def test_a_multiplied_trace_has_every_request_so_often_and_no_earlier():
+    one = hours(2.0, seed=1, span_s=300)
+    many = multiplied(one, 3, seed=1)
+    assert len(many.arrival_s) == 3 * len(one.arrival_s) and many.output_tokens.sum() == 3 * one.output_tokens.sum()
+    assert (np.diff(many.arrival_s) >= 0).all() and "3 copies" in many.subject
+    assert many.arrival_s[-1] <= one.arrival_s[-1] + 10 and multiplied(one, 1, seed=1) is one
+    with pytest.raises(InputError, match="at least 1"):
+        multiplied(one, 0, seed=1)

@@ -501,7 +501,13 @@ def whole_step(fake_living, monkeypatch):
         call = [trace.Event(f"aten::op{at}", "op", 10 * at, 10 * at + 5, 1, at + 1) for at in range(2)]
         call += [trace.Event(engine, "op", 20, 10 * len(found) + 9, 2, 100)]
         call += [trace.Event(f"aten::op{at}", "op", 10 * at + 1, 10 * at + 5, 2, at + 1) for at in range(2, len(found))]
-        return framework.Opened(living, [call + events[: len(found)]], DEVICE | {"driver": 13000}, {"torch": "2.11.0"})
+
+        def memory():
+            living.memory.save()
+            return living.memory
+
+        calls = [call + events[: len(found)]]
+        return framework.Opened(living, calls, DEVICE | {"driver": 13000}, {"torch": "2.11.0"}, memory)
 
     return made
 
@@ -561,15 +567,48 @@ def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):
 # --- in the user's own program ----------------------------------------------------------------------------------------
 
 
-def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_before(whole_step, monkeypatch, tmp_path):
+@pytest.fixture
+def in_program(whole_step, monkeypatch):
+    """in_program(effects): what capturing in a program opens; `random_state` is torch's, one number."""
     from kernel_dvfs.step import api
 
-    def trains(memory):
-        memory[7] = (memory[7] + 1) % 256
+    random_state = [0]
+    cuda = SimpleNamespace(
+        get_rng_state=lambda: list(random_state), set_rng_state=lambda state: random_state.__setitem__(0, state[0])
+    )
+    torch = SimpleNamespace(cuda=cuda, equal=lambda one, other: one == other)
 
-    opened = whole_step([trains, trains, trains])
-    monkeypatch.setattr(api, "load", lambda *_: opened.living.extension)
-    monkeypatch.setattr(api.framework, "open_step", lambda *_, **__: opened)
+    def make(effects):
+        made = whole_step(effects)
+        monkeypatch.setattr(api, "load", lambda *_: made.living.extension)
+        monkeypatch.setattr(api.framework, "open_step", lambda *_, **__: made)
+        monkeypatch.setattr(api.framework, "torch_module", lambda: torch)
+        return made
+
+    make.random_state = random_state
+    return make
+
+
+def trains(memory):
+    memory[7] = (memory[7] + 1) % 256
+
+
+def test_a_graph_that_draws_random_numbers_is_refused_and_the_generator_put_back(in_program):
+    from kernel_dvfs.step import api
+
+    def draws(memory):
+        in_program.random_state[0] += 4
+
+    in_program([trains, draws])
+    with pytest.raises(InputError, match=r"mine: the step draws random numbers on the GPU \(dropout\?\)"):
+        api.capture(lambda: None, name="mine")
+    assert in_program.random_state == [0]
+
+
+def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_before(in_program, tmp_path):
+    from kernel_dvfs.step import api
+
+    opened = in_program([trains, trains, trains])
     captured = api.capture(lambda: None, name="mine")
     assert {each.repeatable for each in captured.record.targets} == {"untried"} and captured.record.source == ""
     assert opened.living.device.memory[7] == 0
@@ -584,6 +623,21 @@ def test_a_step_captured_in_a_program_is_recorded_untried_and_its_state_is_as_be
     assert captured.fingerprint() == before
     captured.piece([0, 1]).run(1)
     assert opened.living.device.memory[7] == 2
+    captured.drop()
+    captured.restore()
+    assert opened.living.device.memory[7] == 2, "no copy is kept any more"
+
+
+def test_a_state_that_cannot_be_saved_whole_is_refused_and_no_part_of_it_is_kept(in_program):
+    from kernel_dvfs.step import api
+
+    opened = in_program([trains])
+    captured = api.capture(lambda: None, name="mine")
+    memory = opened.living.memory
+    memory._device_room = memory._host_room = lambda byte: None
+    with pytest.raises(InputError, match=r"mine: its state of \d+ B cannot be saved: no memory was left"):
+        captured.save()
+    assert memory._saved == []
 
 
 def test_nothing_is_asked_of_a_step_that_is_not_captured(monkeypatch):

@@ -90,6 +90,17 @@ def test_calls_are_told_apart_by_their_marks():
     assert [[each.number for each in call if each.kind == "gpu"] for call in trace.calls(events)] == [[1], [2]]
 
 
+def test_a_kernel_that_no_operation_launched_belongs_to_the_call_that_it_runs_in():
+    module = trace.Event(f"{trace.MODULE}Linear", "module", 2, 9)  # has no number either
+    later = trace.Event(f"{trace.MODULE}Linear", "module", 202, 209)
+    events = [
+        around(trace.CALL, 0, 50), module, op("aten::mul", 5, 10, 1), on_gpu("k", 1, 90), on_gpu("own", 0, 110),
+        around(trace.CALL, 200, 250), later, op("aten::mul", 205, 210, 2), on_gpu("k", 2, 290), on_gpu("own", 0, 310),
+    ]  # fmt: skip
+    found = [[(each.name, each.start_ns) for each in call if each.kind == "gpu"] for call in trace.calls(events)]
+    assert found == [[("k", 90), ("own", 110)], [("k", 290), ("own", 310)]]
+
+
 def test_nodes_are_matched_by_name_whatever_the_order_of_branches():
     found = [Traced("void a(int)", 0, 1), Traced("Memset (Device)", 1, 2), Traced("b", 2, 3), Traced("a(int)", 4, 5)]
     matched = trace.matched(["b", "a(int)", "memset", "a(int)"], found)

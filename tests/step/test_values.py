@@ -57,12 +57,26 @@ def test_padding_of_a_functor_of_eight_bytes_is_not():
     assert one == other == (100,)
 
 
-def test_a_name_without_types_counts_what_is_as_large_as_a_number():
+def test_a_name_without_types_counts_what_can_be_nothing_but_a_number():
     triton = struct.pack("<QQiiq", 0x7F0000001000, 0x55D000001000, 8192, 2, 1 << 20)
     layout = [(0, 8), (8, 8), (16, 4), (20, 4), (24, 8)]
-    assert values_of("_forward", triton, layout) == (8192, 2, 1 << 20)
-    assert values_of("nvjet_sm90_tst", triton, layout, is_packed=True) == ()
+    assert values_of("_forward", triton, layout) == (8192, 2), "8 bytes may be a number and padding"
+    assert values_of("sm90_xmma", triton, layout, is_packed=True) == ()
     assert values_of("_forward", triton + bytes(32), [(0, 64)]) == ()
+
+
+def test_a_persistent_product_of_another_size_differs_and_one_in_another_process_does_not(recording):
+    """Two recordings are of two processes, with other addresses."""
+
+    name = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN"
+
+    def sizes(step):
+        """Of the products with the grid that does not depend on the size."""
+        found = [node for node in recording(step).nodes if node.function == name and node.grid == (2, 66, 1)]
+        return {values_of(name, struct.pack(f"<{len(node.words)}Q", *node.words), [], True) for node in found}
+
+    eager, triton = sizes("gpt_eager"), sizes("triton_kernel")
+    assert len(eager) > len(triton) == 2 and triton < eager, "one grid, several sizes; those of both steps are the same"
 
 
 def test_types_that_do_not_fit_the_layout_tell_nothing():

@@ -42,12 +42,14 @@ def fake_torch(monkeypatch):
             self.graph = graph
 
         def __enter__(self):
+            torch.is_generator_captured = True
             return self
 
         def __exit__(self, kind, error, trace):
             self.graph.ended = True
             if error:
                 raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+            torch.is_generator_captured = False
 
     torch.cuda = SimpleNamespace(
         is_available=lambda: True,
@@ -156,6 +158,7 @@ def test_tensors_on_two_gpus_are_refused(fake_torch):
     [
         (RuntimeError("CUDA error: operation not permitted when stream is capturing"), "the host waits"),
         (RuntimeError("CUDA error: operation failed due to unjoined work"), "wait_stream"),
+        (RuntimeError("CUDA error: cudaErrorStreamCaptureIsolation: dependency"), "two streams or threads work"),
         (RuntimeError("Offset increment outside graph capture encountered unexpectedly."), "random numbers"),
         (
             RuntimeError("Attempting CUDA graph capture of step() for an instance of AdamW but capturable=False"),
@@ -175,6 +178,27 @@ def test_a_failed_capture_says_the_frameworks_reason_and_the_usual_cause(fake_to
     line = said(error)
     assert line.startswith("mine: capture failed (") and named in line
     assert str(raised)[:40] in line, "not what failed after it"
+    assert not fake_torch.is_generator_captured, "torch draws as before"
+
+
+def test_a_line_names_no_more_of_a_kernel_than_a_reader_bears(fake_torch):
+    long = "void at::native::vectorized_elementwise_kernel<4, " + "lambda, " * 100 + ">"
+    with pytest.raises(InputError) as error:
+        framework.check_alike([[Event(long, "gpu", 0, 1)], [Event("b", "gpu", 0, 1)]], "mine")
+    assert len(said(error)) < 350 and "vectorized_elementwise_kernel" in said(error)
+    with pytest.raises(InputError) as error, framework._as_input_error("mine: failed"):
+        raise RuntimeError("CUDA out of memory. " + "Process 1 has 1 GiB in use. " * 20)
+    assert len(said(error)) < 300 and "CUDA out of memory" in said(error)
+
+
+def test_an_allocator_that_does_not_tell_its_blocks_is_refused(fake_torch):
+    def snapshot():
+        raise RuntimeError("Calling snapshot with backend:cudaMallocAsync is not meaningful.")
+
+    fake_torch.cuda.memory_snapshot = snapshot
+    graph = fake_torch.cuda.CUDAGraph(keep_graph=True)
+    with pytest.raises(InputError, match="switch the cudaMallocAsync allocator off"):
+        framework.open_step(SimpleNamespace(Device=lambda: None), graph, name="mine")
 
 
 def test_a_single_call_is_like_itself():
@@ -212,6 +236,7 @@ def warming(fake_torch, generator):
     fake_torch.cuda.stream = lambda stream: stream
     fake_torch.cuda.current_stream = Stream
     fake_torch.cuda.get_rng_state = lambda: generator.state
+    fake_torch.cuda.set_rng_state = lambda state: setattr(generator, "state", state)
     fake_torch.equal = lambda one, other: one == other
 
 
@@ -244,6 +269,13 @@ def test_only_what_outlives_the_graph_is_state():
         {"address": 9000, "segment_pool_id": (0, 3), "blocks": [{"size": 100, "state": "active_allocated"}]},
     ]  # fmt: skip
     assert framework._state(segments, (0, 3)) == [(1000, 100), (1150, 25)]
+
+
+def test_what_torch_may_give_back_to_the_driver_is_never_looked_at():
+    inactive, active = ([{"size": 100, "state": state}] for state in ("inactive", "active_allocated"))
+    assert not framework._is_kept({"segment_pool_id": (0, 0), "blocks": inactive})
+    assert framework._is_kept({"segment_pool_id": (0, 0), "blocks": active})
+    assert framework._is_kept({"segment_pool_id": (0, 3), "blocks": inactive}), "a graph writes there"
 
 
 def test_the_package_offers_capture_and_imports_no_torch(monkeypatch):

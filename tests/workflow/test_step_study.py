@@ -6,11 +6,18 @@ replaced by reading what the user's file returns: that needs torch and a GPU oth
 
 import csv
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
 
 import pytest
 from reduced_study import ROOT, clone, planned, snakemake
 from test_real_gpu import Real
+
+from kernel_dvfs.workload import step as steps
 
 pytestmark = pytest.mark.workflow
 
@@ -250,3 +257,63 @@ def test_a_forecast_says_so_everywhere(tmp_path):
             assert float(row["energy_least_j"]) < float(row["energy_j"]) < float(row["energy_most_j"])
     assert "Forecast." in page and ">forecast</span>" in page and "What is missing" not in page
     assert planned(directory, config=FORECAST) == {}
+
+
+def test_the_study_s_own_schedule_is_played_on_the_step_and_a_kill_leaves_nothing_locked(stepped, fake_library):
+    import fake
+
+    # the same board, in real time: what is played is a stream of kernels a hundred times as slow
+    slower = 100.0
+    boards = fake.Boards(
+        *(fake_library, stepped.boards.path.parent / "played.state", "h200"),
+        **{"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3, "mem_lag_ms": 3},
+    )
+    folder = stepped.directory / FOLDER
+    step = steps.read(folder / "step.json")
+    targets = tuple(replace(each, time_us=slower * (each.time_us or 1.0)) for each in step.targets)
+    step = replace(step, device=step.device | {"uuid": boards.uuid}, targets=targets)
+    steps.write(folder / "step.json", step)
+    # strict, a choice among so few clocks may be auto: slower sections are allowed
+    schedule = folder / "played.json"
+    chosen = subprocess.run(
+        [
+            *(sys.executable, "-m", "kernel_dvfs", "choose", str(folder / "profile.parquet"), "-o", str(schedule)),
+            *("--granularity", "pass", "--scope", "global", "--objective", "waste", "--slack", "60"),
+        ],
+        env=os.environ | {"PYTHONPATH": str(stepped.directory / "workflow")},
+        capture_output=True,
+        text=True,
+    )
+    assert chosen.returncode == 0, chosen.stderr
+    wanted = json.loads(schedule.read_text())["targets"]
+    assert any(clock != "auto" for pair in wanted.values() for clock in pair.values()), "or nothing would be locked"
+    (setup,) = (path for path in (folder / "setup").iterdir() if json.loads(path.read_text())["targets"].get("kernel"))
+    told = {"step": str(folder / "step.json"), "schedule": str(schedule), "setup": str(setup), "slower": slower}
+    locks = stepped.locks
+    environment = boards.environment(
+        KERNEL_DVFS_LOCK_DIR=str(locks),
+        KERNEL_DVFS_TEST_LOAD=str(stepped.directory / "simulated_load.json"),
+        PYTHONPATH=os.pathsep.join(map(str, (stepped.directory / "workflow", ROOT / "tests/fakenvml"))),
+    )
+
+    def play(**more):
+        words = [sys.executable, str(ROOT / "tests/deploy/play_step.py"), json.dumps(told | more)]
+        return subprocess.run(
+            words, env=environment, cwd=stepped.directory, capture_output=True, text=True, timeout=120
+        )
+
+    def is_restored():
+        end_s = time.monotonic() + 30
+        while boards.locks != ("none", "none") or list(locks.glob("*.json")):
+            if time.monotonic() > end_s:
+                return False
+            time.sleep(0.02)
+        return True
+
+    settings = {"repeats": 2, "block_s": 0.6, "latency_s": 0.4}
+    done = play(settings=settings, steps=4)
+    came = json.loads(done.stdout or "null")
+    assert came and came["certificate"]["same_bits"] is True and came["log"][1:] == [None, True], done.stderr
+    assert came["restored"] and int(boards.get("sets")) > 4 and is_restored()
+    killed = play(settings=settings | {"repeats": 0}, steps=50, die=2)
+    assert killed.returncode == -9 and is_restored()

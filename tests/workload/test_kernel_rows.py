@@ -184,7 +184,7 @@ def test_a_model_can_be_given_as_a_shape():
             {"model": "gpt4"},
             (
                 "model 'gpt4' is unknown: known are gpt3-125m, gpt3-350m, gpt3-760m, gpt3-xl, gpt3-2.7b, "
-                "gpt3-6.7b, gpt3-13b, gpt3-175b"
+                "gpt3-6.7b, gpt3-13b, gpt3-175b, each with fused attention too (gpt3-xl-flash)"
             ),
         ),
         ({"batch": 0}, "batch must be a whole number of at least 1, not 0"),

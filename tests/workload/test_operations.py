@@ -29,9 +29,14 @@ def public_functions(module):
 
 
 def test_the_rows_launch_every_operation_of_the_native_layer_and_no_other(native_operations):
-    assert len(native_operations) == 18
-    assert {row.op for row in kernel_rows()} == native_operations
-    assert {row.op for row in kernel_rows(**H200)} == native_operations
+    assert len(native_operations) == 20
+    fused = {"attention_forward", "attention_backward"}
+    replaced = {"softmax_forward", "softmax_backward"} | {
+        f"permute_{what}_{way}" for what in ("qkv", "heads") for way in ("forward", "backward")
+    }
+    for options in ({}, H200):
+        assert {row.op for row in kernel_rows(**options)} == native_operations - fused
+        assert {row.op for row in kernel_rows("gpt3-xl-flash", **options)} == native_operations - replaced
 
 
 def test_formulas_and_settings_go_by_the_names_of_the_operations(native_operations):

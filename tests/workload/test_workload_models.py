@@ -5,7 +5,7 @@ from dataclasses import astuple, replace
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.workload.models import MODELS, model, parameter_count, tensor_parallel_degrees
+from kernel_dvfs.workload.models import FUSED, MODELS, UNFUSED, model, parameter_count, tensor_parallel_degrees
 from kernel_dvfs.workload.rows import kernel_rows
 
 
@@ -37,8 +37,23 @@ def test_the_table_holds_the_gpt3_family_and_no_more():
 
 
 def test_gpt3_xl_is_the_model_of_the_study():
-    assert astuple(model("gpt3-xl"))[1:] == (24, 2048, 16, 50257, 50304, 1024)
+    assert astuple(model("gpt3-xl"))[1:] == (24, 2048, 16, 50257, 50304, 1024, UNFUSED)
     assert parameter_count(model("gpt3-xl")) == 1_313_722_368
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_there_with_fused_attention(name):
+    fused = model(f"{name}-flash")
+    assert fused == replace(MODELS[name], name=f"{name}-flash", attention=FUSED)
+    assert kernel_rows(fused, batch=2) == kernel_rows(f"{name}-flash", batch=2)
+
+
+def test_a_model_that_is_none_is_refused_with_those_that_are():
+    for unknown in ("gpt3-xl-flash-flash", "-flash", "flash", 3):
+        with pytest.raises(
+            InputError, match=r"is unknown: known are gpt3-125m, .* fused attention too \(gpt3-xl-flash"
+        ):
+            model(unknown)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -8,6 +8,7 @@
 //                      void = that of the call, float = float32, int32_t = int32
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -35,6 +36,8 @@ struct Fill {
   static Fill gradient() { return {normal, 0, 1e-3, 0, 0, 0}; }
   static Fill gain() { return {normal, 1, 0.02, 0, 0, 0}; }    // gamma, rstd: about 1
   static Fill attention() { return {causal, 0, 1, 0, 0, 0}; }  // rows sum to 1, zero above the diagonal
+  // lse of unit normal scores at about the middle of T positions: E[exp s] = exp(1/2)
+  static Fill log_sums(std::int64_t T) { return {normal, std::log(static_cast<double>(T)) + 0.5, 0.1, 0, 0, 0}; }
   static Fill tokens(std::int64_t vocabulary) { return {ids, 0, 0, 0, 0, vocabulary}; }
 };
 
@@ -79,6 +82,14 @@ inline void squares(const char *op, std::int64_t N, std::int64_t T) {
     refuse(op, "B*NH*T*T", std::to_string(N) + "*" + std::to_string(T) + "*" + std::to_string(T),
            "below 2^31: a smaller batch or a higher tensor-parallel degree");
   }
+}
+
+// What a fused kernel keeps in registers and shared memory is as wide as a head.
+inline void fused(const char *op, std::int64_t HS, double scale) {
+  if (HS > KDVFS_LARGEST_HEAD) {
+    refuse(op, "HS", std::to_string(HS), "at most " + std::to_string(KDVFS_LARGEST_HEAD));
+  }
+  positive(op, "scale", scale);
 }
 
 }  // namespace detail
@@ -268,6 +279,40 @@ struct Operation<kdvfs_softmax_backward> {
     v.input("att", a.att, {a.N, a.T, a.T}, Fill::attention());
     v.input("datt", a.datt, {a.N, a.T, a.T}, Fill::gradient());
     v.output("dpre", a.dpre, {a.N, a.T, a.T});
+  }
+};
+
+template <>
+struct Operation<kdvfs_attention_forward> {
+  static constexpr const char *name = "attention_forward";
+  template <typename V, typename A>
+  static void settings(V &&v, A &a) {
+    v("B", a.B), v("T", a.T), v("NH", a.NH), v("HS", a.HS), v("scale", a.scale);
+  }
+  static void check(const kdvfs_attention_forward &a) { detail::fused(name, a.HS, a.scale); }
+  template <typename V, typename A>
+  static void tensors(V &&v, A &a) {
+    v.input("qkv", a.qkv, {a.B, a.T, 3, a.NH, a.HS}, Fill::activation());
+    v.output("out", a.out, {a.B, a.T, a.NH, a.HS});
+    v.output("lse", a.lse, {a.B, a.NH, a.T});
+  }
+};
+
+template <>
+struct Operation<kdvfs_attention_backward> {
+  static constexpr const char *name = "attention_backward";
+  template <typename V, typename A>
+  static void settings(V &&v, A &a) {
+    v("B", a.B), v("T", a.T), v("NH", a.NH), v("HS", a.HS), v("scale", a.scale);
+  }
+  static void check(const kdvfs_attention_backward &a) { detail::fused(name, a.HS, a.scale); }
+  template <typename V, typename A>
+  static void tensors(V &&v, A &a) {
+    v.input("qkv", a.qkv, {a.B, a.T, 3, a.NH, a.HS}, Fill::activation());
+    v.input("out", a.out, {a.B, a.T, a.NH, a.HS}, Fill::activation());
+    v.input("lse", a.lse, {a.B, a.NH, a.T}, Fill::log_sums(a.T));
+    v.input("dout", a.dout, {a.B, a.T, a.NH, a.HS}, Fill::gradient());
+    v.output("dqkv", a.dqkv, {a.B, a.T, 3, a.NH, a.HS});
   }
 };
 

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <map>
 #include <mutex>
 #include <string>
 
@@ -18,6 +19,13 @@ namespace kdvfs {
 
 // Throws CudaError "<doing>: <CUDA's name>: <CUDA's text>".
 void check(cudaError_t status, const std::string &doing);
+
+// The algorithm of a matrix product that was the fastest of those timed: what pins it, its place in the library's list
+// and the length of that.
+struct TimedChoice {
+  std::string pinned;
+  int rank = 0, proposed = 0;
+};
 
 class Device {
  public:
@@ -46,6 +54,7 @@ class Device {
   int driver = 0, runtime = 0;  // versions as CUDA counts: 13000 = 13.0
   cudaStream_t stream = nullptr;
   cublasLtContext *blas = nullptr;
+  mutable std::map<std::string, TimedChoice> timed_products;  // by operation and sizes: timed once, for all plans
 
  private:
   void open();

@@ -1,4 +1,4 @@
-// How a plan launches its operation: a hand-written kernel, or a matrix product by cuBLASLt.
+// How a plan launches its operation: a hand-written kernel, a matrix product by cuBLASLt, or attention by cuDNN.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace kdvfs {
 
-// Launches operation Args once on the device's stream. Made for the settings in `args`; launched with any pointers.
+// Launches operation Args once on the device's stream. Made for these `args`, pointers included, and launched with them.
 template <typename Args>
 class Executor {
  public:
@@ -40,6 +40,34 @@ class Executor<kdvfs_gemm> {
  private:
   struct Product;
   const std::unique_ptr<Product> product_;
+};
+
+// Attention by cuDNN, where the extension was built with it; else refused.
+template <typename Args>
+class Fused {
+ public:
+  static void require(const Device &device, const Args &args, const Options &options);
+  Fused(Arena &arena, const Args &args, const Options &options, const std::string &name);
+  ~Fused();
+  void launch(const Args &args) const;
+  Facts facts() const;
+  std::string pinned() const { return {}; }
+
+ private:
+  struct Library;
+  const std::unique_ptr<Library> library_;
+};
+
+template <>
+class Executor<kdvfs_attention_forward> : public Fused<kdvfs_attention_forward> {
+ public:
+  using Fused::Fused;
+};
+
+template <>
+class Executor<kdvfs_attention_backward> : public Fused<kdvfs_attention_backward> {
+ public:
+  using Fused::Fused;
 };
 
 }  // namespace kdvfs

@@ -47,8 +47,13 @@ typedef enum {
   X(permute_qkv_backward)     \
   X(wpe_backward)             \
   X(wte_backward)
+/* ... and those that a library computes on the GPU */
+#define KDVFS_ATTENTION(X) \
+  X(attention_forward)     \
+  X(attention_backward)
 #define KDVFS_OPERATIONS(X) \
   KDVFS_HAND_WRITTEN(X)     \
+  KDVFS_ATTENTION(X)        \
   X(gemm)
 
 /* out = wte[ids] + wpe[position]; tokens lie sequence by sequence, so token m has position m % T. */
@@ -160,6 +165,31 @@ typedef struct {
   const void *datt;   /* (N, T, T) */
   void *dpre;         /* (N, T, T) */
 } kdvfs_softmax_backward;
+
+/* Attention fused into one launch, in token order: position t attends to u <= t of its sequence,
+ * s[t, u] = scale * (q[t] . k[u]), out[t] = sum over u of softmax(s[t])[u] * v[u]. Nothing of T x T is stored; backward
+ * makes the weights again from lse. HS is at most KDVFS_LARGEST_HEAD. */
+#define KDVFS_LARGEST_HEAD 256
+typedef struct {
+  int64_t B, T, NH, HS;
+  kdvfs_dtype dtype;
+  float scale;     /* 1 / sqrt(HS) */
+  const void *qkv; /* (B, T, 3, NH, HS) */
+  void *out;       /* (B, T, NH, HS) */
+  float *lse;      /* (B, NH, T) log of the sum over u <= t of exp(s[t, u]), kept for backward */
+} kdvfs_attention_forward;
+
+/* Gradient of attention_forward with respect to qkv. */
+typedef struct {
+  int64_t B, T, NH, HS;
+  kdvfs_dtype dtype;
+  float scale;
+  const void *qkv;  /* (B, T, 3, NH, HS) as in forward */
+  const void *out;  /* (B, T, NH, HS) from forward */
+  const float *lse; /* (B, NH, T) from forward */
+  const void *dout; /* (B, T, NH, HS) */
+  void *dqkv;       /* (B, T, 3, NH, HS) */
+} kdvfs_attention_backward;
 
 /* GELU in its tanh form: out = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 typedef struct {

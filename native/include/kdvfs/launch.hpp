@@ -36,6 +36,26 @@ inline void require_vector(const char *op, const std::string &variant) {
   }
 }
 
+// What CUDA allows along the axes of a grid: x, and each of y and z.
+constexpr std::int64_t most_blocks = INT32_MAX, most_blocks_across = 65535;
+
+// Blocks along one axis for `work`, `per_block` of it each. Throws ShapeError where there are too many: a number cut to
+// 32 bits would launch, and leave most of the work undone.
+inline unsigned blocks_for(const char *op, std::int64_t work, std::int64_t per_block,
+                           std::int64_t most = most_blocks) {
+  const std::int64_t blocks = work / per_block + (work % per_block != 0);
+  if (blocks > most) {
+    refuse(op, "its grid", std::to_string(blocks) + " blocks", "at most " + std::to_string(most) + ": a smaller shape");
+  }
+  return static_cast<unsigned>(blocks);
+}
+
+inline void require_at_most(const char *op, const char *name, std::int64_t value, std::int64_t limit) {
+  if (value > limit) {
+    refuse(op, name, std::to_string(value), "at most " + std::to_string(limit));
+  }
+}
+
 // Rows of whole 16-byte accesses.
 inline void require_packs(const char *op, const char *name, std::int64_t length) {
   if (length % 8 != 0) {

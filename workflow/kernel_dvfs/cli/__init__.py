@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
 
+# help of an option that several commands have
+THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto, the first of these that works (auto)"
+
 
 class Command(NamedTuple):
     """A command of `kernel-dvfs`."""

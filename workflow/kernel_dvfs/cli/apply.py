@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.cli import THROUGH
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.clocks import BASELINE, check_after, label, parse, parse_after
@@ -35,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="range",
         help="from the lowest clock up to the target, or it alone",
     )
+    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(
         "--after",
         default="",
@@ -75,7 +77,8 @@ def run(options: Namespace) -> int:
     }
     after = parse_after(options.after)
     check_after(about["clocks"], after, "--after")
-    with Guard(about["uuid"], after, "dry-run" if options.dry_run else "lock", _say) as guard:
+    mode = "dry-run" if options.dry_run else "lock"
+    with Guard(about["uuid"], after, mode, _say, options.through) as guard:
         control = Control(guard, about, options.lock == "exact", options.dry_run)
         for name, own in wanted.items():
             control.check(own, options.schedule or f"--pair {options.pair}")

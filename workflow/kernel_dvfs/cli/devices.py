@@ -29,6 +29,7 @@ def run(options: argparse.Namespace) -> None:
     from kernel_dvfs.gpu.nvml.board import Board, uuids
     from kernel_dvfs.gpu.nvml.lease import where_leases_lie
     from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.gpu.setters.advice import said
 
     try:
         with Library() as nvml:
@@ -36,7 +37,10 @@ def run(options: argparse.Namespace) -> None:
             for index, uuid in enumerate(found):
                 for line in _describe(nvml, index, Board(nvml, uuid), options.config):
                     print(line)
-            if not found:
+            if found:
+                for line in said(found):
+                    print(line)
+            else:
                 print("no NVIDIA GPU is visible; in a container, start it with --gpus")
             print(where_leases_lie())
     except InputError as error:
@@ -47,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
 def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[str]:
     from kernel_dvfs.gpu.nvml.facts import facts
     from kernel_dvfs.gpu.nvml.lease import Lease
-    from kernel_dvfs.gpu.nvml.locks import may_set_clocks
+    from kernel_dvfs.gpu.setters.choice import working
 
     yield f"{index}: {board.name()}  gpu: nvml:{board.uuid}"
     try:
@@ -66,8 +70,8 @@ def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[
     else:
         yield "   clocks: the driver lists none, so none can be locked: measure it with clocks: auto-only"
     yield f"   energy counter: {_counter(board)} (of the {known['energy_scope']})"
-    allowed, why = may_set_clocks()
-    yield f"   permission to lock clocks: {'yes' if allowed else 'no'}, {why}"
+    way = working(board.uuid)
+    yield f"   permission to lock clocks: {f'yes, through {way}' if way else 'no, see below'}"
     yield from _obstacles(board)
     try:
         lease = Lease(board.uuid)
@@ -78,7 +82,7 @@ def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[
             yield f"   left behind by {stale.owner}: the next run resets it, or kernel-dvfs reset --uuid {board.uuid}"
     except InputError as error:
         yield f"   {error}"
-    yield from _study(board.uuid, config, allowed and bool(cores))
+    yield from _study(board.uuid, config, bool(way) and bool(cores))
 
 
 def _counter(board: Board) -> str:

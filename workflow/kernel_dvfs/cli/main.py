@@ -23,6 +23,7 @@ COMMANDS = {
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
     "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
+    "broker": of_module("broker", "a daemon that root runs: sets GPU clocks for named users, and gives them back"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "build": of_module("build", "compile the native layer"),
     "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),

@@ -7,12 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.cli import Command, json_object
-from kernel_dvfs.cli.numbers import COUNT, SCALE, SECONDS, SIZE, number
+from kernel_dvfs.cli.numbers import COUNT, SCALE, SECONDS, SIZE, number, whole
 from kernel_dvfs.errors import InputError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from kernel_dvfs.pipeline.graph import Graph
     from kernel_dvfs.pipeline.planner import Planner
 
 _STUDY = "results/pipeline/sim-a100-sxm/gpt3-175b-b1-tp8/pp8"
@@ -124,6 +125,60 @@ def run_export(options: argparse.Namespace) -> None:
     FORMATS[options.format](options.output, read_plan(options.plan))
 
 
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline replay`."""
+    parser.epilog = f"example: kernel-dvfs pipeline replay {_STAGES} --stragglers slow.csv --pipelines 16 -o replay.csv"
+    _add_shape(parser)
+    parser.add_argument(
+        "--stragglers", required=True, metavar="SLOW.csv", help="iteration,pipeline,slowdown: a factor above 1"
+    )
+    parser.add_argument("--pipelines", type=SIZE, required=True, metavar="N", help="that share each iteration")
+    parser.add_argument("--iterations", type=whole(1, 10**7), metavar="K", help="(default: to the end of SLOW.csv)")
+    parser.add_argument(
+        "--known-after",
+        type=whole(0, 10**7),
+        default=1,
+        metavar="K",
+        help="iterations until a straggler is known (default: 1)",
+    )
+    parser.add_argument(
+        "--time",
+        type=number(0, 1e9, "seconds"),
+        metavar="S",
+        help="of an iteration without one (default: all clocks high)",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="REPLAY.csv")
+
+
+def run_replay(options: argparse.Namespace) -> None:
+    """Replay iterations with stragglers; write a row for each and say what was saved."""
+    from kernel_dvfs.pipeline.baselines import all_max
+    from kernel_dvfs.pipeline.replay import Iteration, read_slowdowns, replay, summary
+    from kernel_dvfs.pipeline.runtime import Runtime
+    from kernel_dvfs.pipeline.study import write_records
+
+    slowdowns = read_slowdowns(options.stragglers, options.pipelines, options.iterations)
+    planner = _planner(options)
+    base_s = all_max(planner).time_s if options.time is None else options.time
+    iterations = replay(Runtime(planner, base_s), slowdowns, options.known_after)
+    write_records(options.output, Iteration, iterations)
+    print(summary(iterations))
+
+
+def add_graph(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `pipeline graph`."""
+    parser.epilog = "example: kernel-dvfs pipeline graph --schedule dualpipe --stages 8 --microbatches 20 -o graph.json"
+    _add_schedule(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="GRAPH.json")
+
+
+def run_graph(options: argparse.Namespace) -> None:
+    """Write the operations of a schedule, and what each waits for."""
+    from kernel_dvfs.pipeline.graph import write_graph
+
+    write_graph(options.output, _graph(options, options.stages))
+
+
 def add_solve(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pipeline solve`."""
     parser.epilog = f"example: kernel-dvfs pipeline solve {_STUDY} 12"
@@ -203,7 +258,7 @@ def _add_output(parser: argparse.ArgumentParser, package: ModuleType) -> None:
 def _add_shape(parser: argparse.ArgumentParser) -> None:
     """The shape of a pipeline whose stages are a CSV."""
     parser.add_argument("stages_csv", metavar="STAGES.csv", help="a profile of pipeline stages")
-    parser.add_argument("--microbatches", type=SIZE, metavar="M", help="needed unless the schedule is a file")
+    _add_schedule(parser)
     parser.add_argument(
         "--blocking-w",
         type=number(0, 1e9, "W"),
@@ -212,10 +267,33 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
         help="power of a waiting stage, all its GPUs",
     )
     parser.add_argument(
+        "--synchronising-w",
+        type=number(0, 1e9, "W"),
+        metavar="W",
+        help="power of a stage whose pipeline is done and waits for others (default: --blocking-w)",
+    )
+    parser.add_argument(
+        "--transfer-w",
+        type=number(0, 1e9, "W"),
+        default=0.0,
+        metavar="W",
+        help="power of a transfer, on top (default: 0)",
+    )
+    _add_scales(parser)
+    parser.add_argument(
+        "--kernels", type=COUNT, default=50, metavar="N", help="equal kernels per operation (default: 50)"
+    )
+
+
+def _add_schedule(parser: argparse.ArgumentParser) -> None:
+    """What runs where and in which order."""
+    parser.add_argument("--microbatches", type=SIZE, metavar="M", help="needed unless the schedule is a file")
+    parser.add_argument(
         "--schedule",
         default="1f1b",
-        metavar="NAME|FILE.csv",
-        help="1f1b, gpipe, interleaved (default: 1f1b), or a CSV stage,instruction,microbatch[,chunk] in order",
+        metavar="NAME|FILE",
+        help="1f1b (default), gpipe, interleaved, zb-h1, dualpipe; or a CSV stage,instruction,microbatch[,chunk], in "
+        "order; or a graph as pipeline graph writes it, .json",
     )
     parser.add_argument("--stages", type=COUNT, metavar="S", help="devices (default: as many as the profile has)")
     parser.add_argument("--chunks", type=COUNT, default=1, metavar="V", help="model chunks per stage (default: 1)")
@@ -224,10 +302,6 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--transfer-s", type=SECONDS, default=0.0, metavar="S", help="between stages (default: 0)")
     parser.add_argument("--constant", nargs="*", default=[], metavar="NAME", help="work that runs first, with + last")
-    _add_scales(parser)
-    parser.add_argument(
-        "--kernels", type=COUNT, default=50, metavar="N", help="equal kernels per operation (default: 50)"
-    )
 
 
 def _add_scales(parser: argparse.ArgumentParser) -> None:
@@ -239,29 +313,42 @@ def _add_scales(parser: argparse.ArgumentParser) -> None:
 
 def _planner(options: argparse.Namespace) -> Planner:
     """The Planner of the options of _add_shape. Raises InputError."""
-    from kernel_dvfs.pipeline.graph import ordered_graph, pipeline_graph, read_schedule
     from kernel_dvfs.pipeline.planner import Planner
     from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 
     profile = read_stage_profile(options.stages_csv, options.scale_time, options.scale_energy)
-    if options.schedule.endswith(".csv"):
+    stages = profile.stages // max(options.chunks, 1) if options.stages is None else options.stages
+    powers = options.blocking_w, options.kernels, options.synchronising_w, options.transfer_w
+    return Planner(profile, _graph(options, stages), *powers)
+
+
+def _graph(options: argparse.Namespace, stages: int | None) -> Graph:
+    """The Graph of the options of _add_schedule. stages: what a named schedule has. Raises InputError."""
+    from kernel_dvfs.pipeline.graph import ordered_graph, pipeline_graph, read_graph
+    from kernel_dvfs.pipeline.schedules import Layout, read_schedule
+
+    kind = options.schedule.rpartition(".")[2]
+    if kind in ("csv", "json"):
         given = {
             "--microbatches": options.microbatches is not None,
             "--stages": options.stages is not None,
             "--chunks": options.chunks != 1,
             "--early-recompute": options.early_recompute,
             "--constant": options.constant,
+            "--transfer-s": kind == "json" and options.transfer_s,
         }
         if any(given.values()):
             named = ", ".join(name for name, is_given in given.items() if is_given)
             raise InputError(f"{named}: {options.schedule} says it already; leave it out")
+        if kind == "json":
+            return read_graph(options.schedule)
         order, chunks = read_schedule(options.schedule)
-        graph = ordered_graph(order, chunks, options.transfer_s)
-        return Planner(profile, graph, options.blocking_w, options.kernels)
+        return ordered_graph(order, Layout(len(order), chunks), options.transfer_s)
     if options.microbatches is None:
         raise InputError("--microbatches is missing: give it, or a schedule file")
-    stages = profile.stages // max(options.chunks, 1) if options.stages is None else options.stages
-    graph = pipeline_graph(
+    if stages is None:
+        raise InputError("--stages is missing: give it, or a schedule file")
+    return pipeline_graph(
         options.schedule,
         stages,
         options.microbatches,
@@ -270,7 +357,6 @@ def _planner(options: argparse.Namespace) -> Planner:
         options.transfer_s,
         tuple(options.constant),
     )
-    return Planner(profile, graph, options.blocking_w, options.kernels)
 
 
 def _say(*notes: str) -> None:
@@ -282,6 +368,8 @@ def _say(*notes: str) -> None:
 COMMANDS = {
     "frontier": Command("a pipeline's whole frontier of time against energy, as CSV", add_frontier, run_frontier),
     "plan": Command("clocks for every instruction: by time, straggler, energy or price", add_plan, run_plan),
+    "graph": Command("operations and edges of a schedule, to change and give to --schedule", add_graph, run_graph),
+    "replay": Command("iterations with several, changing stragglers: time and energy", add_replay, run_replay),
     "export": Command("a plan as plain CSV, or as Zeus's pipeline-frequency server loads it", add_export, run_export),
     "profile": Command("stages of a study, from a CSV or a profile of kernels", add_profile, run_profile),
     "solve": Command("solve a study for one number of microbatches", add_solve, run_solve),

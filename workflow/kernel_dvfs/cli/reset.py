@@ -7,14 +7,24 @@ is named and left alone, and is no error: an epilog that fails takes its node ou
 from __future__ import annotations
 
 import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.cli import THROUGH
+from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import check_after, parse_after
 from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.facts import facts
-from kernel_dvfs.gpu.nvml.lease import Held, Lease, left_behind
+from kernel_dvfs.gpu.nvml.lease import Held, Lease, left_at, left_behind
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.gpu.nvml.locks import leave_as_configured
+from kernel_dvfs.gpu.setters import choice
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.setters.setter import Setter
+
+_LOOK_EVERY_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--uuid", metavar="UUID", help="one GPU")
     which.add_argument("--all", action="store_true", help="every GPU")
     parser.add_argument("--stale", action="store_true", help="only where a killed run has left a lease behind (all)")
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="with --stale: go on looking, every second; to be started outside of the jobs that it watches",
+    )
     parser.add_argument("--force", action="store_true", help="also where another run holds the GPU")
+    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(
         "--after",
         default="",
@@ -35,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     if not (options.uuid or options.all or options.stale):
         raise InputError("reset: which GPU? --uuid UUID, --all, or --stale for those that a killed run has left locked")
+    if options.watch and not options.stale:
+        raise InputError("reset: --watch looks for what killed runs leave; add --stale")
+    if options.watch:
+        _watch(options)
     if options.stale:
         wanted = [uuid for uuid in left_behind() if options.uuid in (None, uuid)]
         if not wanted:
@@ -58,11 +78,39 @@ def run(options: argparse.Namespace) -> None:
         raise ExceptionGroup("not all clocks were reset", errors)
 
 
+def _watch(options: argparse.Namespace) -> None:
+    """Reset what killed runs leave locked as soon as they have left it; does not return.
+
+    A job that is killed with all its processes takes its janitor along. Whoever runs this lives elsewhere.
+    """
+    told = ""
+    while True:
+        for uuid in left_behind():
+            try:
+                if options.uuid in (None, uuid) and left_at(uuid):
+                    with Library() as nvml:
+                        print(_reset(nvml, uuid, options), flush=True)
+            except (InputError, ExceptionGroup) as error:
+                line = "; ".join(lines(error))
+                if line != told:
+                    print(f"error: {line}", file=sys.stderr, flush=True)
+                told = line
+        time.sleep(_LOOK_EVERY_S)
+
+
 def _reset(nvml: Library, uuid: str, options: argparse.Namespace) -> str:
     board = Board(nvml, uuid)
     after = parse_after(options.after)
     check_after(facts(nvml, board)["clocks"], after, "--after")
     lease = Lease(uuid)
+
+    def given_back() -> str:
+        setter = choice.opened(choice.resolve(options.through, uuid), board)
+        try:
+            return _given_back(board, setter, after)
+        finally:
+            setter.close()
+
     try:
         lease.take()
     except Held as held:
@@ -70,17 +118,17 @@ def _reset(nvml: Library, uuid: str, options: argparse.Namespace) -> str:
             return f"{held}: left alone"
         if not options.force:
             raise InputError(f"{held}, or add --force") from None
-        return f"{_given_back(board, after)}, although {held}"
+        return f"{given_back()}, although {held}"
     except InputError as unusable:
         # nothing that lies in the lease's place may keep a GPU locked
         if options.stale:
             return f"{unusable}: left alone"
-        return f"{_given_back(board, after)}, although who holds it is not known: {unusable}"
+        return f"{given_back()}, although who holds it is not known: {unusable}"
     if options.stale and lease.stale is None:
         lease.release()
         return f"GPU {uuid}: its lease is not stale: left alone"
     try:
-        said = _given_back(board, after)
+        said = given_back()
     except BaseException:
         lease.close()
         raise
@@ -89,9 +137,9 @@ def _reset(nvml: Library, uuid: str, options: argparse.Namespace) -> str:
     return said + left
 
 
-def _given_back(board: Board, after: dict[str, list[int] | None]) -> str:
+def _given_back(board: Board, setter: Setter, after: dict[str, list[int] | None]) -> str:
     was = board.sm_mhz(), board.mem_mhz()
-    leave_as_configured(board, after)
+    leave_as_configured(setter, after)
     now = board.sm_mhz(), board.mem_mhz()
     left = " and ".join(f"{domain} locked to {mhz[0]} to {mhz[1]} MHz" for domain, mhz in after.items() if mhz)
     return (

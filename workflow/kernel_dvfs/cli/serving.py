@@ -31,6 +31,9 @@ def _add_instance(parser: argparse.ArgumentParser) -> None:
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default="h100_sxm", help="a simulated GPU (default: h100_sxm)")
     parser.add_argument("--model", default="llama2-70b", help="a served model (default: llama2-70b)")
+    parser.add_argument(
+        "--host-s", type=number(0, 10), default=0.002, metavar="S", help="the host's time per step (default: 0.002)"
+    )
 
 
 def _instance(options: argparse.Namespace) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def _instance(options: argparse.Namespace) -> dict[str, Any]:
         raise InputError(
             f"--chunk-tokens {options.chunk_tokens}: a step must hold more tokens than the batch of {options.max_batch}"
         )
-    return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens")}
+    return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens", "host_s")}
 
 
 def _whole_numbers(option: str, text: str) -> list[int]:
@@ -113,37 +116,55 @@ def _table1(options: argparse.Namespace) -> None:
 
 
 def _trace_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: kernel-dvfs serving trace --hour --rate 3 --seed 1 -o synthetic_hour.csv"
+    parser.epilog = "example: kernel-dvfs serving trace --hours 1 --rate 3 --seed 1 -o synthetic_hour.csv"
     parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="to check, sum up and print the SHA-256 of")
-    parser.add_argument("--hour", action="store_true", help="make a synthetic hour")
+    parser.add_argument(
+        "--times", type=whole(1, 1000), default=1, metavar="N", help="copies of each of its requests (default: 1)"
+    )
+    parser.add_argument(
+        "--hours", type=number(1 / 60, 168), metavar="H", help="make a synthetic trace of so many hours"
+    )
     parser.add_argument("--week", choices=("conversation", "coding"), help="make a synthetic week of published shape")
     parser.add_argument(
-        "--rate", type=number(1e-3, 1000), default=3.0, metavar="R", help="of the hour, requests/s (default: 3)"
+        "--rate", type=number(1e-3, 1000), default=3.0, metavar="R", help="of the hours, requests/s (default: 3)"
+    )
+    parser.add_argument(
+        "--swing",
+        type=number(0, 0.99),
+        default=0.6,
+        metavar="X",
+        help="of that rate, slowly up and down (default: 0.6)",
+    )
+    parser.add_argument("--service", choices=("conversation", "coding"), default="conversation", help="of the hours")
+    parser.add_argument(
+        "--bursts", type=whole(0, 10_000), default=0, metavar="N", help="minutes of ten times the rate (default: 0)"
     )
     parser.add_argument(
         "--scale", type=number(1e-3, 100), default=0.05, metavar="X", help="of the week's rate (default: 0.05)"
     )
     parser.add_argument("--days", type=number(1 / 1440, 7), default=7.0, metavar="D", help="of the week (default: 7)")
     parser.add_argument("--seed", type=SEED, default=1)
-    parser.add_argument("-o", "--output", metavar="TRACE.csv", help="where a synthetic trace goes")
+    parser.add_argument("-o", "--output", metavar="TRACE.csv", help="where a trace that is made goes")
 
 
 def _trace(options: argparse.Namespace) -> None:
-    from kernel_dvfs.serving.trace import hour, read_trace, sha256, summary, week, write_trace
+    from kernel_dvfs.serving.trace import hours, multiplied, read_trace, sha256, summary, week, write_trace
 
-    if options.hour or options.week:
-        if not options.output:
-            raise InputError("a synthetic trace needs a place: -o synthetic.csv")
-        if options.week:
-            trace = week(options.week, options.scale, options.seed, options.days)
-        else:
-            trace = hour(options.rate, options.seed)
-        write_trace(options.output, trace)
-        path = options.output
+    made = options.hours is not None or options.week or options.times != 1
+    if made and not options.output:
+        raise InputError("a trace that is made needs a place: -o synthetic.csv")
+    if options.week:
+        trace = week(options.week, options.scale, options.seed, options.days)
+    elif options.hours is not None:
+        span_s = round(3600 * options.hours)
+        trace = hours(options.rate, options.seed, span_s, options.service, options.swing, options.bursts)
     elif options.trace:
-        trace, path = read_trace(options.trace), options.trace
+        trace = multiplied(read_trace(options.trace), options.times, options.seed)
     else:
-        raise InputError("name a trace to check, or ask for a synthetic one: --hour or --week")
+        raise InputError("name a trace to check, or ask for a synthetic one: --hours 1 or --week conversation")
+    path = options.output if made else options.trace
+    if made:
+        write_trace(path, trace)
     print(f"{path}: {trace.subject}\nsha256 {sha256(path)}")
     for name, value in summary(trace).items():
         print(f"{name} {value:g}")
@@ -158,7 +179,7 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", default="DynamoLLM", metavar="NAME", help="(default: DynamoLLM)")
     _add_machine(parser)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
-    parser.add_argument("--servers", type=whole(1, 10_000), default=8, metavar="N", help="of 8 GPUs (default: 8)")
+    parser.add_argument("--servers", type=whole(1, 10_000), default=12, metavar="N", help="of 8 GPUs (default: 12)")
     parser.add_argument("--pools", type=whole(1, 9), default=4, metavar="N", help="of pooled systems (default: 4)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
 
@@ -167,9 +188,10 @@ def _replay(options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from kernel_dvfs.files import write_json
+    from kernel_dvfs.serving.machine import machine
     from kernel_dvfs.serving.outcome import lines, outcome
     from kernel_dvfs.serving.profile import read_profile
-    from kernel_dvfs.serving.replayer import Machine, Replayer
+    from kernel_dvfs.serving.replayer import Replayer
     from kernel_dvfs.serving.system import SYSTEMS, Settings
     from kernel_dvfs.serving.trace import read_trace
 
@@ -177,7 +199,9 @@ def _replay(options: argparse.Namespace) -> None:
         raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
     own = Settings(**_settings(options))
     trace = read_trace(options.trace)
-    replayer = Replayer(Machine(options.gpu, options.model), read_profile(options.profile))
+    profile = read_profile(options.profile)
+    limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
+    replayer = Replayer(machine(profile, options.gpu, options.model, options.host_s, **limits), profile)
     found = outcome(replayer.run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
     for line in lines(found):
@@ -188,7 +212,7 @@ def _settings(options: argparse.Namespace) -> dict:
     """The settings that are given, checked against the defaults. Raises InputError."""
     import yaml
 
-    from kernel_dvfs.serving.system import DEFAULTS
+    from kernel_dvfs.serving.system import CHOICES, DEFAULTS
 
     changed = {"servers": options.servers, "pools": options.pools}
     for each in options.set:
@@ -201,6 +225,10 @@ def _settings(options: argparse.Namespace) -> dict:
             raise InputError(f"--set {each}: expected a value such as {usual}")
         if number and value < 0:
             raise InputError(f"--set {each}: expected a value >= 0")
+        if key.endswith(("epoch_s", "slot_s", "patience_s")) and value < 0.1:
+            raise InputError(f"--set {each}: expected at least 0.1 s")
+        if key in CHOICES and value not in CHOICES[key]:
+            raise InputError(f"--set {each}: allowed: {', '.join(CHOICES[key])}")
         changed[key] = value
     return changed
 

@@ -14,14 +14,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import kernel_dvfs
-from kernel_dvfs.deploy.control import Control
+from kernel_dvfs.deploy.control import Control, facts_of
 from kernel_dvfs.errors import InputError, lines
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.clocks import BASELINE, check_after
 from kernel_dvfs.gpu.nvml.janitor import PRIVATE
 
 if TYPE_CHECKING:
@@ -31,15 +31,22 @@ if TYPE_CHECKING:
 
 
 class Holder(Control):
-    """with Holder(uuid, dry_run, say) as control: a Control whose guard is in another process.
+    """with Holder(uuid, dry_run, say, after) as control: a Control whose guard is in another process.
 
     about: the GPU's facts, with its slug; processes: how many compute on it, None where the driver does not tell. say:
-    called with a line for the user. Entering raises InputError where the GPU is taken; every method where the driver
+    called with a line for the user. after: clocks to leave behind instead of none (nvml.locks.leave_as_configured).
+    Entering raises InputError where the GPU is taken, or lacks a clock of `after`; every method where the driver
     refuses, or the other process is gone. Methods may be called from several threads.
     """
 
-    def __init__(self, uuid: str, dry_run: bool, say: Callable[[str], object]) -> None:
-        self._uuid, self._say = uuid, say
+    def __init__(
+        self,
+        uuid: str,
+        dry_run: bool,
+        say: Callable[[str], object],
+        after: Mapping[str, list[int] | None] | None = None,
+    ) -> None:
+        self._uuid, self._say, self._after = uuid, say, dict(after or {})
         self.reads_only = dry_run
         self.pair: Pair = BASELINE
         self.asked = 0
@@ -48,7 +55,8 @@ class Holder(Control):
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        words = [sys.executable, "-m", "kernel_dvfs.deploy.holder", self._uuid, str(int(self.reads_only))]
+        told = json.dumps({"uuid": self._uuid, "dry_run": self.reads_only, "after": self._after})
+        words = [sys.executable, "-m", "kernel_dvfs.deploy.holder", told]
         library = os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))
         path = os.pathsep.join([library, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
@@ -159,9 +167,8 @@ class _Board:
 # --- the other process ------------------------------------------------------------------------------------------------
 
 
-def main(uuid: str, dry_run: bool) -> None:
-    """Hold the clocks of a GPU until the pipe ends."""
-    from kernel_dvfs.gpu.nvml.facts import facts, slug
+def main(uuid: str, dry_run: bool, after: dict[str, list[int] | None]) -> None:
+    """Hold the clocks of a GPU until the pipe ends. Arguments: as of Holder."""
     from kernel_dvfs.gpu.nvml.guard import Guard
 
     # the answers' pipe; whatever else writes goes to stderr
@@ -177,10 +184,9 @@ def main(uuid: str, dry_run: bool) -> None:
             pass  # the program died; what it asked with ends as well
 
     try:
-        mode = "dry-run" if dry_run else "lock"
-        with Guard(uuid, mode=mode, say=lambda line: tell(say=line)) as guard:
-            about = facts(guard.nvml, guard.board)
-            about["slug"] = slug(about)
+        about = facts_of(uuid)
+        check_after(about["clocks"], after)
+        with Guard(uuid, after, "dry-run" if dry_run else "lock", lambda line: tell(say=line)) as guard:
             control = Control(guard, about, reads_only=dry_run)
             tell(value={"about": about, "processes": guard.board.compute_processes()})
             does: dict[str, Callable[..., Any]] = {
@@ -202,4 +208,4 @@ def main(uuid: str, dry_run: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2] == "1")
+    main(**json.loads(sys.argv[1]))

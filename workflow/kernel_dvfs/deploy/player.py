@@ -71,9 +71,9 @@ class Asked:
     pair: Pair
     due_s: float  # when it was to be asked for
     asked_s: float  # when it was asked for
-    reached_s: float | None  # when the clocks were seen to be there; None: they were not
+    reached_s: float | None  # when the clocks were seen to be there; None: they were not, or nothing is ever set
     boundary_s: float | None  # when the GPU came to its launch; None: that was not recorded
-    core_mhz: int | None  # as seen
+    core_mhz: int | None  # as seen; None where nothing is ever set
     mem_mhz: int | None
 
 
@@ -232,9 +232,13 @@ class Player:
         if asked_s - due_s > tolerance.late_s:
             return self._give_up(f"launch {step.launch}: asked {1000 * (asked_s - due_s):.1f} ms after its time")
         self._control.ask(step.pair)
+        number = iteration * self._count + step.launch
+        if self._control.reads_only:  # it was noted, so there is nothing to see land
+            noted = Asked(iteration, step.launch, step.pair, due_s, asked_s, None, None, None, None)
+            self._asked.append((number, noted))
+            return True
         latest_s = asked_s + self._timing.latest_s + tolerance.late_s
         seen, reached_s = self._reach(step.pair, latest_s)
-        number = iteration * self._count + step.launch
         self._asked.append((number, Asked(iteration, step.launch, step.pair, due_s, asked_s, reached_s, None, *seen)))
         if not self._is_free(step):
             return False
@@ -279,7 +283,7 @@ class Player:
         while True:
             seen = self._control.seen()
             now_s = self._source.now_s()
-            if self._control.reads_only or self._is_there(pair, seen):
+            if self._is_there(pair, seen):
                 return seen, now_s
             if now_s >= latest_s:
                 return seen, None

@@ -14,10 +14,13 @@ to auto and the step runs on as it was captured.
 
 from __future__ import annotations
 
+import collections
+import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -26,9 +29,10 @@ from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.player import Player, Tolerance
 from kernel_dvfs.deploy.replay import StepEvents
 from kernel_dvfs.deploy.schedules import check_gpu, pass_pairs, run_pair, schema_of
-from kernel_dvfs.errors import CounterFault, InputError
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE, parse_after
 from kernel_dvfs.layout import ITERATION_SCHEDULE
+from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.report.validation import OVER, Change, interval, verdict
 from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.schedule import Iteration, read_iteration
@@ -42,8 +46,11 @@ if TYPE_CHECKING:
     from kernel_dvfs.deploy.replay import Piece, Replay
     from kernel_dvfs.workload.step import Step
 
-# steps that are queued ahead of the GPU while a block is measured
-_AHEAD = 3
+# while a block is measured, so many steps, and so much time, are queued ahead of the GPU: a read of the energy counter
+# takes 4 ms, and the counter sleeps 10 ms between two
+_AHEAD, _AHEAD_S = 3, 0.05
+# each block runs so long before it is measured: clocks, and power under a cap, are then those of its way to run
+_SETTLE_S = 0.5
 # steps of each way to run whose bits are compared
 _COMPARED = 2
 # how much longer than at auto a section may take, of its time at auto
@@ -75,10 +82,12 @@ class Certificate:
 
     def __str__(self) -> str:
         def told(change: Change) -> str:
+            if math.isnan(change.mean):
+                return "unknown"
             return f"{change.mean:+.2f} % ({change.low:+.2f} to {change.high:+.2f})"
 
         bits = {True: "same bits", False: "OTHER BITS", None: "bits differ from step to step even at auto"}
-        what = "dry run, nothing set" if self.dry_run else "used" if self.holds else f"auto instead: {self.why}"
+        what = "used" if self.holds else f"auto instead: {self.why}" if self.why else "dry run, nothing set"
         return (
             f"{self.pieces} pieces, {self.changes} changes a step, {self.time.repeats} repeats: time "
             f"{told(self.time)}, energy {told(self.energy)} against auto, {bits[self.same_bits]}; {what}"
@@ -94,6 +103,7 @@ def play(
     block_s: float = 2.0,
     latency_s: float = 0.05,
     share: bool = False,
+    after: str = "",
     say: Callable[[str], object] | None = None,
 ) -> Playing:
     """A context that runs `step` at the clocks of `schedule`: calling what it yields runs one step.
@@ -101,13 +111,16 @@ def play(
     schedule: of one pair for the whole run, of a pair for each section, or an iteration schedule (kernel-dvfs choose
     --sequence), made for this step on this GPU. dry_run: cut the step and set nothing, for hardware whose clocks are
     not yours: the certificate then says what cutting costs, and any GPU's schedule of this step will do. repeats,
-    block_s: of auto, schedule, schedule, auto, each for so many seconds, before the first step; 0 repeats trusts the
-    schedule. latency_s: how long a change between sections may take; an iteration schedule says so itself. share:
-    although others compute on the GPU. say: called with a line for the user; default: print on stderr.
+    block_s: of auto, schedule, schedule, auto, each measured for so many seconds, before the first step; 0 repeats
+    trusts the schedule. The copy of the step's state that this takes is freed again. latency_s: how long a change
+    between sections may take; an iteration schedule says so itself. share: although others compute on the GPU. after:
+    the site's own clocks to leave locked at the end instead of none, as `kernel-dvfs apply --after` takes them:
+    core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST in MHz, or one of them. say: called with a line for the user; default: print
+    on stderr.
     Raises InputError on entering: a schedule of another GPU or step, one that changes clocks for each kernel as if that
-    cost nothing, a GPU that is taken, no right to set clocks.
+    cost nothing, a GPU that is taken, no right to set clocks, clocks in `after` that the GPU lacks.
     """
-    return Playing(step, schedule, dry_run, repeats, block_s, latency_s, share, say or _print)
+    return Playing(step, schedule, dry_run, repeats, block_s, latency_s, share, after, say or _print)
 
 
 class Playing:
@@ -125,16 +138,18 @@ class Playing:
         block_s: float,
         latency_s: float,
         share: bool,
+        after: str,
         say: Callable[[str], object],
     ) -> None:
         self._step, self._schedule, self._dry_run, self._say = step, os.fspath(schedule), dry_run, say
+        self._after = parse_after(after)
         self._repeats, self._block_s, self._latency_s, self._share = repeats, block_s, latency_s, share
         self._player: Player | None = None
         self._pieces: list[tuple[int, Piece]] = []  # (launch that it begins with, piece)
         self._uses_schedule = False
 
     def __enter__(self) -> Self:
-        self._control = Holder(self._step.record.device["uuid"], self._dry_run, self._say)
+        self._control = Holder(self._step.record.device["uuid"], self._dry_run, self._say, self._after)
         self._control.__enter__()
         try:
             self._open()
@@ -160,7 +175,7 @@ class Playing:
         self._uses_schedule = True
         if self._repeats:
             self.certificate = self._certified()
-            self._uses_schedule = self.certificate.holds or self._dry_run
+            self._uses_schedule = not self.certificate.why
             self._say(f"kernel-dvfs: {self.certificate}")
 
     def _probe(self) -> None:
@@ -196,7 +211,9 @@ class Playing:
     def _new_player(self) -> Player:
         names = [target.id for target in measured_launches(self._record)]
         tolerance = None
-        if self._iteration.timing.behaviour == "lag":
+        if self._dry_run:
+            tolerance = Tolerance(late_s=math.inf)  # nothing is set, so nothing can land late
+        elif self._iteration.timing.behaviour == "lag":
             # a schedule of sections knows its launches' times at auto only, and a change may come late: nothing lands
             # where it does harm
             tolerance = Tolerance(late_s=self._latency_s, duration_share=_AT_AUTO_SHARE)
@@ -236,48 +253,55 @@ class Playing:
 
     def _certified(self) -> Certificate:
         """Auto and schedule in turn; what outlives a step is put back at the end."""
-        self._step.save()
         try:
+            self._step.save()
             same_bits = self._same_bits()
             blocks: list[tuple[str, Block]] = []
+            if self.log and self.log.surprise:
+                return self._judged(same_bits, blocks, self.log.surprise)
             self._block("auto")  # warms the board up
             for _ in range(self._repeats):
                 for how in ("auto", "schedule", "schedule", "auto"):
                     blocks.append((how, self._block(how)))
-                    if self.log and self.log.surprise:
-                        self._uses_schedule = True  # judged below
+                    if how == "schedule" and self.log and self.log.surprise:
                         return self._judged(same_bits, blocks, self.log.surprise)
             return self._judged(same_bits, blocks, "")
         finally:
-            self._step.synchronize()
             self._step.restore()
+            self._step.synchronize()
+            self._step.drop()
+
+    @contextmanager
+    def _launching(self, how: str) -> Iterator[Callable[[], None]]:
+        """What launches a step at auto, as it was captured, or in pieces at the schedule, whose player ends with it."""
+        if how == "auto":
+            yield self._whole.run
+            return
+        self._begin()
+        try:
+            yield self._launch
+        finally:
+            self._end()
 
     def _same_bits(self) -> bool | None:
         """Whether cutting changes what a step leaves; None where the step by itself leaves other bits each time."""
 
-        def after(launch: Callable[[], None]) -> str:
+        def left_by(how: str) -> str:
             self._step.restore()
-            for _ in range(_COMPARED):
-                launch()
-            self._step.synchronize()
+            with self._launching(how) as launch:
+                for _ in range(_COMPARED):
+                    launch()
+                self._step.synchronize()
             return self._step.fingerprint()
 
-        first, second = after(self._whole.run), after(self._whole.run)
-        self._begin()
-        cut_up = after(self._launch)
-        self._end()
+        first, second, cut_up = left_by("auto"), left_by("auto"), left_by("schedule")
         return cut_up == first if first == second else None
 
     def _block(self, how: str) -> Block:
         """Run steps for block_s and count their energy. Raises CounterFault where the counter does not move."""
-        if how == "schedule":
-            self._begin()
-        launch = self._launch if how == "schedule" else self._whole.run
-        try:
-            return measured_block(launch, self._step, self._control.board.energy_mj, self._block_s)
-        finally:
-            if how == "schedule":
-                self._end()
+        settle_s = _SETTLE_S + self._iteration.timing.latest_s
+        with self._launching(how) as launch:
+            return measured_block(launch, self._step, self._control.board.energy_mj, self._block_s, settle_s)
 
     def _judged(self, same_bits: bool | None, blocks: list[tuple[str, Block]], surprise: str) -> Certificate:
         changes = {}
@@ -297,9 +321,11 @@ class Playing:
             why = surprise
         elif same_bits is False:
             why = "the step cut into pieces leaves other bits"
+        elif self._dry_run:
+            pass  # nothing was promised
         elif verdict(time, limit)[0] == OVER:
             why = f"slower than its limit of {limit:+g} %"
-        elif not energy.high < 0 and not self._dry_run:
+        elif not energy.high < 0:
             why = "no energy saved that the repeats can show"
         return Certificate(
             holds=not why and not self._dry_run,
@@ -314,39 +340,55 @@ class Playing:
         )
 
 
-def measured_block(launch: Callable[[], None], step: Replay, energy_mj: Callable[[], int], seconds: float) -> Block:
-    """Steps back to back for at least `seconds`, at most _AHEAD of them queued; energy between two edges of the
-    counter.
+def measured_block(
+    launch: Callable[[], None],
+    step: Replay,
+    energy_mj: Callable[[], int],
+    seconds: float,
+    settle_s: float = _SETTLE_S,
+) -> Block:
+    """Steps back to back for about `seconds`, after `settle_s` of them that do not count.
 
-    The time runs from the first launch to the end of the last step, on an idle stream before and after.
+    Time runs from the first launch to the end of the last step, on an idle stream before and after; power is that
+    between two edges of the energy counter within. The counter is read only near an edge: the player asks for clocks
+    through the same process. Raises CounterFault where the counter stands still or falls.
     """
+    queue = _Queue(launch, step)
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < settle_s or not queue.count:
+        queue.feed()
+        time.sleep(0.001)
     step.synchronize()
-    edges: list[tuple[float, int]] = []  # (when seen, mJ)
-    waiting: list[Any] = []
-    known_mj, count = energy_mj(), 0
-    began_s = now_s = time.monotonic()
-    while count == 0 or now_s - began_s < seconds:
-        now_mj, now_s = energy_mj(), time.monotonic()
-        if now_mj < known_mj:
-            raise CounterFault("the energy counter fell: the driver was reloaded", fell=True)
-        if now_mj > known_mj:
-            edges.append((now_s, now_mj))
-            known_mj = now_mj
-        waiting = [each for each in waiting if not each.done()]
-        if len(waiting) >= _AHEAD:
-            time.sleep(0.0005)
-            continue
-        launch()
-        waiting.append(step.event())
-        waiting[-1].record()
-        count += 1
+    queue.keep((time.monotonic() - began_s) / queue.count)
+    counter = EnergyCounter(energy_mj, time.monotonic, time.sleep, queue.feed)
+    queue.count, began_s = 0, time.monotonic()
+    window = counter.window(seconds)
     step.synchronize()
-    ended_s = time.monotonic()
-    if len(edges) < 3:
-        raise CounterFault(f"the energy counter moved {len(edges)} times in {seconds:g} s; raise block_s", fell=False)
-    (first_s, first_mj), (last_s, last_mj) = edges[0], edges[-1]
-    step_s = (ended_s - began_s) / count
-    return Block(step_s, 1e-3 * (last_mj - first_mj) / (last_s - first_s) * step_s, count)
+    step_s = (time.monotonic() - began_s) / queue.count
+    return Block(step_s, 1e-3 * window.energy_mj / (window.end_s - window.start_s) * step_s, queue.count)
+
+
+class _Queue:
+    """Steps launched ahead of the GPU."""
+
+    def __init__(self, launch: Callable[[], None], step: Replay) -> None:
+        self._launch, self._step, self._ahead = launch, step, _AHEAD
+        self._waiting: collections.deque[Any] = collections.deque()  # an event behind each step
+        self.count = 0  # launched so far
+
+    def keep(self, step_s: float) -> None:
+        """Keep enough of them queued, where each takes so long."""
+        self._ahead = max(_AHEAD, math.ceil(_AHEAD_S / step_s))
+
+    def feed(self) -> None:
+        """Launch what is missing."""
+        while self._waiting and self._waiting[0].done():
+            self._waiting.popleft()
+        while len(self._waiting) < self._ahead:
+            self._launch()
+            self._waiting.append(self._step.event())
+            self._waiting[-1].record()
+            self.count += 1
 
 
 # --- schedule and step ------------------------------------------------------------------------------------------------
@@ -365,10 +407,13 @@ def record_of(path: str, captured: Step) -> Step:
     """
     _, content = schema_of(path)
     file = ((content.get("workload") or {}).get("step") or {}).get("file")
-    if not file or not os.path.isfile(file):
-        return captured
-    studied = read_step(file)
-    return studied if studied.checksum == captured.checksum else captured
+    # as the study named it, from where Snakemake ran; else where a study keeps it, beside its schedules' folder
+    beside = os.path.join(os.path.dirname(path), os.pardir, os.path.basename(file or ""))
+    for place in filter(os.path.isfile, [file, beside] if file else []):
+        studied = read_step(place)
+        if studied.checksum == captured.checksum:
+            return studied
+    return captured
 
 
 def cut(step: Replay, record: Step, at: Sequence[int]) -> list[tuple[int, Piece]]:

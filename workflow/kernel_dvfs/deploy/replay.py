@@ -48,12 +48,16 @@ class Replay(Protocol):
         ...
 
     def save(self) -> None:
-        """Keep what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there is no
-        room."""
+        """Keep a copy of what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there
+        is no room."""
         ...
 
     def restore(self) -> None:
-        """Put it back, bit for bit."""
+        """Put it back, bit for bit, behind all that is queued; nothing where no copy is kept."""
+        ...
+
+    def drop(self) -> None:
+        """Free the copy."""
         ...
 
     def fingerprint(self) -> str:
@@ -73,12 +77,7 @@ class StepEvents(StreamEvents):
 
     def begin(self) -> None:
         """The program is about to launch the next iteration; to be called before `reached(0)`."""
-        with self._lock:
-            least = (self._iteration - 1) * self._count
-            self._passed = {number: when for number, when in self._passed.items() if number >= least}
         self._last_piece = None
-        with self._begun:
-            self._begun.notify_all()
 
     def launched(self) -> None:
         """The program has launched all of an iteration."""
@@ -96,6 +95,15 @@ class StepEvents(StreamEvents):
         with self._begun:
             self._ended = True
             self._begun.notify_all()
+
+    def passed_s(self, boundary: int) -> float | None:
+        """See Source. What lies more than an iteration before is forgotten: not before the program's own, since it
+        launches several ahead of the GPU, and so of the player."""
+        found = super().passed_s(boundary)
+        with self._lock:
+            least = (boundary // self._count - 1) * self._count
+            self._passed = {number: when for number, when in self._passed.items() if number >= least}
+        return found
 
     def wait(self, boundary: int, until_s: float) -> float | None:
         """See Source."""

@@ -15,6 +15,7 @@ SOURCES = ("measured", "published", "inferred", "assumed")
 _FOLDER = files("kernel_dvfs.gpu") / "specs"
 _FAMILIES = "families"
 _RANGES = ("tensor_energy_range_pj", "auto_core_range_mhz")
+_SERVING = "serving"
 
 # no figure of a board lies outside of these, in the unit that its name has
 _CELSIUS = {"type": "number", "minimum": -50, "maximum": 200}
@@ -53,6 +54,16 @@ _FAMILY = _group(
     },
     # energy of a tensor FLOP and of a DRAM byte relative to the GPU's own; instructions other than FP32 and SFU ones
     {"tensor_energy": _POSITIVE, "dram_energy": _POSITIVE, "instruction_per_byte": _NOT_NEGATIVE},
+)
+# what inference serving's kernels of a family have of their own
+_SERVED = _group(
+    {},
+    _FAMILY["properties"]
+    | {
+        "half_filled_tokens": _NOT_NEGATIVE,  # at which a linear layer fills half of its tiles
+        # rows of queries that decode attention computes for each head of the cache, whether or not there are as many
+        "tile_rows": {"type": "integer", "minimum": 1},
+    },
 )
 _LATENCY = _group({"median_s": _POSITIVE, "p99_s": _POSITIVE})
 
@@ -157,6 +168,8 @@ SCHEMA = _group(
         "interconnect": _group(
             {"gb_per_s": _POSITIVE, "latency_us": _by_number(_NOT_NEGATIVE), "byte_pj": _NOT_NEGATIVE}
         ),
+        # figures of families as inference serving's kernels have them; of no interest to other studies
+        "serving": {"type": "object", "additionalProperties": _SERVED, "minProperties": 1},
     },
 )
 
@@ -225,10 +238,21 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
         where = ".".join(map(str, error.absolute_path)) or "top level"
         raise InputError(f"GPU spec {name}: {where}: {error.message}")
     _check_clocks(name, spec)
-    # of use to a study, not to the model: no reason to measure again
-    for key in _RANGES:
+    # of use to one study, not to the model: no reason to measure again
+    for key in (*_RANGES, _SERVING):
         spec.pop(key, None)
     return spec
+
+
+def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+    """As resolve, with its families as inference serving's kernels have them, which may have half_filled_tokens and
+    tile_rows besides. overrides: also of `serving`, by family. Raises InputError, as resolve."""
+    spec = resolve(name, overrides)
+    own = merge(_strip(_read(name).get(_SERVING, {}), name), _keys_as_text(overrides or {}).get(_SERVING, {}))
+    unknown = set(own) - set(spec["families"])
+    if unknown:
+        raise InputError(f"GPU spec {name}: serving: no family {', '.join(sorted(unknown))}")
+    return spec | {"families": merge(spec["families"], own)}
 
 
 def tensor_energy_range_pj(name: str) -> list[float]:

@@ -116,7 +116,7 @@ _REAL_DEVICE: dict[str, Any] = {
 _OPTIONAL: dict[str, Any] = {
     "device": {"cuda_runtime": _COUNT, "cublaslt": _COUNT, "library_sha256": _TEXT},
     "kernel": {"shape": _TEXT, "dtype": _TEXT, "instance": _TEXT, "working_set_bytes": _COUNT, "by_graph": _FLAG},
-    "request": {"lock": _LOCK, "core_range_mhz": _RANGE, "mem_range_mhz": _RANGE},
+    "request": {"through": _TEXT, "lock": _LOCK, "core_range_mhz": _RANGE, "mem_range_mhz": _RANGE},
 }
 _REAL_RUN: dict[str, Any] = {
     **dict.fromkeys(("run_id", "started_utc", "host", "boot_id", "config_sha256"), _TEXT),

@@ -1,4 +1,4 @@
-"""Find nvcc and a cuBLASLt of its major version, or say what is there, what is missing and how to get it.
+"""Find nvcc and a cuBLASLt of its major version, and cuDNN; or say what is there, what is missing and how to get it.
 
 A toolkit comes as a system installation, as a conda environment, or as pip wheels, which unpack to
 site-packages/nvidia/cu<major> and lack what a system has: lib64 and libraries without a version in their name.
@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Sequence
@@ -28,6 +29,17 @@ class CublasLt:
 
 
 @dataclass(frozen=True, slots=True)
+class Cudnn:
+    """A cuDNN to link against, for fused attention."""
+
+    library: str  # path of libcudnn.so.9
+    include: str  # folder of cudnn.h
+    version: str
+    frontend: str  # folder of cudnn_frontend.h
+    frontend_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Toolkit:
     """A CUDA toolkit with its cuBLASLt."""
 
@@ -35,6 +47,7 @@ class Toolkit:
     version: str
     root: str  # the folder that holds its bin/, include/ and libraries
     cublaslt: CublasLt
+    cudnn: Cudnn | None  # None: a workload of fused attention cannot be run
 
 
 OLDEST = 12
@@ -43,6 +56,7 @@ NVCC_REMEDY = (
     "install a CUDA toolkit (12 or 13) and put its nvcc on PATH, or "
     "pip install 'cuda-toolkit[nvcc,crt,nvvm,cudart,cccl,cublas]==13.0.*'"
 )
+CUDNN = "libcudnn.so.9"
 CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock"
 # all that a build takes from the toolkit: driver, host compiler, headers, assembler, static runtime
 PROBE = "#include <cuda_bf16.h>\n__global__ void probe() {}\nint main() { probe<<<1, 1>>>(); }\n"
@@ -68,7 +82,21 @@ def find() -> Toolkit:
             f"nvcc {version} is there ({nvcc}), but no cublasLt.h with libcublasLt.so.{major} "
             f"(looked in {', '.join(places)}): {remedy}"
         )
-    return Toolkit(nvcc, version, root, cublaslt)
+    return Toolkit(nvcc, version, root, cublaslt, cudnn(root))
+
+
+def cudnn(root: str) -> Cudnn | None:
+    """cuDNN 9 with its C++ frontend, which is headers alone, of pip wheels or beside the toolkit in `root`; None where
+    one of the two is absent: all but fused attention is built without them."""
+    frontend = next((path for path in _frontend_places(root) if os.path.isfile(f"{path}/cudnn_frontend.h")), None)
+    found = next(filter(None, (_cudnn_in(place) for place in (*_wheels("cudnn"), root, *SYSTEM))), None)
+    if not frontend or not found:
+        return None
+    version = _defined(os.path.join(found[1], "cudnn_version.h"), "CUDNN_", "MAJOR", "MINOR", "PATCHLEVEL")
+    of_frontend = _defined(
+        f"{frontend}/cudnn_frontend_version.h", "CUDNN_FRONTEND_", "MAJOR_VERSION", "MINOR_VERSION", "PATCH_VERSION"
+    )
+    return Cudnn(*found, version, frontend, of_frontend)
 
 
 def nvcc_path() -> str | None:
@@ -87,9 +115,10 @@ def watched() -> list[str | None]:
     root = os.path.normpath(os.path.join(os.path.dirname(os.path.realpath(nvcc)), ".."))
     libraries = {
         path
-        for place in (*_wheels("*"), root, *SYSTEM)
+        for place in (*_wheels("cu*"), root, *SYSTEM)
         for folder in ("lib64", "lib", "targets/*/lib")
-        for path in glob.glob(os.path.join(glob.escape(place), folder, "libcublasLt.so.[0-9]*"))
+        for name in ("libcublasLt.so.[0-9]*", CUDNN)
+        for path in glob.glob(os.path.join(glob.escape(place), folder, name))
     }
     return [os.path.realpath(nvcc), *sorted(libraries)]
 
@@ -132,15 +161,15 @@ def link_flags(toolkit: Toolkit) -> list[str]:
 
 def _extra_folders() -> list[str]:
     """Where nvcc may lie without being on PATH."""
-    return [os.path.join(root, "bin") for root in (*_wheels("*"), *SYSTEM)]
+    return [os.path.join(root, "bin") for root in (*_wheels("cu[0-9]*"), *SYSTEM)]
 
 
-def _wheels(major: int | str) -> list[str]:
-    """Folders of the toolkit's pip wheels, newest first."""
+def _wheels(name: str) -> list[str]:
+    """Folders of NVIDIA's pip wheels of that name (a pattern), newest first: cu13, the toolkit's, or cudnn."""
     package = find_spec("nvidia")
     places = (package.submodule_search_locations if package else None) or ()
     return sorted(
-        (path for place in places for path in glob.glob(os.path.join(glob.escape(place), f"cu{major}"))), reverse=True
+        (path for place in places for path in glob.glob(os.path.join(glob.escape(place), name))), reverse=True
     )
 
 
@@ -171,9 +200,22 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _frontend_places(root: str) -> list[str]:
+    """Where cudnn_frontend.h may lie: its wheel unpacks to a folder `include` beside the packages."""
+    return [os.path.join(place or ".", "include") for place in (*sys.path, root, *SYSTEM)]
+
+
+def _cudnn_in(place: str) -> tuple[str, str] | None:
+    """(library, folder of cudnn.h), from one place, since they must agree."""
+    multiarch = sysconfig.get_config_var("MULTIARCH") or "."
+    include = _folder_with("cudnn_version.h", place, "include", f"include/{multiarch}", "targets/*/include")
+    folder = _folder_with(CUDNN, place, "lib64", "lib", f"lib/{multiarch}", "targets/*/lib")
+    return (os.path.join(folder, CUDNN), include) if include and folder else None
+
+
 def _cublaslt_places(major: int, root: str) -> list[str]:
     """Where a cuBLASLt may lie: the locked wheel first, so that the version is the one that was chosen."""
-    return list(dict.fromkeys([*_wheels(major), root, *SYSTEM]))
+    return list(dict.fromkeys([*_wheels(f"cu{major}"), root, *SYSTEM]))
 
 
 def _cublaslt_in(place: str, major: int) -> CublasLt | None:
@@ -191,6 +233,11 @@ def _folder_with(file: str, place: str, *patterns: str) -> str | None:
 
 
 def _cublaslt_version(include: str) -> str:
-    with open(os.path.join(include, "cublas_api.h"), encoding="utf-8") as file:
-        parts = dict(re.findall(r"#define CUBLAS_VER_(\w+) (\d+)", file.read()))
-    return ".".join(parts.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH", "BUILD"))
+    return _defined(os.path.join(include, "cublas_api.h"), "CUBLAS_VER_", "MAJOR", "MINOR", "PATCH", "BUILD")
+
+
+def _defined(header: str, prefix: str, *parts: str) -> str:
+    """The version that a header defines part by part."""
+    with open(header, encoding="utf-8") as file:
+        numbers = dict(re.findall(rf"#define {prefix}(\w+) (\d+)", file.read()))
+    return ".".join(numbers.get(part, "?") for part in parts)

@@ -38,7 +38,7 @@ def load(backend: str, results_dir: str | os.PathLike[str] = "results") -> Any:
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
     except ImportError as error:
-        remedy = CUBLAS_REMEDY if "libcublasLt" in str(error) else REMEDY
+        remedy = CUBLAS_REMEDY if any(name in str(error) for name in ("libcublasLt", "libcudnn")) else REMEDY
         raise InputError(f"native layer: {path} does not load ({error}): {remedy}") from None
     return module
 

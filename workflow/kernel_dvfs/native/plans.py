@@ -18,16 +18,23 @@ def row_plan(
     model: str | Model,
     tensor_parallel: int = 1,
     algorithm: Any = "heuristic",
+    kept: Any = None,
     **options: Any,
 ) -> Any:
     """The Plan of a workload row of that degree, its tensors shared by name with the arena's other plans.
 
-    algorithm: of its GEMM, if it is one; options: the others of cuda.Plan (variant, rotate, seed, zipf_exponent).
-    Raises cuda.ShapeError, cuda.OutOfMemory.
+    algorithm: of its GEMM, if it is one. kept: the choices of earlier processes (measurement.real.gemm_algorithms),
+    taken where the algorithm is to be "timed", and told of a new choice. options: the others of cuda.Plan (variant,
+    rotate, seed, zipf_exponent). Raises cuda.ShapeError, cuda.OutOfMemory.
     """
+    is_kept = kept is not None and bool(row.gemm) and algorithm == "timed"
+    known = kept.known(row.settings) if is_kept else None
     if row.gemm:
-        options["algorithm"] = algorithm
-    return cuda.Plan(arena, row.op, row.settings, tensors=bindings(row, model, tensor_parallel), **options)
+        options["algorithm"] = known or algorithm
+    plan = cuda.Plan(arena, row.op, row.settings, tensors=bindings(row, model, tensor_parallel), **options)
+    if is_kept and known is None:
+        kept.keep(row.settings, plan.info())
+    return plan
 
 
 def pass_groups(steps: Iterable[tuple[str, int]]) -> list[tuple[list[str], int]]:

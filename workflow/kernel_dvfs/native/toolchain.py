@@ -109,6 +109,12 @@ def _for_cuda() -> _Found:
         "KDVFS_CUBLASLT": os.path.abspath(cublaslt.library),
         "KDVFS_CUBLASLT_INCLUDE": cublaslt.include,
     }
+    cudnn, of_cudnn = toolkit.cudnn, None
+    if cudnn:
+        folder = os.path.dirname(os.path.abspath(cudnn.library))
+        definitions["KDVFS_CUDNN"] = os.path.abspath(cudnn.library)
+        definitions["KDVFS_CUDNN_INCLUDE"] = f"{cudnn.include};{cudnn.frontend}"
+        of_cudnn = {"version": cudnn.version, "frontend": cudnn.frontend_version, "directory": folder}
     identity = {
         "compilers": {
             "cxx": _named(cxx),
@@ -116,12 +122,14 @@ def _for_cuda() -> _Found:
             "cuda_host": _named(host),
         },
         "architectures": list(architectures),
-        # the one folder in the record: the library opens cublasLt there, and nowhere else first
+        # the only folders in the record: the library opens cublasLt and cuDNN there, and nowhere else first
         "cublaslt": {"version": cublaslt.version, "directory": directory},
+        "cudnn": of_cudnn,
     }
     summary = (
         f"nvcc {toolkit.version} with {host.id} {host.version} for {' '.join(architectures)}, "
-        f"cublasLt {cublaslt.version} of {directory}"
+        f"cublasLt {cublaslt.version} of {directory}, "
+        f"{f'cuDNN {cudnn.version}' if cudnn else 'without cuDNN (no fused attention)'}"
     )
     return definitions, {"CXX": shlex.join(cxx.command)}, identity, summary
 

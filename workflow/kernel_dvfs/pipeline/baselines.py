@@ -37,6 +37,8 @@ def fixed(planner: Planner, rows: dict[Key, int], kind: str) -> Plan:
         cost_j=sum(cost[key] for key in planner.keys),
         bound_j=None,
         blocking_w=planner.blocking_w,
+        synchronising_w=planner.synchronising_w,
+        transfer_j=planner.transfer_j,
         begin_ticks=np.array(finish) - np.array(durations),
         end_ticks=np.array(finish),
         parts=[parts[key] for key in planner.keys],

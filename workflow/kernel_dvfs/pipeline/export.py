@@ -43,12 +43,18 @@ def write_csv(path: Path | str, plan: dict) -> None:
 
 
 def write_zeus(path: Path | str, plan: dict) -> None:
-    """The frequencies of every stage as Zeus's PointSolution loads them. Work without a clock is left out.
-
-    Raises InputError for what that file cannot say: several clocks within an instruction, memory clocks, parts of MHz.
-    """
+    """The frequencies of every stage as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies does."""
     if not str(path).endswith(".py"):
         raise InputError(f"{path}: Zeus loads a file that ends in .py; name one")
+    lines = (f"    {own!r},\n" for own in zeus_frequencies(plan))
+    write_text(path, f"[\n{''.join(lines)}]\n")
+
+
+def zeus_frequencies(plan: dict) -> list[list[tuple[str, int]]]:
+    """Per stage its instructions in order with their core clocks, MHz. Work without a clock is left out.
+
+    Raises InputError for what Zeus cannot say: several clocks within an instruction, memory clocks, parts of MHz.
+    """
     stages: list[list[tuple[str, int]]] = [[] for _ in plan["ranks"]]
     for row in _rows(plan):
         where = f"plan: stage {row['stage']} {row['instruction']} of microbatch {row['microbatch']}"
@@ -61,8 +67,7 @@ def write_zeus(path: Path | str, plan: dict) -> None:
         if row["core_mhz"] is None or row["core_mhz"] != int(row["core_mhz"]):
             raise InputError(f"{where} runs at {row['core_mhz'] or 'auto'}; Zeus needs whole MHz: profile such clocks")
         stages[row["stage"]].append((row["instruction"], int(row["core_mhz"])))
-    lines = (f"    {own!r},\n" for own in stages)
-    write_text(path, f"[\n{''.join(lines)}]\n")
+    return stages
 
 
 def _rows(plan: dict) -> Iterator[dict[str, Any]]:

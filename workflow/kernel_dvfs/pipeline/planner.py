@@ -35,6 +35,8 @@ _SAME = 1 - 1e-12
 # a budget's plan is searched for to this share of its time; where the thriftiest iteration's plan is over budget, so
 # many longer ones are tried
 _CLOSE, _LATER = 1e-4, 6
+# up to so many operations the frontier takes a second or two, and a thorough search takes the quick one's plan as well
+_FRONTIER_TOO = 4000
 _TICKS_PER_US = TICKS_PER_S // 10**6
 
 
@@ -61,6 +63,9 @@ class Plan:
     begin_ticks: np.ndarray  # (N,)
     end_ticks: np.ndarray  # (N,)
     parts: list[tuple[Part, ...]]  # (N,), each in the order in which they run
+    synchronising_w: float = math.nan  # what it draws when it is done and waits for other pipelines; nan: blocking_w
+    transfer_j: float = 0.0  # of an iteration's transfers between stages; no plan changes it
+    search: str = ""  # what looked for it: `compiled core` or `Python`; "" for a baseline
     note: str = ""  # what the asker should know
     kernel_settings: dict[str, dict] = field(default_factory=dict)  # {setting: {kernel id: (core, memory) MHz}}
 
@@ -73,28 +78,36 @@ class Plan:
         """Proven: no plan of the promised time takes less energy than this one by more than this share of it."""
         if self.bound_j is None:
             return None
-        least_j = self.bound_j + self.blocking_w * self.promised_ticks / TICKS_PER_S
+        least_j = self.bound_j + self.transfer_j + self.blocking_w * self.promised_ticks / TICKS_PER_S
         return (self.cost_j - self.bound_j) / least_j
 
     def energy_j(self, until_s: float | None = None) -> float:
         """Energy of the pipeline in an iteration that lasts until `until_s` (default: as long as the plan)."""
-        return self.cost_j + self.blocking_w * (self.time_s if until_s is None else until_s)
+        waits_s = 0.0 if until_s is None else until_s - self.time_s
+        waiting_w = self.blocking_w if math.isnan(self.synchronising_w) else self.synchronising_w
+        return self.cost_j + self.transfer_j + self.blocking_w * self.time_s + waiting_w * waits_s
+
+    def by_stage(self) -> dict[int, list[int]]:
+        """{stage: numbers of its operations in the order in which they run}: positions in `parts` and the graph."""
+        made: dict[int, list[int]] = {stage: [] for stage in range(self.graph.stages)}
+        for number in np.argsort(self.begin_ticks, kind="stable").tolist():
+            made[self.graph.operations[number].stage].append(number)
+        return made
 
     def document(self) -> dict:
         """The plan as JSON: totals, then per stage the instructions in the order in which they run."""
-        stages: list[list[dict]] = [[] for _ in range(self.graph.stages)]
-        for number in np.argsort(self.begin_ticks, kind="stable").tolist():
+
+        def instruction(number: int) -> dict:
             operation = self.graph.operations[number]
-            stages[operation.stage].append(
-                {
-                    "instruction": operation.instruction,
-                    "virtual_stage": operation.virtual_stage,
-                    "microbatch": operation.microbatch,
-                    "begin_s": float(self.begin_ticks[number] / TICKS_PER_S),
-                    "end_s": float(self.end_ticks[number] / TICKS_PER_S),
-                    "clocks": [_clocks(part) for part in self.parts[number]],
-                }
-            )
+            return {
+                "instruction": operation.instruction,
+                "virtual_stage": operation.virtual_stage,
+                "microbatch": operation.microbatch,
+                "begin_s": float(self.begin_ticks[number] / TICKS_PER_S),
+                "end_s": float(self.end_ticks[number] / TICKS_PER_S),
+                "clocks": [_clocks(part) for part in self.parts[number]],
+            }
+
         return {
             "schema": PLAN_SCHEMA,
             "kind": self.kind,
@@ -105,8 +118,14 @@ class Plan:
             "least_effective_energy_j": self.bound_j,
             "gap": self.gap,
             "blocking_w": self.blocking_w,
+            "synchronising_w": None if math.isnan(self.synchronising_w) else self.synchronising_w,
+            "transfer_j": self.transfer_j,
+            "search": self.search,
             "note": self.note,
-            "ranks": [{"stage": stage, "instructions": own} for stage, own in enumerate(stages)],
+            "ranks": [
+                {"stage": stage, "instructions": [instruction(number) for number in numbers]}
+                for stage, numbers in self.by_stage().items()
+            ],
             "kernel_settings": {
                 name: {kernel: {"core_mhz": core, "mem_mhz": mem} for kernel, (core, mem) in clocks.items()}
                 for name, clocks in self.kernel_settings.items()
@@ -130,15 +149,29 @@ class Planner:
     """Plans of one pipeline.
 
     blocking_w: what one stage draws while it waits, W, all its tensor-parallel ranks together (as the profile's
-    energies). kernels: equal kernels that an operation is made of, for plans that split it.
+    energies). kernels: equal kernels that an operation is made of, for plans that split it. synchronising_w: what one
+    stage draws when its pipeline is done and waits for others, within the all-reduce of gradients (None: blocking_w).
+    transfer_w: what a transfer between two stages draws on top, at both ends together.
     Raises InputError for a stage or instruction that the profile lacks, and for a stage that the graph leaves out.
     """
 
-    def __init__(self, profile: StageProfile, graph: Graph, blocking_w: float, kernels: int = 50) -> None:
-        if not (math.isfinite(blocking_w) and blocking_w >= 0):
-            raise InputError(f"pipeline: blocking power {blocking_w} W: expected a number >= 0")
+    def __init__(
+        self,
+        profile: StageProfile,
+        graph: Graph,
+        blocking_w: float,
+        kernels: int = 50,
+        synchronising_w: float | None = None,
+        transfer_w: float = 0.0,
+    ) -> None:
+        powers = {"blocking": blocking_w, "synchronising": synchronising_w or 0.0, "transfer": transfer_w}
+        for what, watts in powers.items():
+            if not (math.isfinite(watts) and watts >= 0):
+                raise InputError(f"pipeline: {what} power {watts} W: expected a number >= 0")
         self.profile, self.graph, self.stage_blocking_w, self.kernels = profile, graph, blocking_w, kernels
         self.blocking_w = graph.stages * blocking_w
+        self.synchronising_w = math.nan if synchronising_w is None else graph.stages * synchronising_w
+        self.transfer_j = transfer_w * float(graph.lag_ticks.sum()) / TICKS_PER_S
         self._solved = (-1, 0.0)  # the last iteration time of the core's programme, and its optimum
         self.keys = [(operation.virtual_stage, operation.instruction) for operation in graph.operations]
         needed = 1 + max(stage for stage, _ in self.keys)
@@ -223,15 +256,18 @@ class Planner:
 
     def rounded(self, ticks: int, kind: str, thorough: bool = True) -> tuple[str, Rounded]:
         """(kind, Rounded) of least energy for `ticks` on the frontier; its choice is among self.offered(kind)."""
-        begin, end = self._planned(ticks, thorough)
+        programme = self._programme if thorough else None
+        starts = [(self._planned(ticks, thorough), programme)]
+        # the programme has many solutions; the frontier's is at times the one that rounds better
+        if programme is not None and len(self.graph) <= _FRONTIER_TOO:
+            starts.append((self._planned(ticks, False), None))
         # one clock is a way to split, too, and rounding is no more than a heuristic
-        found = {
-            own: round_to_options(self.graph, self._offered[own], begin, end, ticks, programme)
-            for own, programme in ((ONE_CLOCK, self._programme if thorough else None), (SPLIT, None))
-            if KINDS.index(own) <= KINDS.index(kind)
-        }
-        cheapest = min(found, key=lambda own: found[own].cost_j)
-        return cheapest, found[cheapest]
+        found = [
+            (own, round_to_options(self.graph, self._offered[own], *start, ticks, used if own == ONE_CLOCK else None))
+            for start, used in starts
+            for own in KINDS[: KINDS.index(kind) + 1]
+        ]
+        return min(found, key=lambda each: each[1].cost_j)
 
     def _planned(self, ticks: int, thorough: bool) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the linear programme's plan. With the core a thorough search needs no frontier."""
@@ -256,11 +292,25 @@ class Planner:
     def plan_for_straggler(self, time_s: float, kind: str = ONE_CLOCK, thorough: bool = False) -> Plan:
         """The plan for a pipeline that must wait until `time_s` anyway: least energy until then.
 
-        All of that time is used, up to the slowest iteration: whatever is left is waited at the blocking power.
+        All of that time is used, up to the slowest iteration: whatever is left is waited at the synchronising power.
+        Where that is below the blocking power, being done early may save more: then less of the time is used.
         thorough: as `plan` does it; by default the answer is quick, as a running job needs it.
         """
         ticks = self._reached("straggler's time", time_s)
-        return self.plan_ticks(min(ticks, self.ends_ticks[1]), kind, thorough)
+        return self.plan_ticks(min(ticks, self._used_ticks), kind, thorough)
+
+    @cached_property
+    def _used_ticks(self) -> int:
+        """From here on, more time for the work saves nothing: the rest is better waited."""
+        gains_w = self.blocking_w - self.synchronising_w
+        return self.frontier.ticks_at_price(gains_w) if gains_w > 0 else self.ends_ticks[1]
+
+    def bound_j(self, until_s: float) -> float:
+        """Least energy of an iteration that lasts until `until_s`: no plan takes less."""
+        ticks = min(int(until_s * TICKS_PER_S), self._used_ticks)
+        waiting_w = self.blocking_w if math.isnan(self.synchronising_w) else self.synchronising_w
+        rest_j = waiting_w * (until_s - ticks / TICKS_PER_S)
+        return float(self.frontier.energy_at(ticks)) + self.transfer_j + rest_j
 
     def _reached(self, what: str, time_s: float) -> int:
         """A time that is asked for in whole ticks, rounded down. Raises InputError where no iteration is as fast."""
@@ -284,9 +334,9 @@ class Planner:
         if not (math.isfinite(budget_j) and budget_j > 0):
             raise InputError(f"pipeline: energy budget {budget_j} J: expected a number > 0")
         frontier = self.frontier
-        early = frontier.ticks_at_energy(budget_j)
+        early = frontier.ticks_at_energy(budget_j - self.transfer_j)
         if early is None:
-            least = frontier.energy_j.min()
+            least = frontier.energy_j.min() + self.transfer_j
             raise InputError(
                 f"pipeline: no iteration takes {budget_j:.6g} J; the least is {least:.6g} J: raise the budget"
             )
@@ -346,6 +396,9 @@ class Planner:
             begin_ticks=end - np.array(ticks),
             end_ticks=end,
             parts=parts,
+            synchronising_w=self.synchronising_w,
+            transfer_j=self.transfer_j,
+            search="Python" if core.core() is None else "compiled core",
             kernel_settings=settings,
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.curve import TICKS_PER_S
 from kernel_dvfs.pipeline.planner import ONE_CLOCK, Plan, Planner
 
 
@@ -63,12 +62,8 @@ class Runtime:
             return self._take(self._base_plan)
         if self.plan.time_s > asked_s:
             return self._take(self.planner.plan_for_straggler(asked_s, self.kind))
-        stays_j = self.plan.energy_j(asked_s)
-        frontier = self.planner.frontier
-        ticks = min(int(asked_s * TICKS_PER_S), frontier.slowest_ticks)
-        least_j = float(frontier.cost_at(ticks)) + frontier.blocking_w * asked_s
-        enough_j = (1 - self.hysteresis) * stays_j
-        if least_j >= enough_j:
+        enough_j = (1 - self.hysteresis) * self.plan.energy_j(asked_s)
+        if self.planner.bound_j(asked_s) >= enough_j:
             return None
         plan = self.planner.plan_for_straggler(asked_s, self.kind)
         return self._take(plan) if plan.energy_j(asked_s) < enough_j else None

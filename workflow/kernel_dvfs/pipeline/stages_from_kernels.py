@@ -17,9 +17,10 @@ import numpy as np
 
 from kernel_dvfs.choice.dominance import Edges, pareto
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import BACKWARD, FORWARD, RECOMPUTE
+from kernel_dvfs.pipeline.schedules import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, RECOMPUTE
 from kernel_dvfs.pipeline.stage_profile import Clocks, KernelClocks, Key, Settings, StageProfile, known_clocks
 from kernel_dvfs.profile.store import read_profile
+from kernel_dvfs.workload.dataflow import WEIGHT_GRADIENTS
 from kernel_dvfs.workload.models import model
 from kernel_dvfs.workload.passes import passes
 
@@ -139,6 +140,11 @@ def launches(kernels: Kernels, stages: int) -> dict[Key, Launches]:
                 if place == "layer" or stage == (0 if place == "first" else stages - 1)
                 for name in by_place.get(place, [])
                 if kernels.pass_of[name] == instruction
+            ]
+        # a split backward pass: gradients of weights apart, since no other stage waits for them
+        for instruction, of_weights in ((BACKWARD_INPUT, False), (BACKWARD_WEIGHT, True)):
+            made[stage, instruction] = [
+                pair for pair in made[stage, BACKWARD] if (pair[0] in WEIGHT_GRADIENTS) == of_weights
             ]
         # recomputing activations is the layers' forward pass once more
         made[stage, RECOMPUTE] = [pair for pair in made[stage, FORWARD] if kernels.section[pair[0]] == _LAYER[FORWARD]]

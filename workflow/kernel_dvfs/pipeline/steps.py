@@ -24,8 +24,10 @@ from kernel_dvfs.pipeline.stage_profile import read_stage_profile, write_stage_p
 from kernel_dvfs.pipeline.stages_from_kernels import pass_level, read_kernels
 from kernel_dvfs.pipeline.study import (
     BLOAT_RATIO,
+    KERNELS_IN_PIPELINE,
     KINDS,
     ONE_CLOCK,
+    ONE_CLOCK_EACH,
     SCHEMA,
     SPLIT,
     Check,
@@ -36,6 +38,7 @@ from kernel_dvfs.pipeline.study import (
     Run,
     SlowChange,
     check_options,
+    slow_level,
 )
 
 # T'/T of the levels of choice
@@ -144,15 +147,14 @@ def solve_levels(solver: Solver, microbatches: int) -> None:
         until_s, ticks = ratio * base.time_s, int(ratio * base.time_ticks)
         costs = {
             "kernels alone": _kernels_alone(passes, kernels),
-            "operations, one clock": passes.plan_ticks(ticks, ONE_CLOCK).cost_j,
+            ONE_CLOCK_EACH: passes.plan_ticks(ticks, ONE_CLOCK).cost_j,
             "operations, split": passes.plan_ticks(ticks, SPLIT).cost_j,
             "operations, bound": float(passes.frontier.cost_at(ticks)),
-            "kernels in the pipeline": kernels.plan_ticks(ticks, ONE_CLOCK).cost_j,
-            "kernels in the pipeline, bound": float(kernels.frontier.cost_at(ticks)),
+            KERNELS_IN_PIPELINE: kernels.plan_ticks(ticks, ONE_CLOCK).cost_j,
+            f"{KERNELS_IN_PIPELINE}, bound": float(kernels.frontier.cost_at(ticks)),
         }
         for latency_s, planner in slow.items():
-            level = f"kernels in the pipeline, changes take {1e3 * latency_s:g} ms"
-            costs[level] = planner.plan_ticks(ticks, ONE_CLOCK).cost_j
+            costs[slow_level(latency_s)] = planner.plan_ticks(ticks, ONE_CLOCK).cost_j
         wait_j = base.energy_j(until_s)
         rows += [Level(ratio, level, cost_j + base.blocking_w * until_s, wait_j) for level, cost_j in costs.items()]
     study.write(microbatches, Level, rows)

@@ -18,6 +18,8 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, whole
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from kernel_dvfs.pipeline.stage_profile import StageProfile
 
 SCHEMA = "kernel-dvfs/pipeline-study/1"
@@ -79,6 +81,23 @@ PUBLISHED, REALISED = "published, as promised", "published, as run"
 # energy until T' of all that are in time as run
 BEST_PUBLISHED = "published, best in time"
 ONE_CLOCK, SPLIT, BOUND = "one clock", "split", "bound"
+# levels of choice that tables and figures ask for by name
+ONE_CLOCK_EACH, KERNELS_IN_PIPELINE = "operations, one clock", "kernels in the pipeline"
+_SLOW_LEVEL = f"{KERNELS_IN_PIPELINE}, changes take "
+
+
+def slow_level(latency_s: float) -> str:
+    """The name of the level at which each change of clocks within an operation takes so long."""
+    return f"{_SLOW_LEVEL}{1e3 * latency_s:g} ms"
+
+
+def latency_of_level(level: str) -> float:
+    """Milliseconds that a change takes at a level of kernels in the pipeline; nan for a bound."""
+    if level == KERNELS_IN_PIPELINE:
+        return 0.0
+    return float(level.removeprefix(_SLOW_LEVEL).removesuffix(" ms")) if level.startswith(_SLOW_LEVEL) else math.nan
+
+
 KINDS = (ONE_CLOCK, SPLIT)  # of plans that are rounded from the frontier
 # T'/T of the cluster whose bloat is broken down (Figure 7)
 BLOAT_RATIO = 1.2
@@ -175,7 +194,7 @@ class PublishedPoint:
     energy_j: float
 
 
-Record = TypeVar("Record", Method, Run, SlowChange, Check, Level, Corner, PublishedPoint)
+Record = TypeVar("Record", bound="DataclassInstance")
 # the file of each kind of record
 FILES: dict[type, str] = {
     Method: "methods.csv",

@@ -11,7 +11,7 @@ from kernel_dvfs.errors import InputError
 
 MODEL = "model"
 _PREFIX = "step:"
-_ALLOWED = "allowed: model, step:FILE.py:FUNCTION, step:FILE.json, or {step: either, name: FOLDER}"
+_ALLOWED = "allowed: model, a model by name, step:FILE.py:FUNCTION, step:FILE.json, or {step: either, name: FOLDER}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from kernel_dvfs.profile import records
 from kernel_dvfs.report import figures as figure_modules
 from kernel_dvfs.report import tables as table_modules
 from kernel_dvfs.search import search_file
-from kernel_dvfs.workload.models import model, tensor_parallel_degrees
+from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
 from kernel_dvfs.workload.traffic import dense_gemm_byte
@@ -398,6 +398,8 @@ def plan(config: dict, results: str = "results") -> Study:
         )
     if isinstance(gpu, dict):
         return _table(config, results)
+    if is_model(config["workload"]):  # short for these two keys
+        config = config | {"workload": MODEL_WORKLOAD, "model": config["workload"]}
     try:
         if gpu.partition(":")[0] == "nvml":
             return _real(config, results)
@@ -605,6 +607,11 @@ def _real(config: dict, results: str) -> Study:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     omitted: list[tuple[Pair, str]] = []
+    both_or_none = mode == "lock" and config["through"] == "dcgm"
+    if both_or_none and config["lock"] != "exact":
+        raise InputError("config: through: dcgm locks each clock to one value; configure lock: exact")
+    if both_or_none and not facts["clocks"]["mem_mhz"]:
+        raise InputError("config: through: dcgm locks both clocks or none, so grid.mem_mhz must not be empty")
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:
@@ -613,6 +620,10 @@ def _real(config: dict, results: str) -> Study:
         pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
         if not facts["clocks"]["mem_mhz"]:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
+    if both_or_none:
+        halves = [pair for pair in pairs if pair != BASELINE and "auto" in pair]
+        omitted += [(pair, "DCGM locks both clocks or none") for pair in halves]
+        pairs = [pair for pair in pairs if pair not in halves]
     step = step_source(config["workload"])
     if step and config["slurm_gpu"]:
         raise InputError(
@@ -701,7 +712,10 @@ def _other_sizes(config: dict, batches: list, degrees: list) -> Iterator:
 def _protocol(config: dict, kind: str) -> dict:
     """How a setup measures."""
     keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
-    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys}
+    # the way that clocks are set is named only where it is configured: it may differ from machine to machine, and what
+    # was measured stays what it is
+    named = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
+    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | named
 
 
 def warmup_s(config: dict, kind: str) -> float:

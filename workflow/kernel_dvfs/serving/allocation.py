@@ -1,15 +1,17 @@
-"""The optimisation: how many instances of which column, for least power at given loads; all at once, or by levels.
+"""The optimisation: how many instances of which degree, for least power at given loads; all at once, or by levels.
 
-Variables: instances n_j of each column j, servers s. Least sum p_j n_j + parked GPUs' power, so that the columns
-carry the load, all instances fit on the servers' GPUs, and no more servers are on than there are. A class's load may be
-divided (flows x) between all columns that serve it. Load that does not fit is shed at a price above any column's:
-reported, never silent. Solved by OR-Tools (SCIP).
+Variables: instances n of each degree and group of classes (whole numbers), servers s, and the share of those instances
+at each column, a load and clock (u, continuous: an instance may divide its time between two columns, so power is linear
+between the profiled loads, and the optimum is a bound). Least sum p u + parked GPUs' power, so that the columns carry
+the load, all instances fit on the servers' GPUs, and no more servers are on than there are. A class's load may be
+divided (flows x) between all groups that serve it. Load that does not fit is shed at a price above any column's:
+reported, never silent. Solved by OR-Tools (SCIP) to a gap of 1e-4.
 
 What deciding by levels costs is its difference to one decision on the same loads and the same columns. By levels:
-servers per pool at full power (pools.size), then degrees within each pool's servers at the highest clock, then each
-instance's clock. At once: one allocation over all classes, degrees and clocks. Loads are those of hindsight and changes
-are free, so the difference is the hierarchy's alone; the joint optimum is a bound for the simulated systems in so far
-as the profile describes an instance.
+servers per pool, then degrees within each pool's servers (both as pricing.py decides), then each instance's clock. At
+once: one allocation over all classes, degrees and clocks. Loads are those of hindsight and changes are free, so the
+difference is the hierarchy's alone; the joint optimum is a bound for the simulated systems in so far as the profile
+describes an instance.
 """
 
 from __future__ import annotations
@@ -19,31 +21,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kernel_dvfs.serving.columns import Column, Columns, undominated
-from kernel_dvfs.serving.pools import PoolKind, size, spread
+from kernel_dvfs.serving.pools import PoolKind, spread
+from kernel_dvfs.serving.pricing import Pricing, choose_servers, divide
 from kernel_dvfs.serving.requests import dominates
 from kernel_dvfs.serving.resharding import SERVER_GPUS
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from kernel_dvfs.serving.pools import Loads
+    from kernel_dvfs.serving.columns import PoolColumns
 
 # W per token/s: any instance that carries the load is cheaper
 SHED_W_PER_TPS = 1000.0
+MIP_GAP = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Instances that carry a load for least power."""
 
-    chosen: dict[Column, int]  # how many of each
+    chosen: dict[Column, float]  # instances at each, on average
     servers: int  # on
-    gpus: int  # of the servers that are on, those that hold instances
     power_w: float  # of all, parked GPUs included
     shed_tps: dict[int, float]  # load not carried, tokens/s by class
     solve_s: float  # CPU seconds
-    optimal: bool  # whether the solver proved it within its time
+    optimal: bool  # whether the solver proved it, to MIP_GAP, within its time
 
 
 def allocate(
@@ -52,12 +55,11 @@ def allocate(
     *,
     servers: int,
     parked_w: float,
-    fixed_servers: bool = False,
     time_limit_s: float = 20.0,
 ) -> Allocation:
     """Least power for `loads`, {class: tokens/s}, on at most `servers` servers.
 
-    fixed_servers: all of them are on (a pool's budget). parked_w: of a GPU without instance on a server that is on.
+    parked_w: of a GPU without instance on a server that is on.
     """
     from ortools.linear_solver import pywraplp
 
@@ -66,12 +68,16 @@ def allocate(
     columns = undominated(columns)
     solver = pywraplp.Solver.CreateSolver("SCIP")
     solver.SetTimeLimit(int(1000 * time_limit_s))
-    most = {column: servers * SERVER_GPUS // column.tp for column in columns}
-    count = {column: solver.IntVar(0, most[column], "") for column in columns}
-    on = solver.IntVar(servers if fixed_servers else 0, servers, "")
+    kinds: dict[tuple[int, frozenset[int], int], list[Column]] = {}
     groups: dict[tuple[int, frozenset[int]], list[Column]] = {}
     for column in columns:
+        kinds.setdefault((column.kind, column.served, column.tp), []).append(column)
         groups.setdefault((column.kind, column.served), []).append(column)
+    count = {key: solver.IntVar(0, servers * SERVER_GPUS // key[2], "") for key in kinds}
+    use = {column: solver.NumVar(0, servers * SERVER_GPUS, "") for column in columns}
+    for key, own in kinds.items():
+        solver.Add(solver.Sum([use[column] for column in own]) == count[key])
+    on = solver.IntVar(0, servers, "")
     shed, flows = {}, {}
     for kind, load in loads.items():
         shed[kind] = solver.NumVar(0, load, "")
@@ -79,39 +85,29 @@ def allocate(
         solver.Add(solver.Sum([*flows[kind].values(), shed[kind]]) == load)
     for group, own in groups.items():
         inflow = [flow[group] for flow in flows.values() if group in flow]
-        solver.Add(solver.Sum([column.tps * count[column] for column in own]) >= solver.Sum(inflow))
-    used = solver.Sum([column.tp * count[column] for column in columns])
+        solver.Add(solver.Sum([column.tps * use[column] for column in own]) >= solver.Sum(inflow))
+    used = solver.Sum([key[2] * number for key, number in count.items()])
     solver.Add(used <= SERVER_GPUS * on)
-    objective = [column.power_w * count[column] for column in columns]
+    objective = [column.power_w * use[column] for column in columns]
     objective += [SHED_W_PER_TPS * each for each in shed.values()]
     solver.Minimize(solver.Sum(objective) + parked_w * (SERVER_GPUS * on - used))
     parameters = pywraplp.MPSolverParameters()
-    parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, 1e-9)
+    parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, MIP_GAP)
     status = solver.Solve(parameters)
     if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
         raise RuntimeError(f"allocation of {len(columns)} columns: solver status {status}")
-    chosen = {column: round(each.solution_value()) for column, each in count.items()}
-    chosen = {column: number for column, number in chosen.items() if number}
-    gpus = sum(column.tp * number for column, number in chosen.items())
+    chosen = {column: each.solution_value() for column, each in use.items() if each.solution_value() > 1e-9}
+    gpus = sum(key[2] * round(number.solution_value()) for key, number in count.items())
     running = round(on.solution_value())
     power_w = sum(column.power_w * number for column, number in chosen.items())
     return Allocation(
         chosen,
         running,
-        gpus,
         power_w + parked_w * (SERVER_GPUS * running - gpus),
         {kind: value for kind, each in shed.items() if (value := each.solution_value()) > 1e-6},
         time.process_time() - begun,
         status == pywraplp.Solver.OPTIMAL,
     )
-
-
-def by_degree(allocation: Allocation) -> dict[int, int]:
-    """{degree: instances}."""
-    found: dict[int, int] = {}
-    for column, number in allocation.chosen.items():
-        found[column.tp] = found.get(column.tp, 0) + number
-    return found
 
 
 # -- by levels, and all at once ----------------------------------------------------------------------------------------
@@ -131,31 +127,47 @@ class Planned:
 def by_levels(
     pools: list[PoolKind],
     columns: Columns,
-    loads: Loads,
+    load: np.ndarray,
     servers: int,
-    parked_w: float,
-    cluster_loads: Loads | None = None,
+    pricing: Pricing,
+    cluster_loads: np.ndarray | None = None,
 ) -> Planned:
-    """The three controllers in turn. cluster_loads: what servers are counted for; None: loads."""
-    first = size(pools, columns, loads if cluster_loads is None else cluster_loads, servers)
-    plan = spread(pools, columns, loads, first.servers)
-    power_w, shed, solve_s = 0.0, plan.short_tps, 0.0
-    open_columns = [column for offer in plan.offers for column in offer.columns]
-    for offer, count, load in zip(plan.offers, plan.servers, plan.loads):
+    """The three controllers in turn, for one load, of shape (classes,).
+
+    cluster_loads: what servers are counted for, of shape (slots, classes); None: the load.
+    """
+    begun = time.process_time()
+    first = choose_servers(pools, columns, load[None] if cluster_loads is None else cluster_loads, servers, pricing)
+    plan = spread(pools, columns, load[None], first.servers)
+    power_w, shed = 0.0, plan.short_tps
+    for offer, count, (tps,) in zip(plan.offers, plan.servers, plan.loads):
         if not count:
             continue
-        found = allocate(offer.at_top(), {offer.kind: load}, servers=count, parked_w=parked_w, fixed_servers=True)
-        solve_s += found.solve_s
-        shed += sum(found.shed_tps.values())
-        # the instance's clock: the least power of any that carries as much
-        for column, number in found.chosen.items():
-            slower = [each for each in offer.columns if each.tp == column.tp and each.tps >= column.tps * (1 - 1e-12)]
-            power_w += number * min(each.power_w for each in slower)
-        power_w += parked_w * (SERVER_GPUS * count - found.gpus)
-    return Planned(power_w, shed, solve_s, sum(plan.servers), open_columns)
+        # what a pool cannot carry is counted as short, and is not its to price
+        found = divide(offer, np.array([tps]), count, pricing)
+        able = sum(offer.largest(tp) * number for tp, number in found.counts.items())
+        kept = min(tps, able)
+        power_w += pricing.parked_w * (SERVER_GPUS * count - sum(tp * number for tp, number in found.counts.items()))
+        for tp, number in found.counts.items():
+            power_w += number * _least_w(offer, tp, kept * offer.largest(tp) / able)
+    open_columns = [column for offer in plan.offers for column in offer.columns]
+    return Planned(power_w, shed, time.process_time() - begun, sum(plan.servers), open_columns)
 
 
-def at_once(columns: Columns, loads: Loads, servers: int, parked_w: float, also: Sequence[Column] = ()) -> Planned:
+def _least_w(offer: PoolColumns, tp: int, tps: float) -> float:
+    """Power of an instance at a load, its time divided between the columns of its degree that take least, W."""
+    points = sorted({(each.tps, each.power_w) for each in undominated(offer.columns) if each.tp == tp})
+    hull: list[tuple[float, float]] = []
+    for x, y in points:
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) >= (y - hull[-2][1]) * (
+            hull[-1][0] - hull[-2][0]
+        ):
+            hull.pop()
+        hull.append((x, y))
+    return float(np.interp(tps, [x for x, _ in hull], [y for _, y in hull]))
+
+
+def at_once(columns: Columns, loads: np.ndarray, servers: int, parked_w: float, also: Sequence[Column] = ()) -> Planned:
     """One optimisation over all classes, degrees and clocks.
 
     Open to it: instances for one class alone, instances for a class and all smaller ones, and what is given in `also`:
@@ -178,13 +190,13 @@ def compare(
     epoch_s: float,
     cluster_epoch_s: float,
     servers: int,
-    parked_w: float,
+    pricing: Pricing,
 ) -> list[tuple[float, Planned, Planned]]:
     """[(start_s, by levels, at once)] for loads (slots of epoch_s, classes); servers are counted per cluster epoch."""
     slots = max(1, round(cluster_epoch_s / epoch_s))
     rows = []
-    for slot in range(len(loads)):
-        longer = loads[slot - slot % slots : slot - slot % slots + slots].max(0)
-        levels = by_levels(pools, columns, loads[slot], servers, parked_w, longer)
-        rows.append((slot * epoch_s, levels, at_once(columns, loads[slot], servers, parked_w, levels.columns)))
+    for slot, load in enumerate(loads):
+        longer = loads[slot - slot % slots : slot - slot % slots + slots]
+        levels = by_levels(pools, columns, load, servers, pricing, longer)
+        rows.append((slot * epoch_s, levels, at_once(columns, load, servers, pricing.parked_w, levels.columns)))
     return rows

@@ -16,7 +16,7 @@ import simpy
 from kernel_dvfs.serving import controllers
 from kernel_dvfs.serving.outcome import Accounts
 from kernel_dvfs.serving.pools import pool_kinds
-from kernel_dvfs.serving.requests import CLASSES, Request, classify, ttft_slo_s
+from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, Request, classify, ttft_slo_s
 from kernel_dvfs.serving.routing import Router
 from kernel_dvfs.serving.servers import Fleet
 
@@ -80,11 +80,17 @@ class Cluster:
         self.router = Router(self)
         self.fleet = Fleet(self)
         self.samples: list[dict] = []  # what the knobs stood at
+        # load of the last slot, by class, with the margin, where it was more than planned for; else 0
+        self.unplanned_tps = np.zeros(len(CLASSES))
+        # load that the clocks of a pool leave room for, as a share of what its instances carry at the highest
+        self.reserves = [0.0] * len(self.pools)
         self.short_tps = 0.0  # largest load that an epoch's servers could not carry
         self.solve_s: list[float] = []  # CPU seconds of each allocation
         self.kinds = classify(trace.input_tokens, trace.output_tokens)
         self._predicted = predicted
         self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
+        self._tbt_slo_s = columns.slo_scale * TBT_SLO_S
+        self._reacts = settings.react and system.scale_clock
         count = len(trace.arrival_s)
         self.ttft_s = np.full(count, np.nan, dtype=np.float32)
         self.mean_tbt_s = np.full(count, np.nan, dtype=np.float32)
@@ -134,11 +140,10 @@ class Cluster:
         self._arrived += 1
         self.open += 1
         self._next_arrival()
-        self.router.expect(request)
-        self.router.route(request)
+        self.router.arrive(request)
 
-    def finish(self, request: Request) -> None:
-        """Note the end of a request that has all its tokens."""
+    def finish(self, request: Request, pool: int | None) -> None:
+        """Note the end of a request that has all its tokens, in a pool."""
         number = request.number
         if self.finished[number] or self.rejected[number]:
             raise RuntimeError(f"request {number} ends twice")
@@ -147,10 +152,23 @@ class Cluster:
         self.ttft_s[number] = request.first_s - request.arrival_s
         if request.output > 1:
             self.mean_tbt_s[number] = (request.finish_s - request.first_s) / (request.output - 1)
+        if pool is not None and self._reacts:
+            self._track(pool, self.ttft_s[number] <= request.slo_s and not self.mean_tbt_s[number] > self._tbt_slo_s)
         self._last_finish_s = request.finish_s
         self.tokens_out += request.generated
         self.tokens_in += request.prefilled
         self.open -= 1
+
+    def _track(self, pool: int, kept: bool) -> None:
+        """Follow the quantile: the reserve rises with each broken promise and falls with each kept one.
+
+        It stands still where half of the promises that may be broken are (Robbins and Monro, 1951: the step that keeps
+        a share of events at its target).
+        """
+        own = self.settings
+        allowed = 0.5 * (1 - own.promise_percent / 100)
+        step = own.reserve_step * (-allowed if kept else 1 - allowed)
+        self.reserves[pool] = min(1.0, max(0.0, self.reserves[pool] + step))
 
     def reject(self, request: Request) -> None:
         """Give a request up, for good."""

@@ -23,6 +23,8 @@ from kernel_dvfs.serving.profile import KERNEL_LEVEL, Profile
 from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
 from kernel_dvfs.serving.resharding import check_degrees
 
+_STEPS = 64  # loads at which an instance's least-power clock is worked out, up to its capacity
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -39,7 +41,7 @@ class Column:
 class Columns:
     """The columns of all pools.
 
-    profile: profile.Profile. bins: loads per combination, evenly spaced up to its capacity. kernel_level: clocks per
+    profile: profile.Profile. bins: steps of load per combination, from none to its capacity. kernel_level: clocks per
     kernel instead of one clock. slo_scale: factor of every promise.
     """
 
@@ -100,6 +102,7 @@ class PoolColumns:
         self.capacity: dict[tuple[int, str], float] = {}  # (degree, clock): tokens/s; infeasible ones are missing
         self.columns: list[Column] = []
         self._ladders: dict[int, list[tuple[float, str]]] = {}
+        self._powers: dict[tuple[int, float | None], np.ndarray] = {}
         profile, names = owner.profile, [CLASSES[each] for each in served]
         for tp in owner.degrees:
             for clock in owner.clocks[tp]:
@@ -109,10 +112,9 @@ class PoolColumns:
                 if most <= 0:
                     continue
                 self.capacity[tp, clock] = most
-                loads = most * np.arange(1, owner.bins + 1) / owner.bins
-                powers = profile.curve(CLASSES[kind], tp, clock).power(loads)
-                own = zip(loads.tolist(), np.asarray(powers).tolist())
-                self.columns += [Column(kind, served, tp, clock, load, power) for load, power in own]
+                for place in range(owner.bins + 1):
+                    load = most * place / owner.bins
+                    self.columns.append(Column(kind, served, tp, clock, load, self.power_w(tp, clock, load)))
 
     def _capacity(self, tp: int, clock: str) -> float:
         """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
@@ -142,6 +144,22 @@ class PoolColumns:
         curve = self.owner.profile.curve(CLASSES[self.kind], tp, clock)
         return float(curve.power(min(max(tps, float(curve.tps[0])), float(curve.tps[-1]))))
 
+    def power_at(self, tp: int, relative: np.ndarray, clock_margin: float | None) -> np.ndarray:
+        """Power of an instance, W, at loads relative to `largest` (0 to 1, any shape), linear between 65 of them.
+
+        clock_margin: at the clock that least_power_clock sets for so many times the load; None: at the highest clock.
+        """
+        key = tp, clock_margin
+        if key not in self._powers:
+            most = self.largest(tp)
+            loads = [most * place / _STEPS for place in range(_STEPS + 1)]
+            top = self.owner.top(tp)
+            clocks = [
+                top if clock_margin is None else self.least_power_clock(tp, clock_margin * each) for each in loads
+            ]
+            self._powers[key] = np.array([self.power_w(tp, clock, each) for clock, each in zip(clocks, loads)])
+        return np.interp(relative, np.linspace(0.0, 1.0, _STEPS + 1), self._powers[key])
+
     def least_power_clock(self, tp: int, tps: float) -> str:
         """The clock that draws least while keeping the promises at `tps`; the highest where none keeps them."""
         for limit, clock in self._ladder(tp):
@@ -155,7 +173,7 @@ class PoolColumns:
             able = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}
             most = max(able.values())
             ladder: list[tuple[float, str]] = []
-            for limit in np.linspace(0, most, 65)[1:].tolist() if most > 0 else []:
+            for limit in np.linspace(0, most, _STEPS + 1)[1:].tolist() if most > 0 else []:
                 # a hair of tolerance: the last limit is a capacity itself
                 fit = [clock for clock, own in able.items() if own >= limit * (1 - 1e-12)]
                 best = min(fit, key=lambda clock: self.power_w(tp, clock, limit))

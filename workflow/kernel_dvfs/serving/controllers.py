@@ -1,46 +1,67 @@
-"""The three controllers: servers per pool, degrees within a pool, clock of an instance.
+"""The three controllers: servers per pool, degrees within a pool, clock of an instance; and what they do in between.
 
 A static system has the first decision made once, for its peak. Servers and degrees are decided on forecast loads, the
-clock on what the instance has just done.
+clock on what the instance has just done and on the promises that its pool has just kept. Between epochs (settings
+`react`) servers are started where the load that comes is more than those there are carry.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.serving.allocation import allocate, by_degree
+import numpy as np
+
 from kernel_dvfs.serving.columns import mhz
 from kernel_dvfs.serving.pools import FULL_TP, Sizing, size, spread, static
+from kernel_dvfs.serving.pricing import Division, Pricing, choose_servers, divide, priced
 from kernel_dvfs.serving.resharding import SERVER_GPUS, Layout, assign, layouts_for, units
 from kernel_dvfs.serving.servers import DRAINING, OFF, ON, STARTING
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.cluster import Cluster
+    from kernel_dvfs.serving.servers import Replica
+
+
+def pricing(cluster: Cluster) -> Pricing:
+    """How the system's decisions on servers and degrees are priced: with the knobs that it has."""
+    own, system = cluster.settings, cluster.system
+    return Pricing(
+        degrees=tuple(cluster.columns.degrees) if system.scale_sharding else (FULL_TP,),
+        clock_margin=own.clock_margin if system.scale_clock else None,
+        parked_w=cluster.machine.parked_w,
+        peak_only=own.priced_at == "top",
+    )
 
 
 def begin(cluster: Cluster) -> None:
     """Servers and instances for the first epoch, there at no cost, and the controllers' clocks."""
     own, system = cluster.settings, cluster.system
     if system.scale_instances:
-        plan = _size(cluster, 0.0)
+        plan = _size(cluster, 0.0, running=None)
     else:
-        whole = cluster.forecast.loads.max(0)
-        plan = static(cluster.pools, cluster.columns, whole, own.servers)
+        plan = static(cluster.pools, cluster.columns, cluster.forecast.loads, own.servers)
     cluster.fleet.adopt(plan)
     free = iter(cluster.fleet.servers)
     for pool, count in enumerate(plan.servers):
         servers = [next(free) for _ in range(count)]
         layouts: list[Layout] = [(FULL_TP,)] * count
         if system.scale_sharding and count:
-            layouts = _layouts(cluster, pool, count, plan.loads[pool])
+            # the first pool epoch's, so that no server is divided before its first request
+            ahead = spread(
+                cluster.pools, cluster.columns, cluster.forecast.between(0.0, own.pool_epoch_s), plan.servers
+            )
+            layouts = _layouts(cluster, pool, count, ahead.loads[pool])
         for server, layout in zip(servers, layouts):
             cluster.fleet.take(server, pool, layout)
     if system.scale_instances:
-        ahead = min(own.start_s, own.cluster_epoch_s)
+        ahead_s = min(own.start_s, own.cluster_epoch_s)
         # an epoch shorter than a start: as early as can be
-        cluster.agenda.at(own.cluster_epoch_s - ahead, _prepare, cluster, own.cluster_epoch_s)
+        cluster.agenda.at(own.cluster_epoch_s - ahead_s, _prepare, cluster, own.cluster_epoch_s)
         cluster.agenda.at(own.cluster_epoch_s, _cluster_epoch, cluster)
+    if own.react and (system.scale_instances or system.scale_sharding):
+        cluster.agenda.at(own.load_slot_s, _watch_load, cluster)
     if system.scale_sharding:
         cluster.agenda.at(own.pool_epoch_s, _pool_epoch, cluster)
     if system.scale_clock:
@@ -51,26 +72,47 @@ def begin(cluster: Cluster) -> None:
 # -- cluster manager: servers per pool -------------------------------------------------------------------------------
 
 
-def _size(cluster: Cluster, start_s: float) -> Sizing:
-    loads = cluster.forecast.peak(start_s, start_s + cluster.settings.cluster_epoch_s)
-    plan = size(cluster.pools, cluster.columns, loads, cluster.settings.servers)
+def _size(cluster: Cluster, start_s: float, running: int | None) -> Sizing:
+    """Servers for the epoch from start_s on; running: see choose_servers."""
+    own = cluster.settings
+    loads = _expected(cluster, start_s, own.cluster_epoch_s)
+    start_w = SERVER_GPUS * cluster.machine.parked_w * own.start_s / own.cluster_epoch_s
+    plan = choose_servers(cluster.pools, cluster.columns, loads, own.servers, pricing(cluster), running, start_w)
     if plan.short_tps > 0:
         cluster.events["epochs with too few servers"] += 1
         cluster.short_tps = max(cluster.short_tps, plan.short_tps)
     return plan
 
 
+def _expected(cluster: Cluster, start_s: float, seconds: float) -> np.ndarray:
+    """Loads of the slots from start_s on, (slots, classes): the forecast, no less than what has just come unplanned."""
+    return np.maximum(cluster.forecast.between(start_s, start_s + seconds), cluster.unplanned_tps)
+
+
+def _running(cluster: Cluster) -> int:
+    """Servers that are there, or will be, and are not on their way out."""
+    return sum(server.state not in (OFF, DRAINING) for server in cluster.fleet.servers)
+
+
+def _add_server(cluster: Cluster, pool: int | None) -> None:
+    """One server more: one that was leaving, else one that is started, for a pool if one is given."""
+    for server in cluster.fleet.servers:
+        if server.state == DRAINING:
+            cluster.fleet.keep(server)
+            return
+    for server in cluster.fleet.servers:
+        if server.state == OFF:
+            cluster.fleet.start(server, pool)
+            return
+
+
 def _prepare(cluster: Cluster, epoch_s: float) -> None:
     """Start servers in time for the epoch that begins at epoch_s."""
     if not cluster.active:
         return
-    wanted = sum(_size(cluster, epoch_s).servers)
-    have = sum(server.state not in (OFF, DRAINING) for server in cluster.fleet.servers)
-    for server in [each for each in cluster.fleet.servers if each.state == DRAINING][: max(0, wanted - have)]:
-        cluster.fleet.keep(server)
-        have += 1
-    for server in [each for each in cluster.fleet.servers if each.state == OFF][: max(0, wanted - have)]:
-        cluster.fleet.start(server)
+    wanted = sum(_size(cluster, epoch_s, _running(cluster)).servers)
+    for _ in range(wanted - _running(cluster)):
+        _add_server(cluster, None)
     following_s = epoch_s + cluster.settings.cluster_epoch_s
     cluster.agenda.at(following_s - cluster.settings.start_s, _prepare, cluster, following_s)
 
@@ -79,7 +121,7 @@ def _cluster_epoch(cluster: Cluster) -> None:
     """Servers change pools; those that are not needed finish what they have and go."""
     if not cluster.active:
         return
-    plan = _size(cluster, cluster.now_s)
+    plan = _size(cluster, cluster.now_s, _running(cluster))
     cluster.fleet.adopt(plan)
     held = [
         [each for each in cluster.fleet.servers if each.pool == pool and each.state not in (OFF, DRAINING)]
@@ -109,29 +151,58 @@ def _cluster_epoch(cluster: Cluster) -> None:
     cluster.agenda.at(cluster.now_s + cluster.settings.cluster_epoch_s, _cluster_epoch, cluster)
 
 
+def _watch_load(cluster: Cluster) -> None:
+    """Where the last slot brought more than its pool epoch was planned for: start servers, divide those there again."""
+    if not cluster.active:
+        return
+    own, fleet = cluster.settings, cluster.fleet
+    came_tps = cluster.router.arrived_tps(own.load_slot_s)
+    planned = cluster.forecast.between(max(0.0, cluster.now_s - own.pool_epoch_s), cluster.now_s)
+    surprised = bool(came_tps.sum() > planned.sum(1).max())
+    cluster.unplanned_tps = own.margin * came_tps * surprised
+    if surprised and cluster.system.scale_instances:
+        wanted = size(cluster.pools, cluster.columns, cluster.unplanned_tps[None, :], own.servers).servers
+        held = [
+            sum(each.pool == pool and each.state not in (OFF, DRAINING) for each in fleet.servers)
+            for pool in range(len(cluster.pools))
+        ]
+        for _ in range(sum(wanted) - _running(cluster)):
+            pool = max(range(len(held)), key=lambda each: wanted[each] - held[each])
+            cluster.events["servers added between epochs"] += 1
+            _add_server(cluster, pool)
+            held[pool] += 1
+    if fleet.joined or (surprised and cluster.system.scale_sharding):
+        fleet.joined = False
+        _divide_pools(cluster)
+    cluster.agenda.at(cluster.now_s + own.load_slot_s, _watch_load, cluster)
+
+
 # -- pool manager: degrees -------------------------------------------------------------------------------------------
 
 
 def _pool_epoch(cluster: Cluster) -> None:
     if not cluster.active:
         return
-    own = cluster.settings
-    counts = [0] * len(cluster.pools)
-    for server in cluster.fleet.servers:
-        if server.pool is not None and server.state not in (OFF, DRAINING, STARTING):
-            counts[server.pool] += 1
-    loads = cluster.forecast.peak(cluster.now_s, cluster.now_s + own.pool_epoch_s)
+    _divide_pools(cluster)
+    cluster.agenda.at(cluster.now_s + cluster.settings.pool_epoch_s, _pool_epoch, cluster)
+
+
+def _divide_pools(cluster: Cluster) -> None:
+    """Who serves what with the servers that are there, and how each pool's are divided."""
+    counts = cluster.fleet.on_by_pool()
+    loads = _expected(cluster, cluster.now_s, cluster.settings.pool_epoch_s)
     plan = spread(cluster.pools, cluster.columns, loads, counts)
     cluster.fleet.adopt(plan)
+    if not cluster.system.scale_sharding:
+        return
     for pool, count in enumerate(counts):
         cluster.fleet.plans[pool].clear()
         if count and cluster.fleet.changing[pool] is None:
             _divide(cluster, pool, plan.loads[pool])
-    cluster.agenda.at(cluster.now_s + own.pool_epoch_s, _pool_epoch, cluster)
 
 
-def _divide(cluster: Cluster, pool: int, load: float) -> None:
-    """Adopt the pool's best division into instances, if it saves more than the change takes."""
+def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:
+    """Adopt the pool's best division into instances, if it saves more than the change takes. load: (slots,)."""
     servers = [each for each in cluster.fleet.servers if each.pool == pool and each.state == ON]
     if not servers:
         return
@@ -139,42 +210,27 @@ def _divide(cluster: Cluster, pool: int, load: float) -> None:
     wanted = _layouts(cluster, pool, len(servers), load)
     after = [wanted[place] for place in assign(before, wanted)]
     epoch_s = cluster.settings.pool_epoch_s
-    now_w, then_w = (_power_w(cluster, pool, layouts, load) for layouts in (before, after))
-    if now_w is not None and (
-        then_w is None or now_w * epoch_s <= then_w * epoch_s + _change_j(cluster, before, after)
-    ):
+    now, then = (_priced(cluster, pool, layouts, load) for layouts in (before, after))
+    saved_j = (now.power_w - then.power_w) * epoch_s
+    if now.carries and not (then.carries and saved_j > _change_j(cluster, before, after)):
         return
     cluster.fleet.plans[pool].extend((server, new) for server, old, new in zip(servers, before, after) if old != new)
     cluster.fleet.change_next(pool)
 
 
-def _layouts(cluster: Cluster, pool: int, servers: int, load: float) -> list[Layout]:
-    """The least-power division of a pool's servers at the highest clock, by the optimisation within its GPUs."""
-    kind = cluster.pools[pool].kind
-    found = allocate(
-        cluster.fleet.offers[pool].at_top(),
-        {kind: max(load, 1.0)},
-        servers=servers,
-        parked_w=cluster.machine.parked_w,
-        fixed_servers=True,
-    )
-    cluster.solve_s.append(found.solve_s)
-    counts = by_degree(found)
-    if not counts or found.shed_tps:
-        return [(FULL_TP,)] * servers
-    return layouts_for(counts, servers)
+def _layouts(cluster: Cluster, pool: int, servers: int, load: np.ndarray) -> list[Layout]:
+    """The least-power division of a pool's servers."""
+    begun = time.process_time()
+    found = divide(cluster.fleet.offers[pool], load, servers, pricing(cluster))
+    cluster.solve_s.append(time.process_time() - begun)
+    return layouts_for(found.counts, servers)
 
 
-def _power_w(cluster: Cluster, pool: int, layouts: Sequence[Layout], load: float) -> float | None:
-    """Power of a pool divided so, at a load shared by capacity and at the highest clocks; None: it cannot carry it."""
-    offer = cluster.fleet.offers[pool]
+def _priced(cluster: Cluster, pool: int, layouts: Sequence[Layout], load: np.ndarray) -> Division:
+    """A pool divided so, under a load."""
     degrees = [tp for layout in layouts for tp in layout]
-    able = [offer.largest(tp) for tp in degrees]
-    if sum(able) < load or not degrees:
-        return None
-    shares = zip(degrees, able)
-    busy_w = sum(offer.power_w(tp, cluster.columns.top(tp), load * most / sum(able)) for tp, most in shares)
-    return busy_w + cluster.machine.parked_w * (SERVER_GPUS * len(layouts) - sum(degrees))
+    counts = {tp: degrees.count(tp) for tp in set(degrees)}
+    return priced(cluster.fleet.offers[pool], load, len(layouts), counts, pricing(cluster))
 
 
 def _change_j(cluster: Cluster, before: Sequence[Layout], after: Sequence[Layout]) -> float:
@@ -204,9 +260,25 @@ def _clock_epoch(cluster: Cluster) -> None:
             if now_s < replica.held_until_s:
                 cluster.fleet.set_clock(replica, cluster.columns.top(replica.tp))
             else:
-                wanted = offer.least_power_clock(replica.tp, own.clock_margin * load)
-                cluster.fleet.set_clock(replica, wanted)
+                cluster.fleet.set_clock(
+                    replica, offer.least_power_clock(replica.tp, _clock_load(cluster, replica, load))
+                )
     cluster.agenda.at(now_s + own.clock_epoch_s, _clock_epoch, cluster)
+
+
+def _clock_load(cluster: Cluster, replica: Replica, load: float) -> float:
+    """The load that a clock is set for: with the margin, and with the reserve that the pool's promises ask for."""
+    assert replica.server.pool is not None
+    return cluster.settings.clock_margin * load + cluster.reserves[replica.server.pool] * replica.capacity
+
+
+def raise_clock(cluster: Cluster, replica: Replica) -> None:
+    """More has come since the last epoch than the present clock carries in a whole one: at once the clock for it."""
+    own, offer = cluster.settings, cluster.fleet.offers[replica.server.pool or 0]
+    wanted = offer.least_power_clock(replica.tp, _clock_load(cluster, replica, replica.arrived / own.clock_epoch_s))
+    if mhz(wanted) > mhz(replica.clock):
+        cluster.events["clocks raised between epochs"] += 1
+        cluster.fleet.set_clock(replica, wanted)
 
 
 def _sample(cluster: Cluster) -> None:

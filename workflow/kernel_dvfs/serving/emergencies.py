@@ -1,7 +1,8 @@
 """What happens when a queue grows: a ladder of four steps, one more each second that the trouble lasts.
 
 1 earliest deadline first; 2 highest clock; 3 unstarted requests to the next larger pool; 4 those past their deadline
-are rejected, counted and reported. Trouble: a queued request has used more than half of its time to the first token.
+are rejected, counted and reported. Trouble: a queued request has used more than a share of its time to the first token
+(settings queue_share, queue_patience_s and clock_hold_s: the sources name the steps, not these; our choice).
 """
 
 from __future__ import annotations
@@ -12,30 +13,27 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.cluster import Cluster
     from kernel_dvfs.serving.servers import Replica
 
-_USED = 0.5  # of the time to the first token
-_PATIENCE_S = 1.0
-_HOLD_S = 5.0
-
 
 def watch(cluster: Cluster, replica: Replica) -> None:
-    """Look again when the oldest queued request has used half of its time."""
+    """Look again when the oldest queued request has used its share of its time."""
     replica.watched = True
-    cluster.agenda.at(_trouble_s(replica), _check, cluster, replica)
+    cluster.agenda.at(_trouble_s(cluster, replica), _check, cluster, replica)
 
 
-def _trouble_s(replica: Replica) -> float:
-    """When the first of the queued requests has used half of its time."""
-    return min(each.arrival_s + _USED * (each.deadline_s - each.arrival_s) for each in replica.instance.waiting) + 1e-6
+def _trouble_s(cluster: Cluster, replica: Replica) -> float:
+    """When the first of the queued requests has used its share of its time."""
+    share = cluster.settings.queue_share
+    return min(each.arrival_s + share * (each.deadline_s - each.arrival_s) for each in replica.instance.waiting) + 1e-6
 
 
 def _check(cluster: Cluster, replica: Replica) -> None:
     now_s, waiting = cluster.now_s, replica.instance.waiting
     if not waiting or not replica.serving:
         if replica.stage >= 2:
-            replica.held_until_s = now_s + _HOLD_S
+            replica.held_until_s = now_s + cluster.settings.clock_hold_s
         replica.stage, replica.watched = 0, False
         return
-    trouble_s = _trouble_s(replica)
+    trouble_s = _trouble_s(cluster, replica)
     if trouble_s > now_s:
         # the queue has moved on; those behind have time
         replica.stage = 0
@@ -45,13 +43,13 @@ def _check(cluster: Cluster, replica: Replica) -> None:
     cluster.events[f"emergency step {replica.stage}"] += 1
     replica.instance.order_by_deadline()
     if replica.stage >= 2:
-        replica.held_until_s = now_s + _HOLD_S
+        replica.held_until_s = now_s + cluster.settings.clock_hold_s
         cluster.fleet.set_clock(replica, cluster.columns.top(replica.tp))
     if replica.stage >= 3:
         _send_up(cluster, replica)
     if replica.stage >= 4:
         _reject_late(cluster, replica)
-    cluster.agenda.at(now_s + _PATIENCE_S, _check, cluster, replica)
+    cluster.agenda.at(now_s + cluster.settings.queue_patience_s, _check, cluster, replica)
 
 
 def _send_up(cluster: Cluster, replica: Replica) -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.serving.allocation import Planned, compare
 from kernel_dvfs.serving.outcome import outcome
 from kernel_dvfs.serving.pools import COUNTS, FULL_TP, pool_kinds, size
 from kernel_dvfs.serving.prediction import slot_loads
+from kernel_dvfs.serving.pricing import Pricing
 from kernel_dvfs.serving.requests import CLASSES
-from kernel_dvfs.serving.system import BASELINE, COMPARED, SIZED, STATIC, SYSTEMS, TOKEN_COUNT
+from kernel_dvfs.serving.system import BASELINE, COMPARED, SIZED, SYSTEMS, TOKEN_COUNT
 from kernel_dvfs.serving.trace import poisson, week
 
 if TYPE_CHECKING:
@@ -26,13 +28,17 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.system import Settings
     from kernel_dvfs.serving.trace import Trace
 
-MISPREDICTION = (0.0, 0.1, 0.2, 0.3, 0.4, TOKEN_COUNT)
+# the end of the paper's sweep, and its middle; several draws each, since the change is as small as their scatter
+MISPREDICTION = (0.0, 0.2, 0.4)
+MISPREDICTION_SEEDS = 3
+SLOTS_S = (5.0, 15.0, 60.0, 300.0)
 EPOCHS = {
     "cluster_epoch_s": (600.0, 1800.0, 3600.0),
     "pool_epoch_s": (60.0, 300.0, 900.0),
     "clock_epoch_s": (1.0, 5.0, 30.0),
 }
 MARGINS = {"margin": (1.0, 1.1, 1.5), "clock_margin": (1.0, 1.1, 1.5, 2.0)}
+RULES: dict[str, tuple] = {"priced_at": ("run", "top"), "react": (True, False)}
 LATENCIES = {
     "clock_latency_s": (0.0, 0.065, 1.0),
     "reshard_gap_s": (0.0, 1.0, 10.0),
@@ -45,15 +51,51 @@ def systems(study: ServingStudy) -> list[dict]:
     replayer, trace = study.replayer(), study.trace()
     names = [name for name, each in SYSTEMS.items() if not each.kernel_level or study["kernel_level"]]
     found = [_run(replayer, trace, name, study.settings(), timeline=True) for name in names]
-    return [*found, _sized(study, replayer, trace)]
+    return [*found, least_servers(replayer, trace, study.settings())]
 
 
-def _sized(study: ServingStudy, replayer: Replayer, trace: Trace) -> dict:
-    """The baseline on no more servers than the trace's peak needs: what consolidation has no part in."""
-    own = study.settings()
-    peaks = own.margin * slot_loads(trace, own.load_slot_s).max(0)
-    (count,) = size(pool_kinds(1), replayer.columns(), peaks, own.servers).servers
-    return _run(replayer, trace, BASELINE, study.settings(servers=count, pools=1), timeline=True) | {"system": SIZED}
+def least_servers(replayer: Replayer, trace: Trace, own: Settings) -> dict:
+    """The baseline on the fewest servers that keep the promise, which no setting but the promise decides.
+
+    Found by running it: from the servers that the load's highest slot asks for, down while the promise is kept, else up
+    to all there are.
+    """
+
+    def on(servers: int) -> dict:
+        found = _run(replayer, trace, BASELINE, replace(own, servers=servers, pools=1), timeline=True)
+        return found | {"system": SIZED}
+
+    count = slot_servers(replayer, trace, own)
+    found = on(count)
+    while not keeps(found, own) and count < own.servers:
+        count += 1
+        found = on(count)
+    while count > 1 and keeps(fewer := on(count - 1), own):
+        count, found = count - 1, fewer
+    return found
+
+
+def slot_servers(replayer: Replayer, trace: Trace, own: Settings) -> int:
+    """Servers that the baseline needs for the highest load slot, with the margin."""
+    loads_tps = own.margin * slot_loads(trace, own.load_slot_s)
+    (count,) = size(pool_kinds(1), replayer.columns(), loads_tps, own.servers).servers
+    return count
+
+
+def keeps(found: dict, own: Settings) -> bool:
+    """Whether an outcome keeps the share of promises that it must."""
+    return found["kept_percent"] >= own.promise_percent
+
+
+def slots(study: ServingStudy) -> list[dict]:
+    """What the length of a load slot decides: DynamoLLM, and the baseline on the servers that such slots ask for."""
+    replayer, trace, found = study.replayer(), study.trace(), []
+    for slot_s in SLOTS_S:
+        own = study.settings(load_slot_s=slot_s)
+        sized = replace(own, servers=slot_servers(replayer, trace, own), pools=1)
+        for name, settings in ((BASELINE, sized), ("DynamoLLM", own)):
+            found.append({"load_slot_s": slot_s} | _run(replayer, trace, name, settings))
+    return found
 
 
 def loads(study: ServingStudy) -> list[dict]:
@@ -61,17 +103,20 @@ def loads(study: ServingStudy) -> list[dict]:
     replayer, found = study.replayer(), []
     for tps in study["loads_tps"]:
         trace = poisson(tps * study["settings"]["servers"], study["loads_span_s"], study["settings"]["seed"])
-        for name in COMPARED:
-            found.append({"tps_per_server": tps} | _run(replayer, trace, name, study.settings()))
+        runs = [_run(replayer, trace, name, study.settings()) for name in COMPARED]
+        found += [{"tps_per_server": tps} | each for each in [*runs, least_servers(replayer, trace, study.settings())]]
     return found
 
 
 def misprediction(study: ServingStudy) -> list[dict]:
     """DynamoLLM with answers' classes mispredicted, and with the token-count predictor."""
     replayer, trace = study.replayer(), study.trace()
+    seed = study["settings"]["seed"]
+    asked = [(share, seed + each) for share in MISPREDICTION for each in range(MISPREDICTION_SEEDS if share else 1)]
     return [
-        {"misprediction": share} | _run(replayer, trace, "DynamoLLM", study.settings(misprediction=share))
-        for share in MISPREDICTION
+        {"misprediction": share, "seed": drawn}
+        | _run(replayer, trace, "DynamoLLM", study.settings(misprediction=share, seed=drawn))
+        for share, drawn in [*asked, (TOKEN_COUNT, seed)]
     ]
 
 
@@ -80,7 +125,7 @@ def sweeps(study: ServingStudy) -> list[dict]:
     replayer, trace = study.replayer(), study.trace()
     found = []
     servers = study["settings"]["servers"]
-    swept = EPOCHS | LATENCIES | MARGINS | {"pools": tuple(count for count in COUNTS if count <= servers)}
+    swept = EPOCHS | LATENCIES | MARGINS | RULES | {"pools": tuple(count for count in COUNTS if count <= servers)}
     for key, values in swept.items():
         for value in values:
             found.append(
@@ -103,7 +148,7 @@ def hierarchy(study: ServingStudy) -> list[dict]:
             own.pool_epoch_s,
             own.cluster_epoch_s,
             own.servers,
-            replayer.machine.parked_w,
+            Pricing(tuple(columns.degrees), 1.0, replayer.machine.parked_w),
         )
         static = _static_w(columns, loads_tps, own.servers)
         for (start_s, levels, joint), static_w in zip(rows, static):
@@ -134,19 +179,19 @@ def _static_w(columns: Columns, loads_tps: np.ndarray, servers: int) -> list[flo
 
 
 def week_(study: ServingStudy) -> list[dict]:
-    """Baseline, static pools and DynamoLLM over a synthetic week."""
-    asked, found = study["week"], []
+    """The baseline on all servers and on the fewest that keep the promise, and DynamoLLM, over a synthetic week."""
+    asked = study["week"]
     trace = week(asked["service"], asked["scale"], study["settings"]["seed"], asked["days"])
     replayer = study.replayer()
-    for name in (BASELINE, STATIC, "DynamoLLM"):
-        found.append(
-            {"trace": trace.subject} | _run(replayer, trace, name, study.settings(bin_s=60.0, sample_s=600.0), True)
-        )
-    return found
+    own = study.settings(bin_s=60.0, sample_s=600.0)
+    found = [_run(replayer, trace, name, own, True) for name in (BASELINE, "DynamoLLM")]
+    found.append(least_servers(replayer, trace, own))
+    return [{"trace": trace.subject} | each for each in found]
 
 
 EXPERIMENTS: dict[str, Callable[[ServingStudy], list[dict]]] = {
     "systems": systems,
+    "slots": slots,
     "loads": loads,
     "misprediction": misprediction,
     "sweeps": sweeps,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kernel_dvfs.serving.requests import Request
 
 if TYPE_CHECKING:
-    from kernel_dvfs.serving.steps import Engine
+    from kernel_dvfs.serving.engine import Engine
 
 
 class Recorder:
@@ -35,7 +35,7 @@ class Recorder:
 class Instance:
     """Times in s. The owner calls `event` at `next_s`; every call's `now_s` is >= those before it.
 
-    engine: steps.Engine (step, run, steps_within, idle_w). kv_tokens: KV cache of the whole instance.
+    engine: engine.Engine. kv_tokens: KV cache of the whole instance.
     """
 
     def __init__(

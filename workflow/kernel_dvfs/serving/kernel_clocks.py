@@ -16,7 +16,8 @@ from functools import cache
 
 import numpy as np
 
-from kernel_dvfs.serving.steps import KNOTS, Engine, Linear, Parts, StepModel, Table
+from kernel_dvfs.serving.engine import Engine, Linear
+from kernel_dvfs.serving.steps import KNOTS, ClockEngine, Parts, StepModel, Table
 
 # J per s and GPU that a second is worth, ascending: from "as slow as can be" to "as fast as can be"
 PRICES_W = (*(-np.geomspace(1000, 2, 48)).tolist(), 0.0, *np.geomspace(2, 20000, 64).tolist(), float("inf"))
@@ -29,7 +30,7 @@ def engine(model: StepModel, core_mhz: int, kernel_level: bool = True) -> Engine
 
 
 @cache
-def _kernel_engine(uniform: Engine) -> KernelEngine:
+def _kernel_engine(uniform: ClockEngine) -> KernelEngine:
     return KernelEngine(uniform)
 
 
@@ -72,10 +73,10 @@ def _best(time_s: np.ndarray, energy_j: np.ndarray, price: float) -> np.ndarray:
     return (energy_j + price * time_s).argmin(axis=-1)
 
 
-class KernelEngine(Engine):
-    """As Engine, each kernel at its own clock. core_mhz: the one clock whose times it keeps."""
+class KernelEngine(ClockEngine):
+    """As ClockEngine, each kernel at its own clock. core_mhz: the one clock whose times it keeps."""
 
-    def __init__(self, uniform: Engine):
+    def __init__(self, uniform: ClockEngine):
         super().__init__(uniform.model, uniform.core_mhz)
         self._uniform = uniform
         self._ladder = ladder(self.model)

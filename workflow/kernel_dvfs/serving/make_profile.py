@@ -18,12 +18,13 @@ import numpy as np
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving import kernel_clocks
 from kernel_dvfs.serving.instance import Instance, Recorder
+from kernel_dvfs.serving.models import HOST_S
 from kernel_dvfs.serving.profile import Point, clock_name
 from kernel_dvfs.serving.requests import TBT_SLO_S, Request, draw_lengths, index, mean_tokens, ttft_slo_s
 from kernel_dvfs.serving.steps import StepModel
 
 if TYPE_CHECKING:
-    from kernel_dvfs.serving.steps import Engine
+    from kernel_dvfs.serving.engine import Engine
 
 # tokens/s of an instance, input and output; the next is asked for while the last kept its promises
 LADDER_TPS = (100, 200, 400, 650, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000, 48000)
@@ -137,18 +138,19 @@ def profile_rows(
     requests: int = REQUESTS,
     seed: int = 1,
     overrides: dict | None = None,
+    host_s: float = HOST_S,
     **limits: int,
 ) -> list[dict]:
     """Rows (dicts by profile.COLUMNS) for every class, degree and clock; kernel_level: those of kernel level as well.
 
-    overrides: of the GPU's spec. limits: as measure. A class that a degree's KV cache cannot hold has no rows there.
-    Raises InputError where nothing is left, for an unknown name, or for a degree that the model does not fit on.
+    overrides, host_s: as steps.StepModel. limits: as measure. A class that a degree's KV cache cannot hold has no rows
+    there. Raises InputError where nothing is left, for an unknown name, or for a degree that the model does not fit on.
     """
     loads = {class_: Load.draw(class_, requests, seed) for class_ in classes}
     rows: list[dict] = []
     names = [field.name for field in fields(Point)]
     for tp in degrees:
-        steps = StepModel(gpu, model, tp, overrides)
+        steps = StepModel(gpu, model, tp, overrides, host_s)
         for class_ in classes:
             longest = int((loads[class_].input + loads[class_].output).max())
             if longest > steps.kv_tokens:

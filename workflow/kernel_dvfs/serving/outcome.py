@@ -23,7 +23,7 @@ STATES = ("busy", "idle", "starting", "switching")
 _PER_E = 200
 
 
-class Accounts(Recorder):
+class Accounts:
     """Energy by state, in all and over time; the histogram of gaps between tokens.
 
     bin_s: width of the bins over time, s.
@@ -52,14 +52,6 @@ class Accounts(Recorder):
             bins[place] += power_w * width
         bins[last] += power_w * (end_s - last * width)
 
-    def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
-        """Work of an instance."""
-        self.add("busy", start_s, end_s, energy_j)
-
-    def idle(self, start_s: float, end_s: float, energy_j: float) -> None:
-        """Idleness of an instance."""
-        self.add("idle", start_s, end_s, energy_j)
-
     def gap(self, seconds: float, count: int) -> None:
         """`count` tokens came `seconds` after those before them."""
         place = floor(log(seconds) * _PER_E) if seconds > 1e-9 else floor(log(1e-9) * _PER_E)
@@ -84,11 +76,34 @@ class Accounts(Recorder):
         }
 
 
+class Account(Recorder):
+    """One server's energy by state, on its way into the Accounts of all."""
+
+    def __init__(self, whole: Accounts):
+        self.gap = whole.gap  # type: ignore[method-assign]  # nothing of it is the server's own
+        self._whole = whole
+        self.energy_j = dict.fromkeys(STATES, 0.0)
+
+    def add(self, state: str, start_s: float, end_s: float, energy_j: float) -> None:
+        """Energy spent evenly over a span."""
+        self.energy_j[state] += energy_j
+        self._whole.add(state, start_s, end_s, energy_j)
+
+    def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
+        """Work of an instance."""
+        self.add("busy", start_s, end_s, energy_j)
+
+    def idle(self, start_s: float, end_s: float, energy_j: float) -> None:
+        """Idleness of an instance, or of GPUs without one."""
+        self.add("idle", start_s, end_s, energy_j)
+
+
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:
     """Figures of a finished Cluster; timeline: also power by state and knobs over time.
 
-    Latencies are of finished requests, attainment is of all: a rejected request keeps no promise. tbt_*: over all gaps
-    between tokens; tbt_kept_percent: requests whose mean gap keeps the promise.
+    Every request is in_time (both promises kept), late, or rejected; j_per_token_in_time counts the tokens (prompt and
+    answer) of the first alone, so work that nobody waited for is no service. Latencies are of finished requests,
+    attainment is of all. tbt_*: over all gaps between tokens; tbt_kept_percent: requests by their mean gap.
     """
     kinds = cluster.kinds
     scale = cluster.columns.slo_scale
@@ -97,16 +112,23 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
         first_kept = cluster.finished & (cluster.ttft_s <= promised_s)
         # one token has no gap
         rest_kept = cluster.finished & ~(cluster.mean_tbt_s > scale * TBT_SLO_S)
+    kept = first_kept & rest_kept
+    tokens = cluster.trace.input_tokens[kept].sum(dtype=int) + cluster.trace.output_tokens[kept].sum(dtype=int)
     energy_j = sum(cluster.accounts.energy_j.values())
     found: dict[str, Any] = {
         "system": cluster.system.name,
+        "servers": len(cluster.fleet.servers),
         "requests": len(kinds),
-        "finished": int(cluster.finished.sum()),
+        "in_time": int(kept.sum()),
+        "late": int((cluster.finished & ~kept).sum()),
         "rejected": int(cluster.rejected.sum()),
         "tokens_in": int(cluster.tokens_in),
         "tokens_out": int(cluster.tokens_out),
+        "tokens_in_time": int(tokens),
+        "j_per_token_in_time": energy_j / int(tokens) if tokens else None,
         "end_s": float(cluster.end_s),
         "energy_kwh": energy_j / J_PER_KWH,
+        "energy_kwh_by_server": [sum(each.account.energy_j.values()) / J_PER_KWH for each in cluster.fleet.servers],
         **{f"{state}_kwh": cluster.accounts.energy_j[state] / J_PER_KWH for state in STATES},
         "mean_power_w": energy_j / cluster.end_s,
         "server_hours": cluster.fleet.server_s / 3600,
@@ -116,10 +138,10 @@ def outcome(cluster: Cluster, timeline: bool = False) -> dict:
         "tbt_p99_s": _number(cluster.accounts.gap_quantile(0.99)),
         "ttft_kept_percent": 100.0 * float(first_kept.mean()),
         "tbt_kept_percent": 100.0 * float(rest_kept.mean()),
-        "kept_percent": 100.0 * float((first_kept & rest_kept).mean()),
+        "kept_percent": 100.0 * float(kept.mean()),
         "short_tps": float(cluster.short_tps),
         "kept_percent_by_class": {
-            name: 100.0 * float((first_kept & rest_kept)[kinds == place].mean())
+            name: 100.0 * float(kept[kinds == place].mean())
             for place, name in enumerate(CLASSES)
             if (kinds == place).any()
         },

@@ -4,26 +4,26 @@ Fewer pools merge neighbouring classes, served as the smallest class that domina
 say how the authors merge: our choice).
 
 Servers are counted at the full-power configuration: 8 GPUs per instance, highest clock. A pool gets as many full
-instances as its class's load fills; the remainder is carried to the next larger pool; only the largest rounds up, so
-only it is over-provisioned.
+instances as its load fills at its peak, which is the highest of its slots (the sum of its classes in the same slot, not
+the sum of their peaks); the remainder is carried to the next larger pool; only the largest rounds up, so only it is
+over-provisioned. These are the servers that a load needs; whether more of them would take less energy is decided in
+pricing.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.requests import CLASSES, dominates, index
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kernel_dvfs.serving.columns import Columns, PoolColumns
-
-    Loads = Sequence[float] | np.ndarray  # tokens/s of each class
 
 FULL_TP = 8  # degree that servers are counted at
 
@@ -86,27 +86,19 @@ def carry_target(pools: list[PoolKind], place: int) -> int | None:
 # -- servers per pool --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sizing:
     """Servers of each pool, and who serves what with them. All lists by pool."""
 
     servers: list[int]
     shares: list[float]  # of its load that a pool serves itself; the rest is carried on
-    loads: list[float]  # what it serves, tokens/s
+    loads: list[np.ndarray]  # what it serves, tokens/s in each slot
     offers: list[PoolColumns]  # for the classes that it then serves
-    short_tps: float  # load of the largest pool beyond its servers, tokens/s
+    short_tps: float  # load of the largest pool beyond its servers, at its peak, tokens/s
 
 
-def pool_loads(pools: list[PoolKind], loads: Loads) -> list[float]:
-    """Tokens/s of each pool's own classes, of loads per class."""
-    sums = [0.0] * len(pools)
-    for kind, load in enumerate(loads):
-        sums[home(pools, kind)] += float(load)
-    return sums
-
-
-def size(pools: list[PoolKind], columns: Columns, loads: Loads, limit: int) -> Sizing:
-    """Servers by load (tokens/s of each class), at most `limit` in all."""
+def size(pools: list[PoolKind], columns: Columns, loads: np.ndarray, limit: int) -> Sizing:
+    """Servers for loads of shape (slots, classes), tokens/s, at most `limit` in all: each pool's own peak counts."""
 
     def full(place: int, need: float, able: float) -> int:
         if carry_target(pools, place) is not None:
@@ -121,49 +113,51 @@ def size(pools: list[PoolKind], columns: Columns, loads: Loads, limit: int) -> S
     return spread(pools, columns, loads, counts)
 
 
-def static(pools: list[PoolKind], columns: Columns, peaks: Loads, servers: int) -> Sizing:
+def static(pools: list[PoolKind], columns: Columns, loads: np.ndarray, servers: int) -> Sizing:
     """All servers, for good: one at least to each pool, the others by turns to the pool that is fullest at its peak."""
     if servers < len(pools):
         raise InputError(f"{servers} servers are too few for {len(pools)} pools; add servers, or merge pools")
     able = [columns.pool(pool.kind, pool.members).largest(FULL_TP) or 1.0 for pool in pools]
-    own = pool_loads(pools, peaks)
+    peaks = [loads[:, pool.members].sum(1).max() for pool in pools]
     counts = [1] * len(pools)
     for _ in range(servers - len(pools)):
-        place = max(range(len(pools)), key=lambda each: own[each] / able[each] / counts[each])
+        place = max(range(len(pools)), key=lambda each: peaks[each] / able[each] / counts[each])
         counts[place] += 1
-    return spread(pools, columns, peaks, counts)
+    return spread(pools, columns, loads, counts)
 
 
-def spread(pools: list[PoolKind], columns: Columns, loads: Loads, counts: Sequence[int]) -> Sizing:
+def spread(pools: list[PoolKind], columns: Columns, loads: np.ndarray, counts: Sequence[int]) -> Sizing:
     """Who serves what with so many servers per pool: what does not fit is carried to the next larger pool."""
     return _walk(pools, columns, loads, lambda place, need, able: counts[place])
 
 
 def _walk(
-    pools: list[PoolKind], columns: Columns, loads: Loads, count_of: Callable[[int, float, float], int]
+    pools: list[PoolKind], columns: Columns, loads: np.ndarray, count_of: Callable[[int, float, float], int]
 ) -> Sizing:
-    """From the smallest pool up; count_of(place, load, load that one server may carry) -> servers."""
-    carried = [0.0] * len(pools)
+    """From the smallest pool up; count_of(place, peak load, load that one server may carry) -> servers."""
+    carried = [np.zeros(len(loads)) for _ in pools]
     served: list[set[int]] = [set() for _ in pools]
-    counts: list[int] = []
-    shares: list[float] = []
-    kept_loads: list[float] = []
-    offers: list[PoolColumns] = []
-    short = 0.0
-    for place, own in enumerate(pool_loads(pools, loads)):
-        served[place] |= {kind for kind in pools[place].members if loads[kind] > 0}
-        need = own + carried[place]
-        offer = columns.pool(pools[place].kind, served[place])
+    occurs = loads.max(0) > 0
+    found = Sizing([], [], [], [], 0.0)
+    short_tps = 0.0
+    for place, pool in enumerate(pools):
+        served[place] |= {kind for kind in pool.members if occurs[kind]}
+        need = loads[:, pool.members].sum(1) + carried[place]
+        peak = float(need.max())
+        offer = columns.pool(pool.kind, served[place])
         able = offer.largest(FULL_TP)
-        counts.append(count_of(place, need, able))
+        found.servers.append(count_of(place, peak, able))
+        fits = found.servers[-1] * able
+        share = fits / peak if peak > fits else 1.0
         following = carry_target(pools, place)
-        kept = need if following is None else min(need, counts[-1] * able)
         if following is None:
-            short += max(0.0, need - counts[-1] * able)
-        elif kept < need:
-            carried[following] += need - kept
+            short_tps += max(0.0, peak - fits)
+            share = 1.0
+        elif share < 1:
+            # the same share at all times: a request's way does not depend on the moment
+            carried[following] += (1 - share) * need
             served[following] |= served[place]
-        kept_loads.append(kept)
-        shares.append(kept / need if need > 0 else 1.0)
-        offers.append(offer)
-    return Sizing(counts, shares, kept_loads, offers, short)
+        found.shares.append(share)
+        found.loads.append(share * need)
+        found.offers.append(offer)
+    return replace(found, short_tps=short_tps)

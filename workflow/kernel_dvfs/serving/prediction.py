@@ -11,11 +11,8 @@ import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.requests import CLASSES, OUTPUT_BOUNDS, classify
-from kernel_dvfs.serving.system import TOKEN_COUNT, Settings
+from kernel_dvfs.serving.system import CHOICES, TOKEN_COUNT, Settings
 from kernel_dvfs.serving.trace import DAY_S, WEEK_S, Trace
-
-METHODS = ("template", "oracle")
-
 
 # -- classes of answers ------------------------------------------------------------------------------------------------
 
@@ -80,18 +77,18 @@ class LoadForecast:
     """Forecast loads, tokens/s of each class, with a margin on top."""
 
     def __init__(self, loads: np.ndarray, slot_s: float, method: str = "template", margin: float = 1.0):
-        if method not in METHODS:
-            raise InputError(f"load prediction '{method}'; allowed: {', '.join(METHODS)}")
+        if method not in CHOICES["load_prediction"]:
+            raise InputError(f"load prediction '{method}'; allowed: {', '.join(CHOICES['load_prediction'])}")
         self.slot_s = slot_s
         self.margin = margin
         self.loads = loads
         self.expected = loads if method == "oracle" else _template(loads, slot_s)
 
-    def peak(self, start_s: float, end_s: float) -> np.ndarray:
-        """The highest expectation of any slot that meets [start_s, end_s), per class."""
+    def between(self, start_s: float, end_s: float) -> np.ndarray:
+        """Expectations of the slots that meet [start_s, end_s), one at least: tokens/s, of shape (slots, classes)."""
         first = min(int(start_s / self.slot_s + 1e-9), len(self.expected) - 1)
         last = min(max(int(np.ceil(end_s / self.slot_s - 1e-9)), first + 1), len(self.expected))
-        return self.expected[first:last].max(0) * self.margin
+        return self.expected[first:last] * self.margin
 
 
 def _template(loads: np.ndarray, slot_s: float) -> np.ndarray:

@@ -1,28 +1,33 @@
 """A serving profile: power and latencies of one instance over load, by class, tensor-parallel degree and clock.
 
-A CSV, so that a measured one can stand in for the simulated one. Between profiled loads it is read by linear
-interpolation; outside them it is refused, never extrapolated.
+A CSV, so that a measured one can take the place of the simulated one. Between profiled loads it is read by linear
+interpolation; outside them it is refused, never extrapolated. A file that was cut off is refused: its first line says
+how many rows follow, the last line must end, and a class must be there at all clocks of a degree.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
-from kernel_dvfs.serving.requests import CLASSES
+from kernel_dvfs.serving.requests import CLASSES, mean_tokens
 
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
 COLUMNS = ("model", "gpu", "tp", "core_mhz", "class", "tps", "power_w", *LATENCIES, "source")
+# what a measured profile may say of its requests (means), and of its engine: KV cache of an instance, tokens, and bytes
+# that a token takes in it
+OPTIONAL = ("input_tokens", "output_tokens", "kv_tokens", "kv_byte_per_token")
 SOURCES = ("measured", "table1", "simulated")
+SIMULATED = "simulated"
 # before a clock: each kernel at its own clock, at the step times of the one that follows
 KERNEL_LEVEL = "kernel:"
 
@@ -111,6 +116,18 @@ class Profile:
     curves: dict[tuple[str, int, str], Curve]  # by class, degree and clock's name
     sources: set[str]  # of SOURCES
     name: str = "profile"  # for messages
+    lengths: dict[str, tuple[float, float]] = field(default_factory=dict)  # by class: mean prompt, answer, tokens
+    kv_tokens: dict[int, int] = field(default_factory=dict)  # by degree: KV cache of an instance, where given
+    kv_byte_per_token: float | None = None  # where given
+
+    @property
+    def simulated(self) -> bool:
+        """Whether all of it was simulated here; anything else is taken as a measurement."""
+        return self.sources == {SIMULATED}
+
+    def tokens(self, class_: str) -> tuple[float, float]:
+        """Mean (prompt, answer) tokens of a class's requests: the profile's, else those of the class as drawn here."""
+        return self.lengths.get(class_) or mean_tokens(class_)
 
     @cached_property
     def classes(self) -> list[str]:
@@ -147,32 +164,29 @@ class Profile:
 
 
 def write_profile(path: str | Path, rows: list[dict]) -> None:
-    """Rows (dicts by COLUMNS) as a profile, whole or not at all; floats with 6 digits."""
-    lines = [",".join(COLUMNS)]
+    """Rows as a profile, whole or not at all: dicts by COLUMNS and what the first has of OPTIONAL; floats: 6 digits."""
+    columns = [*COLUMNS, *(name for name in OPTIONAL if rows and name in rows[0])]
+    lines = [f"# rows: {len(rows)}", ",".join(columns)]
     for row in rows:
-        cells = (row[name] for name in COLUMNS)
+        cells = (row[name] for name in columns)
         lines.append(",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells))
     write_text(path, "\n".join(lines) + "\n")
 
 
 def read_profile(path: str | Path) -> Profile:
     """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = list(csv.reader(file))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such serving profile") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: not a CSV in UTF-8 ({error})") from None
-    header = [name.strip() for name in lines[0]] if lines else []
+    lines, promised = _lines(path)
+    (_, first), *body = lines or [(1, [])]
+    header = [name.strip() for name in first]
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise InputError(f"{path}: column {', '.join(missing)} missing; a serving profile has {','.join(COLUMNS)}")
+    if promised is not None and len(body) != promised:
+        raise InputError(f"{path}: {len(body)} rows, but its first line promises {promised}: cut off? make it again")
     found: dict = {}
     heads, sources = set(), set()
-    for number, cells in enumerate(lines[1:], start=2):
-        if not any(cell.strip() for cell in cells):
-            continue
+    given = _Given(path)
+    for number, cells in body:
         if len(cells) != len(header):
             raise InputError(f"{path}: line {number}: {len(cells)} cells under {len(header)} columns; mend the line")
         row = _Line(path, number, {name: cell.strip() for name, cell in zip(header, cells)})
@@ -184,14 +198,52 @@ def read_profile(path: str | Path) -> Profile:
         if tps in points:
             raise InputError(f"{path}: line {number}, column tps: {tps:g} stands twice for {_where(*key)}; keep one")
         points[tps] = [row.number(name, 0, positive=True) for name in ("power_w", *LATENCIES)]
+        for name, owner in zip(OPTIONAL, (key[0], key[0], f"tp {key[1]}", "the model")):
+            if name in row.cells:
+                given.add(row, name, owner)
     if not found:
         raise InputError(f"{path}: no rows under the header; profile at least one class")
     if len(heads) > 1:
         names = ", ".join(f"{model} on {gpu}" for model, gpu in sorted(heads))
         raise InputError(f"{path}: rows of several models or GPUs ({names}); give each a file of its own")
+    _require_whole(path, found)
     curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in found.items()}
     model, gpu = heads.pop()
-    return Profile(model, gpu, curves, sources, str(path))
+    return Profile(model, gpu, curves, sources, str(path), **given.of_profile([key[1] for key in found]))
+
+
+def _lines(path: str | Path) -> tuple[list[tuple[int, list[str]]], int | None]:
+    """([(number, cells)] of all lines that hold something, header first; how many rows the file says it has)."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            text = file.read()
+        cells = list(csv.reader(text.splitlines()))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such serving profile") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a CSV in UTF-8 ({error})") from None
+    if text and not text.endswith("\n"):
+        raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
+    lines = [(number, each) for number, each in enumerate(cells, start=1) if any(cell.strip() for cell in each)]
+    promised = None
+    if lines and lines[0][1][0].startswith("# rows:"):
+        said = lines.pop(0)[1][0].removeprefix("# rows:").strip()
+        if not said.isdecimal():
+            raise InputError(f"{path}: line 1: {said!r}; expected the number of rows")
+        promised = int(said)
+    return lines, promised
+
+
+def _require_whole(path: str | Path, found: Collection[tuple[str, int, str]]) -> None:
+    """A class that a degree has at one clock has to be there at all of that degree's clocks."""
+    clocks = {(tp, clock) for _, tp, clock in found}
+    for class_, tp in sorted({key[:2] for key in found}):
+        for clock in sorted(clock for degree, clock in clocks if degree == tp):
+            if (class_, tp, clock) not in found:
+                raise InputError(
+                    f"{path}: no rows for {_where(class_, tp, clock)}, which other classes have: cut off? measure it, "
+                    "or leave that clock or that class out"
+                )
 
 
 def _where(class_: str, tp: int, clock: str) -> str:
@@ -203,6 +255,34 @@ def _curve(points: dict[float, list[float]], where: str) -> Curve:
         raise InputError(f"{where}: one load alone; a profile needs at least two to read between")
     tps = np.array(sorted(points))
     return Curve(where, tps, *np.array([points[load] for load in tps.tolist()]).T)
+
+
+class _Given:
+    """What the optional columns say, which is the same in all rows of a class, a degree, or the file."""
+
+    def __init__(self, path: str | Path):
+        self._path = path
+        self._said: dict[tuple[str, str], float] = {}  # by column, and whose it is
+
+    def add(self, row: _Line, name: str, owner: str) -> None:
+        value = row.number(name, 0, positive=True)
+        if self._said.setdefault((name, owner), value) != value:
+            raise InputError(
+                f"{self._path}: line {row.line}, column {name}: {value:g}, but {self._said[name, owner]:g} above for "
+                f"{owner}; it is one figure for all rows of {owner}"
+            )
+
+    def of_profile(self, degrees: Collection[int]) -> dict[str, Any]:
+        """As keywords of Profile."""
+        said = self._said
+        lengths = {
+            owner: (value, said["output_tokens", owner])
+            for (name, owner), value in said.items()
+            if name == "input_tokens" and ("output_tokens", owner) in said
+        }
+        kv_tokens = {tp: int(said["kv_tokens", f"tp {tp}"]) for tp in degrees if ("kv_tokens", f"tp {tp}") in said}
+        byte = said.get(("kv_byte_per_token", "the model"))
+        return {"lengths": lengths, "kv_tokens": kv_tokens, "kv_byte_per_token": byte}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Replays traces through serving systems: the machine that instances run on, and all else that a Cluster needs."""
+"""Replays traces through serving systems: all that a Cluster needs besides the trace and the system."""
 
 from __future__ import annotations
 
@@ -6,50 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.serving import kernel_clocks
 from kernel_dvfs.serving.cluster import Cluster
-from kernel_dvfs.serving.columns import Columns, mhz
+from kernel_dvfs.serving.columns import Columns
+from kernel_dvfs.serving.machine import Machine
 from kernel_dvfs.serving.prediction import LoadForecast, predicted, slot_loads
-from kernel_dvfs.serving.profile import KERNEL_LEVEL, Profile
+from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.requests import classify
-from kernel_dvfs.serving.steps import Engine, StepModel
 from kernel_dvfs.serving.system import SYSTEMS, Settings
 from kernel_dvfs.serving.trace import Trace
-
-
-class Machine:
-    """Simulated engines by degree and clock, KV caches, and the power of a GPU that holds no instance.
-
-    gpu, model, overrides: as steps.StepModel. parked_w: of one GPU without instance; None: the model's own at its
-    lowest clock.
-    """
-
-    def __init__(
-        self,
-        gpu: str = "h100_sxm",
-        model: str = "llama2-70b",
-        overrides: dict | None = None,
-        parked_w: float | None = None,
-    ):
-        self._make = lambda tp: StepModel(gpu=gpu, model=model, tp=tp, overrides=overrides)
-        self._models: dict[int, StepModel] = {}
-        largest = self.model(8)
-        self.kv_byte_per_token = largest.model.kv_byte_per_token
-        self.parked_w = largest.idle_w(largest.clocks[0]) / largest.tp if parked_w is None else parked_w
-
-    def model(self, tp: int) -> StepModel:
-        """Steps of an instance of that degree."""
-        if tp not in self._models:
-            self._models[tp] = self._make(tp)
-        return self._models[tp]
-
-    def engine(self, tp: int, clock: str) -> Engine:
-        """The engine at a clock as the profile names it: MHz, or kernel:MHz."""
-        return kernel_clocks.engine(self.model(tp), mhz(clock), clock.startswith(KERNEL_LEVEL))
-
-    def kv_tokens(self, tp: int) -> int:
-        """KV cache of an instance, tokens."""
-        return self.model(tp).kv_tokens
 
 
 class Replayer:

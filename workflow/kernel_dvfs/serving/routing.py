@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.serving import emergencies
+import numpy as np
+
+from kernel_dvfs.serving import controllers, emergencies
 from kernel_dvfs.serving.pools import carry_target, home, larger
 from kernel_dvfs.serving.requests import CLASSES, OUTPUT_LIMIT, Request
 from kernel_dvfs.serving.servers import DRAINING, Replica, Server
@@ -38,12 +40,26 @@ class Router:
         self._carry = [carry_target(pools, place) for place in range(len(pools))]
         self._credit = [0.0] * len(pools)
         self._pooled = cluster.system.pooled
+        self._arrived = np.zeros(len(CLASSES))  # expected tokens of the requests that came, by class
+        self._reacts = cluster.settings.react
         self._ladder = cluster.settings.emergencies and self._pooled
+
+    def arrive(self, request: Request) -> None:
+        """A request from outside."""
+        self._arrived[request.predicted] += self.expected_tokens(request)
+        self.expect(request)
+        self.route(request)
 
     def expect(self, request: Request) -> None:
         """Where the request is handed on, should its answer outgrow the class it is taken for."""
         limit = OUTPUT_LIMIT[request.predicted % 3] if self._pooled else None
         request.stop_at = limit if limit is not None and limit < request.output else None
+
+    def arrived_tps(self, seconds: float) -> np.ndarray:
+        """Tokens/s of each class that came in the last `seconds`, answers as expected; counts from zero again."""
+        loads = self._arrived / seconds
+        self._arrived = np.zeros(len(CLASSES))
+        return loads
 
     def expected_tokens(self, request: Request) -> float:
         """What a request is expected to take in all, prompt and answer."""
@@ -103,6 +119,8 @@ class Router:
         tokens = self.expected_tokens(request)
         replica.outstanding += tokens
         replica.arrived += tokens
+        if replica.arrived > replica.clock_tokens and self._reacts:
+            controllers.raise_clock(self.cluster, replica)
         replica.instance.submit(request, self.agenda.now_s)
         self.follow(replica)
         if self._ladder and not replica.watched and replica.instance.waiting:
@@ -126,7 +144,7 @@ class Router:
         for request in replica.instance.event(self.agenda.now_s):
             replica.outstanding -= self.expected_tokens(request)
             if request.finish_s is not None:
-                self.cluster.finish(request)
+                self.cluster.finish(request, replica.server.pool)
             else:
                 self._hand_on(request, replica)
         self.follow(replica)

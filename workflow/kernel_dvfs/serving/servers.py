@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.serving.instance import Instance
+from kernel_dvfs.serving.outcome import Account
 from kernel_dvfs.serving.requests import Request
 from kernel_dvfs.serving.resharding import SERVER_GPUS, Layout, units
 
@@ -31,6 +33,7 @@ class Replica:
     outstanding: float = 0.0  # expected tokens of the requests it holds
     arrived: float = 0.0  # expected tokens routed to it since the clock was last set
     processed: int = 0  # tokens, when the clock was last set
+    clock_tokens: float = inf  # that the clock last asked for carries in an epoch
     stage: int = 0  # of the emergency ladder
     watched: bool = False  # whether the ladder looks at its queue
     held_until_s: float = 0.0  # highest clock until then
@@ -46,6 +49,7 @@ class Server:
     """8 GPUs."""
 
     number: int
+    account: Account  # of its energy
     state: str = OFF
     pool: int | None = None  # place of its pool
     layout: Layout = ()
@@ -70,12 +74,13 @@ class Fleet:
     def __init__(self, cluster: Cluster):
         self.router, self.agenda, self.settings = cluster.router, cluster.agenda, cluster.settings
         self.machine, self.columns = cluster.machine, cluster.columns
-        self.accounts, self.events = cluster.accounts, cluster.events
-        self.servers = [Server(number) for number in range(cluster.settings.servers)]
+        self.events = cluster.events
+        self.servers = [Server(number, Account(cluster.accounts)) for number in range(cluster.settings.servers)]
         self.offers = [cluster.columns.pool(pool.kind, pool.members) for pool in cluster.pools]
         # (server, layout) still to be changed, one at a time, and the server that is being changed, by pool
         self.plans: list[deque[tuple[Server, Layout]]] = [deque() for _ in cluster.pools]
         self.changing: list[Server | None] = [None] * len(cluster.pools)
+        self.joined = False  # whether a server has come to a pool since the last epoch
         self.server_s = 0.0  # servers' time, from taken to released
 
     def close(self, end_s: float) -> None:
@@ -99,7 +104,7 @@ class Fleet:
                 self.agenda.now_s,
                 self.settings.max_batch,
                 self.settings.chunk_tokens,
-                self.accounts,
+                server.account,
             )
             replica = Replica(server, tp, clock, instance, self._capacity(server.pool, tp))
             server.replicas.append(replica)
@@ -109,6 +114,14 @@ class Fleet:
         # a degree that cannot keep the class's promises still has some capacity to be loaded by
         return self.offers[pool].largest(tp) or 100.0 * tp
 
+    def on_by_pool(self) -> list[int]:
+        """Servers of each pool that serve, or will once they are divided."""
+        counts = [0] * len(self.plans)
+        for server in self.servers:
+            if server.pool is not None and server.state in (ON, SWITCHING):
+                counts[server.pool] += 1
+        return counts
+
     def adopt(self, sizing: Sizing) -> None:
         """Who serves what, from now on."""
         self.router.shares, self.offers = sizing.shares, sizing.offers
@@ -117,13 +130,13 @@ class Fleet:
         """Account for the GPUs without instance until now."""
         if server.parked and now_s > server.parked_since_s:
             energy_j = server.parked * self.machine.parked_w * (now_s - server.parked_since_s)
-            self.accounts.idle(server.parked_since_s, now_s, energy_j)
+            server.account.idle(server.parked_since_s, now_s, energy_j)
         server.parked_since_s = now_s
 
     def stand_by(self, server: Server, state: str, seconds: float) -> None:
         """Account for a span in which all of a server's GPUs do nothing useful."""
         energy_j = SERVER_GPUS * self.machine.parked_w * seconds
-        self.accounts.add(state, self.agenda.now_s, self.agenda.now_s + seconds, energy_j)
+        server.account.add(state, self.agenda.now_s, self.agenda.now_s + seconds, energy_j)
 
     def take(self, server: Server, pool: int, layout: Layout) -> None:
         """A server that is off is on, at once: only before the first request."""
@@ -131,9 +144,9 @@ class Fleet:
         server.state, server.pool, server.since_s, server.parked_since_s = ON, pool, now_s, now_s
         self.set_layout(server, layout)
 
-    def start(self, server: Server) -> None:
-        """Begin to bring a server up; it has no pool until the cluster manager gives it one."""
-        server.state, server.pool, server.since_s = STARTING, None, self.agenda.now_s
+    def start(self, server: Server, pool: int | None = None) -> None:
+        """Begin to bring a server up; without a pool it waits for the cluster manager to give it one."""
+        server.state, server.pool, server.since_s = STARTING, pool, self.agenda.now_s
         self.events["servers started"] += 1
         self.stand_by(server, "starting", self.settings.start_s)
         self.agenda.at(self.agenda.now_s + self.settings.start_s, self._started, server)
@@ -142,6 +155,7 @@ class Fleet:
         server.state, server.parked_since_s = ON, self.agenda.now_s
         if server.pool is not None:
             self.set_layout(server, (max(self.columns.degrees),))
+            self.joined = True
             self.router.retry_backlog()
 
     def move(self, server: Server, pool: int) -> None:
@@ -175,6 +189,7 @@ class Fleet:
         for replica in server.replicas:
             replica.serving = True
             self.router.serving[server.pool].append(replica)
+        self.joined = True
 
     def release(self, server: Server) -> None:
         """The server is off, and no longer ours to feed."""
@@ -247,7 +262,7 @@ class Fleet:
         rest = SERVER_GPUS - sum(layout)
         if rest and self.agenda.now_s > server.parked_since_s:
             energy_j = rest * self.machine.parked_w * (self.agenda.now_s - server.parked_since_s)
-            self.accounts.idle(server.parked_since_s, self.agenda.now_s, energy_j)
+            server.account.idle(server.parked_since_s, self.agenda.now_s, energy_j)
 
     def _switched(self, server: Server, layout: tuple, requests: list[Request]) -> None:
         pool = server.pool
@@ -271,6 +286,10 @@ class Fleet:
         """Ask for a clock: in effect after the latency, from the end of the step then in progress."""
         if clock != replica.clock:
             replica.clock = clock
+            carried = self.offers[replica.server.pool or 0].capacity.get((replica.tp, clock), 0.0)
+            replica.clock_tokens = (
+                inf if clock == self.columns.top(replica.tp) else carried * self.settings.clock_epoch_s
+            )
             self.events["clock changes"] += 1
             self.agenda.at(self.agenda.now_s + self.settings.clock_latency_s, self._apply_clock, replica, clock)
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import isfinite, sqrt
-from typing import NamedTuple
+from math import isfinite
 
 import numpy as np
 
@@ -25,18 +24,12 @@ from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
 from kernel_dvfs.serving import models
-from kernel_dvfs.serving.models import Row, ServedModel, check_degree, served
+from kernel_dvfs.serving.engine import Engine, Linear
+from kernel_dvfs.serving.models import HOST_S, Row, ServedModel, check_degree, served
 
 MAX_TOKENS = 16384  # new tokens of one step
 # share of a GPU's memory that an engine uses, as vLLM's default
 MEMORY_SHARE = 0.9
-# the host's scheduling between two steps, in which the GPUs wait (assumed)
-HOST_S = 0.001
-# from one kernel's last block to the next one's first within a CUDA graph, whatever the family (inferred)
-LAUNCH_US = 3.0
-# tokens at which a linear layer reaches half of its family's tensor efficiency: half a tile (measured: BEAM's step
-# times over clocks at batch 1, 64 and 128, together with the family's bytes per clock and overlap)
-HALF_FILLED_TOKENS = 64
 # families that wait for weights or cache, and the one whose energy per byte theirs is
 _STREAMING, _PLAIN_STREAM = ("linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it
@@ -59,15 +52,6 @@ class Step:
 
     time_s: float
     power_w: float  # of the whole instance, mean
-
-
-class Linear(NamedTuple):
-    """Step of a decoding batch as a line over its context, whole instance: s = time_s + time_per_token_s x tokens."""
-
-    time_s: float
-    time_per_token_s: float
-    energy_j: float
-    energy_per_token_j: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +79,7 @@ class StepModel:
         overrides: dict | None = None,
         host_s: float = HOST_S,
     ):
-        self.spec = gpu_spec.resolve(gpu, overrides)
-        for family in self.spec["families"].values():
-            family["latency_us"] = LAUNCH_US
+        self.spec = gpu_spec.served(gpu, overrides)
         self.gpu, self.model, self.tp, self.host_s = gpu, served(model), check_degree(served(model), tp), host_s
         if "interconnect" not in self.spec or "capacity_gb" not in self.spec["memory"]:
             raise InputError(f"serving: gpu {gpu} has no interconnect or memory.capacity_gb in its spec; give it both")
@@ -114,7 +96,7 @@ class StepModel:
                 f"serving: {model} ({self.weights_byte / 1e9:.0f} GB) does not fit on {tp} x {gpu} "
                 f"({memory_byte / 1e9:.0f} GB usable); use a higher tp"
             )
-        self._engines: dict[int, Engine] = {}  # by clock of the grid
+        self._engines: dict[int, ClockEngine] = {}  # by clock of the grid
 
     # -- one clock ----------------------------------------------------------------------------------------------------
 
@@ -151,26 +133,26 @@ class StepModel:
         return made
 
     def kernel(self, row: Row, tokens: int) -> Kernel:
-        """A row's model parameters. Two things are particular to kernels that stream weights or cache.
+        """A row's model parameters. Three things are particular to kernels that stream weights or cache.
 
-        A linear layer of few tokens fills neither tiles nor SMs, which costs time. And such kernels move fewer bytes
-        per clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
+        A linear layer of few tokens fills neither tiles nor SMs, which costs time. Decode attention computes whole
+        tiles of queries for each head of the cache, which costs time and energy. And such kernels move fewer bytes per
+        clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
         """
+        family = self.spec["families"][row.family]
         rest = row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte
-        kernel = parameters(self.spec, Work(row.family, row.tensor_flop, *rest))
+        computed = row.tensor_flop
+        if row.family == "decode_attention":
+            computed *= max(1.0, family.get("tile_rows", 1) * self.model.kv_heads / self.model.heads)
+        kernel = parameters(self.spec, Work(row.family, computed, *rest))
+        if row.launches_none:
+            kernel = kernel._replace(latency_s=0.0)
         if row.family not in _STREAMING:
             return kernel
-        unfilled = 1 + HALF_FILLED_TOKENS / tokens if row.family == "linear" else 1
-        slowed = parameters(self.spec, Work(row.family, row.tensor_flop * unfilled, *rest))
-        plain = parameters(self.spec, Work(_PLAIN_STREAM, row.tensor_flop, *rest))
-        return Kernel(
-            core_s_ghz=slowed.core_s_ghz,
-            memory_s=kernel.memory_s,
-            latency_s=kernel.latency_s,
-            overlap=kernel.overlap,
-            core_j=plain.core_j,
-            dram_j=kernel.dram_j,
-        )
+        unfilled = 1 + family.get("half_filled_tokens", 0) / tokens if row.family == "linear" else 1.0
+        slowed = parameters(self.spec, Work(row.family, computed * unfilled, *rest))
+        plain = parameters(self.spec, Work(_PLAIN_STREAM, computed * family.get("tensor_energy", 1.0), *rest))
+        return kernel._replace(core_s_ghz=slowed.core_s_ghz, core_j=plain.core_j)
 
     def all_reduce(self, byte: float) -> Kernel:
         """Ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
@@ -222,7 +204,7 @@ class StepModel:
                 f"{max((mhz for mhz in self.clocks if mhz <= core_mhz), default=self.clocks[0])}"
             )
 
-    def at(self, core_mhz: int) -> Engine:
+    def at(self, core_mhz: int) -> ClockEngine:
         """The engine with all kernels at one clock (kernel_clocks.engine: each kernel at its own).
 
         A clock between two of the GPU's grid is taken down to the one below, as the driver does. Raises InputError.
@@ -230,7 +212,7 @@ class StepModel:
         self.check_clock(core_mhz)
         grid_mhz = self.clocks[bisect_right(self.clocks, core_mhz) - 1]
         if grid_mhz not in self._engines:
-            self._engines[grid_mhz] = Engine(self, grid_mhz)
+            self._engines[grid_mhz] = ClockEngine(self, grid_mhz)
         return self._engines[grid_mhz]
 
     def prefill(self, tokens: int, core_mhz: int) -> Step:
@@ -292,8 +274,8 @@ class Table:
         return Linear(self.time_s[batch] + fixed_s, self.context_s, self.energy_j[batch] + fixed_j, self.context_j)
 
 
-class Engine:
-    """One clock of a StepModel, for simulations: plain floats in and out, about a microsecond a call.
+class ClockEngine(Engine):
+    """One clock of a StepModel.
 
     core_mhz: the clock that is asked for; steps above the power cap run below it. idle_w: of the whole instance.
     """
@@ -308,12 +290,7 @@ class Engine:
         self._table = Table.of(model.parts(core_mhz), model.tp)
 
     def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
-        """(s, J of the whole instance) of one step of continuous batching.
-
-        new_tokens: prompt tokens of this step and one for each decoding sequence, 1 to MAX_TOKENS. prompt_pairs: n s +
-        n (n + 1) / 2 summed over prompt chunks of n tokens that start at position s. context_tokens: cached tokens of
-        all decoding sequences together.
-        """
+        """See Engine.step; at most MAX_TOKENS new tokens."""
         found = self._table.step(new_tokens, prompt_pairs, context_tokens)
         if found[1] > self.cap_w * found[0]:
             low, high, share = self._capped(new_tokens, prompt_pairs, context_tokens)
@@ -364,27 +341,3 @@ class Engine:
         if line is None:
             line = self._lines[batch] = self._table.linear(batch)
         return line
-
-    def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
-        """(s, J) of `steps` decode steps in a row, each adding `batch` to the context: their sum in closed form."""
-        line = self.linear(batch, context_tokens)
-        context = steps * context_tokens + batch * steps * (steps - 1) / 2
-        return (
-            steps * line.time_s + line.time_per_token_s * context,
-            steps * line.energy_j + line.energy_per_token_j * context,
-        )
-
-    def steps_within(self, batch: int, context_tokens: float, seconds: float) -> int:
-        """How many whole decode steps of such a run end within `seconds`."""
-        line = self.linear(batch, context_tokens)
-        # n t0 + t1 (n c + b n (n - 1) / 2) = seconds, for n
-        square = line.time_per_token_s * batch / 2
-        once = line.time_s + line.time_per_token_s * context_tokens - square
-        steps = int(2 * seconds / (once + sqrt(once * once + 4 * square * seconds)))
-        # rounding may miss a boundary by one
-        limit = seconds * (1 + 1e-12)
-        if self.run(batch, context_tokens, steps + 1)[0] <= limit:
-            return steps + 1
-        if steps and self.run(batch, context_tokens, steps)[0] > limit:
-            return steps - 1
-        return steps

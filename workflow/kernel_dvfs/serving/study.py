@@ -53,16 +53,24 @@ class ServingStudy:
 
     def trace(self) -> Trace:
         """The study's trace."""
-        from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace
-
-        return read_trace(self["trace"] or SYNTHETIC_HOUR, self["trace_sha256"])
+        return _trace(self._asked)
 
     def replayer(self) -> Replayer:
         """Machine and profile of the study."""
+        from kernel_dvfs.serving.machine import machine
         from kernel_dvfs.serving.profile import read_profile
-        from kernel_dvfs.serving.replayer import Machine, Replayer
+        from kernel_dvfs.serving.replayer import Replayer
 
-        return Replayer(Machine(self["gpu"], self["model"]), read_profile(self["profile"]), slo_scale=self["slo_scale"])
+        profile, settings = read_profile(self["profile"]), self.settings()
+        own = machine(
+            profile,
+            self["gpu"],
+            self["model"],
+            self["host_s"],
+            max_batch=settings.max_batch,
+            chunk_tokens=settings.chunk_tokens,
+        )
+        return Replayer(own, profile, slo_scale=self["slo_scale"])
 
     def experiment(self, name: str) -> Any:
         """What an experiment wrote."""
@@ -74,20 +82,32 @@ class ServingStudy:
             ) from None
 
 
+def _trace(asked: dict[str, Any]) -> Trace:
+    """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
+    from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, multiplied, read_trace
+
+    one = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
+    return multiplied(one, asked["trace_times"], asked["settings"]["seed"])
+
+
 def make_study(folder: str | Path, asked: dict) -> None:
     """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for a bad trace.
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
     from kernel_dvfs.serving.profile import KERNEL_LEVEL, read_profile
-    from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace, sha256, summary
+    from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, sha256, summary
 
-    path = asked["trace"] or SYNTHETIC_HOUR
-    trace, profile = read_trace(path, asked["trace_sha256"]), read_profile(asked["profile"])
-    hardware = f"simulated {profile.gpu}, {profile.model}" + (
-        "" if profile.sources == {"simulated"} else ", given profile"
-    )
-    written = {"schema": SCHEMA, "hardware": hardware, "trace_subject": trace.subject, "trace_digest": sha256(path)}
+    trace, profile = _trace(asked), read_profile(asked["profile"])
+    hardware = f"simulated {profile.gpu}, {profile.model}"
+    if not profile.simulated:
+        hardware = f"{profile.gpu}, {profile.model} as in {Path(asked['profile']).name}, simulated from it"
+    written = {
+        "schema": SCHEMA,
+        "hardware": hardware,
+        "trace_subject": trace.subject,
+        "trace_digest": sha256(asked["trace"] or SYNTHETIC_HOUR),
+    }
     # a given profile may hold no clocks per kernel
     level = asked["kernel_level"] and any(clock.startswith(KERNEL_LEVEL) for _, _, clock in profile.curves)
     whole = written | {"trace_summary": summary(trace)} | asked | {"kernel_level": level}

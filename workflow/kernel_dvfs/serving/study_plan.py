@@ -6,6 +6,7 @@ lies in that of the instance, what comes of replaying a trace in one of its own 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.outputs import Output, outputs
-from kernel_dvfs.serving.models import check_degree, served
+from kernel_dvfs.serving.models import HOST_S, check_degree, served
 from kernel_dvfs.serving.report import figures, tables
 from kernel_dvfs.serving.resharding import check_degrees
 from kernel_dvfs.serving.system import DEFAULTS
@@ -25,15 +26,18 @@ _INSTANCE = {
     "requests": "--requests",
     "max_batch": "--max-batch",
     "chunk_tokens": "--chunk-tokens",
+    "host_s": "--host-s",
 }
 _GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
 # keys of the replay that are no settings of a cluster
 _REPLAY = (
     "gpu",
     "model",
+    "host_s",
     "kernel_level",
     "trace",
     "trace_sha256",
+    "trace_times",
     "slo_scale",
     "loads_tps",
     "loads_span_s",
@@ -113,7 +117,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
     settings = {key: asked[key] for key in DEFAULTS if key in asked} | {"seed": config["seed"]}
     replay = f"{folder}/{_replay_name(asked, settings)}"
     of_instance = ["anchors", "table1"] if instance else ["anchors"]
-    of_replay = ["systems", "misprediction", "sweeps", "hierarchy"]
+    of_replay = ["systems", "slots", "misprediction", "sweeps", "hierarchy"]
     of_replay += [name for name, wanted in (("loads", asked["loads_tps"]), ("week", asked["week"])) if wanted]
     return ServingPlan(
         folder=folder,
@@ -132,7 +136,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
 def _given(asked: dict, results: str) -> tuple[str, str, str, str]:
     """(folder, profile, no options of an instance, none of a grid)."""
     path = Path(asked["profile"])
-    if not path.is_file():
+    if not os.path.isfile(path):  # also for a name that no file can have
         raise InputError(f"profile = '{path}': no such file; allowed: a serving profile (.csv), or null")
     return f"{results}/serving/table-{path.stem}", str(path), "", ""
 
@@ -152,6 +156,8 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
             f"chunk_tokens = {asked['chunk_tokens']} is not possible; allowed: above max_batch ({asked['max_batch']})"
         )
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
+    if asked["host_s"] != HOST_S:
+        folder += f"-host{asked['host_s']:g}"
     grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
     return folder, f"{folder}/profile.csv", f"{_text(asked, _INSTANCE)} --seed {seed}", grid
 
@@ -176,7 +182,12 @@ def _check_replay(asked: dict) -> None:
 
 
 def _replay_name(asked: dict, settings: dict) -> str:
-    """Trace, servers and pools; a setting that is not the default makes another study."""
-    changed = [key for key, value in settings.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
-    name = f"{Path(asked['trace']).stem if asked['trace'] else 'synthetic-hour'}-s{asked['servers']}-p{asked['pools']}"
-    return name + "".join(f"-{key}-{settings[key]}" for key in sorted(changed))
+    """Trace, servers and pools; a setting or a promise that is not the default makes another study."""
+    told = settings | {"slo_scale": asked["slo_scale"]}
+    usual = DEFAULTS | {"slo_scale": 1}
+    changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != usual[key]]
+    name = Path(asked["trace"]).stem if asked["trace"] else "synthetic-hour"
+    if asked["trace_times"] > 1:
+        name += f"-x{asked['trace_times']}"
+    name += f"-s{asked['servers']}-p{asked['pools']}"
+    return name + "".join(f"-{key}-{told[key]}" for key in sorted(changed))

@@ -38,8 +38,8 @@ SYSTEMS = {
 }
 BASELINE = "SinglePool"
 STATIC = "MultiPool"
-# the baseline on as many servers as the trace's peak needs, no more
-SIZED = "SinglePool, sized to the peak"
+# the baseline on the fewest servers that keep the promise at the trace's peak: what all savings are compared with
+SIZED = "SinglePool, sized"
 # the systems that the literature compares
 COMPARED = ("SinglePool", "MultiPool", "ScaleInst", "ScaleShard", "ScaleFreq", "DynamoLLM")
 KNOBS = ("instances", "degrees", "clocks")
@@ -63,7 +63,7 @@ TOKEN_COUNT = "token-count"
 class Settings:
     """What a cluster is told besides the trace, the system and the profile: epochs, overheads, limits."""
 
-    servers: int = 8  # of 8 GPUs
+    servers: int = 12  # of 8 GPUs
     pools: int = 4  # of the pooled systems
     cluster_epoch_s: float = 1800.0
     pool_epoch_s: float = 300.0
@@ -78,13 +78,24 @@ class Settings:
     chunk_tokens: int = 512  # of one step
     margin: float = 1.1  # on forecast loads
     clock_margin: float = 1.1  # on the load of the last clock epoch
-    load_slot_s: float = 300.0
-    load_prediction: str = "template"  # or oracle: prediction.METHODS
+    load_slot_s: float = 15.0  # over which loads are averaged; the highest slot is the peak
+    load_prediction: str = "template"  # one of CHOICES
     misprediction: float | str = 0.0  # share of answers whose class is mispredicted, or TOKEN_COUNT
+    priced_at: str = (
+        "run"  # one of CHOICES: servers and degrees at the clock that they run at, or at the top (published)
+    )
+    promise_percent: float = 99.0  # of requests whose promises a system must keep
+    react: bool = True  # whether anything but the emergency ladder happens between epochs
+    reserve_step: float = 0.1  # of an instance's capacity: what one broken promise adds to the room that clocks leave
     emergencies: bool = True  # whether queues that grow climb the emergency ladder
+    queue_share: float = 0.5  # of its time to the first token that a queued request may use before it is an emergency
+    queue_patience_s: float = 1.0  # between two steps of the ladder
+    clock_hold_s: float = 5.0  # that the highest clock stays after an emergency
     sample_s: float = 60.0  # between samples of what the knobs stand at
     bin_s: float = 10.0  # of energy over time
     seed: int = 1
 
 
 DEFAULTS = asdict(Settings())
+# what settings in words may be
+CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle")}

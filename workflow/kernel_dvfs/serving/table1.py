@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.serving.make_profile import Load, excess, measure
+from kernel_dvfs.serving.models import HOST_S
 from kernel_dvfs.serving.requests import CLASSES
 from kernel_dvfs.serving.steps import StepModel
 
@@ -97,12 +99,14 @@ class Cell:
     tbt_p99_s: float
 
 
-def simulated_cells(gpu: str, model: str, requests: int = 800, seed: int = 1, **limits: int) -> list[Cell]:
+def simulated_cells(
+    gpu: str, model: str, requests: int = 800, seed: int = 1, host_s: float = HOST_S, **limits: int
+) -> list[Cell]:
     """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
     loads = {class_: Load.draw(class_, requests, seed) for class_ in CLASSES}
     made = []
     for tp in DEGREES:
-        steps = StepModel(gpu, model, tp)
+        steps = StepModel(gpu, model, tp, host_s=host_s)
         for ghz in CLOCKS_GHZ:
             # the table says 2.0 where the GPU's highest clock is 1.98
             engine = steps.at(min(round(1000 * ghz), steps.top_mhz))
@@ -199,7 +203,7 @@ def mixes() -> list[dict]:
     ]
 
 
-def experiment(gpu: str, model: str, **options: int) -> dict:
+def experiment(gpu: str, model: str, **options: Any) -> dict:
     """All of it as plain JSON values. options: as simulated_cells."""
     cells = simulated_cells(gpu, model, **options)
     return {

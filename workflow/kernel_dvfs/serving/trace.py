@@ -30,7 +30,7 @@ KNOWN = {
     "2f1e5b666d4e3055fdbba98598ce2ec307767b9064e03e2fa46676dbcc7d0bf8": "Azure LLM inference trace 2023, conversation",
 }
 
-# shipped: made by kernel-dvfs serving trace --hour --rate 3 --seed 1
+# shipped: made by kernel-dvfs serving trace --hours 1 --rate 3 --seed 1
 SYNTHETIC_HOUR = Path(__file__).parent / "traces" / "synthetic_hour.csv"
 
 
@@ -196,13 +196,46 @@ def week(service: str, scale: float, seed: int, days: float = 7.0) -> Trace:
     return _poisson(rate, MIXES[service], seed, f"synthetic {days:g}-day {service} load, {scale:g} of the 2024 rate")
 
 
-def hour(
-    requests_per_s: float, seed: int, span_s: int = 3600, service: str = "conversation", swing: float = 0.6
+def hours(
+    requests_per_s: float,
+    seed: int,
+    span_s: int = 3600,
+    service: str = "conversation",
+    swing: float = 0.6,
+    bursts: int = 0,
+    burst_factor: float = 10.0,
 ) -> Trace:
-    """A synthetic hour: one slow wave about the mean rate, `swing` of it up and down."""
+    """A synthetic trace: one slow wave about the mean rate, `swing` of it up and down, and bursts on top.
+
+    bursts: whole minutes, at moments that the seed decides, in which requests come `burst_factor` times as fast.
+    """
     minutes = np.arange(max(1, span_s // _SLOT_S))
+    if bursts > len(minutes):
+        raise InputError(f"{bursts} bursts of a minute do not fit into {len(minutes)} minutes; ask for fewer")
     rate = requests_per_s * (1 + swing * np.sin(2 * np.pi * minutes / len(minutes)))
-    return _poisson(rate, MIXES[service], seed, f"synthetic {service} trace, {requests_per_s:g} requests/s")
+    rate[np.random.default_rng([seed, bursts]).choice(len(minutes), bursts, replace=False)] *= burst_factor
+    subject = f"synthetic {service} trace, {requests_per_s:g} requests/s"
+    if bursts:
+        subject += f", {bursts} minutes of {burst_factor:g} times as many"
+    return _poisson(rate, MIXES[service], seed, subject)
+
+
+def multiplied(trace: Trace, times: int, seed: int, jitter_s: float = 10.0) -> Trace:
+    """The trace with every request `times` times, the copies up to `jitter_s` later: as bursty, so many times the load.
+
+    Made of another's requests, so its subject says so. Raises InputError for fewer than one.
+    """
+    if times < 1:
+        raise InputError(f"{times} times a trace; allowed: a whole number of at least 1")
+    if times == 1:
+        return trace
+    late_s = np.random.default_rng(seed).uniform(0, jitter_s, (times, len(trace.arrival_s)))
+    late_s[0] = 0.0
+    arrival_s = (trace.arrival_s + late_s).ravel()
+    order = np.argsort(arrival_s, kind="stable")
+    inputs, outputs = (np.tile(each, times)[order] for each in (trace.input_tokens, trace.output_tokens))
+    span_s = max(trace.span_s, float(arrival_s.max()))
+    return make_trace(arrival_s[order], inputs, outputs, f"{trace.subject}, {times} copies of each request", span_s)
 
 
 def poisson(tokens_per_s: float, span_s: int, seed: int, service: str = "conversation") -> Trace:

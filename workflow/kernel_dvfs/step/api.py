@@ -82,6 +82,7 @@ class Captured:
         except Exception as ended:
             error = error or ended
         if isinstance(error, Exception):
+            framework.after_failed_capture(framework.torch_module())
             raise framework.capture_failed(self._name, error) from error
         if error is None:
             self.open(self._graph)
@@ -90,8 +91,10 @@ class Captured:
         assert self._opened
         living = self._opened.living
         living.memory.restore()
-        time_us = 1e3 * _replay_ms(living)
-        events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
+        # a graph is not called before it is captured, so only its replays tell
+        with framework.no_random_numbers(self._name):
+            time_us = 1e3 * _replay_ms(living)
+            events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
         found = assembly.outline(
@@ -118,10 +121,14 @@ class Captured:
     # --- the step -----------------------------------------------------------------------------------------------------
 
     @property
-    def _living(self) -> Any:
+    def _captured(self) -> Opened:
         if self._opened is None:
             raise InputError(f"{self._name}: nothing is captured yet: capture(step), or `with capture() as captured:`")
-        return self._opened.living
+        return self._opened
+
+    @property
+    def _living(self) -> Any:
+        return self._captured.living
 
     @property
     def record(self) -> Step:
@@ -160,15 +167,24 @@ class Captured:
         self._living.device.synchronize()
 
     def save(self) -> None:
-        """Keep what outlives a step (parameters, optimiser, buffers, inputs). Raises InputError where there is no
-        room for all of it."""
-        state = self._living.memory.save()
+        """Keep a copy of what outlives a step (parameters, optimiser, buffers, inputs), in place of an earlier one.
+        Raises InputError where there is no room for all of it."""
+        self.drop()
+        # since the capture, the program may have given memory back
+        self._living.memory = self._captured.memory()
+        state = self._living.memory.state
         if state.left_out:
+            self.drop()
             raise InputError(f"{self._name}: its state of {state.byte} B cannot be saved: {state.left_out}")
 
     def restore(self) -> None:
-        """Put it back, bit for bit."""
+        """Put it back, bit for bit, in stream order; nothing where no copy is kept."""
         self._living.memory.restore()
+
+    def drop(self) -> None:
+        """Free the copy; waits for what is queued."""
+        self.synchronize()
+        self._living.memory.drop()
 
     def fingerprint(self) -> str:
         """Of all memory of the step as it is now, the loss included: equal where every bit is."""

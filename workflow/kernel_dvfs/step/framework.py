@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -53,6 +54,7 @@ class Opened(NamedTuple):
     calls: list[list[trace.Event]]  # of calls outside the graph; none where only a graph was given
     device: dict[str, Any]
     versions: dict[str, str]
+    memory: Callable[[], Memory]  # as it is in use now; saved
 
 
 def torch_module() -> Any:
@@ -103,7 +105,12 @@ def _as_input_error(what: str) -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return _cut(next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__), 200)
+
+
+def _cut(text: str, most: int = 100) -> str:
+    """Not more of a text than a line for the user bears."""
+    return text if len(text) <= most else text[:most].rstrip() + "…"
 
 
 def open_source(extension: Any, source: str, is_traced: bool = True) -> Opened:
@@ -152,15 +159,24 @@ class _Handle:
 def _warm_up(torch: Any, step: Callable[[], Any], name: str) -> None:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    before = None
     with _as_input_error(f"{name}: the step failed before any capture"):
         with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                before = torch.cuda.get_rng_state()
+            for _ in range(WARM_UPS - 1):
+                step()  # the first ones may set things up at random
+            with no_random_numbers(name):
                 step()
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
+
+
+@contextmanager
+def no_random_numbers(name: str) -> Iterator[None]:
+    """Raises InputError where random numbers are drawn on the GPU within; the generator is then put back."""
+    torch = torch_module()
+    before = torch.cuda.get_rng_state()
+    yield
     if not torch.equal(before, torch.cuda.get_rng_state()):
+        torch.cuda.set_rng_state(before)
         raise InputError(
             f"{name}: the step draws random numbers on the GPU (dropout?), so no two runs of it are the same; set "
             "dropout to 0, or draw before the step"
@@ -173,8 +189,18 @@ def _captured(torch: Any, step: Callable[[], Any], name: str) -> Any:
         with torch.cuda.graph(graph):
             step()
     except Exception as error:
+        after_failed_capture(torch)
         raise capture_failed(name, error) from error
     return graph
+
+
+def after_failed_capture(torch: Any) -> None:
+    """Have torch go on as before: where a capture fails, its generator believes that it is still captured, and refuses
+    to draw and to replay. A capture of nothing, which ends well, lets it go."""
+    with suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the graph is empty
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            pass
 
 
 def capture_failed(name: str, error: Exception) -> InputError:
@@ -233,7 +259,8 @@ def check_alike(calls: list[list[trace.Event]], name: str) -> None:
         for number, (one, other) in enumerate(zip(before, after)):
             if one != other:
                 raise InputError(
-                    f"{name}: kernels change from call to call (number {number}: {one}, then {other}); {remedy}"
+                    f"{name}: kernels change from call to call (number {number}: {_cut(one)}, then {_cut(other)}); "
+                    f"{remedy}"
                 )
         if len(before) != len(after):
             raise InputError(
@@ -308,16 +335,24 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
     graph.instantiate()
     torch.cuda.synchronize()
     device = extension.Device()
-    segments = torch.cuda.memory_snapshot()
-    _refuse_two_gpus(torch, segments, name)
     pool = tuple(graph.pool())
-    memory = Memory(
-        device,
-        [Range(each["address"], each["total_size"]) for each in segments],
-        _state(segments, pool),
-        lambda byte: _device_room(torch, byte),
-        lambda byte: _host_room(torch, byte),
-    )
+
+    def memory() -> Memory:
+        try:
+            segments = torch.cuda.memory_snapshot()
+        except RuntimeError as error:
+            raise InputError(
+                f"{name}: torch does not tell which memory is in use ({_first_line(error)}); switch the "
+                "cudaMallocAsync allocator off (PYTORCH_CUDA_ALLOC_CONF)"
+            ) from None
+        _refuse_two_gpus(torch, segments, name)
+        return Memory(
+            device,
+            [Range(each["address"], each["total_size"]) for each in segments if _is_kept(each)],
+            _state(segments, pool),
+            lambda byte: _device_room(torch, byte),
+            lambda byte: _host_room(torch, byte),
+        )
 
     def replay() -> None:
         # the stream that pieces of the graph run on, whichever is current
@@ -325,10 +360,10 @@ def _opened(torch: Any, extension: Any, graph: Any, calls: list[list[trace.Event
             graph.replay()
 
     own = replay if hasattr(graph, "replay") else None
-    living = LivingStep(extension, device, int(handle), own, memory, keeps=graph)
+    living = LivingStep(extension, device, int(handle), own, memory(), keeps=graph)
     if not any(node.kind == "kernel" for node in living.nodes):
         raise InputError(f"{name}: nothing was captured: the step launches no kernel on the GPU that torch uses")
-    return Opened(living, calls, device.info(), versions(torch))
+    return Opened(living, calls, device.info(), versions(torch), memory)
 
 
 def _refuse_two_gpus(torch: Any, segments: list[dict[str, Any]], name: str) -> None:
@@ -338,6 +373,12 @@ def _refuse_two_gpus(torch: Any, segments: list[dict[str, Any]], name: str) -> N
             f"{name}: tensors lie on GPUs {', '.join(map(str, devices))}, and one GPU is measured at a time; "
             "set CUDA_VISIBLE_DEVICES to one, or take a step of one rank"
         )
+
+
+def _is_kept(segment: dict[str, Any]) -> bool:
+    """Whether torch will not give a segment back to the driver, which it does with empty ones of no graph."""
+    is_graphs = tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0)
+    return is_graphs or any(block["state"] != "inactive" for block in segment["blocks"])
 
 
 def _state(segments: list[dict[str, Any]], pool: tuple[int, int]) -> list[Range]:

@@ -44,6 +44,8 @@ _ADDRESSES = range(0x7000_0000_0000, 0x8000_0000_0000)
 # their members is whatever the stack held, and differs from one capture to the next
 _NUMBERS = {"int", "unsigned int", "long", "unsigned long", "long long", "unsigned long long", "short"}
 _NUMBERS |= {"unsigned short", "float", "double", "bool", "char", "signed char", "unsigned char"}
+# kernels whose block of parameters holds no padding: two processes on an H200 gave the same bits, addresses apart
+_WHOLE_BLOCKS = ("nvjet",)
 # a parameter of 8 bytes in this range may be an address of host or device: no count is so large, no double so small
 _MAYBE_ADDRESSES = range(1 << 32, 1 << 48)
 
@@ -124,14 +126,16 @@ def values_of(
     """Bits of the parameters that are plain numbers: sizes, strides, rates, factors. No addresses, no structs.
 
     function: demangled. layout: (offset, bytes) of each parameter. C++ names tell the types; other names (Triton's)
-    do not, and there every parameter of 4 or 8 bytes counts, unless all came as one block (cuBLAS), whose inside is not
-    told apart.
+    do not, and there every parameter of 4 bytes counts: what is larger may be a struct with padding. Matrix products of
+    cuBLAS come as one block, whose words count, since they are persistent: their grid is the same for every size.
     """
     types = types_of(function)
     if types is None:
+        if is_packed and function.startswith(_WHOLE_BLOCKS):
+            return tuple(word for word in words_of(parameters) if word not in _MAYBE_ADDRESSES)
         if is_packed or "(" in function:
             return ()
-        numbers = [size in (4, 8) for _, size in layout]
+        numbers = [size == 4 for _, size in layout]
     elif len(types) == len(layout):
         numbers = [kind in _NUMBERS for kind in types]
     else:

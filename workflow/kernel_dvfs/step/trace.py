@@ -117,12 +117,24 @@ def _is_marked(name: str) -> bool:
 
 
 def calls(events: Sequence[Event]) -> list[list[Event]]:
-    """The events of each call that `framework` marked, kernels by the operation that launched them."""
+    """The events of each call that `framework` marked: kernels by the operation that launched them, where one is known
+    (not of a graph's launch, nor of Triton's outside any operation), else by time: a call has ended on the GPU before
+    the next one begins."""
+    marks = [event for event in events if event.kind == "annotation" and event.name == CALL]
+    known = {each.number for each in events if each.kind != "gpu" and each.number}
     found = []
-    for mark in (event for event in events if event.kind == "annotation" and event.name == CALL):
+    for mark, until_ns in zip(marks, [*(mark.start_ns for mark in marks[1:]), math.inf]):
         on_host = [each for each in events if each.kind != "gpu" and mark.start_ns <= each.start_ns <= mark.end_ns]
-        numbers = {each.number for each in on_host}
-        found.append(on_host + [each for each in events if each.kind == "gpu" and each.number in numbers])
+        numbers = known & {each.number for each in on_host}
+        gpu = [each for each in events if each.kind == "gpu"]
+        found.append(
+            on_host
+            + [
+                each
+                for each in gpu
+                if each.number in numbers or (each.number not in known and mark.start_ns <= each.start_ns < until_ns)
+            ]
+        )
     return found
 
 

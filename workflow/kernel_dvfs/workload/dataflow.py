@@ -16,6 +16,7 @@ The sizes of the tensors are in native/include/kdvfs/describe.hpp.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.workload import models
@@ -73,6 +74,8 @@ DATAFLOW = {
     "forward_attention_softmax": {"pre": "pre", "att": "att"},
     "forward_context_gemm": {"a": "att", "b": "v", "d": "y"},
     "forward_heads_permute": {"inp": "y", "out": "atty"},
+    # in place of the rows from the permute of qkv to this one
+    "forward_attention": {"qkv": "qkv", "out": "atty", "lse": "lse"},
     "forward_attproj_gemm": {"a": "atty", "b": "wo", "bias": "bo", "d": "ao_partial"},
     "forward_attention_residual": {"a": "res1", "b": "ao", "sum": "res2", **_normed("ln2")},
     "forward_fc_gemm": {"a": "ln2_gathered", "b": "wfc", "bias": "bfc", "d": "fch"},
@@ -114,6 +117,7 @@ DATAFLOW = {
     "backward_dq_gemm": {"a": "dpre", "b": "k", "d": "dq"},
     "backward_dk_gemm": {"a": "dpre", "b": "q", "d": "dk"},
     "backward_qkv_permute": {"dq": "dq", "dk": "dk", "dv": "dv", "dinp": "dqkv"},
+    "backward_attention": {"qkv": "qkv", "out": "atty", "lse": "lse", "dout": "datty", "dqkv": "dqkv"},
     "backward_qkv_bias": _bias_backward("bqkv", "dqkv"),
     "backward_qkv_bias_reduce": _bias_reduce("bqkv"),
     "backward_qkv_dinp_gemm": {"a": "dqkv", "b": "wqkv", "d": "dln1_partial"},
@@ -125,6 +129,13 @@ DATAFLOW = {
 }
 
 _WEIGHTS = ("wte", "wpe", "wqkv", "bqkv", "wo", "bo", "wfc", "bfc", "wp", "bp")
+
+# rows that make gradients of weights and biases alone: no other row waits for them
+WEIGHT_GRADIENTS = frozenset(
+    row
+    for row, names in DATAFLOW.items()
+    if {name.removesuffix("_of_logits") for name in names.values()} & {f"d{weight}" for weight in _WEIGHTS}
+)
 
 
 def bindings(row: Row, model: str | Model, tensor_parallel: int = 1) -> dict[str, dict[str, Any]]:
@@ -175,6 +186,8 @@ def _moments(name: str, model: Model) -> tuple[float, float]:
         return 1, 0.02
     if name in _WEIGHTS or name.endswith(("_beta", "_mean")):
         return 0, 0.02
+    if name == "lse":
+        return math.log(model.sequence) + 0.5, 0.1  # of unit normal scores, whose exponentials are exp(1/2) on average
     if name == "pre":
         return 0, (model.channels // model.heads) ** 0.5  # products of unit normal queries and keys
     return 0, 1

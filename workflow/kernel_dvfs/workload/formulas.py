@@ -10,8 +10,8 @@ Resident bytes are the buffers of a drift-free launch: one that may be repeated 
 its own input. In-place kernels run out of place, accumulating ones write elsewhere than they read, and
 buffers count whole even where a launch touches a part (token table, squares above the diagonal, padding).
 
-Special-function operations (ex2, rcp, tanh class) are counted for GELU, softmax and classifier; the one
-reciprocal square root per row of a layernorm is ignored.
+Special-function operations (ex2, rcp, tanh class) are counted for GELU, softmax, fused attention and classifier; the
+one reciprocal square root per row of a layernorm is ignored.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Work:
     write_byte: float  # B of DRAM traffic
     resident_byte: float  # B of buffers, drift-free
     sfu_op: float  # special-function operations
+    tensor_flop: float = 0  # of `flop`, by tensor cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,16 @@ class Gemm:
 
 
 def _work(
-    flop: float, read_byte: float, write_byte: float, resident_byte: float | None = None, sfu_op: int = 0
+    flop: float,
+    read_byte: float,
+    write_byte: float,
+    resident_byte: float | None = None,
+    sfu_op: int = 0,
+    tensor_flop: float = 0,
 ) -> Work:
     if resident_byte is None:
         resident_byte = read_byte + write_byte
-    return Work(flop, read_byte, write_byte, resident_byte, sfu_op)
+    return Work(flop, read_byte, write_byte, resident_byte, sfu_op, tensor_flop)
 
 
 def gemm(g: Gemm) -> Work:
@@ -67,7 +73,8 @@ def gemm(g: Gemm) -> Work:
     read = g.count * (g.m * g.k + g.k * g.n) * BF16
     read += g.n * BF16 if g.bias_epilogue else 0
     read += result if g.beta else 0
-    return _work(2 * g.count * g.m * g.n * g.k, read, result)
+    flop = 2 * g.count * g.m * g.n * g.k
+    return _work(flop, read, result, tensor_flop=flop)
 
 
 def embedding_forward(s: Shape) -> Work:
@@ -152,6 +159,38 @@ def softmax_backward(s: Shape) -> Work:
         read_byte=2 * triangle * BF16,
         write_byte=square * BF16,
         resident_byte=3 * square * BF16,
+    )
+
+
+def attention_forward(s: Shape) -> Work:
+    """Causal attention in one launch (Dao, arXiv 2307.08691): out(M,C/tp) and lse(heads,T) fp32 from qkv(M,3C/tp).
+
+    Two products over the lower triangle, which is all that is needed; tiles that the diagonal crosses are computed
+    whole, as no count here has it. Of each score: scale and shift, maximum, exponential, sum, and its share of
+    rescaling what is summed so far."""
+    triangle = s.heads * s.tri
+    products = 2 * 2 * triangle * s.HS
+    return _work(
+        products + 6 * triangle,
+        read_byte=s.M * s.C3_tp * BF16,
+        write_byte=s.M * s.C_tp * BF16 + s.heads * s.T * FP32,
+        sfu_op=triangle,
+        tensor_flop=products,
+    )
+
+
+def attention_backward(s: Shape) -> Work:
+    """dqkv(M,3C/tp) from qkv, out, dout and lse: five products over the lower triangle, one of them the scores again.
+
+    Partial sums of dq that a library may keep in memory are no compulsory traffic."""
+    triangle = s.heads * s.tri
+    products = 5 * 2 * triangle * s.HS
+    return _work(
+        products + 6 * triangle + 2 * s.M * s.C_tp,
+        read_byte=s.M * s.C3_tp * BF16 + 2 * s.M * s.C_tp * BF16 + s.heads * s.T * FP32,
+        write_byte=s.M * s.C3_tp * BF16,
+        sfu_op=triangle,
+        tensor_flop=products,
     )
 
 

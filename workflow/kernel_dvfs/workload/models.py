@@ -2,12 +2,17 @@
 
 Source: Brown et al., "Language Models are Few-Shot Learners" (arXiv 2005.14165), Table 2.1, with the
 corrections noted below. Every model here has GPT-2's vocabulary of 50257, padded to a multiple of 128,
-and sequences of 1024 tokens: the length of the DVFS study reproduced here, not the 2048 of the GPT-3 paper.
+and sequences of 1024 tokens: the length of the DVFS study reproduced here, not the 2048 of the GPT-3 paper. Each is
+also there with fused attention, as most people train it: `gpt3-xl-flash`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernel_dvfs.errors import InputError
+
+# attention as llm.c computes it, the scores stored as squares; or in one launch each way (FlashAttention)
+UNFUSED, FUSED = "unfused", "fused"
+_FLASH = "-flash"  # behind a model's name: the same with fused attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class Model:
     vocab: int  # V, tokens
     padded_vocab: int  # Vp, tokens
     sequence: int  # T, tokens
+    attention: str = UNFUSED  # or FUSED: which rows compute it, see table1.entries
 
 
 def _gpt3(name: str, layers: int, channels: int, heads: int) -> Model:
@@ -45,7 +51,8 @@ MODELS = {
 
 
 def model(name: str | Model) -> Model:
-    """The Model called `name`; a Model is passed through if its heads divide its channels.
+    """The Model called `name`, of MODELS or one of them with `-flash` behind its name; a Model is passed through if its
+    heads divide its channels.
 
     Raises InputError naming the known models.
     """
@@ -53,9 +60,17 @@ def model(name: str | Model) -> Model:
         if name.channels % name.heads:
             raise InputError(f"model {name.name!r}: {name.heads} heads do not divide {name.channels} channels")
         return name
-    if not isinstance(name, str) or name not in MODELS:
-        raise InputError(f"model {name!r} is unknown: known are {', '.join(MODELS)}")
-    return MODELS[name]
+    if not is_model(name):
+        raise InputError(
+            f"model {name!r} is unknown: known are {', '.join(MODELS)}, each with fused attention too (gpt3-xl{_FLASH})"
+        )
+    base = name.removesuffix(_FLASH)
+    return MODELS[base] if name == base else replace(MODELS[base], name=name, attention=FUSED)
+
+
+def is_model(name: object) -> bool:
+    """Whether `name` is that of a model of this project."""
+    return isinstance(name, str) and name.removesuffix(_FLASH) in MODELS
 
 
 def parameter_count(model: Model) -> int:

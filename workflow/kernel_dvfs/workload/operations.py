@@ -73,6 +73,13 @@ def softmax_backward(s: Shape) -> Settings:
     return {"N": s.heads, "T": s.T, "scale": s.HS**-0.5, "skip_upper": 0}
 
 
+def attention_forward(s: Shape) -> Settings:
+    return permute_qkv_forward(s) | {"scale": s.HS**-0.5}
+
+
+attention_backward = attention_forward
+
+
 def gelu_forward(s: Shape) -> Settings:
     return {"M": s.M, "C": s.C4_tp}
 

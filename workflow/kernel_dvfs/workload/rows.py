@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.workload import formulas, models, operations
 from kernel_dvfs.workload.shapes import BIAS_SPLITS, Shape, llmc_split, one_of, rank_shape, whole_number
-from kernel_dvfs.workload.table1 import PER_LAYER, TABLE1, UNSPLIT, Bias, Entry, Product
+from kernel_dvfs.workload.table1 import PER_LAYER, UNSPLIT, Bias, Entry, Product, entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,16 @@ class Row:
     value, a float.
     """
 
-    number: int | None  # 1..46 as in Table 1 of the paper; None for the launches that only bias_split "llmc" adds
+    # 1..46 as in Table 1 of the paper; None for the launches that bias_split "llmc" adds, and for fused attention
+    number: int | None
     id: str  # unique
     section: str  # as printed in Table 1
     name: str  # as printed in Table 1; names repeat
     op: str  # the operation of the native layer that the row launches
     settings: operations.Settings  # what that operation is told to compute
-    kind: str  # gemm | elementwise_or_reduction
-    # gemm | attention_gemm | softmax | layernorm | residual | gelu | permute | bias | bias_reduce | embedding
+    kind: str  # gemm | attention (fused) | elementwise_or_reduction
+    # gemm | attention_gemm | flash_attention | softmax | layernorm | residual | gelu | permute | bias | bias_reduce |
+    # embedding
     family: str
     multiplicity: int  # launches per iteration
     replicate_group: str | None  # shared by rows that are the same launch
@@ -38,8 +40,8 @@ class Row:
     read_byte: float  # B of compulsory DRAM traffic
     write_byte: float  # B of compulsory DRAM traffic
     resident_byte: float  # B of buffers of a drift-free launch
-    tensor_flop: float  # `flop` of a matrix product, done by tensor cores
-    fp32_flop: float  # `flop` of all else, done by FP32 lanes
+    tensor_flop: float  # of `flop`, done by tensor cores
+    fp32_flop: float  # the rest, done by FP32 lanes
     sfu_op: float  # special-function operations (ex2, rcp, tanh class)
 
 
@@ -69,9 +71,9 @@ def kernel_rows(
     shape = rank_shape(model, batch, tensor_parallel, row_parallel_bias, zipf_exponent)
     split_of = _split_rule(bias_split, shape, sm_count, threads_per_sm)
     rows = []
-    for section, entries in TABLE1.items():
+    for section, listed in entries(model.attention).items():
         multiplicity = model.layers if section in PER_LAYER else 1
-        for entry in entries:
+        for entry in listed:
             split = split_of(entry.bias) if entry.bias else None
             if entry.op == "bias_reduce" and split == 1:
                 continue  # nothing to add up: the gradient was finished by the Bias kernel
@@ -114,7 +116,7 @@ def _row(entry: Entry, section: str, multiplicity: int, shape: Shape, split: int
         name=entry.name,
         op=entry.op,
         settings=getattr(operations, entry.op)(*sizes),
-        kind="gemm" if gemm else "elementwise_or_reduction",
+        kind="gemm" if gemm else "attention" if work.tensor_flop else "elementwise_or_reduction",
         family=entry.family,
         multiplicity=multiplicity,
         replicate_group=entry.replicate_group,
@@ -125,8 +127,8 @@ def _row(entry: Entry, section: str, multiplicity: int, shape: Shape, split: int
         read_byte=work.read_byte,
         write_byte=work.write_byte,
         resident_byte=work.resident_byte,
-        tensor_flop=work.flop if gemm else 0,
-        fp32_flop=0 if gemm else work.flop,
+        tensor_flop=work.tensor_flop,
+        fp32_flop=work.flop - work.tensor_flop,
         sfu_op=work.sfu_op,
     )
 

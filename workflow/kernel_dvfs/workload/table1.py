@@ -4,11 +4,13 @@ Each entry names its operation, a function of formulas.py and of operations.py, 
 shapes.Shape; it holds no number that depends on model, batch, parallelism or GPU. The order is that of llm.c's
 bf16 trainer without cuDNN, GELU apart from the GEMM and recomputed in backward.
 
-The two entries without a number are not in Table 1: llm.c launches them only on GPUs where those bias
-gradients are split (shapes.llmc_split).
+Entries without a number are not in Table 1. Two of them llm.c launches only on GPUs where those bias gradients are
+split (shapes.llmc_split); two are fused attention, which takes the place of other rows (`entries`).
 """
 
 from dataclasses import dataclass
+
+from kernel_dvfs.workload.models import UNFUSED
 
 # what tensor parallelism does to a row
 SPLIT = "hidden_or_heads"  # hidden layer or heads are divided over the ranks
@@ -148,3 +150,29 @@ TABLE1 = {
     ),
 }
 # fmt: on
+
+# Fused attention: the rows from the first to the last of a section become one. Queries, keys and values are read where
+# the projection wrote them, so that the permutes go too.
+_FUSED = {
+    "Forward": (
+        ("forward_qkv_permute", "forward_heads_permute"),
+        _row(None, "forward_attention", "Attention", "flash_attention", SPLIT, "attention_forward"),
+    ),
+    "Backward": (
+        ("backward_heads_permute", "backward_qkv_permute"),
+        _row(None, "backward_attention", "Attention", "flash_attention", SPLIT, "attention_backward"),
+    ),
+}
+
+
+def entries(attention: str) -> dict[str, tuple[Entry, ...]]:
+    """{section: its rows in order} of a model's attention (models.UNFUSED: Table 1; models.FUSED)."""
+    return TABLE1 if attention == UNFUSED else {section: _fused(section, rows) for section, rows in TABLE1.items()}
+
+
+def _fused(section: str, rows: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    if section not in _FUSED:
+        return rows
+    ends, attention = _FUSED[section]
+    first, last = ([row.id for row in rows].index(end) for end in ends)
+    return (*rows[:first], attention, *rows[last + 1 :])

@@ -47,6 +47,10 @@ class Board:
     def index(self) -> int:
         return self._get("GetIndex")
 
+    def count(self) -> int:
+        """How many GPUs the driver shows, this one among them."""
+        return self._nvml.call("nvmlDeviceGetCount")
+
     def pci_bus_id(self) -> str:
         bus_id = self._get("GetPciInfo").busId
         return bus_id.decode() if isinstance(bus_id, bytes) else bus_id

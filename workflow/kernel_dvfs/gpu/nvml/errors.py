@@ -4,13 +4,14 @@ import os
 
 from kernel_dvfs.errors import InputError
 
-NOT_SUPPORTED, NO_PERMISSION, LOST = 3, 4, 15
+NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, LOST, UNKNOWN = 3, 4, 10, 15, 999
 _NO_SYMBOL = 13
+_LONGEST = 300  # characters of what another program said
 
 PERMISSION_REMEDY = (
-    "run as root, or in a container started with --cap-add=SYS_ADMIN; or have clocks set from outside (Slurm "
-    "--gpu-freq) and configure clocks: external; or measure at auto alone with clocks: auto-only; "
-    "docs/real-gpus.md has each way"
+    "run as root, or in a container started with --cap-add=SYS_ADMIN; or ask your administrator for another way to set "
+    "them (kernel-dvfs devices says which and what to ask; docs/clocks-without-root.md); or have Slurm set them with "
+    "clocks: external; or measure at auto alone with clocks: auto-only"
 )
 NO_DRIVER_REMEDY = (
     "install NVIDIA's driver, in a container start it with --gpus, on a cluster ask for a GPU node; without one, "
@@ -24,7 +25,7 @@ _MEANINGS = {
     NO_PERMISSION: ("no permission", PERMISSION_REMEDY),
     6: ("no such GPU", "kernel-dvfs devices lists those that are here"),
     9: ("no NVIDIA driver is loaded", NO_DRIVER_REMEDY),
-    10: ("the driver cannot be reached in time", "reset the GPU or reboot"),
+    TIMEOUT: ("the driver cannot be reached in time", "reset the GPU or reboot"),
     12: ("no NVIDIA driver: libnvidia-ml.so.1 is not found", NO_DRIVER_REMEDY),
     _NO_SYMBOL: ("the driver is too old to have this call", "install a newer driver"),
     LOST: ("the GPU is lost: it has fallen off the bus", "reset the GPU or reboot; kernel-dvfs reset --all afterwards"),
@@ -36,7 +37,8 @@ _MEANINGS = {
 
 
 class NvmlError(InputError):
-    """A call that NVML refused. code: NVML's; call: its name."""
+    """A call that NVML refused, or another way of setting clocks. code: NVML's, or the one that says the same; call:
+    its name."""
 
     def __init__(self, message: str, code: int, call: str) -> None:
         super().__init__(message)
@@ -64,3 +66,9 @@ def translate(call: str, code: int, gpu: str = "") -> NvmlError:
     on = f" on {gpu}" if gpu else ""
     who = f" for user {os.geteuid()}" if code == NO_PERMISSION else ""
     return _CLASSES.get(code, NvmlError)(f"{call}{on}: {meaning}{who} (NVML code {code}); {remedy}", code, call)
+
+
+def refused(call: str, gpu: str, said: str, remedy: str, code: int = UNKNOWN) -> NvmlError:
+    """The error of another way of setting clocks than NVML, in one line. said: its own words; code: the one of NVML
+    that means the same."""
+    return _CLASSES.get(code, NvmlError)(f"{call} on {gpu}: {said[:_LONGEST]}; {remedy}", code, call)

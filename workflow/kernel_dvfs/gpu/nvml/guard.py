@@ -16,10 +16,13 @@ from kernel_dvfs.gpu.nvml.janitor import Janitor
 from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored, reset
+from kernel_dvfs.gpu.setters import choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
+
+    from kernel_dvfs.gpu.setters.setter import Range, Setter
 
 # one run's measuring process may be ending while the next one's starts
 _PATIENCE_S = 3.0
@@ -31,10 +34,11 @@ class Guard:
     after: clocks to leave behind instead of none, see locks.leave_as_configured. mode: `lock`; `auto-only`, where
     nothing will be set, so that only what another run has left needs restoring; or `external` and `dry-run`, where not
     even that is touched: the one cannot tell it from what the batch system has set, the other sets nothing at all.
-    say: called with one line for the user; default: print on stderr. Raises InputError where the GPU is taken; on
-    leaving, NotRestored where clocks could not be given back, errors.Denied where that comes of the same lack of rights
-    as what ended the context. What could not be given back stays in the lease, and so is told by `devices` and by the
-    next run until it is. A forked child holds nothing: it sets no clocks, and leaving does nothing.
+    say: called with one line for the user; default: print on stderr. through: the way that clocks are set, see
+    setters.choice; once it is known, the one that it means here. Raises InputError where the GPU is taken; on leaving,
+    NotRestored where clocks could not be given back, errors.Denied where that comes of the same lack of rights as what
+    ended the context. What could not be given back stays in the lease, and so is told by `devices` and by the next run
+    until it is. A forked child holds nothing: it sets no clocks, and leaving does nothing.
     """
 
     nvml: Library  # open within the context
@@ -46,11 +50,14 @@ class Guard:
         after: Mapping[str, list[int] | None] | None = None,
         mode: str = "lock",
         say: Callable[[str], object] | None = None,
+        through: str = choice.AUTO,
     ) -> None:
         self._after, self._sets_clocks, self._sweeps = after or {}, mode == "lock", mode in ("lock", "auto-only")
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
         self._lease = Lease(uuid)
         self._janitor = Janitor(self._lease, self._after)
+        self.through = through
+        self._opened_setter: Setter | None = None
         self._opened = False  # whether NVML is open
         self._touched = False  # whether a control may have been changed
         self._owner = 0  # the process that entered: a fork of it holds nothing
@@ -60,7 +67,8 @@ class Guard:
         self._lease.take(_PATIENCE_S)
         try:
             if self._sets_clocks:
-                self._janitor.start()
+                self.through = choice.resolve(self.through, self._lease.uuid)
+                self._janitor.start(self.through)
         except BaseException:
             self._lease.close()
             raise
@@ -83,30 +91,54 @@ class Guard:
         """Write down what is about to be asked of the clocks."""
         self._lease.write(requested)
 
+    @property
+    def setter(self) -> Setter:
+        """What sets the clocks. Raises errors.NvmlError where it cannot be reached, here and below."""
+        if self._opened_setter is None:
+            self.through = choice.resolve(self.through, self._lease.uuid)
+            self._opened_setter = choice.opened(self.through, self.board)
+        return self._opened_setter
+
+    def lock(self, core: Range | None, mem: Range | None) -> None:
+        """Keep the clocks that are given in their ranges, MHz, memory first; the other is left as it is.
+
+        Raises InputError where this guard sets none; memory may be locked where this fails.
+        """
+        self._check_ours()
+        for step in self.setter.locks(core, mem):
+            self._touch(step)
+
     def lock_mem(self, lowest_mhz: int, highest_mhz: int) -> None:
-        """Keep the memory clock in a range. Raises errors.NvmlError, here and below; InputError in other modes."""
-        self._touch(self.board.lock_mem, lowest_mhz, highest_mhz)
+        """Keep the memory clock in a range."""
+        self.lock(None, (lowest_mhz, highest_mhz))
 
     def lock_core(self, lowest_mhz: int, highest_mhz: int) -> None:
-        self._touch(self.board.lock_core, lowest_mhz, highest_mhz)
+        """Keep the core clock in a range."""
+        self.lock((lowest_mhz, highest_mhz), None)
 
     def reset_mem(self) -> None:
-        self._touch(self.board.reset_mem)
+        """Free the memory clock."""
+        self._check_ours()
+        self._touch(self.setter.reset_mem)
 
     def reset_core(self) -> None:
-        self._touch(self.board.reset_core)
+        """Free the core clock."""
+        self._check_ours()
+        self._touch(self.setter.reset_core)
 
     def reset(self) -> None:
         """Give the clocks back for now. Raises NotRestored."""
-        reset(self.board)
+        reset(self.setter)
 
-    def _touch(self, control: Callable[..., None], *clocks_mhz: int) -> None:
+    def _check_ours(self) -> None:
         if not self._sets_clocks:
             raise InputError(f"GPU {self._lease.uuid}: its clocks are not ours to set; configure clocks: lock")
         if os.getpid() != self._owner:
             raise InputError(
                 f"GPU {self._lease.uuid}: a forked process does not hold it; set clocks in process {self._owner}"
             )
+
+    def _touch(self, control: Callable[[], None]) -> None:
         if not self._janitor.is_alive():
             raise InputError(
                 f"GPU {self._lease.uuid}: the process that would restore its clocks, should this one be killed, is "
@@ -115,9 +147,11 @@ class Guard:
         # before the call: whatever interrupts it, or comes just after it, finds that there is something to restore
         before, self._touched = self._touched, True
         try:
-            control(*clocks_mhz)
-        except (Denied, Unsupported):
-            self._touched = before  # nothing has changed
+            control()
+        except (Denied, Unsupported) as error:
+            # nothing has changed; but of two clocks that are set at once, one may have
+            if isinstance(error, Denied) or self.setter.capabilities.alone:
+                self._touched = before
             raise
 
     def __exit__(
@@ -128,7 +162,7 @@ class Guard:
         restored = not self._touched
         try:
             if self._touched:
-                leave_as_configured(self.board, self._after)
+                leave_as_configured(self.setter, self._after)
                 restored = True
         except NotRestored as failed:
             self._lease.note(not_restored(failed))
@@ -159,11 +193,13 @@ class Guard:
             )
             return  # and the lease stays what it is, for the next one who may
         else:
-            leave_as_configured(self.board, self._after)
+            leave_as_configured(self.setter, self._after)
             self._say(f"GPU {self._lease.uuid}: {stale.owner} ended without restoring its clocks; reset")
         self._lease.stale = None
 
     def _leave(self, restored: bool) -> None:
+        if self._opened_setter:
+            self._opened_setter.close()  # first: a broker lets nobody else at the clocks before
         if restored and self._sets_clocks:
             self._janitor.dismiss()
         elif self._sets_clocks:

@@ -45,12 +45,13 @@ class Janitor:
         self._lease, self._after = lease, after
         self._pid = self._pipe = _NONE
 
-    def start(self) -> None:
-        """Fork it. The lease must be held, and NVML not open yet."""
+    def start(self, through: str) -> None:
+        """Fork it, to restore the clocks through a way of setters.choice. The lease must be held, and NVML not open
+        yet."""
         read_end, self._pipe = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(read_end, self._lease, self._after)
+            _watch(read_end, self._lease, self._after, through)
         os.close(read_end)
         PRIVATE.update((self._pipe, *self._lease.file_descriptors))
 
@@ -84,8 +85,10 @@ def _close_private() -> None:
 os.register_at_fork(after_in_child=_close_private)
 
 
-def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None]) -> NoReturn:
+def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None], through: str) -> NoReturn:
     """The janitor's life; does not return."""
+    from kernel_dvfs.gpu.setters.choice import opened
+
     code = 1
     try:
         os.setsid()  # a signal to the owner's group is not for us
@@ -97,7 +100,7 @@ def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None]) -
             # read by others only if this process dies as well, or hangs in the driver and is ended by the library
             lease.note(RESTORING)
             with nvml:
-                leave_as_configured(Board(nvml, lease.uuid), after)
+                leave_as_configured(opened(through, Board(nvml, lease.uuid)), after)
             lease.release()
         code = 0
     except NotRestored as failed:

@@ -30,7 +30,7 @@ class Library:
 
     def __init__(self) -> None:
         self._nvml = _binding()
-        self._patience_s = _patience_s()
+        self._patience_s = patience_s()
         self._calls: dict[int, tuple[str, str, float]] = {}  # under way, by thread: name, GPU, since when
         self._left = threading.Event()
 
@@ -109,15 +109,16 @@ class Library:
         }
 
 
-def _patience_s() -> float:
+def patience_s() -> float:
+    """How long whatever sets clocks may take to answer, seconds. Raises InputError."""
     text = os.environ.get(PATIENCE, "")
     try:
-        patience_s = float(text) if text else _PATIENCE_S
+        seconds = float(text) if text else _PATIENCE_S
     except ValueError:
-        patience_s = 0.0
-    if not 0 < patience_s < 1e6:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
         raise InputError(f"{PATIENCE}={text} is not possible; allowed: a number of seconds > 0")
-    return patience_s
+    return seconds
 
 
 def _binding() -> Any:

@@ -6,14 +6,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu.clocks import supported_core_mhz
-from kernel_dvfs.gpu.nvml.errors import PERMISSION_REMEDY, NvmlError, Unsupported
+from kernel_dvfs.gpu.nvml.errors import NvmlError, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernel_dvfs.gpu.clocks import Clock
-    from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.setters.setter import Range, Setter
 
 _SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
 
@@ -43,13 +43,13 @@ def may_set_clocks() -> tuple[bool, str]:
     who = f"user {os.geteuid()}"
     if mask >> _SYS_ADMIN & 1:
         return True, f"{who} has CAP_SYS_ADMIN"
-    return False, f"{who} lacks CAP_SYS_ADMIN: {PERMISSION_REMEDY}"
+    return False, f"{who} lacks CAP_SYS_ADMIN"
 
 
 def ranges(
     clocks: dict[str, Any], pair: tuple[Clock, Clock], exact: bool = False
-) -> tuple[list[int] | None, list[int] | None]:
-    """([lowest, highest], [lowest, highest]) of core and memory that a pair asks for, MHz; None where it is left to the
+) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """((lowest, highest), (lowest, highest)) of core and memory that a pair asks for, MHz; None where it is left to the
     governor.
 
     clocks: of the GPU's facts. exact: the target alone, else from the lowest clock up to it.
@@ -57,9 +57,9 @@ def ranges(
     core, mem = pair
     core_range = mem_range = None
     if not isinstance(core, str):
-        core_range = [core if exact else supported_core_mhz(clocks, mem)[0], core]
+        core_range = core if exact else supported_core_mhz(clocks, mem)[0], core
     if not isinstance(mem, str):
-        mem_range = [mem if exact else min(clocks["mem_mhz"]), mem]
+        mem_range = mem if exact else min(clocks["mem_mhz"]), mem
     return core_range, mem_range
 
 
@@ -69,20 +69,17 @@ def lock_pair(guard: Guard, clocks: dict[str, Any], pair: tuple[Clock, Clock], e
     Raises errors.NvmlError; memory may be locked by then, so reset the guard.
     """
     core, mem = ranges(clocks, pair, exact)
-    if mem:
-        guard.lock_mem(*mem)
-    elif clocks["mem_mhz"]:
+    if not mem and clocks["mem_mhz"]:
         guard.reset_mem()
-    if core:
-        guard.lock_core(*core)
-    else:
+    guard.lock(core, mem)
+    if not core:
         guard.reset_core()
 
 
-def reset(board: Board) -> None:
+def reset(setter: Setter) -> None:
     """Reset both locks. Raises NotRestored after trying both; a lock that the GPU lacks needs no reset."""
     errors = []
-    for control in (board.reset_mem, board.reset_core):
+    for control in (setter.reset_mem, setter.reset_core):
         try:
             control()
         except Unsupported:
@@ -90,23 +87,29 @@ def reset(board: Board) -> None:
         except NvmlError as error:
             errors.append(error)
     if errors:
-        raise NotRestored(f"clocks of {board.uuid} not restored", errors)
+        raise NotRestored(f"clocks of {setter.uuid} not restored", errors)
 
 
-def leave_as_configured(board: Board, after: Mapping[str, list[int] | None]) -> None:
+def leave_as_configured(setter: Setter, after: Mapping[str, list[int] | None]) -> None:
     """Reset both locks, then set what the site wants to find: {"core": [min, max], "mem": [min, max]} in MHz; None or
     nothing for a domain that is to be free.
 
     Raises NotRestored after trying everything.
     """
-    reset(board)
-    errors = []
-    for domain, lock in (("mem", board.lock_mem), ("core", board.lock_core)):
-        clocks_mhz = after.get(domain)
-        if clocks_mhz:
-            try:
-                lock(*clocks_mhz)
-            except NvmlError as error:
-                errors.append(error)
+    reset(setter)
+    errors: list[Exception] = []
+    try:
+        locks = setter.locks(_range(after.get("core")), _range(after.get("mem")))
+    except NvmlError as error:
+        locks, errors = [], [error]
+    for lock in locks:
+        try:
+            lock()
+        except NvmlError as error:
+            errors.append(error)
     if errors:
-        raise NotRestored(f"clocks of {board.uuid} reset, but not set as `after` asks", errors)
+        raise NotRestored(f"clocks of {setter.uuid} reset, but not set as `after` asks", errors)
+
+
+def _range(given: list[int] | None) -> Range | None:
+    return (given[0], given[1]) if given else None

@@ -105,7 +105,12 @@ class RealGpu:
         if self._settings["clocks"] != "lock" or pair == BASELINE:
             return {}
         core, mem = ranges(self._clocks, pair, self._settings["lock"] == "exact")
-        return {"lock": self._settings["lock"], "core_range_mhz": core, "mem_range_mhz": mem}
+        return {
+            "through": self._guard.through,
+            "lock": self._settings["lock"],
+            "core_range_mhz": core and [*core],
+            "mem_range_mhz": mem and [*mem],
+        }
 
     def warm_up(self, load: Load, seconds: float) -> None:
         """Run `load` for a while at the clocks in force, and on until the clocks have settled."""

@@ -93,20 +93,17 @@ class NativeLoads:
 
     def _plan(self, setup: Setup, name: str) -> Any:
         if name not in self._plans:
-            options, row = setup.workload, self._rows[name]
-            timed = bool(row.gemm) and setup.measurement["gemm_algorithm"] == "timed"
-            known = self._algorithms.known(row.settings) if timed else None
+            options = setup.workload
             plan = row_plan(
                 self._cuda,
                 self._arena,
-                row,
+                self._rows[name],
                 options["model"],
                 options["tensor_parallel"],
-                algorithm=known or setup.measurement["gemm_algorithm"],
+                algorithm=setup.measurement["gemm_algorithm"],
+                kept=self._algorithms,
                 zipf_exponent=options["token_ids_zipf"],
             )
-            if timed and known is None:
-                self._algorithms.keep(row.settings, plan.info())
             plan.run(1)
             self._plans[name] = plan
         return self._plans[name]

@@ -80,21 +80,28 @@ def check_window(uuid: str, period_s: float, window_s: float) -> None:
 
 def check_permission(guard: Guard, clocks: dict[str, Any]) -> None:
     """Lock each domain to the whole range that it has, which changes nothing, and reset it: may we, and can the GPU?
+    Where a way locks single clocks only, to the highest.
 
     Raises errors.Denied where we may not, InputError where this GPU cannot lock a domain that the study wants locked.
     What has been locked by then is the guard's to reset.
     """
     uuid = guard.board.uuid
     every_core = [mhz for cores in clocks["core_mhz"]["listed"].values() for mhz in cores]
-    if clocks["mem_mhz"]:
+    core = min(every_core), max(every_core)
+    mem = (min(clocks["mem_mhz"]), max(clocks["mem_mhz"])) if clocks["mem_mhz"] else None
+    if not guard.setter.capabilities.ranges:
+        # one value each: the highest
+        core, mem = (core[1], core[1]), mem and (mem[1], mem[1])
+    if mem and guard.setter.capabilities.alone:
         try:
-            guard.lock_mem(min(clocks["mem_mhz"]), max(clocks["mem_mhz"]))
+            guard.lock(None, mem)
         except Unsupported:
             raise InputError(
                 f"GPU {uuid}: memory clocks cannot be locked here; measure the core clock alone: {CORE_ONLY}"
             ) from None
+        mem = None
     try:
-        guard.lock_core(min(every_core), max(every_core))
+        guard.lock(core, mem)
     except Unsupported:
         raise InputError(
             f"GPU {uuid}: core clocks cannot be locked here; measure at auto alone: --config clocks=auto-only"

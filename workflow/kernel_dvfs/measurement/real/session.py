@@ -16,6 +16,7 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.guard import Guard
+from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.measurement.point import measure
 from kernel_dvfs.measurement.real import estimate, preflight
 from kernel_dvfs.measurement.real import loads as kernels
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
 # settings that hold for a whole session; all others may differ from point to point
-_OF_SESSION = ("clocks", "lock", "after", "share", "temperature", "band_c")
+_OF_SESSION = ("clocks", "through", "lock", "after", "share", "temperature", "band_c")
 
 
 def identity(setup: Setup) -> str:
@@ -43,7 +44,7 @@ def identity(setup: Setup) -> str:
         library = kernels.library_sha256(step is not None)
     except InputError:
         library = "none"  # opening the session says so
-    settings = {key: setup.measurement[key] for key in _OF_SESSION}
+    settings = {key: setup.measurement.get(key) for key in _OF_SESSION}
     text = compact_json([setup.gpu["uuid"], settings, library, step, __version__])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -59,7 +60,8 @@ class Session:
         self._setup, self._say, self._is_wanted = setup, say, is_wanted
         settings = setup.measurement
         self.identity = identity(setup)
-        self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say)
+        through = settings.get("through", AUTO)
+        self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say, through)
         self._points = 0
         self._gpu: RealGpu | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.outputs import MEASURED, Output
+from kernel_dvfs.workload.models import UNFUSED, model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,10 +24,10 @@ OUTPUT = Output(
     title="The paper's claims, checked here",
     text="Each claim of arXiv 2601.08539 with its value, what this study found, a computed verdict and the reason.",
     section="claims",
-    # the paper speaks of GPT-3: kernels of another model, or of somebody's table, are no test of it
+    # the paper speaks of GPT-3 with attention that is not fused: other kernels, or somebody's table, are no test of it
     kinds=MEASURED,
     workload="model",
-    when=lambda plan: plan.is_chosen and plan.options["model"].startswith("gpt3"),
+    when=lambda plan: plan.is_chosen and model(plan.options["model"]).attention == UNFUSED,
     inputs=_inputs,
 )
 

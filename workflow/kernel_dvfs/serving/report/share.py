@@ -1,4 +1,4 @@
-"""What several tables and figures share: savings, the split of a saving between knobs, a figure's subtitle."""
+"""What several tables and figures share: changes, the split of a change between knobs, a figure's subtitle."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ if TYPE_CHECKING:
 _CHARACTERS = 72  # of a subtitle's line
 
 
-def saved_percent(energy: float, reference: float) -> float:
-    """Percent of `reference` that is not spent."""
-    return 100.0 * (1.0 - energy / reference)
+def change_percent(value: float | None, reference: float | None) -> float | None:
+    """Percent of `reference`, negative where less is spent; None where either is missing (no token served in time)."""
+    return None if value is None or reference is None else 100.0 * (value / reference - 1.0)
+
+
+def promise_kept(study: ServingStudy, found: dict) -> bool:
+    """Whether a run keeps as many promises as it must: only then is what it does not spend saved."""
+    return found["kept_percent"] >= study["settings"]["promise_percent"]
 
 
 def by_system(outcomes: list[dict]) -> dict[str, dict]:
@@ -25,9 +30,9 @@ def by_system(outcomes: list[dict]) -> dict[str, dict]:
 
 
 def split(energy_of: dict[str, float]) -> dict[str, float]:
-    """{knob: saving}: each knob's mean contribution over all orders of turning them (Shapley), in energy's unit.
+    """{knob: change}: each knob's mean contribution over all orders of turning them (Shapley), in energy's unit.
 
-    energy_of: {system: energy} of all SUBSETS. The parts add up to MultiPool minus DynamoLLM.
+    energy_of: {system: energy} of all SUBSETS. The parts add up to DynamoLLM minus MultiPool: negative = saved.
     """
     parts = dict.fromkeys(KNOBS, 0.0)
     orders = list(permutations(KNOBS))
@@ -35,7 +40,7 @@ def split(energy_of: dict[str, float]) -> dict[str, float]:
         turned: tuple[str, ...] = ()
         for knob in order:
             then = tuple(each for each in KNOBS if each in (*turned, knob))
-            parts[knob] += (energy_of[SUBSETS[turned]] - energy_of[SUBSETS[then]]) / len(orders)
+            parts[knob] += (energy_of[SUBSETS[then]] - energy_of[SUBSETS[turned]]) / len(orders)
             turned = then
     return parts
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
 from kernel_dvfs.pipeline.report.figures import subtitle
+from kernel_dvfs.pipeline.schedules import BACKWARD
 from kernel_dvfs.pipeline.study import PipelineStudy
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     for name, file in _PLANS.items():
         for rank in study.plan(microbatches, file)["ranks"]:
             for own in rank["instructions"]:
-                half = 0.42 if own["instruction"] == "backward" else 0.26
+                half = 0.42 if own["instruction"].startswith(BACKWARD) else 0.26
                 settings = study.profile.of(own["virtual_stage"], own["instruction"])
                 rows.append(
                     {

@@ -37,6 +37,12 @@ def data(study: ServingStudy, experiment: str = "systems") -> pd.DataFrame:
     ).assign(panel=lambda frame: pd.Categorical(frame.panel, [SERVERS, GPUS, CLOCK]))
 
 
+def _whole(limits: tuple[float, float]) -> list[float]:
+    """Breaks of an axis at whole numbers: there is no half of a server."""
+    step = next(each for each in (1, 2, 4, 8, 16, 32, 64, 250, 500, 1000) if limits[1] <= 5 * each or each == 1000)
+    return [float(value) for value in range(0, int(limits[1]) + 1, step)]
+
+
 def draw(study: ServingStudy) -> p9.ggplot:
     """Three panels under each other."""
     import plotnine as p9
@@ -53,6 +59,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.scale_color_manual(colours)
         + p9.scale_linetype_manual(dict(zip(names, style.cycle(style.LINES, len(names)))))
         + p9.expand_limits(y=0)
+        + p9.scale_y_continuous(breaks=_whole)
         + p9.labs(title="DynamoLLM's knobs", subtitle=subtitle(study), x="time, min", y="")
         + style.keys(color="", linetype="")
         + style.theme(4.2)

@@ -1,4 +1,4 @@
-"""Energy saved over load."""
+"""Energy of a token over load."""
 
 from __future__ import annotations
 
@@ -17,23 +17,31 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "Energy saved against SinglePool over constant load, simulated; DynamoLLM as reported in both versions, placed at "
-    "the loads that its names are taken for",
+    "Energy of a token served in time over constant load, change against SinglePool on all servers, simulated; "
+    "DynamoLLM as reported in both versions, placed at the loads that its names are taken for",
     formats=FIGURE_FORMATS,
     when=lambda plan: plan.has("loads"),
     inputs=lambda plan: plan.reads("loads"),
 )
 
+CHANGE = "change_of_all_servers_percent"
+# one a line: dark and light, none twice
+_COLOURS = ("#9E9E9E", "#35B779", "#21908C", "#443983", "#D1741C", "#0B3C5D", "#000000", "#B03060")
+
 
 def data(study: ServingStudy) -> pd.DataFrame:
-    """system, tps_per_server, saved_percent: ours, and the reported points."""
+    """system, tps_per_server, CHANGE: ours, and the reported points."""
     import pandas as pd
 
     ours = loads.make(study)
-    ours = ours[ours.system != BASELINE][["system", "tps_per_server", "saved_percent"]]
+    ours = ours[ours.system != BASELINE][["system", "tps_per_server", CHANGE]]
     at = {name: tps for tps, name in loads.NAMES.items()}
     theirs = [
-        {"system": f"DynamoLLM, reported ({version})", "tps_per_server": at[name], "saved_percent": value}
+        {
+            "system": f"DynamoLLM, reported ({version})",
+            "tps_per_server": at[name],
+            CHANGE: value,
+        }
         for version, values in reported.BY_LOAD.items()
         for name, value in values.items()
     ]
@@ -49,15 +57,21 @@ def draw(study: ServingStudy) -> p9.ggplot:
     frame = data(study)
     names = list(dict.fromkeys(frame.system))
     return (
-        p9.ggplot(frame, p9.aes("tps_per_server", "saved_percent", color="system", shape="system", linetype="system"))
+        p9.ggplot(
+            frame,
+            p9.aes("tps_per_server", CHANGE, color="system", shape="system", linetype="system"),
+        )
         + p9.geom_line(size=0.5)
         + p9.geom_point(size=1.7, fill="white", stroke=0.5)
         + p9.scale_x_log10()
-        + p9.scale_color_manual(style.steps(len(names)))
+        + p9.scale_color_manual(_COLOURS[: len(names)])
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
         + p9.scale_linetype_manual(style.cycle(style.LINES, len(names)))
         + p9.labs(
-            title="Saving over load", subtitle=subtitle(study, "up"), x="tokens/s per server", y="energy saved, %"
+            title="Energy of a token over load",
+            subtitle=subtitle(study, "down"),
+            x="tokens/s per server",
+            y="change against SinglePool, all servers, %",
         )
         + p9.guides(**{name: p9.guide_legend(title="", ncol=2) for name in ("color", "shape", "linetype")})
         + style.theme(3.3)

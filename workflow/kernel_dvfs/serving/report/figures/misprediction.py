@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "DynamoLLM's energy and kept promises over the share of mispredicted answers",
+    "DynamoLLM's energy of a token and kept promises by the share of mispredicted answers, a point a draw",
     formats=FIGURE_FORMATS,
     inputs=lambda plan: plan.reads("misprediction"),
 )
-_PANELS = {"energy_change_percent": "energy, change in %", "kept_percent": "requests whose promises are kept, %"}
+_PANELS = {
+    "change_percent": "energy of a token served in time, change in %",
+    "kept_percent": "requests whose promises are kept, %",
+}
 
 
 def draw(study: ServingStudy) -> p9.ggplot:
-    """Two panels; the token-count predictor stands last."""
+    """Two panels, a point a draw of the errors; the token-count predictor stands last."""
     import pandas as pd
     import plotnine as p9
 
@@ -35,9 +38,8 @@ def draw(study: ServingStudy) -> p9.ggplot:
         misprediction=pd.Categorical(frame.misprediction, list(dict.fromkeys(frame.misprediction))),
     )
     return (
-        p9.ggplot(frame, p9.aes("misprediction", "value", group="panel"))
-        + p9.geom_line(color=style.SERIES[0], size=0.5)
-        + p9.geom_point(color=style.SERIES[0], size=1.6)
+        p9.ggplot(frame, p9.aes("misprediction", "value"))
+        + p9.geom_point(color=style.SERIES[0], size=1.8, fill="none")
         + p9.facet_wrap("panel", ncol=1, scales="free_y")
         + p9.labs(title="Misprediction", subtitle=subtitle(study), x="share of answers mispredicted", y="")
         + style.theme(3.2)

@@ -1,4 +1,4 @@
-"""Energy saved by each system, with the share of kept promises."""
+"""Energy of a token served in time by each system, with the share of kept promises; grey where too few are kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
 from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import savings
+from kernel_dvfs.serving.system import BASELINE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,39 +16,44 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "Energy saved against SinglePool by serving system; beside each bar the requests whose promises are kept",
+    "Energy of a token served in time by serving system, change against SinglePool on the fewest servers that keep the "
+    "promise, negative = saved; grey: fewer promises kept than must be, so nothing is saved",
     formats=FIGURE_FORMATS,
     inputs=lambda plan: plan.reads("systems"),
 )
 
 
 def data(study: ServingStudy) -> pd.DataFrame:
-    """system (ordered), saved_percent, label."""
+    """system (ordered), change_percent, promise_kept, label; without SinglePool on all servers, far off the scale."""
     import pandas as pd
 
-    frame = savings.make(study)[["system", "saved_percent", "kept_percent"]]
-    label = [f" {saved:.1f} %, kept {kept:.1f} %" for saved, kept in zip(frame.saved_percent, frame.kept_percent)]
+    frame = savings.make(study)
+    frame = frame[~frame.system.str.startswith(BASELINE) | (frame.change_percent == 0)]
+    label = [f" {change:+.1f} %, kept {kept:.1f} %" for change, kept in zip(frame.change_percent, frame.kept_percent)]
     return frame.assign(system=pd.Categorical(frame.system, frame.system[::-1]), label=label)
 
 
 def draw(study: ServingStudy) -> p9.ggplot:
-    """One bar a system."""
+    """One bar a system; its label stands on the side of zero that is free."""
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
     frame = data(study)
+    reach = max(60.0, float(frame.change_percent.abs().max()))
+    frame = frame.assign(at=frame.change_percent.clip(lower=0))
     return (
-        p9.ggplot(frame, p9.aes("system", "saved_percent"))
-        + p9.geom_col(fill=style.SERIES[0], width=0.65)
-        + p9.geom_text(p9.aes(label="label"), ha="left", size=5.5, color=style.INK)
+        p9.ggplot(frame, p9.aes("system", "change_percent", fill="promise_kept"))
+        + p9.geom_col(width=0.65, show_legend=False)
+        + p9.geom_text(p9.aes(y="at", label="label"), ha="left", size=5.5, color=style.INK)
         + p9.coord_flip()
-        + p9.scale_y_continuous(limits=(min(0, frame.saved_percent.min()), 150), breaks=[0, 25, 50, 75, 100])
+        + p9.scale_fill_manual({True: style.SERIES[0], False: style.SERIES[2]})
+        + p9.scale_y_continuous(limits=(min(0, frame.change_percent.min()) - 2, 1.9 * reach))
         + p9.labs(
-            title="Energy saved, promises kept",
-            subtitle=subtitle(study, "right"),
+            title="Energy of a token served in time",
+            subtitle=subtitle(study, "left"),
             x="",
-            y="energy saved against SinglePool, %",
+            y="change against SinglePool, sized, %",
         )
         + style.theme(2.9)
     )

@@ -1,4 +1,4 @@
-"""Where DynamoLLM's saving comes from."""
+"""Where DynamoLLM's change comes from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "Split of DynamoLLM's saving against SinglePool: pools, instances, degrees, clocks (mean over all orders)",
+    "Split of DynamoLLM's change of a token's energy against SinglePool on all servers, negative = saved: pools, "
+    "instances, degrees, clocks (mean over all orders)",
     formats=FIGURE_FORMATS,
     inputs=lambda plan: plan.reads("systems"),
 )
@@ -30,16 +31,21 @@ def draw(study: ServingStudy) -> p9.ggplot:
     frame = split.make(study)
     frame = frame.assign(
         part=pd.Categorical(frame.part, frame.part[::-1]),
-        label=[f" {value:.1f}" for value in frame.of_singlepool_percent],
+        label=[f"{value:+.1f} " for value in frame.of_singlepool_percent],
         whole=frame.part == "all",
     )
     return (
         p9.ggplot(frame, p9.aes("part", "of_singlepool_percent", fill="whole"))
         + p9.geom_col(width=0.65, show_legend=False)
-        + p9.geom_text(p9.aes(label="label"), ha="left", size=6, color=style.INK)
+        + p9.geom_text(p9.aes(label="label"), ha="right", size=6, color=style.INK)
         + p9.coord_flip()
-        + p9.scale_fill_manual({False: style.SERIES[0], True: style.SERIES[2]})
-        + p9.scale_y_continuous(limits=(min(0, frame.of_singlepool_percent.min()), 105))
-        + p9.labs(title="Where the saving comes from", subtitle=subtitle(study), x="", y="% of SinglePool's energy")
+        + p9.scale_fill_manual({False: style.SERIES[0], True: style.SERIES[1]})
+        + p9.scale_y_continuous(limits=(1.25 * frame.of_singlepool_percent.min(), 5))
+        + p9.labs(
+            title="Where the change comes from",
+            subtitle=subtitle(study, "left"),
+            x="",
+            y="change, % of a token's energy in SinglePool",
+        )
         + style.theme(2.2)
     )

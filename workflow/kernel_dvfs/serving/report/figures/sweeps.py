@@ -1,4 +1,4 @@
-"""DynamoLLM's saving over epochs, overheads, margins and numbers of pools."""
+"""DynamoLLM's energy of a token over epochs, overheads, margins, rules and numbers of pools."""
 
 from __future__ import annotations
 
@@ -14,33 +14,41 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "DynamoLLM with one setting changed at a time: energy saved against SinglePool, and promises kept",
+    "DynamoLLM with one setting changed at a time: energy of a token served in time against the study's own value, "
+    "negative = saved; beside each point the promises kept, hollow where fewer than must be",
     formats=FIGURE_FORMATS,
     inputs=lambda plan: plan.reads("systems", "sweeps"),
 )
-_SERIES = {"saved_percent": "energy saved, %", "kept_percent": "promises kept, %"}
 
 
 def draw(study: ServingStudy) -> p9.ggplot:
-    """A panel a setting."""
+    """A panel a setting, all on one scale: what changes little looks so."""
     import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.report import style
 
     frame = sweeps.make(study)
-    frame = pd.concat([frame.assign(series=text, y=frame[name]) for name, text in _SERIES.items()])
-    frame = frame.assign(value=[f"{value:g}" for value in frame.value])
-    order = sorted(dict.fromkeys(frame.value), key=float)
-    frame = frame.assign(value=pd.Categorical(frame.value, order))
+    own = frame[frame.is_default].j_per_token_in_time.iloc[0]
+    frame = frame.assign(
+        change=100 * (frame.j_per_token_in_time / own - 1),
+        value=[f"{value:g}" if isinstance(value, float | int) else str(value) for value in frame.value],
+        label=[f"{kept:.1f}" for kept in frame.kept_percent],
+    )
+    frame = frame.assign(value=pd.Categorical(frame.value, list(dict.fromkeys(frame.value))))
+    reach = frame.change.max() - frame.change.min() + 1
     return (
-        p9.ggplot(frame, p9.aes("value", "y", color="series", shape="series", group="series"))
-        + p9.geom_line(size=0.4)
-        + p9.geom_point(size=1.3)
-        + p9.facet_wrap("setting", ncol=2, scales="free_x")
-        + p9.scale_color_manual(style.SERIES[:2])
-        + p9.expand_limits(y=[0, 100])
-        + p9.labs(title="One setting at a time", subtitle=subtitle(study), x="", y="%")
-        + style.keys(color="", shape="")
-        + style.theme(5.0)
+        p9.ggplot(frame, p9.aes("value", "change"))
+        + p9.geom_hline(yintercept=0, color=style.GRID, size=0.6)
+        + p9.geom_point(p9.aes(fill="promise_kept"), size=1.7, shape="o", stroke=0.4, show_legend=False)
+        + p9.geom_text(p9.aes(label="label"), size=5, nudge_y=0.13 * reach, color=style.INK)
+        + p9.facet_wrap("setting", ncol=3, scales="free_x")
+        + p9.scale_fill_manual({True: style.SERIES[0], False: "white"})
+        + p9.labs(
+            title="One setting at a time",
+            subtitle=subtitle(study, "down") + "; numbers: promises kept, %",
+            x="",
+            y="energy of a token served in time, change in %",
+        )
+        + style.theme(5.2)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, saved_percent
+from kernel_dvfs.serving.report.share import by_system, change_percent
 from kernel_dvfs.serving.system import BASELINE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _SIMULATED = ("SinglePool", "DynamoLLM", "DynamoLLM, kernel clocks")
 
 
 def make(study: ServingStudy) -> pd.DataFrame:
-    """One row a system or plan; saved: against SinglePool of the same kind (simulated or planned)."""
+    """One row a system or plan; change: against SinglePool of the same kind (simulated or planned)."""
     import pandas as pd
 
     runs, slots = by_system(study.experiment("systems")), study.experiment("hierarchy")
@@ -32,7 +32,7 @@ def make(study: ServingStudy) -> pd.DataFrame:
             "what": name,
             "kind": "simulated",
             "mean_power_w": runs[name]["mean_power_w"],
-            "saved_percent": saved_percent(runs[name]["mean_power_w"], base),
+            "change_percent": change_percent(runs[name]["mean_power_w"], base),
             "kept_percent": runs[name]["kept_percent"],
         }
         for name in _SIMULATED
@@ -51,5 +51,5 @@ def make(study: ServingStudy) -> pd.DataFrame:
         if own:
             power = sum(each[key] for each in own) / len(own)
             row = {"what": name, "kind": "planned", "mean_power_w": power}
-            rows.append(row | {"saved_percent": saved_percent(power, static), "kept_percent": None})
+            rows.append(row | {"change_percent": change_percent(power, static), "kept_percent": None})
     return pd.DataFrame(rows)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, saved_percent
-from kernel_dvfs.serving.system import BASELINE
+from kernel_dvfs.serving.report.share import by_system, change_percent
+from kernel_dvfs.serving.system import SIZED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,17 +20,17 @@ OUTPUT = Output(
 
 
 def make(study: ServingStudy) -> pd.DataFrame:
-    """One row a system; savings against SinglePool. Servers are charged from when they start until released."""
+    """One row a system; changes against SinglePool, sized. Servers are charged from start to release."""
     import pandas as pd
 
     runs = by_system(study.experiment("systems"))
     rows = {name: costs(study, found) for name, found in runs.items()}
-    base = rows[BASELINE]
+    base = rows[SIZED]
     for name, each in rows.items():
         each |= {
-            "servers_saved_percent": saved_percent(each["servers"], base["servers"]),
-            "cost_saved_percent": saved_percent(each["usd_per_hour"], base["usd_per_hour"]),
-            "carbon_saved_percent": saved_percent(each["co2_kg_per_hour"], base["co2_kg_per_hour"]),
+            "servers_change_percent": change_percent(each["servers"], base["servers"]),
+            "cost_change_percent": change_percent(each["usd_per_hour"], base["usd_per_hour"]),
+            "carbon_change_percent": change_percent(each["co2_kg_per_hour"], base["co2_kg_per_hour"]),
             "kept_percent": runs[name]["kept_percent"],
         }
     return pd.DataFrame(list(rows.values()))

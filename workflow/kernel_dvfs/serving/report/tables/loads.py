@@ -1,4 +1,4 @@
-"""Savings by load: constant Poisson loads on the same servers."""
+"""Changes by load: constant Poisson loads on the same servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "Energy saved under constant loads, tokens/s per server of 8 GPUs; latencies and kept promises beside",
+    "Energy of a token served in time under constant loads, tokens/s per server of 8 GPUs; negative change = saved",
     when=lambda plan: plan.has("loads"),
     inputs=lambda plan: plan.reads("loads"),
 )
@@ -30,5 +30,5 @@ def make(study: ServingStudy) -> pd.DataFrame:
     for tps in dict.fromkeys(each["tps_per_server"] for each in found):
         runs = by_system([each for each in found if each["tps_per_server"] == tps])
         head = {"tps_per_server": tps, "load": NAMES.get(tps, "-")}
-        rows += [head | savings.row(each, runs) for each in runs.values()]
+        rows += [head | savings.row(study, each, runs) for each in runs.values()]
     return pd.DataFrame(rows)

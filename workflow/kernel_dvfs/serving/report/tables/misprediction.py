@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report import reported
+from kernel_dvfs.serving.report.share import change_percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,7 @@ OUTPUT = Output(
 
 
 def make(study: ServingStudy) -> pd.DataFrame:
-    """One row a share; changes against none."""
+    """One row a share and seed; changes against none."""
     import pandas as pd
 
     found = study.experiment("misprediction")
@@ -30,12 +31,14 @@ def make(study: ServingStudy) -> pd.DataFrame:
         [
             {
                 "misprediction": str(each["misprediction"]),
-                "energy_kwh": each["energy_kwh"],
-                "energy_change_percent": 100 * (each["energy_kwh"] / base["energy_kwh"] - 1),
-                "ttft_p50_change_percent": 100 * (each["ttft_p50_s"] / base["ttft_p50_s"] - 1),
-                "ttft_p99_change_percent": 100 * (each["ttft_p99_s"] / base["ttft_p99_s"] - 1),
+                "seed": each["seed"],
+                "j_per_token_in_time": each["j_per_token_in_time"],
+                "change_percent": change_percent(each["j_per_token_in_time"], base["j_per_token_in_time"]),
+                "ttft_p50_change_percent": change_percent(each["ttft_p50_s"], base["ttft_p50_s"]),
+                "ttft_p99_change_percent": change_percent(each["ttft_p99_s"], base["ttft_p99_s"]),
                 "tbt_p99_ms": 1000 * each["tbt_p99_s"],
                 "kept_percent": each["kept_percent"],
+                "late": each["late"],
                 "rejected": each["rejected"],
                 "handed_on": each["events"].get("mispredicted", 0),
             }

@@ -1,12 +1,12 @@
-"""What each system saves on the trace, and what it does to latencies."""
+"""What a token served in time costs in each system, and what becomes of all requests."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, saved_percent
-from kernel_dvfs.serving.system import BASELINE, STATIC
+from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept
+from kernel_dvfs.serving.system import BASELINE, SIZED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,38 +14,35 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "Energy saved by each serving system, with latencies and the share of requests whose promises are kept",
+    "Energy of a token served in time by each serving system, changes against SinglePool on the fewest servers that "
+    "keep the promise (negative = saved); requests in time, late and rejected, and latencies",
     inputs=lambda plan: plan.reads("systems"),
 )
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
 KEPT = ("kept_percent", "ttft_kept_percent", "tbt_kept_percent")
+STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
 
 
 def make(study: ServingStudy) -> pd.DataFrame:
-    """One row a system. kept: of all requests, TTFT and mean TBT within the promise of the request's own class."""
+    """One row a system. In time: TTFT and mean TBT within the promise of the request's own class."""
     import pandas as pd
 
     runs = by_system(study.experiment("systems"))
-    return pd.DataFrame([row(found, runs) for found in runs.values()])
+    return pd.DataFrame([row(study, found, runs) for found in runs.values()])
 
 
-def row(found: dict, runs: dict) -> dict:
-    """A system's row; runs: those it is compared with, by system."""
-    energy = found["energy_kwh"]
+def row(study: ServingStudy, found: dict, runs: dict) -> dict:
+    """A system's row; runs: those it is compared with, by system. promise_kept: else its change is no saving."""
+    own = found["j_per_token_in_time"]
     cells = {
         "system": found["system"],
-        "energy_kwh": energy,
-        "saved_percent": saved_percent(energy, runs[BASELINE]["energy_kwh"]),
-        "saved_of_multipool_percent": saved_percent(energy, runs[STATIC]["energy_kwh"]),
+        "servers": found["servers"],
+        "energy_kwh": found["energy_kwh"],
+        "j_per_token_in_time": own,
+        "change_percent": change_percent(own, runs[SIZED]["j_per_token_in_time"]),
+        "change_of_all_servers_percent": change_percent(own, runs[BASELINE]["j_per_token_in_time"]),
+        "promise_kept": promise_kept(study, found),
     }
+    cells |= {name: found[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}
     cells |= {name.removesuffix("_s") + "_ms": 1000 * found[name] for name in LATENCIES if found[name] is not None}
-    cells |= {name: found[name] for name in KEPT}
-    return cells | {
-        "rejected": found["rejected"],
-        "mean_power_w": found["mean_power_w"],
-        "server_hours": found["server_hours"],
-        "busy_kwh": found["busy_kwh"],
-        "idle_kwh": found["idle_kwh"],
-        "starting_kwh": found["starting_kwh"],
-        "switching_kwh": found["switching_kwh"],
-    }
+    return cells | {name: found[name] for name in ("mean_power_w", "server_hours", *STATES)}

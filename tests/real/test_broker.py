@@ -1,0 +1,255 @@
+"""The broker: whom it lets set clocks, and that they come back whatever ends a client, or the broker itself."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+
+import pytest
+from test_guard import script
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def brokered(lab):
+    """A lab with a broker: `brokered("--allow", "0")`; by default it lets in who runs this."""
+
+    def make(*words, profiles="h200", **knobs):
+        made = lab(profiles, **({"time": "real"} | knobs))
+        made.offer("broker", *words)
+        return made
+
+    return make
+
+
+def asked(made, *requests):
+    """The broker's answers to a client of ours."""
+    answers = []
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+        client.settimeout(30)
+        for request in requests:
+            client.sendall((request if isinstance(request, bytes) else json.dumps(request).encode()) + b"\n")
+            answers.append(json.loads(client.recv(1 << 16) or b"null"))
+    return answers
+
+
+def log(made):
+    return (made.boards.path.parent / "daemons.log").read_text()
+
+
+def freed(made):
+    return made.comes_to(lambda: made.boards.locks == ("none", "none"), 20)
+
+
+def test_a_client_that_it_does_not_name_is_refused_and_changes_nothing(brokered):
+    """Who asks is what the kernel says, whatever the request does."""
+    if os.getuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("another user's process needs root and setpriv")
+    made = brokered()
+    code = """
+import json, socket, sys
+client = socket.socket(socket.AF_UNIX)
+client.connect(sys.argv[1])
+client.sendall(json.dumps({"do": "take", "uuid": sys.argv[2], "uid": 0}).encode() + b"\\n")
+print(client.recv(65536).decode())
+"""
+    # it may read this Python, wherever root has it, and nothing more
+    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    as_nobody += ["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+    folder = made.more["KERNEL_DVFS_BROKER_DIR"]
+    words = [*as_nobody, sys.executable, "-c", code, f"{folder}/broker.sock", made.boards.uuid]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    answer = json.loads(done.stdout)
+    assert answer["code"] == 4 and "is not among those whom it sets clocks for" in answer["error"], done.stderr
+    assert made.boards.get("sets") == "0" and not os.path.exists(f"{folder}/kernel-dvfs-{made.boards.uuid}.json")
+    # named, it is let in
+    made.end_daemons()
+    made.offer("broker", "--allow", str(NOBODY))
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout) == {}, done.stderr
+
+
+def test_its_folder_is_closed_to_others_and_its_socket_open_to_all(brokered):
+    made = brokered()
+    folder = made.more["KERNEL_DVFS_BROKER_DIR"]
+    assert stat.S_IMODE(os.stat(folder).st_mode) & 0o022 == 0
+    assert stat.S_IMODE(os.stat(f"{folder}/broker.sock").st_mode) == 0o666
+
+
+def test_a_second_client_is_told_who_has_the_gpu(brokered):
+    made = brokered()
+    first = script(made, "sys.stdin.readline()", through="broker")
+    assert first.stdout.readline() == "locked\n"
+    (answer,) = asked(made, {"do": "take", "uuid": made.boards.uuid})
+    assert f"process {first.pid}" in answer["error"] and "another client has it" in answer["error"]
+    assert made.boards.locks == ("345-900", "2201-2201")
+    first.communicate("\n", timeout=60)
+    assert freed(made)
+
+
+def test_each_gpu_has_a_client_of_its_own(brokered):
+    made = brokered(profiles="h200,h200")
+    first = script(made, "sys.stdin.readline()", through="broker")
+    assert first.stdout.readline() == "locked\n"
+    second = {"do": "lock", "domain": "core", "mhz": [345, 1200]}
+    assert asked(made, {"do": "take", "uuid": made.boards.get("uuid", 1)}, second) == [{}, {}]
+    assert made.comes_to(lambda: made.boards.get("core_lock", 1) == "none", 20)
+    assert made.boards.locks == ("345-900", "2201-2201"), "the other's end is not ours"
+    first.communicate("\n", timeout=60)
+
+
+@pytest.mark.parametrize("worker", ["forked", "executed"])
+def test_a_worker_that_outlives_its_client_does_not_keep_clocks_locked(brokered, worker):
+    made = brokered()
+    start = {
+        "forked": "pid = os.fork()\nif pid == 0: time.sleep(600); os._exit(0)",
+        "executed": "import subprocess\npid = subprocess.Popen(['sleep', '600']).pid",
+    }[worker]
+    then = f"{start}\nprint(pid, flush=True)\nos.kill(control._janitor._pid, signal.SIGKILL)\n"
+    process = script(made, f"{then}os.kill(os.getpid(), signal.SIGKILL)", through="broker")
+    assert process.stdout.readline() == "locked\n"
+    pid = int(process.stdout.readline())
+    try:
+        assert freed(made)
+        os.kill(pid, 0)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_end_of_the_process_that_connected_counts_though_its_socket_is_kept(brokered):
+    """As a hostile client might do it: the connection is handed to a child that stays."""
+    made = brokered()
+    code = f"""
+import json, os, socket, time
+client = socket.socket(socket.AF_UNIX)
+client.connect({os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock")!r})
+for request in ({{"do": "take", "uuid": {made.boards.uuid!r}}}, {{"do": "lock", "domain": "core", "mhz": [345, 900]}}):
+    client.sendall(json.dumps(request).encode() + b"\\n")
+    client.recv(65536)
+pid = os.fork()
+if pid: print(pid, flush=True); os._exit(0)
+os.close(1); os.close(2); time.sleep(600)
+"""
+    done = made.python(code)
+    pid = int(done.stdout)
+    try:
+        assert freed(made)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_clocks_come_back_when_the_broker_ends(brokered, end):
+    made = brokered()
+    client = script(
+        made, "sys.stdin.readline()\ntry: board.lock_core(345, 1200)\nexcept Exception as e: print(e)", through="broker"
+    )
+    assert client.stdout.readline() == "locked\n"
+    (broker,) = made.daemons
+    if end == signal.SIGTERM:
+        broker.terminate()
+        broker.wait(timeout=30)
+        assert freed(made)
+        said, _ = client.communicate("\n", timeout=60)
+        assert "the broker has closed the connection" in said or "Broken pipe" in said or "reset by peer" in said
+        return
+    # all of its processes at once, as when the machine runs out of memory
+    os.killpg(broker.pid, signal.SIGKILL)
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                ours = made.more["KERNEL_DVFS_BROKER_DIR"].encode() in file.read()
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                ours = ours and b"broker" in file.read()
+        except OSError:
+            continue
+        if ours:
+            os.kill(int(name), signal.SIGKILL)
+    broker.wait(timeout=30)
+    assert made.boards.locks == ("345-900", "2201-2201"), "nobody is left to give them back"
+    client.kill()
+    client.communicate(timeout=30)
+    made.offer("broker")  # systemd starts it again
+    assert freed(made)
+    assert made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
+
+
+def test_it_leaves_what_the_site_wants_to_find(brokered):
+    made = brokered("--after", "core=345-1700")
+    lock = {"do": "lock", "domain": "mem", "mhz": [2201, 2201]}
+    assert asked(made, {"do": "take", "uuid": made.boards.uuid}, lock) == [{}, {}]
+    assert made.comes_to(lambda: made.boards.locks == ("345-1700", "none"), 20)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"do": "lock", "domain": "core", "mhz": [900, 345]},
+        {"do": "lock", "domain": "core", "mhz": [0, 900]},
+        {"do": "lock", "domain": "core", "mhz": ["1", 2]},
+        {"do": "lock", "domain": "core"},
+        {"do": "lock", "domain": "power", "mhz": [1, 2]},
+        {"do": "run", "domain": "core"},
+        {"do": ["reset"], "domain": {}},
+    ],
+)
+def test_a_request_that_it_does_not_know_is_refused_and_the_client_may_go_on(brokered, request_):
+    made = brokered()
+    refused, well = asked(made, {"do": "take", "uuid": made.boards.uuid}, request_, {"do": "reset", "domain": "core"})[
+        1:
+    ]
+    assert refused["code"] == 2 and well == {}
+
+
+@pytest.mark.parametrize(
+    "first", [b"{", b"[]", b"\xff", b"[" * 3000, b'{"do": "take", "uuid": "../../etc/passwd"}', b'{"do": "take"}']
+)
+def test_nonsense_ends_a_connection_and_not_the_broker(brokered, first):
+    made = brokered()
+    (answer,) = asked(made, first)
+    assert answer is None or "error" in answer
+    assert asked(made, {"do": "hello"})[0]["allowed"]
+    assert "Traceback" not in log(made) and made.boards.get("sets") == "0"
+
+
+def test_a_unit_for_systemd_names_its_options(lab):
+    made = lab(time="real")
+    done = made.command("broker", "--allow", "0,root", "--after", "core=345-1700", "--unit")
+    assert done.returncode == 0, done.stderr
+    (start,) = [line for line in done.stdout.splitlines() if line.startswith("ExecStart=")]
+    assert start.endswith("-m kernel_dvfs broker --allow 0,root --after core=345-1700")
+    assert "CapabilityBoundingSet=CAP_SYS_ADMIN" in done.stdout
+    if shutil.which("systemd-analyze"):
+        unit = made.folder / "kernel-dvfs-broker.service"
+        unit.write_text(done.stdout)
+        judged = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60)
+        assert str(unit.name) not in judged.stderr, judged.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--allow", "no-such-user-here"), "no such user or group here"),
+        (("--allow", "%no-such-group"), "no such user or group here"),
+        (("--allow", "0", "--after", "core=9-8"), "is not possible"),
+    ],
+)
+def test_what_it_cannot_be_told_is_refused_in_one_line(lab, words, said):
+    done = lab(time="real").command("broker", *words)
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_it_listens_only_where_nobody_else_can_write_and_only_once(brokered, tmp_path):
+    made = brokered()
+    done = made.command("broker", "--allow", "0")
+    assert done.returncode == 2 and "another broker listens there" in done.stderr
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    done = made.command("broker", "--allow", "0", KERNEL_DVFS_BROKER_DIR=str(tmp_path / "open"))
+    assert done.returncode == 2 and "must be a folder that only user" in done.stderr

@@ -1,0 +1,266 @@
+"""Every way of setting clocks: what is asked for is reached, and comes back whatever kills the run.
+
+What sets the clocks are stand-ins made from the documented protocols (tests/fakenvml/setters.py), on the fake NVML.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from test_guard import DEATHS, script
+
+WAYS = ("nvml", "broker", "zeusd", "sudo", "dcgm", "slurm")
+THROUGH = tuple(way for way in WAYS if way not in ("nvml", "slurm"))
+
+
+def under(way, pair="1500,memory=2201"):
+    """What a measurement is started by."""
+    return ["slurmstepd", pair] if way == "slurm" else []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_asked_for_is_reached_and_given_back(lab, way):
+    made = lab()
+    config = made.offer(way)
+    done, record = made.measure(under=under(way), **config)
+    assert done.returncode == 0 and record["verdict"] == "ok", done.stderr
+    assert record["reached"] == {"core_mhz": 1500, "mem_mhz": 2201, "alias_of": None}
+    assert record["request"].get("through") == (None if way == "slurm" else way)
+    if way != "slurm":  # the batch system's own affair
+        assert made.boards.locks == ("1500-1500" if way == "dcgm" else "345-1500", "2201-2201")
+    made.stop()
+    assert made.restored()
+
+
+@pytest.mark.parametrize("way", THROUGH)
+@pytest.mark.parametrize("death", DEATHS)
+def test_whatever_kills_a_run_its_clocks_come_back_through_the_same_way(lab, way, death):
+    made = lab()
+    config = made.offer(way)
+    done, record = made.measure(environment={"FAKE_DEATH": f"{death}@1.5"}, **config)
+    assert done.returncode == 2 and record is None and "error: " in done.stderr
+    assert made.restored()
+    assert int(made.boards.get("sets")) >= 8, "set, and given back"
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_slurm_gives_back_the_clocks_of_a_step_whatever_killed_it(lab, death):
+    made = lab()
+    config = made.offer("slurm")
+    done, record = made.measure(environment={"FAKE_DEATH": f"{death}@1.5"}, under=under("slurm"), **config)
+    assert done.returncode == 2 and record is None
+    assert made.comes_to(lambda: made.boards.locks == ("none", "none")) and int(made.boards.get("sets")) == 4
+
+
+def test_a_pair_that_slurm_set_otherwise_than_asked_is_seen(lab):
+    """It takes the next higher clock that exists, and only logs what it could not set."""
+    made = lab()
+    config = made.offer("slurm")
+    _, record = made.measure(under=under("slurm", "1591,memory=2201"), **config)
+    assert record["verdict"] == "not_reached" and record["reached"]["core_mhz"] == 1605
+
+
+def killed_with_its_janitor(made, way):
+    """Every process of a run is killed at once, as when its container or its batch job is."""
+    then = "print(control._janitor._pid, flush=True)\ntime.sleep(60)"
+    process = script(made, then, through=way)
+    assert process.stdout.readline() == "locked\n", process.stderr.read()
+    janitor = int(process.stdout.readline())
+    assert made.boards.locks != ("none", "none")
+    os.kill(janitor, signal.SIGKILL)
+    process.kill()
+    process.wait(timeout=30)
+
+
+def test_a_broker_restores_the_clocks_of_a_job_of_which_nothing_is_left(lab):
+    made = lab(time="real")
+    made.offer("broker")
+    killed_with_its_janitor(made, "broker")
+    assert made.comes_to(lambda: made.boards.locks == ("none", "none"), 10)
+
+
+@pytest.mark.parametrize("way", ["zeusd", "sudo"])
+def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab, way):
+    made = lab(time="real")
+    made.offer(way)
+    killed_with_its_janitor(made, way)
+    assert made.boards.locks == ("345-900", "2201-2201"), "nobody else does"
+    words = [sys.executable, "-m", "kernel_dvfs", "reset", "--all", "--stale", "--watch", "--through", way]
+    watchdog = subprocess.Popen(words, env=made.environment(), cwd=made.folder, stdout=subprocess.PIPE, text=True)
+    try:
+        assert made.restored(20)
+        assert "removed the lease that process" in watchdog.stdout.readline()
+        killed_with_its_janitor(made, way)
+        assert made.restored(20), "and goes on"
+    finally:
+        watchdog.kill()
+        watchdog.wait()
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("nvml", "no permission"),
+        ("broker", "is the broker running"),
+        ("zeusd", "is it running, and may you write to its socket?"),
+        ("sudo", "have the lines that kernel-dvfs devices prints put into /etc/sudoers.d"),
+        ("dcgm", "dcgmi"),
+    ],
+)
+def test_a_way_that_is_not_there_is_said_in_one_line_and_nothing_is_changed(lab, way, said):
+    made = lab()
+    made.offer("sudo" if way == "sudo" else "none")
+    (made.boards.path.parent / "offered/sudoers").unlink(missing_ok=True)
+    line = made.refused(through=way, **({"lock": "exact"} if way == "dcgm" else {}))
+    assert said in line and made.boards.uuid in line
+    assert made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+@pytest.mark.parametrize("way", ["zeusd", "sudo"])
+def test_a_memory_clock_that_cannot_be_locked_is_told_from_a_missing_right(lab, way):
+    made = lab(fail="nvmlDeviceSetMemoryLockedClocks:3")
+    assert "memory clocks cannot be locked here" in made.refused(**made.offer(way))
+    assert made.restored()
+
+
+@pytest.mark.parametrize("way", THROUGH)
+def test_a_restore_that_fails_is_said_whatever_the_way(lab, way):
+    made = lab(time="real")
+    made.offer(way)
+    process = script(made, "sys.stdin.readline()\ncontrol.__exit__(None, None, None)", through=way)
+    assert process.stdout.readline() == "locked\n"
+    made.boards.set(fail="nvmlDeviceResetGpuLockedClocks:999")
+    _, said = process.communicate("\n", timeout=60)
+    assert process.returncode == 1 and "NotRestored: clocks of" in said
+    assert made.boards.locks[0] != "none" and made.lease.exists()
+    made.boards.set(fail="")
+    done = made.command("reset", "--all", "--stale", "--through", way)
+    assert done.returncode == 0 and "both locks reset" in done.stdout, done.stderr
+    assert made.restored(5)
+
+
+def test_a_daemon_that_does_not_answer_is_not_waited_for_without_end(lab, tmp_path):
+    import socket
+
+    made = lab()
+    config = made.offer("none") | {"through": "zeusd"}
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(made.more["ZEUSD_SOCK_PATH"])
+        deaf.listen(16)
+        line = made.refused(environment={"KERNEL_DVFS_NVML_PATIENCE_S": "1"}, **config)
+    assert "zeusd /discover" in line and "no answer in 1 s" in line
+
+
+def test_a_tool_that_does_not_end_is_not_waited_for_without_end(lab):
+    made = lab()
+    config = made.offer("dcgm")
+    tool = made.boards.path.parent / "offered/dcgmi"
+    tool.write_text("#!/bin/sh\nexec sleep 20\n")
+    line = made.refused(environment={"KERNEL_DVFS_NVML_PATIENCE_S": "1"}, **config)
+    assert "dcgmi group -l" in line and "has not ended in 1 s" in line
+
+
+# --- zeusd ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_zeusd_from_before_0_4_is_understood(lab):
+    made = lab()
+    config = made.offer("zeusd", "old")
+    done, record = made.measure(**config)
+    assert record["verdict"] == "ok", done.stderr
+    made.stop()
+    assert made.restored()
+
+
+def test_a_zeusd_that_wants_a_token_gets_it(lab):
+    made = lab()
+    config = made.offer("zeusd", "secret")
+    assert "ZEUSD_TOKEN" in made.refused(**config)
+    done, record = made.measure(environment={"ZEUSD_TOKEN": "secret"}, **config)
+    assert record["verdict"] == "ok", done.stderr
+
+
+def test_zeusds_number_of_a_gpu_is_found_by_its_address(lab):
+    """In a container that is given the second GPU, the first number means another board than the daemon's."""
+    made = lab("h200,h200")
+    second = made.boards.get("uuid", 1)
+    made.offer("zeusd")
+    made.boards.set(board=1, deny=1, time="virtual")
+    code = "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
+    code += "from kernel_dvfs.gpu.setters.zeusd import Zeusd\nwith Library() as nvml:\n"
+    code += f" board = Board(nvml, {second!r}); board.index = lambda: 0\n"
+    code += " for lock in Zeusd(board).locks((345, 900), None): lock()"
+    done = made.python(code)
+    assert done.returncode == 0, done.stderr
+    assert (made.boards.locks[0], made.boards.get("core_lock", 1)) == ("none", "345-900")
+
+
+# --- sudo -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_lines_for_sudoers_allow_four_options_of_one_gpu_and_nothing_wider(lab):
+    import setters
+
+    made = lab()
+    made.offer("sudo")
+    uuid, tool = made.boards.uuid, str(made.boards.path.parent / "offered/nvidia-smi")
+    allowed = [f"-i {uuid} -lgc 345,1500", f"-i {uuid} -lmc 2201,2201", f"-i {uuid} -rgc", f"-i {uuid} -rmc"]
+    wider = [
+        *(f"-i {uuid} -pl 300", f"-i {uuid} -lgc 345,1500 -pl 300", "-i 0 -rgc", "-rgc", f"-i {uuid},0 -rgc", "-r"),
+        *(f"-i {uuid} -lgc 345", f"-i {uuid} -rgc -rmc", f"-i {uuid} -lgc 1,2\n-pl 3", f"-i {uuid} -ac 2201,1500", ""),
+    ]
+    os.environ["KERNEL_DVFS_TEST_SUDOERS"] = made.more["KERNEL_DVFS_TEST_SUDOERS"]
+    try:
+        assert all(setters._allows(tool, words) for words in allowed)
+        assert not any(setters._allows(tool, words) for words in wider)
+        assert not setters._allows("/bin/sh", allowed[0])
+    finally:
+        del os.environ["KERNEL_DVFS_TEST_SUDOERS"]
+
+
+@pytest.mark.parametrize("user", ["alice ALL", "bob,carol", "%wheel", "ALL\nroot", "", "a=b"])
+def test_a_name_that_sudoers_would_read_as_more_is_refused(user):
+    from kernel_dvfs.errors import InputError
+    from kernel_dvfs.gpu.setters.sudo import sudoers
+
+    with pytest.raises(InputError, match="no plain user name"):
+        sudoers(user, ["GPU-1"])
+
+
+# --- DCGM -------------------------------------------------------------------------------------------------------------
+
+
+def test_dcgm_locks_both_clocks_to_one_value_or_none(lab):
+    made = lab()
+    config = made.offer("dcgm")
+    assert "configure lock: exact" in made.refused(**(config | {"lock": "range"}))
+    assert "sets both clocks at once" in made.refused(pair="1500,auto", **config)
+    assert made.restored()
+
+
+def test_a_grid_for_dcgm_leaves_out_pairs_with_one_clock_at_auto(lab):
+    made = lab()
+    made.offer("dcgm")
+    code = "from kernel_dvfs.plan.study import load, plan\n"
+    code += "asked = {'gpu': 'nvml', 'clocks': 'lock', 'through': 'dcgm', 'lock': 'exact'}\n"
+    code += "study = plan(load('config.yaml') | asked, 'r')\n"
+    code += "print([','.join(map(str, pair)) for pair in study.pairs], [why for _, why in study.omitted][-1])"
+    made.measure("auto,auto", clocks="auto-only")
+    done = made.python(code)
+    assert done.stdout.startswith("['auto,auto', '345,2201'") and "DCGM locks both clocks or none" in done.stdout
+    assert ",auto'" not in done.stdout.replace("'auto,auto'", "") and "'auto,2201'" not in done.stdout
+
+
+def test_a_host_engine_without_root_is_a_missing_right(lab):
+    made = lab()
+    config = made.offer("dcgm")
+    line = made.refused(environment={"KERNEL_DVFS_TEST_DCGM_ROOT": "no"}, **config)
+    assert "have nv-hostengine run as root" in line and not made.lease.exists()
+
+
+def test_half_a_pair_that_dcgm_leaves_locked_is_freed(lab):
+    made = lab(fail="nvmlDeviceSetGpuLockedClocks:3")
+    assert "core clocks cannot be locked here" in made.refused(**made.offer("dcgm"))
+    assert made.restored()

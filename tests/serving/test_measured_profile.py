@@ -1,0 +1,147 @@
+"""A measured profile drives a replay: its times are the instances' times, its power is their energy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from synthetic_profile import QUICK, line_profile
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.serving.machine import MeasuredMachine, SimulatedMachine, machine
+from kernel_dvfs.serving.make_profile import Load, excess, measure
+from kernel_dvfs.serving.outcome import outcome
+from kernel_dvfs.serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
+from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.system import Settings
+
+LIMITS = {"max_batch": 256, "chunk_tokens": 512}
+KV = {"kv_tokens": {2: 40_000, 4: 300_000, 8: 900_000}, "kv_byte_per_token": 327_680.0}
+
+
+def of_power(profile, factor=1.0, latency=1.0):
+    curves = {
+        key: replace(
+            curve,
+            power_w=factor * curve.power_w,
+            **{name: latency * getattr(curve, name) for name in LATENCIES},
+        )
+        for key, curve in profile.curves.items()
+    }
+    return Profile("mine", "my-gpu", curves, {"measured"}, "mine.csv", **KV)
+
+
+@pytest.fixture(scope="module")
+def line():
+    return line_profile(requests=80)
+
+
+def replayed(profile, trace, system="DynamoLLM"):
+    own = machine(profile, "h100_sxm", "llama2-70b", **LIMITS)
+    return outcome(Replayer(own, profile).run(trace, system, Settings(**QUICK)))
+
+
+def test_doubling_the_power_of_a_measured_profile_doubles_the_energy_of_a_replay(line, trace):
+    once, twice = (replayed(of_power(line, factor), trace) for factor in (1.0, 2.0))
+    assert twice["energy_kwh"] == pytest.approx(2 * once["energy_kwh"], rel=1e-6)
+    assert twice["ttft_p99_s"] == pytest.approx(once["ttft_p99_s"], rel=1e-9)
+
+
+def test_slower_tokens_in_a_measured_profile_are_slower_in_a_replay(line, trace):
+    once, slow = (replayed(of_power(line, latency=factor), trace, "SinglePool") for factor in (1.0, 1.3))
+    assert slow["tbt_p50_s"] == pytest.approx(1.3 * once["tbt_p50_s"], rel=0.1)
+
+
+def test_an_instance_of_a_measured_profile_is_as_it_was_measured(line):
+    """Power, and latencies while promises hold: within 5 % in the median, a quarter at worst."""
+    profile = of_power(line)
+    own = MeasuredMachine(profile, **LIMITS)
+    errors = {"power_w": [], "tbt_p50_s": [], "ttft_p50_s": []}
+    for (class_, tp, clock), curve in profile.curves.items():
+        load = Load.draw(class_, 80)
+        for place in (1, len(curve.tps) // 2):
+            point = measure(own.engine(tp, clock), own.kv_tokens(tp), load, curve.tps[place], **LIMITS)
+            if excess(class_, point) < 1:
+                for name, found in errors.items():
+                    found.append(abs(getattr(point, name) / getattr(curve, name)[place] - 1))
+    assert all(np.median(found) < 0.05 and np.quantile(found, 0.95) < 0.25 for found in errors.values()), {
+        name: (np.median(found), np.quantile(found, 0.95)) for name, found in errors.items()
+    }
+    assert all(max(fit.tbt, fit.power) < 0.1 for fit in own.fits.values())
+
+
+def test_closed_forms_of_a_measured_engine_are_the_sum_of_its_steps(line):
+    engine = MeasuredMachine(of_power(line), **LIMITS).engine(4, "1400")
+    steps = [engine.step(20, 0, 9000 + 20 * number) for number in range(30)]
+    assert engine.run(20, 9000, 30) == pytest.approx([sum(each) for each in zip(*steps)], rel=1e-9)
+    assert engine.steps_within(20, 9000, engine.run(20, 9000, 30)[0]) == 30
+
+
+def test_a_profile_of_an_unknown_model_has_to_say_its_cache(line):
+    profile = of_power(line)
+    with pytest.raises(InputError, match=r"mine.csv: model mine is unknown.*column kv_byte_per_token"):
+        MeasuredMachine(replace(profile, kv_byte_per_token=None), **LIMITS)
+    with pytest.raises(InputError, match="column kv_tokens"):
+        MeasuredMachine(replace(profile, kv_tokens={}), **LIMITS)
+
+
+def test_a_simulated_profile_of_another_gpu_is_refused(line):
+    simulated = replace(line, gpu="h100_sxm", model="llama2-70b")
+    assert isinstance(machine(simulated, "h100_sxm", "llama2-70b", **LIMITS), SimulatedMachine)
+    with pytest.raises(InputError, match="simulated for llama2-70b on h100_sxm, but llama2-70b on h200_sxm"):
+        machine(simulated, "h200_sxm", "llama2-70b", **LIMITS)
+
+
+def test_rows_that_no_engine_shows_are_refused(line):
+    """Power that falls and rises at random with load, by factors."""
+    draw = np.random.default_rng(1)
+    profile = of_power(line)
+    curves = {
+        key: replace(curve, power_w=curve.power_w * draw.choice([0.1, 10], len(curve.tps)))
+        for key, curve in profile.curves.items()
+    }
+    with pytest.raises(InputError, match=r"mine.csv: tp \d, \d+ MHz: power of its rows is"):
+        MeasuredMachine(replace(profile, curves=curves), **LIMITS)
+
+
+# -- a file that was cut off -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(tmp_path):
+    rows = [
+        dict(zip(COLUMNS, ("mine", "my-gpu", tp, mhz, name, tps, 500.0 + tps, 0.1, 0.2, 0.02, 0.03, "measured")))
+        | {"input_tokens": 100, "output_tokens": 50.0, "kv_tokens": 1000 * tp, "kv_byte_per_token": 4096}
+        for tp in (4, 8)
+        for name in ("SS", "LL")
+        for mhz in (1200, 1980)
+        for tps in (0, 1000, 2000)
+    ]
+    write_profile(tmp_path / "mine.csv", rows)
+    return tmp_path / "mine.csv"
+
+
+def test_what_a_profile_says_of_requests_and_caches_is_read(written):
+    profile = read_profile(written)
+    assert profile.tokens("SS") == (100, 50) and profile.kv_tokens == {4: 4000, 8: 8000}
+    assert profile.kv_byte_per_token == 4096 and not profile.simulated
+    written.write_text(written.read_text().replace(",8000,", ",8001,", 1))
+    with pytest.raises(InputError, match="column kv_tokens: 8000, but 8001 above for tp 8"):
+        read_profile(written)
+
+
+def test_a_truncated_profile_is_refused_wherever_it_was_cut(written):
+    text = written.read_text()
+    for end in range(1, len(text)):
+        written.write_text(text[:end])
+        with pytest.raises(InputError) as refused:
+            read_profile(written)
+        assert "mine.csv" in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_without_the_count_of_rows_a_cut_between_clocks_still_shows(written):
+    lines = written.read_text().splitlines(keepends=True)[1:]
+    written.write_text("".join(lines))
+    assert len(read_profile(written).curves) == 8
+    written.write_text("".join(lines[:-3]))
+    with pytest.raises(InputError, match=r"no rows for class LL, tp 8, 1980 MHz.*cut off"):
+        read_profile(written)

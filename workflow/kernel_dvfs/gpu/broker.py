@@ -1,0 +1,323 @@
+"""A daemon that root runs and that sets GPU clocks for named users: the safe way on a machine that people share.
+
+Each client is a process here of its own, which takes the GPU under a guard of its own (gpu.nvml.guard): with a lease
+and a janitor that no user can reach, in a folder of root's. It looks at the client from outside of its job: the clocks
+come back when the connection ends or the process that opened it is gone, also where a batch system or a container
+runtime has killed everything that the client had started. Which clients are let in is decided by the credentials that
+the kernel knows of them (SO_PEERCRED, unix(7)), not by anything that they say.
+
+NVML cannot tell which clocks were locked before. So what to leave behind is said once, by who starts the broker
+(`after`); and what is about to be changed is on disk before it is, so that a broker which was killed itself restores
+it when it starts again. The client's side is gpu.setters.broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import json
+import os
+import pwd
+import select
+import shlex
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+import kernel_dvfs
+from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.gpu.clocks import check_after
+from kernel_dvfs.gpu.nvml import lease
+from kernel_dvfs.gpu.nvml.board import Board, uuids
+from kernel_dvfs.gpu.nvml.errors import LOST, NO_PERMISSION, UNKNOWN, NvmlError
+from kernel_dvfs.gpu.nvml.facts import facts
+from kernel_dvfs.gpu.nvml.guard import Guard
+from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.gpu.nvml.locks import may_set_clocks
+from kernel_dvfs.gpu.setters.broker import socket_path
+
+After = Mapping[str, "list[int] | None"]
+_LOOK_EVERY_S = 1.0
+_LONGEST = 1 << 12  # bytes of a request
+_INVALID = 2  # NVML's code for an argument that is not possible
+
+
+def users(text: str) -> frozenset[int]:
+    """The user ids of `alice,1001,%students`: names, numbers, and groups with all their members; root always.
+
+    Raises InputError for one that this machine does not know.
+    """
+    found = {0}
+    for word in filter(None, text.split(",")):
+        try:
+            if word.startswith("%"):
+                group = grp.getgrnam(word[1:])
+                found |= {pwd.getpwnam(name).pw_uid for name in group.gr_mem}
+                found |= {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid}
+            else:
+                found.add(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid)
+        except KeyError:
+            raise InputError(f"--allow {word}: no such user or group here") from None
+    return frozenset(found)
+
+
+def unit(allow: str, after: str) -> str:
+    """The systemd unit of a broker with these options, started by this Python from where this library lies now.
+
+    Raises InputError where others than root could change that.
+    """
+    check_owned_by_root()
+    words = [sys.executable, "-m", "kernel_dvfs", "broker", "--allow", allow]
+    words += ["--after", after] if after else []
+    return "\n".join(
+        [
+            "[Unit]",
+            "Description=kernel-dvfs broker: GPU clocks for named users",
+            "After=nvidia-persistenced.service",
+            "",
+            "[Service]",
+            f"Environment=PYTHONPATH={os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))}",
+            f"ExecStart={shlex.join(words).replace('%', '%%')}",
+            "RuntimeDirectory=kernel-dvfs",
+            "RuntimeDirectoryPreserve=yes",
+            "Restart=on-failure",
+            "CapabilityBoundingSet=CAP_SYS_ADMIN",
+            "NoNewPrivileges=yes",
+            "ProtectSystem=strict",
+            "ProtectHome=read-only",
+            "PrivateNetwork=yes",
+            "",
+            "[Install]",
+            "WantedBy=multi-user.target",
+        ]
+    )
+
+
+def check_owned_by_root() -> None:
+    """Raise InputError where root would run code that other users can change."""
+    for path in (os.path.dirname(os.path.abspath(kernel_dvfs.__file__)), os.path.realpath(sys.executable)):
+        about = os.stat(path)
+        if about.st_uid != 0 or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise InputError(
+                f"{path}: others than root can change it, and the broker runs as root; install kernel-dvfs where only "
+                "root may write (sudo python3 -m venv /opt/kernel-dvfs, sudo /opt/kernel-dvfs/bin/pip install ...)"
+            )
+
+
+def serve(allow: frozenset[int], after: After) -> NoReturn:
+    """Set clocks for the users in `allow` until a signal ends this process; then all clocks are restored.
+
+    after: clocks to leave behind instead of none, see locks.leave_as_configured. Raises InputError where it cannot
+    listen, or where root runs what others can change.
+    """
+    if os.geteuid() == 0:
+        check_owned_by_root()
+    at = socket_path()
+    listener = _listening(at)
+    # leases of the broker's own, where users cannot write: they have theirs elsewhere
+    os.environ[lease.VARIABLE] = os.path.dirname(at)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, _leave)
+    # in a process of its own: whoever has had NVML open must not fork a guard
+    if os.waitpid(_forked(partial(_check_after, after), listener), 0)[1]:
+        os.unlink(at)
+        raise SystemExit(2)
+    children: set[int] = set()
+    children |= {_forked(partial(_sweep, uuid, after), listener) for uuid in lease.left_behind()}
+    may, why = may_set_clocks()
+    if not may:
+        _say(f"warning: {why}, so the driver will refuse")
+    _say(f"listens at {at} for users {', '.join(map(str, sorted(allow)))}")
+    try:
+        while True:
+            children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
+            if select.select([listener], [], [], _LOOK_EVERY_S)[0]:
+                connection, _ = listener.accept()
+                children.add(_forked(partial(_serve, connection, allow, after), listener))
+                connection.close()
+    finally:
+        os.unlink(at)
+        for pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        for pid in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _check_after(after: After) -> None:
+    """Raises InputError where a GPU here cannot be left like that."""
+    with Library() as nvml:
+        for uuid in uuids(nvml):
+            check_after(facts(nvml, Board(nvml, uuid))["clocks"], dict(after), "--after")
+
+
+def _listening(at: str) -> socket.socket:
+    folder = os.path.dirname(at)
+    try:
+        os.makedirs(folder, 0o755, exist_ok=True)
+        about = os.lstat(folder)
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            raise InputError(f"{folder}: must be a folder that only user {os.geteuid()} can write to")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if os.path.lexists(at):
+            with contextlib.suppress(ConnectionRefusedError):
+                listener.connect(at)
+                raise InputError(f"{at}: another broker listens there")
+            os.unlink(at)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(at)
+        os.chmod(at, 0o666)  # whoever connects is known by the kernel
+        listener.listen(16)
+    except OSError as error:
+        raise InputError(f"broker: {at}: {error.strerror}; it must run as root") from None
+    return listener
+
+
+def _leave(*_: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _forked(life: Callable[[], None], *inherited: socket.socket) -> int:
+    """The id of a child process that does `life` and ends."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        for each in inherited:
+            each.close()
+        life()
+        code = 0
+    except SystemExit:
+        code = 0
+    except (InputError, ExceptionGroup) as error:
+        for line in lines(error):
+            _say(f"error: {line}")
+    finally:
+        os._exit(code)
+
+
+def _serve(connection: socket.socket, allow: frozenset[int], after: After) -> None:
+    _Client(connection, allow, after).serve()
+
+
+def _sweep(uuid: str, after: After) -> None:
+    """Restore what a broker that was killed has left."""
+    with contextlib.suppress(lease.Held), Guard(uuid, after, say=_say, through="nvml"):
+        pass
+
+
+class _Client:
+    """One connection."""
+
+    def __init__(self, connection: socket.socket, allow: frozenset[int], after: After) -> None:
+        self._connection, self._allow, self._after = connection, allow, after
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self._pid, self._uid, _ = struct.unpack("3i", credentials)
+        self._unread = b""
+        self._watched = [connection.fileno()]
+        # a process of a container whose ids are not known here is watched by its connection alone
+        with contextlib.suppress(OSError, AttributeError):
+            self._watched.append(os.pidfd_open(self._pid))
+
+    def serve(self) -> None:
+        """Answer until the client is gone."""
+        who = f"{_name(self._uid)}, process {self._pid}"
+        if self._uid not in self._allow:
+            self._request()
+            self._refuse(f"user {_name(self._uid)} is not among those whom it sets clocks for", NO_PERMISSION)
+            _say(f"refused {who}")
+            return
+        request = self._request()
+        if request.get("do") == "hello":
+            self._tell(allowed=_name(self._uid))
+        if request.get("do") != "take":
+            return
+        uuid = str(request.get("uuid"))
+        try:
+            with Guard(uuid, self._after, say=_say, through="nvml") as guard:
+                guard.announce(f"clocks for {who}")
+                _say(f"GPU {uuid}: taken by {who}")
+                self._tell()
+                while request := self._request():
+                    self._do(guard, request)
+            _say(f"GPU {uuid}: given back by {who}")
+        except lease.Held:
+            self._refuse(f"another client has it: {_requested(uuid)}", NO_PERMISSION)
+        except InputError as error:
+            self._refuse(str(error), getattr(error, "code", UNKNOWN))
+            raise
+
+    def _do(self, guard: Guard, request: dict[str, Any]) -> None:
+        domain, mhz = request.get("domain"), request.get("mhz")
+        try:
+            if request.get("do") == "reset" and domain in ("core", "mem"):
+                (guard.reset_core if domain == "core" else guard.reset_mem)()
+            elif request.get("do") == "lock" and domain in ("core", "mem") and mhz is not None and _is_range(mhz):
+                (guard.lock_core if domain == "core" else guard.lock_mem)(mhz[0], mhz[1])
+            else:
+                self._refuse("a request that is not understood", _INVALID)
+                return
+        except NvmlError as error:
+            self._refuse(f"{error.call}: NVML code {error.code}", error.code)
+            if error.code == LOST:
+                raise
+            return
+        self._tell()
+
+    def _request(self) -> dict[str, Any]:
+        """The next request; {} where the client is gone, or says what is none."""
+        while b"\n" not in self._unread:
+            ready = select.select(self._watched, [], [])[0]
+            part = self._connection.recv(_LONGEST) if self._connection.fileno() in ready else b""
+            if not part or len(self._unread) > _LONGEST:
+                return {}
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        with contextlib.suppress(ValueError, RecursionError):
+            request = json.loads(line)
+            if isinstance(request, dict):
+                return request
+        return {}
+
+    def _tell(self, **answer: object) -> None:
+        with contextlib.suppress(OSError):  # it may have gone; the next look at it tells
+            self._connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _refuse(self, why: str, code: int) -> None:
+        self._tell(error=why, code=code)
+
+
+def _is_range(mhz: object) -> bool:
+    return (
+        isinstance(mhz, Sequence)
+        and len(mhz) == 2
+        and all(type(each) is int and 0 < each < 100_000 for each in mhz)
+        and mhz[0] <= mhz[1]
+    )
+
+
+def _requested(uuid: str) -> str:
+    try:
+        with open(lease.path_of(uuid), encoding="utf-8") as file:
+            return lease.parse(file.read())["requested"]
+    except (OSError, ValueError, InputError):
+        return "one that is just starting"
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} broker: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,80 @@
+"""Which way sets the clocks: as configured, or the first that works here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml.locks import may_set_clocks
+from kernel_dvfs.gpu.setters.broker import Broker, hello
+from kernel_dvfs.gpu.setters.broker import socket_path as broker_socket
+from kernel_dvfs.gpu.setters.dcgm import Dcgm, engine_id
+from kernel_dvfs.gpu.setters.setter import Nvml, Setter
+from kernel_dvfs.gpu.setters.sudo import Sudo, allowed
+from kernel_dvfs.gpu.setters.zeusd import PLACES, Zeusd, offer, socket_path
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.board import Board
+
+AUTO = "auto"
+WAYS: dict[str, type[Setter]] = {each.name: each for each in (Nvml, Broker, Zeusd, Sudo, Dcgm)}
+
+
+def resolve(through: str, uuid: str) -> str:
+    """The way that `through` means for a GPU: itself, or for `auto` the first that works: NVML with its right, broker,
+    zeusd, sudo. Where none does, NVML, whose refusal says what to do. DCGM is not among them: it locks otherwise.
+
+    Sets no clock. Raises InputError for a word that is no way.
+    """
+    if through != AUTO and through not in WAYS:
+        raise InputError(f"through: '{through}' is no way to set clocks; allowed: {', '.join([AUTO, *WAYS])}")
+    if through != AUTO:
+        return through
+    return working(uuid) or Nvml.name
+
+
+def working(*uuids: str) -> str:
+    """The way that `auto` takes for GPUs here; "" where none would set their clocks."""
+    return next((name for name in (Nvml.name, Broker.name, Zeusd.name, Sudo.name) if not obstacle(name, *uuids)), "")
+
+
+def obstacle(way: str, *uuids: str) -> str:
+    """Why a way would not set the clocks of GPUs here, as far as can be told without setting any; "" where nothing
+    speaks against it."""
+    try:
+        if way == Nvml.name:
+            may, why = may_set_clocks()
+            return "" if may else why
+        if way == Broker.name:
+            if not os.path.exists(broker_socket()):
+                return f"no broker listens at {broker_socket()}"
+            hello()
+        elif way == Zeusd.name:
+            return _zeusd_obstacle()
+        elif way == Sudo.name:
+            return allowed(uuids)
+        elif way == Dcgm.name:
+            if not shutil.which("dcgmi"):
+                return "dcgmi is not on PATH"
+            for uuid in uuids:
+                engine_id(uuid)
+        return ""
+    except InputError as error:
+        return str(error)
+
+
+def _zeusd_obstacle() -> str:
+    if not os.path.exists(socket_path()):
+        return f"no zeusd listens at {socket_path() or ' or '.join(PLACES)}"
+    offered = offer()
+    groups = offered.get("enabled_api_groups")
+    if groups is not None and "gpu-control" not in groups:
+        return f"zeusd at {socket_path()} runs without the API group gpu-control"
+    return ""
+
+
+def opened(way: str, board: Board) -> Setter:
+    """The setter of a way (see `resolve`) for a board. Raises NvmlError where it cannot be reached."""
+    return WAYS[way](board)
