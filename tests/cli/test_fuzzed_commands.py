@@ -279,7 +279,8 @@ def carry_out(words):
         raise TooLongError
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LIMIT_S)
+    # again and again: a loop of a library may swallow one
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S, 1)
     try:
         run, options = parsed(words)
         run(options)
@@ -296,7 +297,7 @@ def carry_out(words):
     except OSError:
         return "refused"  # main says it in a line
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
