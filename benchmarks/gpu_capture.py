@@ -431,7 +431,7 @@ def conditional_node():
     return refused(int(graph))
 
 
-@case("a graph within the graph", "child graph", "torch goes on")
+@case("a step that replays a graph of its own", "capture failed", "replays a graph", "torch goes on")
 def child_graph():
     training = Training()
     inner = graph_of(warmed(lambda: training.x.mul_(1.0)))
@@ -443,7 +443,7 @@ def child_graph():
     return refused(step)
 
 
-@case("torch's allocator cudaMallocAsync", "switch the cudaMallocAsync allocator off")
+@case("torch's allocator cudaMallocAsync", "allocates by cudaMallocAsync", "switch it off")
 def memory_nodes():
     return refused(Training(), is_sound=False)
 

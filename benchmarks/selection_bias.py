@@ -18,7 +18,7 @@ import pandas as pd
 
 from kernel_dvfs.files import write_text
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.study import load, plan, resolved
 from kernel_dvfs.studies.report.selection_bias import make
 from kernel_dvfs.studies.sampling import truth
 from kernel_dvfs.studies.selection_bias import (
@@ -53,7 +53,7 @@ def studied(case: tuple[str, dict, str, int], seeds: range) -> pd.DataFrame:
         setup = read(study.setup.write())
     refine, slack = config["refine"], config["slack_percent"] / 100
     ways = procedures(refine["rounds"], refine["gain"], refine["checks"], refine["margin_z"])[-count:]
-    repeats = config["auto_repeats"], config["validation_repeats"]
+    repeats = resolved(config)["auto_repeats"], config["validation_repeats"]
     found = rows(setup, study.pairs, ways, seeds, slack, *repeats, at=(noise,))
     _, best = oracle(arena(truth(setup, study.pairs), True), slack)
     return pd.DataFrame(found).assign(tensor_energy=name, best_possible_energy_percent=best)

@@ -38,6 +38,11 @@ def project(root):
     return tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
+def direct(project) -> list[Requirement]:
+    """What a study needs: the library's packages and the workflow's."""
+    return [Requirement(text) for text in project["dependencies"] + project["optional-dependencies"]["workflow"]]
+
+
 def read_conda(path):
     """(an environment file, name as on PyPI -> pinned version or None)"""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -68,7 +73,7 @@ def test_a_lock_pins_every_package_by_version_and_hash_and_names_no_index(root, 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 def test_the_lock_holds_every_direct_dependency_within_its_range(root, project, python):
     lock = locked(root / "envs/requirements.lock")
-    for dependency in map(Requirement, project["dependencies"]):
+    for dependency in direct(project):
         version = pin(lock, canonicalize_name(dependency.name), python)
         assert version and dependency.specifier.contains(version), dependency
 
@@ -113,7 +118,7 @@ def test_the_conda_additions_for_cuda_join_the_same_environment_at_the_locked_ve
 def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_versions(root, project, conda):
     content, versions = conda
     lock = locked(root / "envs/requirements.lock")
-    names = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    names = {canonicalize_name(dependency.name) for dependency in direct(project)}
     assert set(versions) - CONDA_ONLY == names
     for name in sorted(names):
         assert versions[name] == pin(lock, name, versions["python"]), name
@@ -139,3 +144,17 @@ def test_the_conda_environment_brings_a_compiler_and_open_channels_only(conda):
     assert "cxx-compiler" in versions
     assert content["channels"][:2] == ["conda-forge", "bioconda"]
     assert "defaults" not in content["channels"]
+
+
+def test_the_container_is_made_from_the_lock_and_from_files_that_are_there(root, project):
+    text = (root / "Dockerfile").read_text("utf-8")
+    (python,) = re.findall(r"^FROM python:(\d+\.\d+)-slim$", text, re.MULTILINE)
+    assert Requirement(f"python{project['requires-python']}").specifier.contains(python)
+    copied = [words.split()[:-1] for words in re.findall(r"^COPY (.*)$", text, re.MULTILINE)]
+    assert copied == [["envs/requirements.lock"], ["."]]
+    assert all((root / name).exists() for names in copied for name in names)
+    assert "--require-hashes -r envs/requirements.lock" in text and "--no-deps ." in text
+    ignored = (root / ".dockerignore").read_text("utf-8").split()
+    # what git ignores is no part of the image, and nothing that the project needs is left out
+    assert {".git", ".venv", "results", ".snakemake"} <= set(ignored)
+    assert not set(ignored) & {"workflow", "native", "envs", "profiles", "config.yaml", "Snakefile"}

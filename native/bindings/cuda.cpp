@@ -1,4 +1,4 @@
-// Python extension `_cuda`: devices, arenas, plans, passes, graphs, events, the clock probe and energy probes. Turns
+// Python extension `_cuda`: devices, arenas, plans, passes, graphs, events, the clock probe, stamps and energy probes. Turns
 // Python values into the library's own and releases the GIL while the device works; decides nothing.
 #include <cublasLt.h>
 #include <pybind11/numpy.h>
@@ -18,6 +18,7 @@
 #include "kdvfs/energy_probe.hpp"
 #include "kdvfs/pass.hpp"
 #include "kdvfs/plan.hpp"
+#include "kdvfs/stamper.hpp"
 #include "kdvfs/stream.hpp"
 
 namespace {
@@ -260,6 +261,15 @@ struct DeviceArray {
   }
 };
 
+// (stamps, 4): time ns, cycles, bytes read, mark.
+py::array_t<std::int64_t> stamps_of(const Stamper &stamper, std::int64_t first) {
+  static_assert(sizeof(Stamp) == 4 * sizeof(std::int64_t), "a stamp is a row of the array");
+  const auto found = stamper.stamps(first);
+  py::array_t<std::int64_t> array({static_cast<py::ssize_t>(found.size()), py::ssize_t{4}});
+  std::copy_n(reinterpret_cast<const std::int64_t *>(found.data()), 4 * found.size(), array.mutable_data());
+  return array;
+}
+
 // An event keeps its device, which C++ events only borrow.
 struct HeldEvent {
   std::shared_ptr<Device> device;
@@ -273,6 +283,7 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
   m.doc() = "CUDA kernels of a transformer layer: plans that can be repeated for seconds, passes, graphs, clocks.";
   register_exceptions(m);
   m.attr("OPERATIONS") = py::tuple(py::cast(operation_names()));
+  m.attr("HAS_FUSED_ATTENTION") = has_fused_attention();
   m.def(
       "versions",
       [] {
@@ -380,6 +391,18 @@ PYBIND11_MODULE(_cuda, m, py::mod_gil_not_used()) {
       .def("mark", &ClockProbe::mark, Unlocked())
       .def("clear", &ClockProbe::clear)
       .def("sm_mhz", &ClockProbe::sm_mhz, Unlocked(), "One mean per stretch between successive marks.");
+
+  py::class_<Stamper>(m, "Stamper", own,
+                      "A kernel that stays on the GPU and writes down time, cycles and bytes read every few microseconds.")
+      .def(py::init<std::shared_ptr<Device>, std::int64_t, std::int64_t, std::int64_t>(), py::arg("device").none(false),
+           py::kw_only(), py::arg("step_ns"), py::arg("room"), py::arg("byte") = 0, Unlocked(),
+           "room: stamps until it ends by itself; byte: memory read over and over by all multiprocessors but one, 0:\n"
+           "they spin. Raises ShapeError, OutOfMemory, CudaError.")
+      .def("start", &Stamper::start, Unlocked(), "Forget earlier stamps and launch the kernel.")
+      .def("mark", &Stamper::mark, py::arg("number"), "Stamps carry this number from now on.")
+      .def("stamps", &stamps_of, py::arg("first") = 0,
+           "Those written by now, also while the kernel runs: int64, (stamps, 4): time ns, cycles, bytes read, mark.")
+      .def("stop", &Stamper::stop, Unlocked(), "End the kernel and wait for its end.");
 
   py::class_<HeldEvent>(m, "Event", own, "A point in the stream.")
       .def(py::init<std::shared_ptr<Device>>(), py::arg("device").none(false), Unlocked())

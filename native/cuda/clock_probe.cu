@@ -1,5 +1,7 @@
 #include "kdvfs/clock_probe.hpp"
 
+#include "kdvfs/device_time.cuh"
+
 namespace kdvfs {
 
 namespace {
@@ -8,12 +10,6 @@ __device__ unsigned sm_id() {
   unsigned id;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(id));
   return id;
-}
-
-__device__ unsigned long long global_time_ns() {
-  unsigned long long time;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
-  return time;
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ def test_the_baseline_is_measured_at_least_once(refused, setup_path, tmp_path, c
     ("old", "new", "named"),
     [
         ("\nbatch: 40", "\nbatch: many", "batch = 'many'"),
-        ("\nbatch: 40", "\n", "'batch' is a required property"),
+        ("\nbatch: 40", "\n", "key 'batch' is missing"),
         ("\nbatch: 40", "\nbach: 40\nbatch: 40", "did you mean 'batch'"),
     ],
 )
@@ -155,12 +155,8 @@ def test_a_bad_configuration_is_refused(refused, root, tmp_path, old, new, named
     assert named in refused("measure", "--gpu", "rtx_3080_ti", *words)
 
 
-def test_a_missing_key_is_named_where_no_schema_is_installed(refused, tmp_path, monkeypatch):
-    import kernel_dvfs
-
-    monkeypatch.setattr(kernel_dvfs, "__file__", str(tmp_path / "site-packages/kernel_dvfs/__init__.py"))
+def test_a_missing_key_is_named(refused, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text("batch: 40\n")
     words = ("--target", "forward_gelu", "--clocks", "auto,auto", "--config", config, "-o", tmp_path / "r")
-    said = refused("measure", "--gpu", "rtx_3080_ti", *words)
-    assert str(config) in said and "is missing" in said
+    assert "'workload' is missing" in refused("measure", "--gpu", "rtx_3080_ti", *words)

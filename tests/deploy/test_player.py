@@ -36,7 +36,8 @@ def chosen(setup_of, tmp_path_factory):
 
     def schedule(latency_s=LATENCY_S, jitter=0.0, behaviour="ahead", stall_s=(0.0, 0.0)):
         timing = Timing(behaviour, latency_s, jitter, *stall_s)
-        return iteration_schedule(read, timing, choose_changes(read.sequence, timing, 0.01), 1.0, "least power")
+        choice = choose_changes(read.sequence, timing, 0.01)
+        return iteration_schedule(read, timing, choice, 1.0, "least power", {"latency": "assumed", "stalls": "assumed"})
 
     return path, schedule
 

@@ -77,8 +77,8 @@ void make_devices(State *state, const char *profiles) {
     device->jitter_ns = 3 * kMs / 2;
     device->read_ns = 41 * kMs / 10;
     device->call_ns = 3400;
-    device->core_lag_ns = 30 * kMs;
-    device->mem_lag_ns = 60 * kMs;
+    device->core_delay.lag_ns = 30 * kMs;
+    device->mem_delay.lag_ns = 60 * kMs;
     device->forced_c = NAN;
     device->slowdown_c = 90;
     device->temperature_c = device->profile.ambient_c;
@@ -120,11 +120,22 @@ static Lock in_force(const Domain *domain, int64_t at_ns) {
   return at_ns >= domain->next_at_ns ? domain->next : domain->now;
 }
 
-static uint32_t core_ceiling(const Device *device, int64_t at_ns) {
-  const Profile *p = &device->profile;
-  const Lock lock = in_force(&device->core, at_ns);
+static uint32_t ceiling_of(const Profile *p, Lock lock) {
   const uint32_t top = lock.max_mhz ? lock.max_mhz : p->auto_core;
   return top < p->auto_core ? top : p->auto_core;  // the highest requests land at auto's ceiling
+}
+
+static int64_t settled_at(const Domain *domain) { return domain->next_at_ns + domain->stall_ns + domain->ramp_ns; }
+
+static uint32_t core_ceiling(const Device *device, int64_t at_ns) {
+  const Domain *core = &device->core;
+  const uint32_t now = ceiling_of(&device->profile, core->now), next = ceiling_of(&device->profile, core->next);
+  const int64_t ramp_at_ns = core->next_at_ns + core->stall_ns;
+  if (at_ns < core->next_at_ns || at_ns >= settled_at(core)) {
+    return at_ns < core->next_at_ns ? now : next;
+  }
+  const int64_t step = core->ramp_ns ? RAMP_STEPS * (at_ns - ramp_at_ns) / core->ramp_ns : 0;
+  return (uint32_t)((int64_t)now + ((int64_t)next - now) * (step + 1) / (RAMP_STEPS + 1));
 }
 
 static uint32_t memory_at(const Device *device, int64_t at_ns) {
@@ -142,6 +153,31 @@ static uint32_t memory_at(const Device *device, int64_t at_ns) {
 }
 
 uint32_t memory_mhz(const Device *device) { return memory_at(device, device->last_ns); }
+
+static int stands_still(const Device *device, int64_t at_ns) {
+  const Domain *const domains[] = {&device->core, &device->mem};
+  for (int i = 0; i < 2; ++i) {
+    if (at_ns >= domains[i]->next_at_ns && at_ns < domains[i]->next_at_ns + domains[i]->stall_ns) {
+      return 1;
+    }
+  }
+  return 0;
+}
+
+// The next moment after `at_ns` at which a request changes something.
+static int64_t next_moment(const Domain *domain, int64_t at_ns) {
+  const int64_t ramp_at_ns = domain->next_at_ns + domain->stall_ns;
+  if (at_ns < domain->next_at_ns || at_ns < ramp_at_ns) {
+    return at_ns < domain->next_at_ns ? domain->next_at_ns : ramp_at_ns;
+  }
+  for (int step = 1; domain->ramp_ns && step <= RAMP_STEPS; ++step) {
+    const int64_t moment = ramp_at_ns + (domain->ramp_ns * step + RAMP_STEPS - 1) / RAMP_STEPS;
+    if (at_ns < moment) {
+      return moment;
+    }
+  }
+  return INT64_MAX;
+}
 
 static double table_w(const Device *device, uint32_t mem_mhz, uint32_t core_mhz) {
   const Profile *p = &device->profile;
@@ -167,6 +203,19 @@ double power_w(const Device *device, uint32_t core_mhz) {
   return power_at(device, memory_mhz(device), core_mhz, loaded(device));
 }
 
+// On some boards any lock of a clock changes how power is controlled.
+static uint32_t limit_in_force(const Device *device) {
+  const Domain *const domains[] = {&device->core, &device->mem};
+  const uint32_t limits_mw[] = {device->core_lock_limit_mw, device->mem_lock_limit_mw};
+  uint32_t limit_mw = device->limit_mw;
+  for (int i = 0; i < 2; ++i) {
+    if (limits_mw[i] && in_force(domains[i], device->last_ns).max_mhz && limits_mw[i] < limit_mw) {
+      limit_mw = limits_mw[i];
+    }
+  }
+  return limit_mw;
+}
+
 // Clocks and power of the coming stretch: the highest core clock that the request and the limits allow.
 static double settle(Device *device, int busy) {
   const Profile *p = &device->profile;
@@ -178,12 +227,13 @@ static double settle(Device *device, int busy) {
     return p->standing_w + p->mem_w_per_ghz * mem / 1000;
   }
   uint32_t core = core_ceiling(device, device->last_ns);
+  const uint32_t limit_mw = limit_in_force(device);
   if (device->temperature_c >= device->slowdown_c) {
     const uint32_t slow = p->core_low + (p->core_high - p->core_low) / 2 / p->core_step * p->core_step;
     device->hot = core > slow;
     core = core > slow ? slow : core;
   }
-  while (core > p->core_low && power_at(device, mem, core, busy) * 1000 > device->limit_mw) {
+  while (core > p->core_low && power_at(device, mem, core, busy) * 1000 > limit_mw) {
     const uint32_t above = (core - p->core_low) % p->core_step;
     core -= above ? above : p->core_step;
     device->capped = 1;
@@ -209,6 +259,23 @@ static void edge(Device *device) {
   device->next_edge_ns = nearest + device->period_ns + (int64_t)(error * (double)device->jitter_ns);
 }
 
+static void note_stretch(Device *device) {
+  if (!device->stretch_count || device->stretch_count == MAX_STRETCHES) {
+    return;
+  }
+  const uint32_t core_mhz = stands_still(device, device->last_ns) ? 0 : device->core_mhz;
+  const uint32_t mem_mhz = memory_mhz(device);
+  const Stretch *last = &device->stretches[device->stretch_count - 1];
+  if (last->core_mhz != core_mhz || last->mem_mhz != mem_mhz) {
+    device->stretches[device->stretch_count++] = (Stretch){device->last_ns, device->cycles / 1e6, core_mhz, mem_mhz};
+  }
+}
+
+void note_stretches(Device *device) {
+  device->stretches[0] = (Stretch){device->last_ns, device->cycles / 1e6, device->core_mhz, memory_mhz(device)};
+  device->stretch_count = 1;
+}
+
 void advance(Device *device) {
   const int64_t end = now_ns(device);
   const int busy = loaded(device);
@@ -218,16 +285,18 @@ void advance(Device *device) {
   while (device->last_ns < end) {
     int64_t until = device->last_ns + 10 * kMs;
     until = until < device->next_edge_ns ? until : device->next_edge_ns;
-    for (const Domain *domain = &device->core; domain; domain = domain == &device->core ? &device->mem : NULL) {
-      until = domain->next_at_ns > device->last_ns && domain->next_at_ns < until ? domain->next_at_ns : until;
-    }
+    const int64_t core_ns = next_moment(&device->core, device->last_ns);
+    const int64_t mem_ns = next_moment(&device->mem, device->last_ns);
+    until = core_ns < until ? core_ns : until;
+    until = mem_ns < until ? mem_ns : until;
     until = until < end ? until : end;
     if (!isnan(device->forced_c)) {
       device->temperature_c = device->forced_c;
     }
     const double watt = settle(device, busy), ns = (double)(until - device->last_ns);
     device->energy_mj += watt * ns / 1e6;
-    device->cycles += device->core_mhz * ns / 1e3;
+    note_stretch(device);
+    device->cycles += stands_still(device, device->last_ns) ? 0 : device->core_mhz * ns / 1e3;
     device->cap_ns += device->capped * ns;
     device->thermal_ns += device->hot * ns;
     const Profile *p = &device->profile;
@@ -241,16 +310,34 @@ void advance(Device *device) {
   settle(device, busy);
 }
 
-void request(Device *device, Domain *domain, Lock lock, int64_t lag_ns) {
-  const int64_t now = device->last_ns;
-  domain->now = in_force(domain, now);
+// Evenly spread over 0..1, by the number of the request: the same in every run.
+static double drawn(uint64_t number, uint64_t salt) {
+  uint64_t hash = (number + 1) * 0x9E3779B97F4A7C15u + salt * 0xD1B54A32D192ED03u;
+  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9u;
+  return (double)((hash ^ (hash >> 27)) >> 11) / (double)(1ull << 53);
+}
+
+void request(Device *device, Domain *domain, Lock lock, const Delay *delay) {
+  const int is_mem = domain == &device->mem;
+  const int64_t asked_ns = device->last_ns;
+  const double longer = drawn(device->sets, 1) < delay->tail ? 5 : 1;
+  const double lag_ns = (double)delay->lag_ns * longer * (1 + delay->spread * (2 * drawn(device->sets, 2) - 1));
+  domain->now = in_force(domain, asked_ns);
   domain->next = lock;
-  domain->next_at_ns = now + lag_ns;
+  domain->next_at_ns = asked_ns + (int64_t)lag_ns;
+  domain->stall_ns = domain->ramp_ns = 0;
+  const int64_t at_ns = domain->next_at_ns;
+  const int changes = is_mem ? memory_at(device, at_ns - 1) != memory_at(device, at_ns)
+                             : ceiling_of(&device->profile, domain->now) != ceiling_of(&device->profile, lock);
+  domain->stall_ns = changes ? delay->stall_ns : 0;
+  domain->ramp_ns = changes && !is_mem ? delay->ramp_ns : 0;
+  device->changes[device->change_count++ % MAX_CHANGES] =
+      (Change){is_mem, asked_ns, at_ns, domain->stall_ns, domain->ramp_ns};
   ++device->sets;
 }
 
 void unload_driver(Device *device) {
-  const Domain none = {{0, 0}, {0, 0}, 0};
+  const Domain none = {{0, 0}, {0, 0}, 0, 0, 0};
   device->core = device->mem = none;
   device->offset_mj = device->energy_mj;
   device->shown_mj = 0;

@@ -42,6 +42,22 @@ static void counter(Device *device, const char *text) {
   device->reset_at_ns = strncmp(text, "reset", 5) ? 0 : when;
 }
 
+static int turn_delay(Delay *delay, const char *key, double number) {
+  if (!strcmp(key, "lag_ms"))
+    delay->lag_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "lag_spread"))
+    delay->spread = number;
+  else if (!strcmp(key, "lag_tail"))
+    delay->tail = number;
+  else if (!strcmp(key, "stall_ms"))
+    delay->stall_ns = (int64_t)(number * kMs);
+  else if (!strcmp(key, "ramp_ms"))
+    delay->ramp_ns = (int64_t)(number * kMs);
+  else
+    return 1;
+  return 0;
+}
+
 static int turn(Device *d, const char *key, const char *text) {
   const double number = atof(text);
   if (!strcmp(key, "time")) {
@@ -63,10 +79,16 @@ static int turn(Device *d, const char *key, const char *text) {
   else if (!strcmp(key, "ignore")) {
     d->ignore_core = !!strstr(text, "core");
     d->ignore_mem = !!strstr(text, "mem");
-  } else if (!strcmp(key, "core_lag_ms"))
-    d->core_lag_ns = (int64_t)(number * kMs);
-  else if (!strcmp(key, "mem_lag_ms"))
-    d->mem_lag_ns = (int64_t)(number * kMs);
+  } else if (!strcmp(key, "core_lock_limit_mw"))
+    d->core_lock_limit_mw = (uint32_t)number;
+  else if (!strcmp(key, "mem_lock_limit_mw"))
+    d->mem_lock_limit_mw = (uint32_t)number;
+  else if (!strncmp(key, "core_", 5))
+    return turn_delay(&d->core_delay, key + 5, number);
+  else if (!strncmp(key, "mem_", 4))
+    return turn_delay(&d->mem_delay, key + 4, number);
+  else if (!strcmp(key, "set_ms"))
+    d->set_ns = (int64_t)(number * kMs);
   else if (!strcmp(key, "read_ms"))
     d->read_ns = (int64_t)(number * kMs);
   else if (!strcmp(key, "period_ms"))
@@ -141,6 +163,15 @@ int fakenvml_get(const char *path, unsigned index, const char *key, char *text, 
       snprintf(text, size, "%.9f", now_ns(d) / 1e9);
     else if (!strcmp(key, "temperature_c"))
       snprintf(text, size, "%.3f", d->temperature_c);
+    else if (!strncmp(key, "change:", 7)) {
+      // counted from 0, the last MAX_CHANGES: domain, and in ns when it was asked for, lag, stall, ramp
+      const uint64_t number = strtoull(key + 7, NULL, 10);
+      const Change *c = &d->changes[number % MAX_CHANGES];
+      failed = number >= d->change_count || number + MAX_CHANGES < d->change_count;
+      snprintf(text, size, "%s %lld %lld %lld %lld", c->is_mem ? "mem" : "core", (long long)c->asked_ns,
+               (long long)(c->at_ns - c->asked_ns), (long long)c->stall_ns, (long long)c->ramp_ns);
+    } else if (!strcmp(key, "changes"))
+      snprintf(text, size, "%llu", (unsigned long long)d->change_count);
     else if (!strcmp(key, "sets"))
       snprintf(text, size, "%llu", (unsigned long long)d->sets);
     else if (!strcmp(key, "calls"))
@@ -233,4 +264,36 @@ int fakenvml_sleep(const char *uuid, double seconds) {
     nanosleep(&wait, NULL);
   }
   return 0;
+}
+
+// Note every change of the clocks from now on.
+int fakenvml_note(const char *uuid) {
+  Device *device = own(uuid);
+  if (!device) {
+    return 1;
+  }
+  note_stretches(device);
+  leave();
+  return 0;
+}
+
+// What was noted until now: up to `room` times four values (when, s; core cycles until then, millions; core MHz, 0
+// while the board stands still; memory MHz), the last of them being now. Returns how many; 0 where none were noted.
+unsigned fakenvml_stretches(const char *uuid, double *values, unsigned room) {
+  Device *device = own(uuid);
+  if (!device) {
+    return 0;
+  }
+  unsigned count = 0;
+  for (; count < device->stretch_count && count + 1 < room; ++count) {
+    const Stretch *each = &device->stretches[count];
+    const double four[] = {(double)each->at_ns / 1e9, each->cycles, each->core_mhz, each->mem_mhz};
+    memcpy(values + 4 * count, four, sizeof four);
+  }
+  if (count) {
+    const double four[] = {(double)device->last_ns / 1e9, device->cycles / 1e6, device->core_mhz, memory_mhz(device)};
+    memcpy(values + 4 * count++, four, sizeof four);
+  }
+  leave();
+  return count;
 }

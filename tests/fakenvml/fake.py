@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+# requests of a probe of all clocks: both locked, both reset
+_PROBED = 4
 SOURCES = Path(__file__).resolve().parent
 # nvidia-ml-py opens the library by this name only
 LIBRARY = "libnvidia-ml.so.1"
@@ -67,3 +69,21 @@ class Boards:
     def environment(self, **more) -> dict:
         """The environment of a process that finds this NVML instead of a driver's."""
         return os.environ | {"LD_LIBRARY_PATH": str(self.folder), "FAKENVML_STATE": str(self.path)} | more
+
+
+def drawn_for(boards: Boards, trials: list[dict]) -> list[dict]:
+    """What the board drew for the request of each trial of `kernel-dvfs latency`, s: lag_s, stall_s, ramp_s.
+
+    trials: of the file, all that were made since the board was, in their order. A board remembers 512 requests.
+    """
+    every = [boards.get(f"change:{number}").split() for number in range(int(boards.get("changes")))]
+    place, turn, found = _PROBED, None, []
+    for trial in trials:
+        if turn != (trial["repeat"], trial["domain"]):
+            turn = trial["repeat"], trial["domain"]
+            place += 1  # the other clock was given back
+        domain, _, *times = every[place + 1]  # the start, then the target
+        assert domain == trial["domain"], (place, trial)
+        found.append(dict(zip(("lag_s", "stall_s", "ramp_s"), (1e-9 * int(each) for each in times))))
+        place += 2
+    return found

@@ -369,7 +369,7 @@ int nvmlDeviceGetSupportedGraphicsClocks(void *handle, unsigned mem_mhz, unsigne
 // `deny` is for everybody who lacks the right, which a process has that says so
 static int denied(const Device *device) { return device->deny && !getenv("FAKENVML_ROOT"); }
 
-static int set(Device *device, Domain *domain, unsigned min, unsigned max, int ignored, int64_t lag_ns) {
+static int set(Device *device, Domain *domain, unsigned min, unsigned max, int ignored, const Delay *delay) {
   if (denied(device)) {
     return NO_PERMISSION;
   }
@@ -380,28 +380,29 @@ static int set(Device *device, Domain *domain, unsigned min, unsigned max, int i
     ++device->sets;
     return OK;  // the request is installed, and not obeyed
   }
-  request(device, domain, (Lock){min, max}, lag_ns);
+  request(device, domain, (Lock){min, max}, delay);
+  spend(device, device->set_ns);
   return OK;
 }
 
 int nvmlDeviceSetGpuLockedClocks(void *handle, unsigned min, unsigned max) {
   BEGIN(handle)
-  RETURN(set(device, &device->core, min, max, (int)device->ignore_core, device->core_lag_ns));
+  RETURN(set(device, &device->core, min, max, (int)device->ignore_core, &device->core_delay));
 }
 
 int nvmlDeviceResetGpuLockedClocks(void *handle) {
   BEGIN(handle)
-  RETURN(set(device, &device->core, 0, 0, 0, device->core_lag_ns));
+  RETURN(set(device, &device->core, 0, 0, 0, &device->core_delay));
 }
 
 int nvmlDeviceSetMemoryLockedClocks(void *handle, unsigned min, unsigned max) {
   BEGIN(handle)
-  RETURN(set(device, &device->mem, min, max, (int)device->ignore_mem, device->mem_lag_ns));
+  RETURN(set(device, &device->mem, min, max, (int)device->ignore_mem, &device->mem_delay));
 }
 
 int nvmlDeviceResetMemoryLockedClocks(void *handle) {
   BEGIN(handle)
-  RETURN(set(device, &device->mem, 0, 0, 0, device->mem_lag_ns));
+  RETURN(set(device, &device->mem, 0, 0, 0, &device->mem_delay));
 }
 
 int nvmlDeviceGetClockInfo(void *handle, unsigned type, unsigned *mhz) {

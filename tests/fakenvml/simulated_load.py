@@ -8,6 +8,7 @@ virtual or not. FAKE_DEATH=how@seconds kills this process that long after its fi
 import ctypes
 import os
 import signal
+from itertools import pairwise
 
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.draws import normal
@@ -15,6 +16,7 @@ from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import parameters, works
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.measurement.target import Target
 
 _SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
 _TEMPERATURE_C = 55
@@ -42,7 +44,22 @@ class SimulatedLoads:
         return False
 
     def prepare(self, setup, target):
-        return _Load(self, [(parameters(self.spec, work), count) for work, count in works(setup, target)], target.name)
+        kernels = self._kernels(setup, target)
+        load = _Load(self, kernels, target.name)
+        if target.study == "pass" and target.name in setup.workload.get("by_difference", {}):
+            # as measurement.real.step_loads: with all that comes before it in the step, which is taken off
+            names = list(setup.targets["pass"])
+            earlier = [Target("pass", name) for name in names[: names.index(target.name)]]
+            before = [each for section in earlier for each in self._kernels(setup, section)]
+            load = _Load(self, before + kernels, target.name)
+            load.less = _Load(self, before, f"before {target.name}")
+        return load
+
+    def _kernels(self, setup, target):
+        return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
+
+    def stamper(self, step_s, room, reads):
+        return _Stamper(self, step_s, room, reads)
 
     def now(self) -> tuple:
         """(time s, core cycles so far in millions, core MHz, memory MHz)"""
@@ -147,6 +164,81 @@ class _Steady:
 
     def stop(self):
         self._loads.run(None)
+
+
+class _Stamper:
+    """What measurement.real.loads.Stamper offers: stamps worked out of the stretches that the board has noted.
+
+    The device's timer moves in steps of 1 us, as some do; bytes follow the memory clock, with a little scatter.
+    """
+
+    _TICK_NS = 1000
+    _SCATTER = 0.01
+
+    def __init__(self, loads, step_s, room, reads):
+        self._loads, self._step_s, self._room, self._reads = loads, step_s, room, reads
+        self._running = False
+
+    def start(self):
+        import numpy as np
+
+        self._random = np.random.default_rng(1)
+        spec, listed = self._loads.spec, self._loads
+        work_w = 100.0 if self._reads else 0.0
+        self._loads.run(
+            [
+                [work_w + static_w(spec, mem, 55) + clock_w(spec["core"], core) for core in listed.core_mhz]
+                for mem in listed.mem_mhz
+            ]
+        )
+        assert self._loads._fake.fakenvml_note(self._loads._uuid) == 0
+        self._marks, self._running = [(-1.0, 0)], True
+        self._next_s, self._read, self._stamps = self._loads.now_s(), 0.0, np.zeros((0, 4), np.int64)
+        self._until_s = self._next_s
+
+    def mark(self, number):
+        self._marks.append((self._loads.now_s(), number))
+
+    def stamps(self, first):
+        self._loads.perhaps_die()
+        if self._running:
+            self._go_on()
+        return self._stamps[first:]
+
+    def stop(self):
+        if self._running:
+            self._go_on()
+            self._running = False
+            self._loads.run(None)
+
+    def _go_on(self):
+        """Stamp what has happened since the last stamp."""
+        import numpy as np
+
+        room = 1100
+        values = (ctypes.c_double * (4 * room))()
+        count = self._loads._fake.fakenvml_stretches(self._loads._uuid, values, room)
+        assert 0 < count < room - 76, "more changes of clocks than the board can note"
+        noted = np.array(values[: 4 * count]).reshape(-1, 4)
+        for (begin_s, cycles, core_mhz, mem_mhz), (end_s, *_) in pairwise(noted):
+            from_s = max(begin_s, self._until_s)
+            if end_s <= from_s:
+                continue
+            if core_mhz:  # else the board stands still: no stamp, no byte
+                self._next_s = max(self._next_s, from_s)
+                times_s = np.arange(self._next_s, end_s, self._step_s)
+                rate = 1e6 * mem_mhz * 1000 * self._reads
+                scatter = rate * self._step_s * self._SCATTER * self._random.standard_normal(len(times_s))
+                rows = np.empty((len(times_s), 4), np.int64)
+                rows[:, 0] = np.floor(1e9 * times_s / self._TICK_NS) * self._TICK_NS
+                rows[:, 1] = 1e6 * (cycles + core_mhz * (times_s - begin_s))
+                rows[:, 2] = self._read + rate * (times_s - from_s) + scatter
+                marked_s, numbers = zip(*self._marks)
+                rows[:, 3] = np.array(numbers)[np.searchsorted(marked_s, times_s, side="right") - 1]
+                self._stamps = np.concatenate([self._stamps, rows])[: self._room]
+                self._next_s = times_s[-1] + self._step_s if len(times_s) else self._next_s
+                self._read += rate * (end_s - from_s)
+            self._until_s = end_s
 
 
 def _segfault():

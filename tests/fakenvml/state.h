@@ -5,17 +5,40 @@
 
 #include <stdint.h>
 
-enum { MAX_DEVICES = 8, MAX_MEM = 8, MAX_CORE = 160, MAX_FAULTS = 16, MAX_PIDS = 16 };
+enum { MAX_DEVICES = 8, MAX_MEM = 8, MAX_CORE = 160, MAX_FAULTS = 16, MAX_PIDS = 16, MAX_CHANGES = 512 };
+enum { MAX_STRETCHES = 1024, RAMP_STEPS = 8 };
 
 typedef struct {
   uint32_t min_mhz, max_mhz;  // 0, 0: not locked
 } Lock;
 
-// A request and when the board obeys it: until then the old one rules.
+// A request and when the board obeys it: until then the old one rules. Then the board stands still for a while, if the
+// clock is another one, and the core clock comes to the new one in steps.
 typedef struct {
   Lock now, next;
-  int64_t next_at_ns;
+  int64_t next_at_ns, stall_ns, ramp_ns;
 } Domain;
+
+// How long a domain takes to obey.
+typedef struct {
+  int64_t lag_ns;        // from the request to its first effect
+  double spread, tail;   // the lag is drawn evenly from lag * (1 -+ spread); a share `tail` of them is five times as long
+  int64_t stall_ns;      // the board stands still
+  int64_t ramp_ns;       // then the clock comes to the new one
+} Delay;
+
+// What was asked of the board, and what became of it: the truth that a measurement has to find.
+typedef struct {
+  int32_t is_mem;
+  int64_t asked_ns, at_ns, stall_ns, ramp_ns;
+} Change;
+
+// From `at_ns` on the clocks are these, after so many cycles (millions); core 0: the board stands still.
+typedef struct {
+  int64_t at_ns;
+  double cycles;
+  uint32_t core_mhz, mem_mhz;
+} Stretch;
 
 typedef struct {
   char symbol[64];             // exact name, or * for every call on a device
@@ -40,8 +63,10 @@ typedef struct {
   // knobs
   uint32_t limit_mw, mig, ecc, persistence, foreign_compute, foreign_graphics;
   uint32_t ignore_core, ignore_mem, deny;
+  uint32_t core_lock_limit_mw, mem_lock_limit_mw;  // the power limit while that clock is locked; 0: the usual one
   uint32_t virtual_time;
-  int64_t core_lag_ns, mem_lag_ns, read_ns, call_ns, period_ns, jitter_ns;
+  Delay core_delay, mem_delay;
+  int64_t set_ns, read_ns, call_ns, period_ns, jitter_ns;
   double utilisation, forced_c, slowdown_c;
   int64_t freeze_at_ns, reset_at_ns;  // 0: never
   uint32_t new_field_ids;             // where the moved throttle fields are: 251..253, or 269..271
@@ -63,6 +88,10 @@ typedef struct {
   uint32_t load_mem, load_core;
   double load_w[MAX_MEM][MAX_CORE];
   int32_t contexts[MAX_PIDS];
+  Change changes[MAX_CHANGES];  // the last ones
+  uint64_t change_count;
+  Stretch stretches[MAX_STRETCHES];  // since they were last asked to be noted
+  uint32_t stretch_count;
 } Device;
 
 typedef struct {
@@ -82,7 +111,8 @@ int64_t now_ns(const Device *device);
 void set_virtual(Device *device, int virtually);  // time goes on from the last look at the board, on the other clock
 void advance(Device *device);  // integrate up to now
 void unload_driver(Device *device);
-void request(Device *device, Domain *domain, Lock lock, int64_t lag_ns);
+void request(Device *device, Domain *domain, Lock lock, const Delay *delay);
+void note_stretches(Device *device);  // from now on, forgetting those before
 uint32_t memory_mhz(const Device *device);
 double power_w(const Device *device, uint32_t core_mhz);
 int loaded(const Device *device);

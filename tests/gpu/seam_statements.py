@@ -213,7 +213,7 @@ def of_real(uuid: str) -> dict[str, str]:
         loads = open_loads(guard.nvml, uuid)
         counter = preflight.check_counter(guard.board, loads.now_s, loads.sleep, WINDOW_S)
         own_processes = guard.board.compute_processes()
-        gpu = RealGpu(guard, setup.gpu, SETTINGS, loads, counter, own_processes, lambda: True)
+        gpu = RealGpu(guard, setup.gpu, SETTINGS, loads, counter, own_processes, lambda: True, print)
         try:
             return verdicts(gpu, setup)
         finally:

@@ -1,6 +1,7 @@
 """On a machine with a GPU: kernels are right, plans repeat without drift, bad input is refused and leaks nothing."""
 
 import ctypes
+import time
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def tiny(device):
 def test_every_case_agrees_with_the_reference(device, cuda, cpu):
     about = device.info()
     wrong = []
-    for model, _, degree, _, row in check.cases(about["sm_count"], about["threads_per_sm"]):
+    for model, _, degree, _, row in check.cases(about["sm_count"], about["threads_per_sm"], cuda.HAS_FUSED_ATTENTION):
         for variant in check.variants(row):
             for deviation in check.check_row(cuda, cpu, cuda.Arena(device), row, model, variant):
                 if not deviation.excess <= 1:
@@ -201,12 +202,68 @@ def test_the_clock_probe_reads_a_clock_of_this_gpu(device, cuda, arena):
         ("gelu_forward", {"M": 0, "C": 8}, "M is 0, expected an int >= 1"),
         ("gelu", {}, "operation is 'gelu', expected"),
         ("embedding_forward", {"M": 65, "T": 64, "C": 256, "V": 9}, "M is 65, expected a multiple of T = 64"),
+        # cut to 32 bits, each of these would be a grid that leaves most of the work undone
+        (
+            "layernorm_forward",
+            {"M": 2**40, "C": 8, "eps": 1e-5},
+            "its grid is 137438953472 blocks, expected at most 2147",
+        ),
+        ("gelu_forward", {"M": 2**50, "C": 8}, r"its grid is \d+ blocks, expected at most 2147483647: a smaller shape"),
+        ("wpe_backward", {"M": 2**31, "T": 2**31, "C": 8, "seed": 1}, "M is 2147483648, expected at most 2147483647"),
+        ("wpe_backward", {"M": 2**30, "T": 2**30, "C": 2**20, "seed": 1}, r"its grid is \d+ blocks"),
+        ("bias_reduce", {"OC": 2**50, "G": 2}, r"its grid is \d+ blocks"),
+        ("bias_backward", {"M": 4, "OC": 2**50, "G": 2}, r"its grid is \d+ blocks"),
+        (
+            "permute_heads_forward",
+            {"B": 1, "T": 1, "NH": 2**27, "HS": 8},
+            r"its grid is \d+ blocks, expected at most 65535",
+        ),
+        ("classifier", {"M": 2**31, "V": 8, "Vp": 8, "dloss": 1.0}, "M is 2147483648, expected at most"),
+        ("residual_layernorm", {"M": 2**40, "C": 8, "eps": 1e-5}, r"its grid is \d+ blocks"),
     ],
 )
 def test_a_bad_shape_is_refused_in_one_line(arena, cuda, op, settings, message):
     with pytest.raises(cuda.ShapeError, match=message) as refused:
         cuda.Plan(arena, op, settings)
     assert "\n" not in str(refused.value)
+
+
+def test_a_product_is_timed_once_a_shape_and_process(device, cuda):
+    first, second = (cuda.Plan(cuda.Arena(device), "gemm", GEMM, algorithm="timed").info() for _ in range(2))
+    other = cuda.Plan(cuda.Arena(device), "gemm", GEMM | {"M": 256}, algorithm="timed").info()
+    assert first == second and first["algorithm_chosen_by"] == other["algorithm_chosen_by"] == "timed"
+    assert cuda.Plan(cuda.Arena(device), "gemm", GEMM).info()["algorithm_chosen_by"] == "heuristic"
+
+
+def test_a_row_is_read_in_each_of_three_ways_where_it_fits(arena, cuda):
+    for channels, ways in ((2048, 3), (6152, 2), (12296, 1)):
+        fit = [way for way, longest in check.LAYERNORM_READING.items() if channels <= longest]
+        assert len(fit) == ways
+        for way in check.LAYERNORM_READING:
+            settings = {"M": 64, "C": channels}
+            if way in fit:
+                cuda.Plan(arena, "layernorm_backward", settings, variant=way).run(1)
+            else:
+                with pytest.raises(cuda.ShapeError, match=f"C is {channels}, expected at most"):
+                    cuda.Plan(arena, "layernorm_backward", settings, variant=way)
+
+
+def test_fused_attention_is_that_of_its_own_forward_pass(device, cuda, cpu):
+    """Forward's results go into backward on the GPU as they do in training; the reference does the same."""
+    if not cuda.HAS_FUSED_ATTENTION:
+        pytest.skip("built without cuDNN")
+    arena, settings = cuda.Arena(device), {"B": 2, "T": 192, "NH": 3, "HS": 64, "scale": 64**-0.5}
+    bound = {name: {"name": name} for name in ("qkv", "out", "lse")}
+    forward = cuda.Plan(arena, "attention_forward", settings, tensors=bound)
+    backward = cuda.Plan(arena, "attention_backward", settings, tensors=bound)
+    forward.run(1)
+    backward.run(1)
+    inputs = {name: backward.read(name) for name in ("qkv", "out", "lse", "dout")}
+    wanted = cpu.run("attention_backward", settings, inputs)["dqkv"]
+    got, want = (check.widen(each).astype(float) for each in (backward.read("dqkv"), wanted))
+    # NumPy with the same rounding of weights and gradients: 0.0026
+    assert np.linalg.norm(got - want) < 0.005 * np.linalg.norm(want)
+    assert (np.abs(got - want) <= check.RELATIVE * np.abs(want) + check.FUSED_OF_TYPICAL * want.std()).all()
 
 
 def test_other_bad_options_are_refused_in_one_line(arena, cuda):
@@ -253,7 +310,7 @@ def test_a_refused_plan_takes_nothing(device, cuda):
     free_byte = device.free_byte()
     for _ in range(1000):
         with pytest.raises(cuda.OutOfMemory, match=r"needs \d+ bytes of device memory, \d+ are free"):
-            cuda.Plan(arena, "gelu_forward", {"M": 1 << 30, "C": 8192})
+            cuda.Plan(arena, "gelu_forward", {"M": 1 << 28, "C": 8192})
         with pytest.raises(cuda.OutOfMemory):
             cuda.Plan(arena, "gelu_forward", large, rotate=sets, tensors=shared)
         with pytest.raises(cuda.ShapeError, match="C is 1033"):
@@ -365,3 +422,47 @@ def test_an_energy_probe_keeps_its_unit_busy_and_no_busier_than_it_can_be(cuda, 
     amount = done["operations"] or done["read_byte"]
     reached = amount / seconds / (1e6 * clock.sm_mhz()[0] * device.info()["sm_count"])
     assert least * per_cycle <= reached <= 1.01 * per_cycle
+
+
+# --- the kernel that stays on the GPU and stamps ---
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_stamps_come_at_an_even_pace_with_cycles_bytes_and_marks(device, cuda, reads):
+    byte = 16 * device.info()["l2_byte"] if reads else 0
+    stamper = cuda.Stamper(device, step_ns=20_000, room=100_000, byte=byte)
+    for _ in range(2):  # a second start forgets the first
+        stamper.start()
+        seen = []
+        for mark in (1, 2, 3):
+            time.sleep(0.1)
+            stamper.mark(mark)
+            seen.append(len(stamper.stamps()))
+        time.sleep(0.1)
+        stamper.stop()
+        assert 0 < seen[0] < seen[1] < seen[2], "they can be read while the kernel runs"
+        stamps = stamper.stamps()
+        time_ns, cycles, read, marks = stamps.T
+        steps = np.diff(time_ns)
+        assert np.all(steps > 0) and np.median(steps) == pytest.approx(20_000, rel=0.1)
+        assert np.all(np.diff(cycles) > 0) and list(dict.fromkeys(marks)) == [0, 1, 2, 3]
+        # each mark is seen about as long after the one before as the host waited
+        first = [time_ns[np.argmax(marks == mark)] for mark in (1, 2, 3)]
+        assert np.diff(first) == pytest.approx(1e8, rel=0.2)
+        half = len(stamps) // 2
+        assert (cycles[-1] - cycles[half]) / (time_ns[-1] - time_ns[half]) == pytest.approx(1.5, abs=1.3)  # GHz
+        assert (read[-1] > 0) == reads and np.all(np.diff(read) >= 0)
+        assert np.array_equal(stamper.stamps(-7), stamps[-7:])
+
+
+def test_a_stamper_ends_by_itself_when_its_room_is_full(device, cuda):
+    stamper = cuda.Stamper(device, step_ns=5_000, room=200)
+    stamper.start()
+    device.synchronize()
+    assert len(stamper.stamps()) == 200
+
+
+@pytest.mark.parametrize("wrong", [{"step_ns": 10}, {"room": 1}, {"byte": 24}, {"byte": 16}])
+def test_a_stamper_that_makes_no_sense_is_refused(device, cuda, wrong):
+    with pytest.raises(cuda.ShapeError, match="stamper"):
+        cuda.Stamper(device, **({"step_ns": 20_000, "room": 1000, "byte": 0} | wrong))

@@ -173,7 +173,7 @@ def test_a_real_gpu_s_warm_up_and_windows_know_what_has_just_run(gpu_of, monkeyp
     guard = SimpleNamespace(board=Board(gpu=gpu), nvml=SimpleNamespace(versions={}))
     loads = SimpleNamespace(now_s=gpu.monotonic, sleep=gpu.sleep, facts={})
     counter = SimpleNamespace(period_s=0.1, read_s=0.004)
-    real = RealGpu(guard, about, {"clocks": "auto-only"}, loads, counter, 1, lambda: True)
+    real = RealGpu(guard, about, {"clocks": "auto-only"}, loads, counter, 1, lambda: True, print)
     load = SimpleNamespace(start=lambda: steady.Steady(gpu, gpu, Plan(gpu)), run_s=1e-6 * launch_us, less=None)
     real.warm_up(load, 2.0)
     for number in range(4):

@@ -47,7 +47,7 @@ def test_every_key_is_commented_and_in_the_schema(root):
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("pipeline", {}, ["pipeline", "'profile' is a required property"]),
+        ("pipeline", {}, ["pipeline", "key 'profile' is missing"]),
         ("batch", 0, ["batch", "0", "from 1"]),
         ("batch", 2.5, ["batch", "2.5", "whole number"]),
         ("batch", "many", ["batch", "many"]),

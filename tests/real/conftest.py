@@ -1,11 +1,25 @@
 """Fake boards on virtual time to measure on."""
 
 import pytest
+from fake import Boards
 from laboratory import Lab
 
 # short, and with no way to a plateau: what a test does not ask about
 QUICK = {"window_s": 2, "windows": 2, "max_windows": 2, "warmup_s": 0.1, "temperature": "cool", "band_c": 200}
 QUICK["energy_ci_percent"] = 20
+
+
+@pytest.fixture(scope="module")
+def module_lab(fake_library, tmp_path_factory, config):
+    """`module_lab(profiles, **knobs)`: a Lab on virtual time that a whole module looks at; it starts no server."""
+
+    def make(profiles, **knobs):
+        folder = tmp_path_factory.mktemp("lab")
+        return Lab(
+            Boards(fake_library, folder / "state", profiles, time="virtual", **knobs), folder / "work", config(**QUICK)
+        )
+
+    return make
 
 
 @pytest.fixture

@@ -56,7 +56,8 @@ def test_a_client_that_it_does_not_name_is_refused_and_changes_nothing(brokered)
 import json, socket, sys
 client = socket.socket(socket.AF_UNIX)
 client.connect(sys.argv[1])
-client.sendall(json.dumps({"do": "take", "uuid": sys.argv[2], "uid": 0}).encode() + b"\\n")
+try: client.sendall(json.dumps({"do": "take", "uuid": sys.argv[2], "uid": 0}).encode() + b"\\n")
+except BrokenPipeError: pass
 print(client.recv(65536).decode())
 """
     # it may read this Python, wherever root has it, and nothing more
@@ -91,6 +92,21 @@ def test_a_second_client_is_told_who_has_the_gpu(brokered):
     assert made.boards.locks == ("345-900", "2201-2201")
     first.communicate("\n", timeout=60)
     assert freed(made)
+
+
+def test_nobody_can_start_processes_of_root_without_end(brokered):
+    made = brokered()
+    held = []
+    try:
+        for _ in range(70):
+            held.append(socket.socket(socket.AF_UNIX))
+            held[-1].connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+        held[-1].settimeout(30)
+        assert "64 clients are connected already" in json.loads(held[-1].recv(1 << 16))["error"]
+    finally:
+        for each in held:
+            each.close()
+    assert made.comes_to(lambda: "allowed" in asked(made, {"do": "hello"})[0], 20), "and then goes on"
 
 
 def test_each_gpu_has_a_client_of_its_own(brokered):

@@ -16,7 +16,9 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
         "energy counter: moves every ",
         "permission to lock clocks: ",
         "config.yaml with clocks: ",
-        "48 targets x 30 clock pairs, at least 48.2 h (sweep 9.3, locking 0.1, validation 3.9, other sizes 35.0)",
+        "48 targets x 30 clock pairs, at least 49.2 h (conditioning 54 min, sweep 9.3 h, locking 14 min, "
+        "validation 3.9 h, other sizes 35.0 h), until",
+        "config.yaml with clocks: auto-only: 48 targets x 1 clock pair, at least 13 min (conditioning 3 min, ",
         "1: Simulated RTX 3080 Ti on a fake NVML",
         "simulated GPUs, no hardware needed: gpu: a100_pcie, gpu: a100_sxm",
     ):
@@ -28,7 +30,8 @@ def test_devices_says_what_is_in_the_way(lab):
     made = lab(time="real", foreign_compute=1, fail="nvmlDeviceGetTotalEnergyConsumption:3")
     said = made.command("devices").stdout
     assert "1 other process(es) compute on it" in said and "energy counter: no:" in said
-    assert "no config.yaml here" in said
+    assert "config.yaml with clocks: " in said, "the one that comes with the package"
+    assert "no mine.yaml here" in made.command("devices", "--config", "mine.yaml").stdout
 
 
 def test_devices_tells_of_a_lease_that_is_held_or_left_behind(lab):

@@ -77,7 +77,9 @@ def test_a_lock_that_costs_power_shows_with_its_interval():
         for k in range(3)
     ]
     comparisons = SimpleNamespace(points=[("gemm", k, points) for k, points in enumerate(repeats)], sessions=["a"] * 3)
-    (row,) = locking.make(SimpleNamespace(comparisons=lambda *paths: comparisons), ["gemm"]).to_dict("records")
+    results = SimpleNamespace(comparisons=lambda *paths: comparisons)
+    (row,) = locking.make(results, ["gemm"], ["both"], 1).to_dict("records")
+    assert (row["way"], row["verdict"]) == ("both", "differs")
     assert (row["locked"], row["repeats"], row["auto_core_mhz"], row["locked_core_mhz"]) == ("1980-3201", 3, 1980, 1710)
     assert row["time_change_percent"] == pytest.approx(10) and row["energy_change_percent"] == pytest.approx(-8)
     assert row["energy_low_percent"] < -8 < row["energy_high_percent"]
@@ -96,6 +98,12 @@ def record(hour, energy_mj, cap_s):
 
 def test_drift_is_the_slope_of_the_energy_in_percent_per_hour():
     assert baseline._drift([record(hour, 100 + hour, 0) for hour in range(5)]) == pytest.approx(100 / 102)
+
+
+def test_the_last_row_is_the_iteration_as_the_sum_of_its_kernels():
+    rows = [("kernel", 2000.0, 900.0), ("kernel", 500.0, 100.0), ("pass", 2400.0, 980.0)]
+    total = baseline._total(pd.DataFrame(rows, columns=["study", "time_per_iteration_us", "energy_per_iteration_mj"]))
+    assert (total["time_per_iteration_us"], total["energy_per_iteration_mj"], total["power_w"]) == (2500, 1000, 400)
 
 
 @pytest.mark.parametrize("hours", [[], [1, 2], [3, 3, 3]])

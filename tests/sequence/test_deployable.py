@@ -7,8 +7,11 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import iteration_name
+from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.sequence.changes import Changes, Timing
+from kernel_dvfs.sequence.costs import read_latency
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH, PASS, RUN, deployables
 from kernel_dvfs.sequence.replay import replay
 from kernel_dvfs.sequence.schedule import read_iteration
@@ -102,3 +105,81 @@ def test_a_reserve_that_no_choice_keeps_is_given_up_aloud_and_the_list_says_so(i
     content = json.loads((tmp_path / "deployable.json").read_text())
     assert content["reserve_percent"] == 0 and all(row["time_change_percent"] <= 1e-6 for row in content["rows"])
     assert read_iteration(tmp_path / f"{iteration_name(0.02)}.json").totals["reserve_percent"] == 0
+
+
+@pytest.fixture
+def latency_file(tmp_path):
+    """`latency_file(gpu name)`: a file as `kernel-dvfs latency` writes it, of made-up changes."""
+
+    def write(name="G"):
+        trials = [
+            {"domain": domain, "from_mhz": 1, "to_mhz": 2, "verdict": "ok", "call_s": 0.001, "first_effect_s": 0.5 * s}
+            | {"settled_s": s, "nvml_s": s, "stall_s": stall}
+            for domain, base, stall in (("core", 0.004, 0.0002), ("mem", 0.009, 0.0005))
+            for s in np.linspace(base, 2 * base, 21)
+        ]
+        gpu = {"name": name, "uuid": "GPU-0123456789ab", "driver": "580.1"}
+        path = tmp_path / "latency.json"
+        path.write_text(json.dumps(content({"gpu": gpu, "started_utc": "2026-11-22T10:00:00Z"}, trials)))
+        return path
+
+    return write
+
+
+MEASURED = "measured on G (GPU-01234567, driver 580.1, 2026-11-22)"
+
+
+def test_measured_latencies_and_stalls_stand_in_place_of_the_assumed_ones(iteration_profile, latency_file, tmp_path):
+    words = ["study", "deployable", str(iteration_profile), "--measured", str(latency_file()), "-o", str(tmp_path)]
+    assert main([*words, "--stalls", "0"]) == 0
+    written = json.loads((tmp_path / "deployable.json").read_text())
+    assert written["sources"] == {"latency": MEASURED, "stalls": MEASURED}
+    launches = [row for row in written["rows"] if row["way"] == LAUNCH]
+    # median and 95th percentile of the slower domain; the swept stall is no measurement
+    assert [row["latency_ms"] for row in launches] == pytest.approx([13.5, 17.55] * 2)
+    assert [row["costs"] for row in launches] == [MEASURED] * 2 + ["assumed"] * 2
+    assert [launches[0][f"{domain}_stall_ms"] for domain in ("core", "mem")] == pytest.approx([0.2, 0.5])
+    schedule = json.loads((tmp_path / f"{iteration_name(0.0135)}.json").read_text())
+    assert schedule["switching"]["sources"] == {"latency": MEASURED, "stalls": MEASURED}
+
+
+def test_choose_takes_latency_jitter_and_stalls_from_the_file(iteration_profile, latency_file, tmp_path):
+    words = ["choose", str(iteration_profile), "--scope", "global", "--objective", "waste", "--sequence", "profile"]
+    words += ["--switch-latency", str(latency_file()), "-o", str(tmp_path / "s.json")]
+    assert main(words) == 0
+    # between the 5th and the 95th percentile of the slower domain: 9.45 to 17.55 ms
+    timing = read_iteration(tmp_path / "s.json").timing
+    assert (timing.latency_s, timing.latency_s * timing.jitter) == pytest.approx((0.0135, 0.00405))
+    assert (timing.core_stall_s, timing.mem_stall_s) == pytest.approx((0.0002, 0.0005))
+    assert main([*words, "--core-stall", "0", "--switch-jitter", "0"]) == 0
+    schedule = json.loads((tmp_path / "s.json").read_text())
+    assert schedule["switching"]["sources"]["stalls"] == f"core assumed, memory {MEASURED}"
+    assert schedule["switching"]["jitter"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: "{", "latency.json"),
+        (lambda text: "[]", "schema"),
+        (lambda text: text.replace("latency/1", "latency/9"), "schema"),
+        (lambda text: text.replace('"median": ', '"median": -'), "settled_s.median is -"),
+        (lambda text: text.replace('"n": 21', '"n": 0'), "no change of a clock was seen"),
+        (lambda text: text.replace('"driver"', '"diver"'), "'driver' is missing"),
+        (
+            lambda text: text.replace('"domains": {"core": {', '"domains": {"core": [], "x": {'),
+            "is missing or of another",
+        ),
+    ],
+)
+def test_a_broken_latency_file_is_one_line(iteration_profile, latency_file, tmp_path, refused, change, said):
+    path = latency_file()
+    path.write_text(change(path.read_text()))
+    words = ["study", "deployable", iteration_profile, "--measured", path, "-o", tmp_path / "out"]
+    assert said in refused(*words) and not (tmp_path / "out").exists()
+
+
+def test_latencies_of_another_gpu_are_refused_for_clocks_of_a_real_one(latency_file):
+    assert read_latency(latency_file("A"), {"kind": "simulated", "name": "B"}).gpu_name == "A", "and it says so"
+    with pytest.raises(InputError, match=r"measured on A .* but these clocks are chosen for B"):
+        read_latency(latency_file("A"), {"kind": "nvml", "name": "B"})

@@ -9,7 +9,8 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.sequence.changes import ASSUMED_STALL_S, Timing
+from kernel_dvfs.sequence.changes import Timing
+from kernel_dvfs.sequence.costs import ASSUMED_STALL_S
 from kernel_dvfs.sequence.schedule import read_iteration
 from kernel_dvfs.studies.switching import KNOWN, known_rows
 

@@ -1,17 +1,35 @@
-"""kernel-dvfs: clocks that waste no energy, for every kernel of an LLM training iteration."""
+"""kernel-dvfs: clocks that waste no energy, for every kernel of an LLM training iteration.
+
+The names that notebooks and programs use are those of kernel_dvfs.api; `import kernel_dvfs` offers them too.
+"""
 
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
+# of kernel_dvfs.api; imported when it is first asked for, since measurement jobs import little
+_API = (
+    "InputError",
+    "answer",
+    "capture",
+    "choose",
+    "frontier",
+    "import_table",
+    "load_profile",
+    "play",
+    "plot",
+    "simulate",
+    "validate",
+    "write_page",
+)
+
 if TYPE_CHECKING:
-    from kernel_dvfs.step.api import capture as capture
+    from kernel_dvfs.api import *  # noqa: F403
 
 
 def __getattr__(name: str) -> object:
-    # imported when it is first asked for: measurement jobs import little
-    if name == "capture":
-        from kernel_dvfs.step.api import capture
+    if name in _API:
+        from importlib import import_module
 
-        return capture
+        return getattr(import_module("kernel_dvfs.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

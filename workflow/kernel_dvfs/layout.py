@@ -30,6 +30,24 @@ def shortest(value: float) -> str:
     return repr(float(value)).removesuffix(".0")
 
 
+def parts(repeats: int, sessions: int) -> dict[str, tuple[int, int]]:
+    """{folder: (first, last)} of the repeats of a comparison, a folder a session; one session has none of its own."""
+    count = min(repeats, sessions)
+    if count == 1:
+        return {"": (0, repeats - 1)}
+    return {f"session-{k}/": (k * repeats // count, (k + 1) * repeats // count - 1) for k in range(count)}
+
+
+def locking(way: str, target: str, sessions: int) -> list[str]:
+    """The comparisons of auto with a target's highest clocks locked in one way, in a results folder."""
+    return [f"measurements/locked-{way}/{part}{target}.json" for part in parts(LOCKING_REPEATS, sessions)]
+
+
+def carried(variant: str, target: str, repeats: int, sessions: int) -> list[str]:
+    """The comparisons of a target at another batch or degree, likewise."""
+    return [f"measurements/{variant}/{part}{target}.json" for part in parts(repeats, sessions)]
+
+
 def fresh_repeats(schedule: str, repeats: int) -> list:
     """The records of a schedule's fresh repeats, in a results folder."""
     name = "validation" if schedule == STRICT else f"validation-{schedule}"
@@ -37,8 +55,12 @@ def fresh_repeats(schedule: str, repeats: int) -> list:
 
 
 def subject(gpu: dict) -> str:
-    """A GPU (kind, name) as captions name it: "simulated RTX 3080 Ti". Where a simulated GPU stands for one that a
-    captured step ran on, its numbers are a forecast, and everything that shows one says so."""
+    """A GPU (kind, name, slug) as captions name it: "simulated RTX 3080 Ti", or "NVIDIA H200, board 9fca33e6", since
+    boards of one type differ in energy. Where a simulated GPU stands for one that a captured step ran on, its numbers
+    are a forecast, and everything that shows one says so."""
     if gpu.get("forecast"):
         return f"forecast on a simulated {gpu['name']}" + (", power not measured" if gpu.get("power_modelled") else "")
+    if gpu["kind"] == "nvml":
+        # the slug ends with the first digits of the board's UUID
+        return f"{gpu['name']}, board {gpu['slug'].rpartition('-')[2]}"
     return f"simulated {gpu['name']}" if gpu["kind"] == "simulated" else gpu["name"]

@@ -58,6 +58,7 @@ if STUDY.is_deployable:
         input:
             profile=profile,
             strict=after_profile(STUDY.schedule(layout.STRICT)),
+            measured=STUDY.latency_files(),
         output:
             STUDY.iteration_files(),
             STUDY.deployable_file,
@@ -68,10 +69,9 @@ if STUDY.is_deployable:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            latencies=config["clock_changes"]["latency_s"],
             stalls=config["clock_changes"]["swept_stall_s"],
-            options=STUDY.stall_options(),
+            options=STUDY.deployable_options(),
             folder=subpath(output[0], parent=True),
         shell:
-            f"{RUN} study deployable {{input.profile:q}} --latencies {{params.latencies}} --stalls {{params.stalls}} "
-            f"{{params.options}} --reserve-of {{input.strict:q}} -o {{params.folder:q}} {LOGGED}"
+            f"{RUN} study deployable {{input.profile:q}} {{params.options:q}} --stalls {{params.stalls}} "
+            f"--reserve-of {{input.strict:q}} -o {{params.folder:q}} {LOGGED}"

@@ -112,7 +112,7 @@ def after_profile(paths):
 
 def campaign_of(wildcards):
     """The campaign that a record belongs to, by its clocks and number."""
-    return campaign.of_repeat((wildcards.core, wildcards.mem), int(wildcards.repeat), config["auto_repeats"])
+    return campaign.of_repeat((wildcards.core, wildcards.mem), int(wildcards.repeat), STUDY.options["auto_repeats"])
 
 
 def planned_text(wildcards):

@@ -78,11 +78,13 @@ if STUDY.is_real:
                 slurm_extra=slurm.gpu_freq(pair) if STUDY.clocks == "external" else "",
             params:
                 clocks=",".join(map(str, pair)),
-                campaign=campaign.of_repeat(pair, repeat, config["auto_repeats"]),
+                campaign=campaign.of_repeat(pair, repeat, STUDY.options["auto_repeats"]),
                 repeat=repeat,
+                session=f"--session {STUDY.session_of(rank)}" if STUDY.session_of(rank) else "",
             shell:
                 f"{RUN_LIGHT} measure --gpu {{input.gpu:q}} --target {{wildcards.study}}/{{wildcards.target}} "
-                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} --log {log:q} -o {output:q}"
+                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} {params.session} --log {log:q} "
+                "-o {output:q}"
 
 else:
 
@@ -157,7 +159,7 @@ if STUDY.is_measured:
         params:
             folder=subpath(output[0], parent=True),
             pairs=planning.clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
-            auto_repeats=config["auto_repeats"],
+            auto_repeats=STUDY.options["auto_repeats"],
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
             f"{RUN} measure pool --gpu {{input.gpu:q}} --records {{params.folder:q}}/measurements --pairs={{params.pairs}} "

@@ -39,7 +39,7 @@ if PIPELINE.setup:
             "../../envs/pipeline.yaml"
         params:
             pairs=planning.clocks_argument(PIPELINE.pairs),
-            auto_repeats=config["auto_repeats"],
+            auto_repeats=STUDY.options["auto_repeats"],
         shell:
             f"{RUN} measure sweep --gpu {{input.gpu:q}} --pairs {{params.pairs}} --studies kernel "
             f"--auto-repeats {{params.auto_repeats}} -o {{output:q}} {LOGGED}"

@@ -28,56 +28,71 @@ rule validate:
         "--first {wildcards.k} --last {wildcards.k} --log {log:q} -o {output:q}"
 
 
-rule carry_over:
-    input:
-        kernels,
-        gpu=setup_of,
-        schedule=after_profile(STUDY.schedule(layout.STRICT)),
-    output:
-        f"{FOLDER}/measurements/{{variant}}/{{target}}.json",
-    log:
-        f"logs/{FOLDER}/carry-over-{{variant}}-{{target}}.log",
-    wildcard_constraints:
-        variant=r"(batch|tp)-\d+",
-        target=r"\w+",
-    group:
-        "carry"
-    localrule: STUDY.is_real
-    conda:
-        "../../envs/pipeline.yaml"
-    resources:
-        gpu=GPUS,
-    params:
-        last=STUDY.repeats - 1,
-    shell:
-        f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} --target {{wildcards.target}} "
-        "--last {params.last} --log {log:q} -o {output:q}"
+# a rule a session, one after the other; a simulated GPU has one
+for number, (part, (first, last)) in enumerate(layout.parts(STUDY.repeats, STUDY.sessions).items()):
 
-
-if STUDY.is_real:
-
-    # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be
-    rule compare_locked:
+    rule:
+        name:
+            f"carry_over_{number}" if part else "carry_over"
         input:
             kernels,
-            gpu=setup,
+            gpu=setup_of,
+            schedule=after_profile(STUDY.schedule(layout.STRICT)),
         output:
-            f"{FOLDER}/measurements/locked/{{target}}.json",
+            f"{FOLDER}/measurements/{{variant}}/{part}{{target}}.json",
         log:
-            f"logs/{FOLDER}/locked-{{target}}.log",
+            f"logs/{FOLDER}/carry-over/{{variant}}/{part}{{target}}.log",
         wildcard_constraints:
+            variant=r"(batch|tp)-\d+",
             target=r"\w+",
-        localrule: True
+        priority: -number
+        group:
+            "carry"
+        localrule: STUDY.is_real
         conda:
             "../../envs/pipeline.yaml"
         resources:
             gpu=GPUS,
         params:
-            clocks=STUDY.highest,
-            last=layout.LOCKING_REPEATS - 1,
+            repeats=f"--first {first} --last {last}",
+            session=f"--session repeats-{number}" if part else "",
         shell:
-            f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --clocks {{params.clocks}} --target {{wildcards.target}} "
-            "--last {params.last} --log {log:q} -o {output:q}"
+            f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} "
+            "--target {wildcards.target} {params.repeats} {params.session} --log {log:q} -o {output:q}"
+
+
+if STUDY.is_real:
+
+    # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be: the core clock
+    # alone, the memory clock alone, both
+    for number, (part, (first, last)) in enumerate(layout.parts(layout.LOCKING_REPEATS, STUDY.sessions).items()):
+
+        rule:
+            name:
+                f"compare_locked_{number}" if part else "compare_locked"
+            input:
+                kernels,
+                gpu=setup,
+            output:
+                f"{FOLDER}/measurements/locked-{{way}}/{part}{{target}}.json",
+            log:
+                f"logs/{FOLDER}/locked-{{way}}/{part}{{target}}.log",
+            wildcard_constraints:
+                way="core|mem|both",
+                target=r"\w+",
+            priority: -number
+            localrule: True
+            conda:
+                "../../envs/pipeline.yaml"
+            resources:
+                gpu=GPUS,
+            params:
+                clocks=lambda wildcards: STUDY.contracts[wildcards.way],
+                repeats=f"--first {first} --last {last}",
+                session=f"--session repeats-{number}" if part else "",
+            shell:
+                f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --clocks {{params.clocks}} "
+                "--target {wildcards.target} {params.repeats} {params.session} --log {log:q} -o {output:q}"
 
 
 rule sweep_variant:
@@ -91,7 +106,7 @@ rule sweep_variant:
         "../../envs/pipeline.yaml"
     params:
         pairs=planning.clocks_argument(STUDY.pairs),
-        auto_repeats=config["auto_repeats"],
+        auto_repeats=STUDY.options["auto_repeats"],
         # passes are chosen again only where the headline is repeated
         studies=lambda wildcards: (
             "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"

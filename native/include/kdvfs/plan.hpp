@@ -53,6 +53,9 @@ class Plan : public Runnable {
   virtual void write(const std::string &tensor, const void *from) = 0;
 };
 
+// Whether plans of fused attention can be made: the extension was built with cuDNN.
+bool has_fused_attention();
+
 // Throws ShapeError, OutOfMemory, CudaError.
 #define KDVFS_DECLARE_PLAN(op) \
   std::unique_ptr<Plan> make_plan(std::shared_ptr<Arena> arena, const kdvfs_##op &args, const Options &options);

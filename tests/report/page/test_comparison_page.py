@@ -57,7 +57,7 @@ def test_every_gpu_and_workload_is_a_row_with_the_csvs_numbers(page, results):
 
 def test_two_boards_of_one_type_are_told_apart_and_compared(page):
     assert {row["slug"][1] for row in page.rows("gpus")} == {"sim-toy-1", "toy-1-1a2b3c4d", "toy-1-5e6f7a8b"}
-    assert "toy-1-1a2b3c4d, toy-b40-tp1" in page.text and "simulated Toy <1>, toy-b40-tp1" in page.text
+    assert "board 1a2b3c4d, toy-b40-tp1" in page.text and "simulated Toy <1>, toy-b40-tp1" in page.text
     (pair,) = page.rows("specimens")
     assert (pair["first"][1], pair["second"][1]) == ("toy-1-1a2b3c4d", "toy-1-5e6f7a8b")
     assert pair["auto_energy_difference_percent"][1] == "0.00"

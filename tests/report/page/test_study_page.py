@@ -14,6 +14,7 @@ from kernel_dvfs.outputs import outputs
 from kernel_dvfs.report import tables
 from kernel_dvfs.report.page.deployment import deployment
 from kernel_dvfs.report.page.study_page import SECTIONS
+from kernel_dvfs.report.page.tables import duration, energy_in_words, table
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH
 
@@ -190,6 +191,7 @@ def test_a_gpu_measured_at_auto_alone_misses_nothing(tmp_path, capsys):
             path.unlink()
     (folder / "tables/baseline.csv").write_text("study,id,power_w,gpu\nkernel,forward_gemm,300.25,Toy\n")
     page = page_of(folder, "--without", ",".join(left_out))
+    assert "At auto clocks one iteration takes " in page.text and "board 1a2b3c4d)" in page.text
     assert "only auto clocks were measured" in page.text and "What is missing" not in page.text
     assert page.rows("baseline")[0]["power_w"][1] == "300.2" and len(page.images) == 1
     assert capsys.readouterr().err == ""
@@ -220,8 +222,37 @@ def test_launch_by_launch_names_the_schedules_of_this_study_by_latency_and_no_st
     assert sorted(titles, key=text.index) == titles and "asked 2 ms" not in text and "iteration-2ms" not in text
     step = deployment(Results(own), {"step": {}}).steps[0]
     assert "schedules/iteration-10ms.json" in step.command, "the middle one"
+    assert "For changes that take 10 ms (assumed), claimed" in text
     (own / "schedules/deployable.json").unlink()
     assert "Launch by launch, asked" not in page_of(own).text, "nothing says that these are of this study"
+
+
+def test_wherever_a_latency_stands_it_says_that_it_was_measured_and_on_what(own):
+    measured = "measured on Toy (GPU-1a2b3c4d, driver 580, 2026-11-22)"
+    path = own / "schedules/deployable.json"
+    setup = json.loads((own / f"schedules/{STRICT}.json").read_text())["workload"]["setup"]
+    rows = [{"way": LAUNCH, "latency_ms": each, "is_default": True, "costs": measured} for each in (12.5, 31.0)]
+    path.write_text(json.dumps({"schema": DEPLOYABLE, "workload": {"setup": setup}, "rows": rows}))
+    table = own / "tables/deployable.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join([f"{lines[0]},costs", *(f'{line},"{measured}"' for line in lines[1:])]) + "\n")
+    page = page_of(own)
+    assert f"0.1 ms ({measured})" in page.text, "the card"
+    assert f"It takes 12.5 to 31 ms ({measured})" in page.text, "the note"
+    assert {row["costs"][1] for row in page.rows("deployable")} == {measured}, "the table"
+    assert "(assumed)" not in page.text
+
+
+def test_numbers_are_shown_in_the_unit_that_they_are_read_in():
+    rows = [{"id": "a", "time_us": "8912.5", "energy_mj": "3210.0", "power_w": "360.2"}]
+    rows += [{"id": "b", "time_us": "12.5", "energy_mj": "", "power_w": "70"}]
+    found = table("baseline", rows)
+    assert [column.title for column in found.columns] == ["id in schedules", "time, ms", "energy, J", "power, W"]
+    assert [[cell.text for cell in row[1:3]] for row in found.rows] == [["8.912", "3.210"], ["0.01250", "–"]]
+    assert [row[1].value for row in found.rows] == ["8912.5", "12.5"], "sorted by what the file holds"
+    small = table("baseline", [{"id": "b", "time_us": "12.5"}])
+    assert small.columns[1].title == "time, µs" and small.rows[0][1].text == "12.50"
+    assert (duration(0.6241), duration(1.2342), energy_in_words(441.2)) == ("624.1 ms", "1.234 s", "441.2 J")
 
 
 def test_a_page_is_light(page):

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from kernel_dvfs.student import t_quantile
+
 # relative; a smaller difference is not worth losing the pooled data for: a pair's own measurement is no better
 TOLERANCE = 0.005
 # chance that any target is set apart although all agree; all tests of a profile share it
@@ -68,9 +70,6 @@ def _worst(members: list[str], time: Values, energy: Values, error: float) -> tu
     place = int(strongest.argmax())
     if strongest[place] == 0:
         return None
-    # slow to import, and hardly ever needed
-    from scipy.special import stdtrit
-
-    if strongest[place] <= stdtrit(len(keys) - 1, 1 - error / 2):
+    if strongest[place] <= t_quantile(len(keys) - 1, 1 - error / 2):
         return None
     return place, (float(percents[0][place]), float(percents[1][place]))

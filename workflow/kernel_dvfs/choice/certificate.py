@@ -7,9 +7,16 @@ unit within the budget?", which it answers far faster than it would minimise.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 
 from kernel_dvfs.choice.undecided import Undecided
+
+
+def is_there() -> bool:
+    """Whether OR-Tools is installed: the search is exact without its witness."""
+    return find_spec("ortools") is not None
 
 
 def no_better(undecided: Undecided, energy: float, effort: float) -> bool:

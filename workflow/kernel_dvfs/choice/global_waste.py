@@ -80,7 +80,7 @@ def least_energy(problem: Problem, limit: float, effort: float | None = None) ->
     if effort is None:
         scale = max(1.0, len(problem.targets) / 100)  # large problems may take longer
         effort = EFFORT * scale if states <= TOO_HARD * scale else 0
-    ask = effort > 0 and by == "search"
+    ask = effort > 0 and by == "search" and certificate.is_there()
     confirmed = certificate.no_better(undecided, energy, effort) if ask else None
     option = integer_grid.option[choice]
     tight = relaxation.bound * integer_grid.energy_unit

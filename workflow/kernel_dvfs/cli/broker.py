@@ -8,7 +8,7 @@ from kernel_dvfs.gpu.clocks import parse_after
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example, as root: kernel-dvfs broker --allow alice,%gpu-users"
+    parser.epilog = "example: kernel-dvfs broker --allow alice,%gpu-users, as root"
     parser.add_argument(
         "--allow", required=True, metavar="USER,...", help="names, numbers, and %%groups of users; root always may"
     )

@@ -13,7 +13,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "In mode auto the build goes on where a tool is missing, on fails, off removes what was built."
     )
     parser.epilog = "example: kernel-dvfs build --cuda on"
-    parser.add_argument("--native-dir", default="native", metavar="DIR", help="the CMake project (default: native)")
+    parser.add_argument(
+        "--native-dir", default="", metavar="DIR", help="the CMake project (default: native, or as shipped)"
+    )
     parser.add_argument(
         "--out",
         default="results/native",
@@ -35,11 +37,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Build what `args` asks for. Raises InputError: see kernel_dvfs.native.build.build."""
     from kernel_dvfs.native.build import build
+    from kernel_dvfs.shipped import native_or
 
     named = {"cpu": args.cpu, "cuda": args.cuda, "graph": args.graph, "pipeline": args.pipeline}
     if not any(named.values()):
         named = dict.fromkeys(named, "auto")
     for backend, mode in named.items():
         if mode:
-            build(args.native_dir, args.out, backend, mode)
+            build(native_or(args.native_dir), args.out, backend, mode)
     return 0

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, STANDARD_ERRORS, WATTS
+from kernel_dvfs.cli.change_costs import STALL_OPTIONS, add_stall_arguments, stalls_of
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, STANDARD_ERRORS
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
-from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+
+    from kernel_dvfs.measurement.latency_file import Latency
 
 # options that say how an iteration is played
 _OF_SEQUENCE = (
     "switch_latency",
     "switch_jitter",
     "switch_behaviour",
-    "core_stall",
-    "mem_stall",
-    "stall_w",
+    *STALL_OPTIONS,
     "shared_pairs",
 )
 
@@ -71,29 +72,23 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="ORDER",
         help="order of the launches: `profile`, or a JSON file with a list of kernel ids; makes an iteration schedule",
     )
-    sequence.add_argument("--switch-latency", type=SECONDS, metavar="S", help="seconds from a request to its effect")
+    sequence.add_argument(
+        "--switch-latency",
+        type=_seconds_or_file,
+        metavar="S",
+        help="seconds from a request to its effect; or a file of kernel-dvfs latency, which says jitter and stalls too",
+    )
     sequence.add_argument(
         "--switch-jitter", type=SHARE, metavar="SHARE", help="share of it by which a change may land early or late (0)"
     )
     sequence.add_argument(
         "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (ahead)"
     )
-    for domain in ("core", "mem"):
-        sequence.add_argument(
-            f"--{domain}-stall",
-            type=SECONDS,
-            metavar="S",
-            help=f"seconds that the GPU stands still as its {domain} clock changes ({ASSUMED_STALL_S:g}, assumed)",
-        )
-    sequence.add_argument(
-        "--stall-w",
-        type=WATTS,
-        metavar="W",
-        help="power while the GPU stands still (the least of any kernel at its pair)",
-    )
+    add_stall_arguments(sequence)
     sequence.add_argument(
         "--shared-pairs", action="store_true", default=None, help="leave out pairs that not every kernel has"
     )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument("-o", "--output", required=True, metavar="S.json")
 
 
@@ -120,6 +115,7 @@ def run(options: Namespace) -> None:
 
 def _run_schedule(options: Namespace, slack: float) -> None:
     from kernel_dvfs.choice.schedule import choose
+    from kernel_dvfs.report.answer_line import answer_line, answer_of
 
     schedule = choose(
         options.profile,
@@ -136,6 +132,7 @@ def _run_schedule(options: Namespace, slack: float) -> None:
             f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"
         )
     write_json(options.output, schedule)
+    print(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
 
 
 def _run_frontier(options: Namespace) -> None:
@@ -164,12 +161,14 @@ def _run_sequence(options: Namespace, slack: float) -> None:
                 f"{_flag(name)} does not go with --sequence, where each launch counts once; lower --slack instead"
             )
     if options.switch_latency is None:
-        raise InputError("--sequence needs --switch-latency, seconds from a request to its effect (0: at once)")
-    stalls_s = (ASSUMED_STALL_S if own is None else own for own in (options.core_stall, options.mem_stall))
-    timing = Timing(
-        options.switch_behaviour or "ahead", options.switch_latency, options.switch_jitter or 0.0, *stalls_s
-    )
+        raise InputError(
+            "--sequence needs --switch-latency, seconds from a request to its effect (0: at once), or a file of "
+            "kernel-dvfs latency"
+        )
     read = read_sequence(options.profile, options.sequence, options.stall_w, bool(options.shared_pairs), options.ties)
+    latency_s, jitter, source, measured = _latency(options, read.gpu)
+    stalls = stalls_of(options, measured)
+    timing = Timing(options.switch_behaviour or "ahead", latency_s, jitter, *stalls.both_s)
     for notice in read.notices:
         print(f"note: {notice}", file=sys.stderr)
     try:
@@ -177,7 +176,27 @@ def _run_sequence(options: Namespace, slack: float) -> None:
     except InputError as error:
         raise InputError(f"{options.profile}: {error}") from None
     stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
-    write_json(options.output, iteration_schedule(read, timing, choice, slack, stall))
+    sources = {"latency": source, "stalls": stalls.source}
+    write_json(options.output, iteration_schedule(read, timing, choice, slack, stall, sources))
+
+
+def _latency(options: Namespace, gpu: dict[str, Any]) -> tuple[float, float, str, Latency | None]:
+    """(latency s, jitter, where they are from in words, the file of `kernel-dvfs latency` that was named or None)."""
+    from kernel_dvfs.sequence.costs import ASSUMED, read_latency
+
+    if isinstance(options.switch_latency, float):
+        return options.switch_latency, options.switch_jitter or 0.0, ASSUMED, None
+    measured = read_latency(options.switch_latency, gpu)
+    jitter = measured.jitter if options.switch_jitter is None else options.switch_jitter
+    return measured.latency_s, jitter, measured.about, measured
+
+
+def _seconds_or_file(text: str) -> float | str:
+    try:
+        float(text)
+    except ValueError:
+        return text
+    return SECONDS(text)
 
 
 def _flag(name: str) -> str:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from kernel_dvfs.cli.measure import SESSION
 from kernel_dvfs.cli.numbers import REPEAT
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end the measuring process of a real GPU first, so that these repeats share nothing with earlier ones",
     )
+    parser.add_argument("--session", default="", metavar="NAME", help=SESSION)
     parser.add_argument("--log", default="", metavar="FILE", help="where an error is written as well")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
@@ -60,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
     if options.new_session:
         new_session(setup, options.gpu)
     for target in targets:
-        bench = open_bench(setup, options.gpu, target)
+        bench = open_bench(setup, options.gpu, target, options.session)
         # a kernel that the schedule does not know (another bias split) stays at auto
         pair = every or chosen.get(target.name, BASELINE)
         comparisons += [bench.compare(pair, repeat) for repeat in repeats]

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from kernel_dvfs.cli.numbers import PERCENT, SECONDS, WATTS
+from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The command's options."""
     parser.epilog = "example: kernel-dvfs study deployable profile.parquet --latencies 0.001 0.01 0.05 -o schedules"
     parser.add_argument("profile", metavar="P.parquet")
-    parser.add_argument("--latencies", nargs="+", type=SECONDS, required=True, metavar="S", help="of a change, seconds")
-    for domain in ("core", "mem"):
-        parser.add_argument(
-            f"--{domain}-stall",
-            type=SECONDS,
-            default=ASSUMED_STALL_S,
-            metavar="S",
-            help=f"seconds that the GPU stands still as its {domain} clock changes ({ASSUMED_STALL_S:g}, assumed)",
-        )
+    parser.add_argument(
+        "--latencies", nargs="+", type=SECONDS, metavar="S", help="of a change, seconds (as measured: median and 95 %%)"
+    )
+    parser.add_argument("--measured", metavar="L.json", help="a file of kernel-dvfs latency, for what is not told here")
+    add_stall_arguments(parser)
     parser.add_argument(
         "--stalls", nargs="*", type=SECONDS, default=[], metavar="S", help="further ones, of both clocks, for the table"
     )
-    parser.add_argument("--stall-w", type=WATTS, metavar="W", help="as kernel-dvfs choose has it")
     parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
     parser.add_argument(
         "--reserve-of", metavar="S.json", help="keep as much time in reserve as this schedule's margin does"
@@ -40,6 +35,7 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.files import read_json, write_json
     from kernel_dvfs.layout import DEPLOYABLE, iteration_name
     from kernel_dvfs.sequence.changes import Timing
+    from kernel_dvfs.sequence.costs import ASSUMED, in_words, read_latency
     from kernel_dvfs.sequence.deployable import deployables
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.sequence.schedule import iteration_schedule
@@ -53,8 +49,15 @@ def run(options: Namespace) -> None:
     read = read_sequence(options.profile, "profile", options.stall_w, shared_pairs=True)
     for notice in read.notices:
         print(f"note: {notice}", file=sys.stderr)
-    stalls_s, swept_s = (options.core_stall, options.mem_stall), sorted(set(options.stalls))
-    latencies_s = sorted(set(options.latencies))
+    measured = read_latency(options.measured, read.gpu) if options.measured else None
+    if options.latencies is None and measured is None:
+        raise InputError("study deployable: --latencies or --measured is missing")
+    stalls = stalls_of(options, measured)
+    stalls_s, swept_s = stalls.both_s, sorted(set(options.stalls))
+    latencies_s = measured.latencies_s if measured and options.latencies is None else sorted(set(options.latencies))
+    source = measured.about if measured and options.latencies is None else ASSUMED
+    sources = {"latency": source, "stalls": stalls.source}
+    told = in_words(**sources)
     try:
         try:
             rows, choices = deployables(read.sequence, latencies_s, stalls_s, swept_s, (options.slack - reserve) / 100)
@@ -73,7 +76,12 @@ def run(options: Namespace) -> None:
     for latency_s, choice in choices.items():
         timing = Timing("ahead", latency_s, 0.0, *stalls_s)
         # the limit that a player judges by; the reserve was kept free of it when choosing
-        content = iteration_schedule(read, timing, choice, options.slack, stall) | {"reserve_percent": reserve}
+        content = iteration_schedule(read, timing, choice, options.slack, stall, sources) | {"reserve_percent": reserve}
         write_json(f"{options.output}/{iteration_name(latency_s)}.json", content)
     about = {"schema": DEPLOYABLE, "gpu": read.gpu, "workload": {"setup": read.workload.get("setup")}}
-    write_json(f"{options.output}/deployable.json", about | {"reserve_percent": reserve, "rows": rows})
+    for row in rows:
+        # stalls that are swept are a question, not a measurement
+        row["costs"] = None if row["latency_ms"] in (None, 0) else told if row["is_default"] else ASSUMED
+    write_json(
+        f"{options.output}/deployable.json", about | {"reserve_percent": reserve, "sources": sources, "rows": rows}
+    )

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs devices"
-    parser.add_argument("--config", default="config.yaml", metavar="FILE", help="the study to estimate (config.yaml)")
+    parser.add_argument(
+        "--config", default="", metavar="FILE", help="the study to estimate (default: config.yaml, or as shipped)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -30,12 +32,13 @@ def run(options: argparse.Namespace) -> None:
     from kernel_dvfs.gpu.nvml.lease import where_leases_lie
     from kernel_dvfs.gpu.nvml.library import Library
     from kernel_dvfs.gpu.setters.advice import said
+    from kernel_dvfs.shipped import config_or
 
     try:
         with Library() as nvml:
             found = uuids(nvml)
             for index, uuid in enumerate(found):
-                for line in _describe(nvml, index, Board(nvml, uuid), options.config):
+                for line in _describe(nvml, index, Board(nvml, uuid), config_or(options.config)):
                     print(line)
             if found:
                 for line in said(found):
@@ -110,20 +113,29 @@ def _obstacles(board: Board) -> Iterator[str]:
         yield f"   {line}"
 
 
-def _study(uuid: str, config: str, allowed: bool) -> Iterator[str]:
+def _study(uuid: str, config: str, can_lock: bool) -> Iterator[str]:
     """What would be measured, for how long, and what is missing for it."""
     from kernel_dvfs.measurement.real import loads
+
+    if not Path(config).is_file():
+        yield f"   no {config} here: give another --config to see what a study would take"
+        return
+    ways: list[dict[str, str]] = [{}, {"clocks": "auto-only"}] if can_lock else [{"clocks": "auto-only"}]
+    # a configuration may be for auto-only already
+    yield from dict.fromkeys(line for changed in ways for line in _estimate(uuid, config, changed))
+    if not Path(loads.record()).is_file():
+        yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"
+
+
+def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Iterator[str]:
+    """What would be measured and for how long. changed: keys of the configuration."""
     from kernel_dvfs.measurement.real.estimate import study_s
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.plan.study import load, plan
 
-    if not Path(config).is_file():
-        yield f"   no {config} here: run this beside it to see what a study would take"
-        return
     with TemporaryDirectory() as folder:
         try:
-            content = load(config)
-            content |= {"gpu": f"nvml:{uuid}"} | ({} if allowed else {"clocks": "auto-only"})
+            content = load(config) | {"gpu": f"nvml:{uuid}"} | changed
             study = plan(content, folder)
             assert study.setup, "only tables have no setup"
             measurement = read(study.setup.write()).measurement
@@ -132,13 +144,15 @@ def _study(uuid: str, config: str, allowed: bool) -> Iterator[str]:
             return
     parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
     end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + sum(parts.values())))
-    targets = len(study.kernels) + len(study.passes)
+    targets, pairs = len(study.kernels) + len(study.passes), len(study.pairs)
     yield (
-        f"   {config} with clocks: {content['clocks']}: {targets} targets x {len(study.pairs)} clock pairs, at least "
-        f"{sum(parts.values()) / 3600:.1f} h ({', '.join(f'{part} {s / 3600:.1f}' for part, s in parts.items())}), "
+        f"   {config} with clocks: {content['clocks']}: {targets} targets x {pairs} clock pair{'s' * (pairs != 1)}, at "
+        f"least {_told(sum(parts.values()))} ({', '.join(f'{part} {_told(s)}' for part, s in parts.items() if s)}), "
         f"until {end} if started now"
     )
     if parts.get("other sizes"):
         yield "   (data_parallel_batches and tensor_parallel_degrees: [] leave the other sizes out)"
-    if not Path(loads.record()).is_file():
-        yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,4 +1,4 @@
-"""`kernel-dvfs import`: a table of measurements from anywhere, into a profile."""
+"""`kernel-dvfs import`: a table of measurements from anywhere, or a contributed archive, into a profile."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.profile.contribution import import_contribution, is_contribution
 from kernel_dvfs.profile.table import import_to_profile
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs import measurements.csv -o profile.parquet"
-    parser.add_argument("table", help="CSV, Parquet or Kernel Tuner cache")
+    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or what `kernel-dvfs contribute` made")
     parser.add_argument("--name", help="name of the GPU's results (default: the file's stem)")
     parser.add_argument("--settings", nargs="*", default=(), metavar="COLUMN", help="further setting columns")
     parser.add_argument("--reference", help="the baseline where no row is marked: CORE,MEM or highest")
@@ -29,6 +30,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
+    if is_contribution(options.table):
+        if options.settings or options.reference or options.units:
+            raise InputError(f"{options.table}: a contribution says its settings, baseline and units itself")
+        _, lines = import_contribution(options.table, options.output, options.name)
+        print("\n".join(lines), file=sys.stderr)
+        return
     columns_in = {}
     for word in options.units:
         column, found, unit = word.partition("=")

@@ -15,14 +15,21 @@ from kernel_dvfs.files import write_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+# as a shell has it of a program that SIGINT ended
+_INTERRUPTED = 130
 # what a user calls most
 COMMANDS = {
+    "demo": of_module("demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
     "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
     "import": of_module("import_", "read a table of measurements into a profile"),
     "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
     "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
+    "latency": of_module(
+        "latency", "measure how long a GPU takes to change its clocks, and what stands still meanwhile"
+    ),
+    "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
     "broker": of_module("broker", "a daemon that root runs: sets GPU clocks for named users, and gives them back"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "build": of_module("build", "compile the native layer"),
@@ -51,6 +58,9 @@ _STUDY = {
         "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
 }
+# packages that not every command needs -> the extra that brings them
+_WORKFLOW = ("snakemake", "pandas", "plotnine", "scipy", "ortools", "simpy", "PIL", "tabulate", "pybind11", "cmake")
+_EXTRAS = dict.fromkeys(_WORKFLOW, "workflow") | {"torch": "torch", "sklearn": "study"}
 # group -> what its commands are about; `measure` by itself is a command as well
 GROUPS = {
     "measure": "more ways to measure",
@@ -73,7 +83,7 @@ def every_command() -> dict[str, Command]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 success, 2 bad input."""
+    """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C."""
     options = None
     try:
         run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
@@ -82,8 +92,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
         _tell(lines(error), options)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package)
+        if extra is None:
+            raise
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
     except BrokenPipeError:
         raise
+    except KeyboardInterrupt:
+        _tell(["interrupted"], None)
+        return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
         _tell([_reason(error)], options)

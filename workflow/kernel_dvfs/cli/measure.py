@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 
 from kernel_dvfs.cli.numbers import REPEAT
-from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import job, target
 from kernel_dvfs.measurement.campaign import SWEEP
 from kernel_dvfs.measurement.setup import Setup, read
+
+# the option of every command that measures
+SESSION = "of a real GPU: one measuring process for all of a name, another one for the next name"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--campaign", default=SWEEP, metavar="NAME", help=f"what the measurement is for (default: {SWEEP})"
     )
     parser.add_argument("--repeat", type=REPEAT, default=0, metavar="N", help="number of the repeat (default: 0)")
+    parser.add_argument("--session", default="", metavar="NAME", help=SESSION)
     parser.add_argument(
         "--config",
-        default="config.yaml",
+        default="",
         metavar="FILE",
-        help="workload and protocol where --gpu is a name (default: config.yaml)",
+        help="workload and protocol where --gpu is a name (default: config.yaml, or as shipped)",
     )
     parser.add_argument("--log", default="", metavar="FILE", help="where an error is written as well")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
@@ -43,29 +46,20 @@ def run(options: argparse.Namespace) -> None:
 def _measure(setup: Setup, path: str, options: argparse.Namespace) -> None:
     what = target.parse(setup, options.target)
     pair = parse(options.clocks)
-    job.measure(setup, path, what, pair, options.campaign, options.repeat, options.output)
+    job.measure(setup, path, what, pair, options.campaign, options.repeat, options.output, session=options.session)
 
 
 def _measure_as_configured(options: argparse.Namespace) -> None:
-    from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    import kernel_dvfs
+    from kernel_dvfs import shipped
     from kernel_dvfs.plan.config import check
     from kernel_dvfs.plan.study import load, plan
 
-    content = load(options.config) | {"gpu": options.gpu}
-    # an installed library comes without the workflow, and so without its schema
-    schema = Path(kernel_dvfs.__file__).parents[1] / "schemas" / "config.schema.yaml"
-    if schema.is_file():
-        check(content, str(schema))
+    content = load(shipped.config_or(options.config)) | {"gpu": options.gpu}
+    check(content, str(shipped.SCHEMA))
     with TemporaryDirectory() as folder:
-        try:
-            planned = plan(content, folder).setup
-        except KeyError as missing:
-            raise InputError(
-                f"configuration {options.config}: key {missing} is missing; see the shipped config.yaml"
-            ) from None
+        planned = plan(content, folder).setup
         assert planned, "only tables have no setup"
         path = planned.write()
         _measure(read(path), path, options)

@@ -1,17 +1,27 @@
-"""`kernel-dvfs report`: a results folder as one page that can be mailed."""
+"""`kernel-dvfs report`: a results folder, or a profile and a schedule, as one page that can be mailed."""
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+
+from kernel_dvfs.cli.numbers import number
+from kernel_dvfs.errors import InputError
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog = "example: kernel-dvfs report results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
-    parser.add_argument("folder", metavar="FOLDER", help="results/<gpu>/<workload>, or results/comparison")
-    parser.add_argument("-o", "--output", metavar="HTML", help="the page; default: report.html in the folder")
+    parser.add_argument(
+        "folder", metavar="FOLDER|P.parquet", help="results/<gpu>/<workload>, results/comparison, or a profile"
+    )
+    parser.add_argument("schedule", nargs="?", metavar="S.json", help="of a profile: what was chosen from it")
+    parser.add_argument("--usd-per-kwh", type=number(0, 1000, "USD"), metavar="USD", help="price, for a fleet's day")
+    parser.add_argument("--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="of the grid, likewise")
+    parser.add_argument("--json", action="store_true", help="print the page's path and what it misses as JSON")
+    parser.add_argument("-o", "--output", metavar="HTML", help="the page; default: report.html beside it")
     parser.add_argument(
         "--without", default="", metavar="NAMES", help="tables and figures that the study leaves out: do not miss them"
     )
@@ -20,11 +30,42 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     """Write the page of a study, or of all studies."""
     from kernel_dvfs.files import write_text
-    from kernel_dvfs.report.page import comparison_page, study_page
 
     folder = Path(options.folder)
-    page = comparison_page if (folder / comparison_page.TABLE).is_file() else study_page
-    html, missing = page.make(folder, tuple(filter(None, options.without.split(","))))
-    write_text(options.output or folder / "report.html", html)
-    if missing:
+    if folder.suffix == ".parquet" or options.schedule:
+        _schedule(options)
+        return
+    from kernel_dvfs.report.page import comparison_page, study_page
+
+    left_out = tuple(filter(None, options.without.split(",")))
+    if (folder / comparison_page.TABLE).is_file():
+        html, missing = comparison_page.make(folder, left_out)
+    else:
+        html, missing = study_page.make(folder, left_out, options.usd_per_kwh, options.co2_g_per_kwh)
+    page = Path(options.output or folder / "report.html")
+    write_text(page, html)
+    if options.json:
+        print(json.dumps({"page": str(page), "missing": missing}))
+    elif missing:
         print(f"note: {folder}: the page says what is missing: {'; '.join(missing)}", file=sys.stderr)
+
+
+def _schedule(options: Namespace) -> None:
+    """Write the page of a profile and a schedule."""
+    from kernel_dvfs.files import read_json, write_text
+    from kernel_dvfs.report.page import schedule_page
+
+    profile = Path(options.folder)
+    if not options.schedule:
+        raise InputError(
+            f"report {profile}: a schedule is missing; make one: kernel-dvfs choose {profile} ... -o s.json"
+        )
+    if profile.suffix != ".parquet":
+        raise InputError(f"report {profile}: with a schedule, give the profile that it was chosen from (.parquet)")
+    try:
+        schedule = read_json(options.schedule)
+    except ValueError as error:
+        raise InputError(f"schedule {options.schedule}: not JSON ({error})") from None
+    page = Path(options.output or profile.with_name("report.html"))
+    write_text(page, schedule_page.make(profile, schedule if isinstance(schedule, dict) else {}))
+    print(json.dumps({"page": str(page), "missing": []}) if options.json else f"written: {page}")

@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
-from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, WATTS
-from kernel_dvfs.sequence.changes import ASSUMED_STALL_S
+from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
+from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE
 
 LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 JITTERS = (0, 0.1, 0.3)
@@ -19,30 +19,33 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--sequence", default="profile", metavar="ORDER", help="`profile` (default) or a JSON list of ids"
     )
-    for domain in ("core", "mem"):
-        parser.add_argument(
-            f"--{domain}-stall", type=SECONDS, default=ASSUMED_STALL_S, metavar="S", help="as kernel-dvfs choose has it"
-        )
-    parser.add_argument("--stall-w", type=WATTS, metavar="W", help="as kernel-dvfs choose has it")
+    parser.add_argument(
+        "--measured", metavar="L.json", help="a file of kernel-dvfs latency: its latencies are studied as well"
+    )
+    add_stall_arguments(parser)
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where tables/ and figures/ go")
 
 
 def run(options: Namespace) -> None:
     """Run the command. Raises InputError."""
     from kernel_dvfs.report.write import write_figure, write_table
+    from kernel_dvfs.sequence.costs import read_latency
     from kernel_dvfs.sequence.launches import read_sequence
     from kernel_dvfs.studies import switching
     from kernel_dvfs.studies.report import switching as report
 
     read = read_sequence(options.profile, options.sequence, options.stall_w)
-    latencies_s, jitters = sorted(set(options.latencies)), sorted(set(options.jitters))
-    stalls_s = (options.core_stall, options.mem_stall)
-    rows = switching.study(read.sequence, latencies_s, jitters, stalls_s, options.slack / 100)
+    measured = read_latency(options.measured, read.gpu) if options.measured else None
+    latencies_s = sorted({*options.latencies, *(measured.latencies_s if measured else ())})
+    stalls = stalls_of(options, measured)
+    rows = switching.study(
+        read.sequence, latencies_s, sorted(set(options.jitters)), stalls.both_s, options.slack / 100, stalls.source
+    )
     gpu = f"simulated {read.gpu['name']}" if read.gpu["kind"] == "simulated" else read.gpu["name"]
     subject = f"{gpu}, {read.workload['name']}"
     table = report.make(rows)
     write_table(table, options.output, "switching", report.OUTPUT.caption, subject, report.OUTPUT.formats)
-    known = report.make_known(rows)
+    known = report.make_known(rows, measured)
     write_table(known, options.output, "switching_known", report.KNOWN.caption, subject, report.KNOWN.formats)
     plot = report.draw(table, gpu, read.workload["name"])
     write_figure(plot, options.output, "switching", report.FIGURE.caption, gpu)

@@ -45,6 +45,7 @@ from kernel_dvfs.gpu.setters.broker import socket_path
 After = Mapping[str, "list[int] | None"]
 _LOOK_EVERY_S = 1.0
 _LONGEST = 1 << 12  # bytes of a request
+_MOST = 64  # clients at a time
 _INVALID = 2  # NVML's code for an argument that is not possible
 
 
@@ -139,8 +140,15 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
             children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
             if select.select([listener], [], [], _LOOK_EVERY_S)[0]:
                 connection, _ = listener.accept()
-                children.add(_forked(partial(_serve, connection, allow, after), listener))
-                connection.close()
+                with connection:
+                    client = _Client(connection, after)
+                    # strangers cost no process, and nobody can start them without end
+                    if client.uid not in allow:
+                        client.refuse(f"user {_name(client.uid)} is not among those whom it sets clocks for")
+                    elif len(children) >= _MOST:
+                        client.refuse(f"{_MOST} clients are connected already")
+                    else:
+                        children.add(_forked(client.serve, listener))
     finally:
         os.unlink(at)
         for pid in children:
@@ -204,10 +212,6 @@ def _forked(life: Callable[[], None], *inherited: socket.socket) -> int:
         os._exit(code)
 
 
-def _serve(connection: socket.socket, allow: frozenset[int], after: After) -> None:
-    _Client(connection, allow, after).serve()
-
-
 def _sweep(uuid: str, after: After) -> None:
     """Restore what a broker that was killed has left."""
     with contextlib.suppress(lease.Held), Guard(uuid, after, say=_say, through="nvml"):
@@ -217,27 +221,22 @@ def _sweep(uuid: str, after: After) -> None:
 class _Client:
     """One connection."""
 
-    def __init__(self, connection: socket.socket, allow: frozenset[int], after: After) -> None:
-        self._connection, self._allow, self._after = connection, allow, after
+    def __init__(self, connection: socket.socket, after: After) -> None:
+        self._connection, self._after = connection, after
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        self._pid, self._uid, _ = struct.unpack("3i", credentials)
+        self._pid, self.uid, _ = struct.unpack("3i", credentials)
         self._unread = b""
         self._watched = [connection.fileno()]
-        # a process of a container whose ids are not known here is watched by its connection alone
-        with contextlib.suppress(OSError, AttributeError):
-            self._watched.append(os.pidfd_open(self._pid))
 
     def serve(self) -> None:
         """Answer until the client is gone."""
-        who = f"{_name(self._uid)}, process {self._pid}"
-        if self._uid not in self._allow:
-            self._request()
-            self._refuse(f"user {_name(self._uid)} is not among those whom it sets clocks for", NO_PERMISSION)
-            _say(f"refused {who}")
-            return
+        # a process of a container whose ids are not known here is watched by its connection alone
+        with contextlib.suppress(OSError, AttributeError):
+            self._watched.append(os.pidfd_open(self._pid))
+        who = f"{_name(self.uid)}, process {self._pid}"
         request = self._request()
         if request.get("do") == "hello":
-            self._tell(allowed=_name(self._uid))
+            self._tell(allowed=_name(self.uid))
         if request.get("do") != "take":
             return
         uuid = str(request.get("uuid"))
@@ -250,9 +249,9 @@ class _Client:
                     self._do(guard, request)
             _say(f"GPU {uuid}: given back by {who}")
         except lease.Held:
-            self._refuse(f"another client has it: {_requested(uuid)}", NO_PERMISSION)
+            self.refuse(f"another client has it: {_requested(uuid)}")
         except InputError as error:
-            self._refuse(str(error), getattr(error, "code", UNKNOWN))
+            self.refuse(str(error), getattr(error, "code", UNKNOWN))
             raise
 
     def _do(self, guard: Guard, request: dict[str, Any]) -> None:
@@ -263,10 +262,10 @@ class _Client:
             elif request.get("do") == "lock" and domain in ("core", "mem") and mhz is not None and _is_range(mhz):
                 (guard.lock_core if domain == "core" else guard.lock_mem)(mhz[0], mhz[1])
             else:
-                self._refuse("a request that is not understood", _INVALID)
+                self.refuse("a request that is not understood", _INVALID)
                 return
         except NvmlError as error:
-            self._refuse(f"{error.call}: NVML code {error.code}", error.code)
+            self.refuse(f"{error.call}: NVML code {error.code}", error.code)
             if error.code == LOST:
                 raise
             return
@@ -291,7 +290,8 @@ class _Client:
         with contextlib.suppress(OSError):  # it may have gone; the next look at it tells
             self._connection.sendall(json.dumps(answer).encode() + b"\n")
 
-    def _refuse(self, why: str, code: int) -> None:
+    def refuse(self, why: str, code: int = NO_PERMISSION) -> None:
+        """Say no."""
         self._tell(error=why, code=code)
 
 

@@ -79,14 +79,19 @@ def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[
     return ordered
 
 
-def highest_pair(clocks: dict[str, Any]) -> Pair:
-    """The highest memory clock that can be locked, with the highest core clock that goes with it."""
-    mem_mhz = max(clocks["mem_mhz"], default=AUTO)
-    return Pair(supported_core_mhz(clocks, mem_mhz)[-1], mem_mhz)
+def lock_contracts(clocks: dict[str, Any]) -> dict[str, str]:
+    """The ways of locking the highest clocks, which ought to change nothing against auto: {core, mem, both: CORE,MEM};
+    the core alone where memory clocks cannot be locked."""
+    alone = {"core": f"{supported_core_mhz(clocks)[-1]},{AUTO}"}
+    if not clocks["mem_mhz"]:
+        return alone
+    mem_mhz = max(clocks["mem_mhz"])
+    return alone | {"mem": f"{AUTO},{mem_mhz}", "both": f"{supported_core_mhz(clocks, mem_mhz)[-1]},{mem_mhz}"}
 
 
-def open_bench(setup: Setup, path: str, target: Target) -> AnyBench:
-    """What measures a target on the GPU of a setup. path: of the setup's file.
+def open_bench(setup: Setup, path: str, target: Target, session: str = "") -> AnyBench:
+    """What measures a target on the GPU of a setup. path: of the setup's file. session: a real GPU's measuring process
+    that it belongs to, by a name: one that was told another name ends, and another is started; "": whichever runs.
 
     Raises InputError for a kind of GPU that cannot measure.
     """
@@ -96,7 +101,7 @@ def open_bench(setup: Setup, path: str, target: Target) -> AnyBench:
     if kind == "nvml":
         from kernel_dvfs.measurement.real.client import RemoteBench
 
-        return RemoteBench(setup, path, target)
+        return RemoteBench(setup, path, target, session)
     raise InputError(f"gpu kind '{kind}' cannot measure; configure a simulated GPU by name, or nvml")
 
 

@@ -27,16 +27,18 @@ def measure(
     repeat: int,
     output: str,
     bench: AnyBench | None = None,
+    session: str = "",
 ) -> None:
     """Measure a point and write its record to `output`, or in its place why it need not be measured.
 
     setup_path: the file of `setup`. output: a path <core>-<mem>/r<repeat>.json, where points may be skipped. bench: of
-    this target, open already (campaign.open_bench). Raises InputError where the GPU cannot measure.
+    this target, open already; session: what else campaign.open_bench is told. Raises InputError where the GPU cannot
+    measure.
     """
     if why := _why_skipped(output, setup, target, pair):
         record.write_skipped(output, setup, target, pair, repeat, why)
         return
-    bench = bench or open_bench(setup, setup_path, target)
+    bench = bench or open_bench(setup, setup_path, target, session)
     point = bench.point(pair, campaign, repeat)
     record.write_point(output, setup, bench, target, campaign, repeat, point)
 

@@ -92,7 +92,8 @@ def _line(error: ValidationError) -> str:
         where = f"{key}.{unknown}" if key else unknown
         return f"unknown key '{where}'{hint}; allowed: {', '.join(known)}"
     if error.validator == "required":
-        return f"{key + ': ' if key else ''}{error.message}"
+        absent = next(name for name in error.schema["required"] if name not in error.instance)
+        return f"{key + ': ' if key else ''}key '{absent}' is missing; the shipped config.yaml has all of them"
     allowed = error.schema.get("description") or _short(error.message)
     return f"{key} = {_short(repr(error.instance))} is not possible; allowed: {allowed}"
 

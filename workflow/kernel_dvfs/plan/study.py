@@ -34,6 +34,9 @@ from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modell
 from kernel_dvfs.workload.traffic import dense_gemm_byte
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
+# so many kernels of a step, those that take longest, are measured within it as well, to check the sum of all
+_WITHIN_STEP = 8
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
@@ -90,7 +93,7 @@ class Study:
     tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
     headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
     locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
-    highest: str = ""  # those clocks, CORE,MEM
+    contracts: dict[str, str] = field(default_factory=dict)  # {what is locked: the highest clocks, CORE,MEM}
     step: StepSource | None = None  # the captured step that is studied; None: a model, or a table
     step_record: str = ""  # path of its record
 
@@ -179,6 +182,25 @@ class Study:
             return self.chosen_passes or self.setup is None
         return bool(self.passes)
 
+    def locking(self) -> list[str]:
+        """The comparisons of auto with the highest clocks, locked in each way."""
+        return [
+            f"{self.folder}/{path}"
+            for way in self.contracts
+            for name in self.locked
+            for path in layout.locking(way, name, self.sessions)
+        ]
+
+    @property
+    def sessions(self) -> int:
+        """Measuring processes that repeats are spread over. On a cluster each would wait in the queue: there it is
+        one."""
+        return self.options["sessions"] if self.is_real and self.options["slurm_gpu"] is None else 1
+
+    def session_of(self, rank: int) -> str:
+        """The session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only one."""
+        return f"sweep-{rank * self.sessions // len(self.points)}" if self.sessions > 1 else ""
+
     @property
     def pass_schedules(self) -> list[str]:
         return [layout.PASS_STRICT] if self.is_chosen and self.has_passes else []
@@ -215,14 +237,33 @@ class Study:
 
     def iteration_files(self) -> list[str]:
         """The iteration schedules, one for each known latency of a change."""
-        names = map(layout.iteration_name, self.options["clock_changes"]["latency_s"])
+        names = map(layout.iteration_name, self.latencies_s())
         return [self.schedule(name) for name in names] if self.is_deployable else []
 
-    def stall_options(self) -> str:
-        """The options of `kernel-dvfs study deployable` and `study switching` that say what a change costs."""
+    def latency_files(self) -> list[str]:
+        """The file of `kernel-dvfs latency` that says what a change costs, if one is named."""
+        path = self.options["clock_changes"]["measured"]
+        return [] if path is None else [path]
+
+    def latencies_s(self) -> list[float]:
+        """What changes take for which clocks are chosen launch by launch. Raises InputError for a file that is none."""
+        for path in self.latency_files():
+            from kernel_dvfs.measurement.latency_file import read
+
+            return read(path).latencies_s
+        return self.options["clock_changes"]["latency_s"]
+
+    def deployable_options(self) -> list[str]:
+        """The options of `kernel-dvfs study deployable` that say what changes take and cost."""
+        latencies = [] if self.latency_files() else ["--latencies", *map(str, self.latencies_s())]
+        return [*latencies, *self.cost_options()]
+
+    def cost_options(self) -> list[str]:
+        """Those of `study switching` too, whose latencies are its own."""
         own = self.options["clock_changes"]
-        words = f"--core-stall {own['core_stall_s']} --mem-stall {own['mem_stall_s']}"
-        return words if own["stall_w"] is None else f"{words} --stall-w {own['stall_w']}"
+        words = [f"--measured={path}" for path in self.latency_files()]
+        words = words or [f"--core-stall={own['core_stall_s']}", f"--mem-stall={own['mem_stall_s']}"]
+        return words if own["stall_w"] is None else [*words, f"--stall-w={own['stall_w']}"]
 
     def schedule_files(self) -> list[str]:
         """Every schedule that the study asks for."""
@@ -253,9 +294,10 @@ class Study:
     def carried(self, kind: str) -> list[str]:
         """The comparisons of every kernel at every other batch or degree."""
         return [
-            f"{self.folder}/measurements/{name}/{kernel}.json"
+            f"{self.folder}/{path}"
             for name in self.variants_of(kind)
             for kernel in self.variants[name].kernels
+            for path in layout.carried(name, kernel, self.repeats, self.sessions)
         ]
 
     def chosen_again(self, kind: str) -> list[str]:
@@ -365,6 +407,9 @@ _REAL_PROTOCOL = (
     *("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent"),
     *("gemm_algorithm", "skip_capped"),
 )
+# what null stands for; at auto alone nothing is compared with the baseline, and a first look takes minutes
+_USUALLY = {"auto_repeats": 10, "windows": 3}
+_AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2}
 _WARMUP_S = {"simulated": 25, "nvml": 2}
 # the degrees of the paper's study, where the model allows them
 _DEGREES = (1, 2, 4, 8, 16)
@@ -384,13 +429,21 @@ def load(path: str) -> dict:
     return content
 
 
+def resolved(config: dict) -> dict:
+    """The configuration with what null stands for in `auto_repeats` and `windows`."""
+    is_real = isinstance(config["gpu"], str) and config["gpu"].partition(":")[0] == "nvml"
+    meant = _AT_AUTO_ALONE if is_real and config["clocks"] == "auto-only" else _USUALLY
+    return config | {key: value for key, value in meant.items() if config[key] is None}
+
+
 def plan(config: dict, results: str = "results") -> Study:
     """The study that `config` (checked by config.check) describes, with folders below `results`.
 
     Raises InputError for what only the GPU or the model can refuse: an unknown GPU or model, a clock that the GPU
     lacks, a degree that does not divide the heads.
     """
-    gpu, latencies_s = config["gpu"], config["clock_changes"]["latency_s"]
+    gpu, config = config["gpu"], resolved(config)
+    latencies_s = config["clock_changes"]["latency_s"]
     if len(set(map(layout.iteration_name, latencies_s))) < len(latencies_s):
         raise InputError(
             f"config: clock_changes.latency_s = {latencies_s}: two of them are the same but for the last digits, which "
@@ -640,7 +693,9 @@ def _real(config: dict, results: str) -> Study:
 
     def planned(options: dict) -> tuple[PlannedFile, Workload]:
         if step:
-            workload = of_step(read_step(record), step.name, record)
+            # at auto only: at other clocks a step is no longer the one that it is checked against
+            within = _WITHIN_STEP if mode == "auto-only" else 0
+            workload = of_step(read_step(record), step.name, record, within)
         else:
             workload = of_model(options, facts["sm_count"], facts["threads_per_sm"])
         return _setup(folder, {"kind": "nvml"} | facts, workload, _protocol(config, "nvml")), workload
@@ -665,7 +720,7 @@ def _real(config: dict, results: str) -> Study:
         variants=variants,
         batches=tuple(batches),
         degrees=tuple(degrees),
-        highest=",".join(map(str, campaign.highest_pair(facts["clocks"]))) if mode == "lock" else "",
+        contracts=campaign.lock_contracts(facts["clocks"]) if mode == "lock" else {},
         step=step,
         step_record=record,
     )

@@ -1,7 +1,8 @@
 """Pool measured points into a profile: one row per target and pair, repeats weighted alike, in s and J.
 
-A row also says how far its pooled mean may be off. Repeats of one campaign share its conditions, so averaging them
-does not remove what is particular to that day; only repeats of other campaigns show it. `standard_errors` counts both.
+A row also says how far its pooled mean may be off. Repeats of one session share its conditions, so averaging them does
+not remove what is particular to it; only repeats of other sessions show it. `standard_errors` counts both. A session is
+one measuring process of a real GPU, one campaign of a simulated one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     Measured: TypeAlias = dict[str, Any]  # a point, as in a record
     # (target) -> (pair, repeat) -> its point; None where it was left out
     Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Measured | None]]
-    # of one row of a profile: ((study, target), [(campaign, point)])
+    # of one row of a profile: ((study, target), [(session, point)])
     Group: TypeAlias = tuple[tuple[str, str], list[tuple[str, Measured]]]
 
 
@@ -108,7 +109,7 @@ def columns(
                 checked = check.get((study, name), {}).get(pair)
                 measured = _usable(
                     [
-                        (of_repeat(pair, each, auto_repeats), own)
+                        (own.get("session") or of_repeat(pair, each, auto_repeats), own)
                         for each, own in found.items()
                         if own is not None and (checked is None or each in checked)
                     ]
@@ -146,10 +147,10 @@ def _errors(groups: list[Group], field: str, unit: float) -> list[float | None]:
     mean: list[float] = []
     squares: list[float] = []
     for number, (name, measured) in enumerate(groups):
-        by_campaign: dict[str, list[float]] = {}
-        for campaign, point in measured:
-            by_campaign.setdefault(campaign, []).append(point["summary"][field] * unit)
-        for values in by_campaign.values():
+        by_session: dict[str, list[float]] = {}
+        for session, point in measured:
+            by_session.setdefault(session, []).append(point["summary"][field] * unit)
+        for values in by_session.values():
             target.append(places.setdefault(name, len(places)))
             cell.append(number)
             n.append(len(values))
@@ -218,11 +219,11 @@ def standard_errors(
 ) -> np.ndarray:
     """(cells,) standard error of each cell's mean, in the unit of `mean`; NaN where it is unknown.
 
-    A cell is a target at a clock pair; each entry of the (G,) arrays is what one campaign measured of a cell: target,
+    A cell is a target at a clock pair; each entry of the (G,) arrays is what one session measured of a cell: target,
     cell: indices; n: measurements; mean; squares: sum of (measurement - mean)^2. A cell's mean is weighted by n.
 
-    Relative variances are pooled per target: `within` from campaigns with several measurements, `between` by the
-    method of moments (DerSimonian and Laird 1986, with weights n) from cells that several campaigns measured:
+    Relative variances are pooled per target: `within` from sessions with several measurements, `between` by the
+    method of moments (DerSimonian and Laird 1986, with weights n) from cells that several sessions measured:
     E sum_c n_c (m_c - m)^2 = (C - 1) within + (N - sum_c n_c^2 / N) between.
     """
     target, cell = np.asarray(target), np.asarray(cell)
@@ -236,10 +237,10 @@ def standard_errors(
 
     freedom = np.bincount(target, n - 1, targets)
     within = _ratio(np.bincount(target, squares / scale**2, targets), freedom)
-    campaigns = np.bincount(cell, minlength=cells)
+    sessions = np.bincount(cell, minlength=cells)
     concentration = np.bincount(cell, n**2, cells) / total
     scatter = np.bincount(target, n * (mean / scale - 1) ** 2, targets)
-    chances = np.bincount(owner, campaigns - 1, targets)
+    chances = np.bincount(owner, sessions - 1, targets)
     spread = np.bincount(owner, total - concentration, targets)
     between = np.maximum(_ratio(scatter - chances * np.nan_to_num(within), spread), 0)
     variance = np.nan_to_num(between)[owner] * concentration / total + np.nan_to_num(within)[owner] / total

@@ -15,7 +15,7 @@ from kernel_dvfs.measurement.request import Request, path
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
-Point = dict[str, Any]  # summary, reached and verdict, as in a record
+Point = dict[str, Any]  # summary, reached and verdict, as in a record; session: the process of a real GPU, else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,7 @@ class Records:
         else:
             content = record.read_point(file, self._setup, target, pair)
             point = {field: content[field] for field in ("summary", "reached", "verdict")}
+            point["session"] = content["run"].get("run_id")
             found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
         if checksum is not None:
             self.checksums[name] = checksum

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.layout import STRICT, fresh_repeats
+from kernel_dvfs.layout import STRICT, carried, fresh_repeats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,15 +43,23 @@ def options(plan: Any, kind: str, values: list) -> dict:
         "reoptimised": plan.reoptimised,
         "values": values,
         "setups": plan.setup_digests(kind),
+        "sessions": plan.sessions,
     }
 
 
 def table(
-    results: Results, kind: str, values: list[float], own: int, repeats: int, reoptimised: bool, setups: dict[str, str]
+    results: Results,
+    kind: str,
+    values: list[float],
+    own: int,
+    repeats: int,
+    reoptimised: bool,
+    setups: dict[str, str],
+    sessions: int,
 ) -> pd.DataFrame:
     """One row a value of `kind` (`batch` or `tp`), from validation repeats; changes in percent, 95 % intervals.
 
-    setups: {value: digest of its setup}.
+    setups: {value: digest of its setup}. sessions: that the repeats were spread over.
     own: the value that the schedule was chosen at, whose row is the validation itself. auto_*: an iteration at auto.
     reoptimised_*: the schedule chosen at that value, claimed and validated. carry_over_*_cost_pp: what carrying over
     costs in time and in energy against choosing there, both validated (one may be paid with the other).
@@ -68,7 +76,9 @@ def table(
             chosen_there = results.schedule(STRICT)
         else:
             kernels = results.setup(setups[str(value)]).targets["kernel"]
-            comparisons = results.comparisons(*(f"measurements/{name}/{kernel}.json" for kernel in kernels))
+            comparisons = results.comparisons(
+                *(path for kernel in kernels for path in carried(name, kernel, repeats, sessions))
+            )
             chosen_there = results.variant(name).own_schedule if reoptimised else {}
         time, energy = validation.changes(comparisons)
         totals = validation.totals(comparisons).values()

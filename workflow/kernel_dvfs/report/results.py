@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import DEPLOYABLE, HEADLINE_MAP, subject
@@ -15,6 +14,9 @@ from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.profile.store import Profile, read_profile
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FRONTIER = "kernel-dvfs/frontier/1"
 
@@ -84,6 +86,8 @@ class Results:
         path = self.folder / HEADLINE_MAP
         if not path.is_file():
             raise InputError(f"{path}: missing; run snakemake report")
+        import pandas as pd
+
         return pd.read_csv(path)
 
     def setup(self, digest: str) -> Setup:
@@ -99,6 +103,8 @@ class Results:
         path = self.folder / "tables" / f"{name}.csv"
         if not path.is_file():
             raise InputError(f"table {path}: missing; run snakemake report")
+        import pandas as pd
+
         return pd.read_csv(path)
 
     def comparisons(self, *paths: str | Path) -> Comparisons:
@@ -191,6 +197,8 @@ def _check_complete(paths: Sequence[Path], read: list, known: dict[str, int]) ->
 
 def is_chosen(rows: pd.DataFrame, targets: dict[str, dict]) -> pd.Series:
     """True where a row of a profile is at the setting that `targets` (a schedule's, not empty) names for its target."""
+    import pandas as pd
+
     found = pd.Series(True, index=rows.index)
     for column in next(iter(targets.values())):
         wanted = rows.target.map({target: setting[column] for target, setting in targets.items()})

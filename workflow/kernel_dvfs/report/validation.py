@@ -15,10 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-# the quantile of Student's t; scipy.stats would take another half second to import
-from scipy.special import stdtrit
-
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.student import t_quantile
 
 if TYPE_CHECKING:
     from kernel_dvfs.report.results import Comparisons
@@ -153,4 +151,4 @@ def verdict(change: Change, limit_percent: float) -> tuple[str, int | None]:
 
 def _half(sd: float, blocks: int) -> float:
     """Half width of the 95 % Student interval of the mean of so many independent values."""
-    return float(stdtrit(blocks - 1, (1 + CONFIDENCE) / 2)) * sd / math.sqrt(blocks)
+    return t_quantile(blocks - 1, (1 + CONFIDENCE) / 2) * sd / math.sqrt(blocks)

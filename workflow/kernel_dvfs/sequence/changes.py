@@ -21,9 +21,6 @@ from typing import NamedTuple
 from kernel_dvfs.errors import InputError
 
 BEHAVIOURS = ("wait", "lag", "ahead")
-# How long a GPU stands still as one of its clocks changes, s: assumed, since nobody has published it. That it does so
-# has a source for older boards, whose open driver halts all engines first (nouveau, nvkm/subdev/clk/gt215.c).
-ASSUMED_STALL_S = 1e-4
 
 
 @dataclass(frozen=True, slots=True)

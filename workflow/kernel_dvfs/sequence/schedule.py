@@ -94,8 +94,11 @@ class Iteration:
         return found
 
 
-def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent: float, stall: str) -> dict[str, Any]:
-    """The schedule as a JSON-ready dict. stall: where the power of a stream that stands still is from, in words."""
+def iteration_schedule(
+    read: Read, timing: Timing, choice: Choice, slack_percent: float, stall: str, sources: dict[str, str]
+) -> dict[str, Any]:
+    """The schedule as a JSON-ready dict. stall: where the power of a stream that stands still is from, in words;
+    sources: likewise of `latency` and `stalls`."""
     sequence = read.sequence
     kernels = list(dict.fromkeys(sequence.names))
     number = {name: place for place, name in enumerate(kernels)}
@@ -117,6 +120,7 @@ def iteration_schedule(read: Read, timing: Timing, choice: Choice, slack_percent
             "core_stall_s": timing.core_stall_s,
             "mem_stall_s": timing.mem_stall_s,
             "stall_power": stall,
+            "sources": sources,
         },
         "baseline_time_s": base_s,
         "baseline_energy_j": base_j,

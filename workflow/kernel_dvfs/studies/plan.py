@@ -96,11 +96,11 @@ def _switching(study: Study) -> StudyJob:
         *own["jitter"],
     ]
     words += ["--slack", study.options["slack_percent"]]
-    words += study.stall_options().split()
+    words += study.cost_options()
     figures = [f"{_folder(study)}/figures/switching.{form}" for form in switching.FIGURE.formats]
     return StudyJob(
         name="switching_study",
-        inputs=[study.profile],
+        inputs=[study.profile, *study.latency_files()],
         outputs=_tables(study, "switching_known", switching.KNOWN),
         reported=[*_tables(study, "switching", switching.OUTPUT), *figures],
         caption=switching.OUTPUT.caption,

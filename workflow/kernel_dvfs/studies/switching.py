@@ -7,19 +7,25 @@ choice as it is, one pair for each pass, one pair for all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
 from kernel_dvfs.sequence.changes import BEHAVIOURS, Changes, Timing
+from kernel_dvfs.sequence.costs import ASSUMED
 from kernel_dvfs.sequence.launches import Sequence
 from kernel_dvfs.sequence.programme import choose_changes
 from kernel_dvfs.sequence.replay import expected
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.latency_file import Latency
 
 # jitters drawn of each replay of the latency-free choice
 _DRAWS = 5
 # ways on that the exact search looks at where the gap is wide: some five CPU seconds
 _EFFORT = 20_000_000
+
+_WORDS = {"core": "core", "mem": "memory"}
 
 Row = dict[str, Any]  # a row of a table, by column
 
@@ -51,11 +57,12 @@ def study(
     jitters: list[float],
     stalls_s: tuple[float, float],
     slack: float = 0.0,
+    stall_source: str = ASSUMED,
 ) -> list[Row]:
     """The rows of the table, one for each behaviour, latency and jitter; changes in percent of the baseline.
 
     jitters: shares of the latency. stalls_s: how long the GPU stands still where the core clock changes, and where the
-    memory clock does. slack: fraction of the baseline's time.
+    memory clock does, and stall_source where that is from, in words. slack: fraction of the baseline's time.
     """
     naive = baselines.latency_free(sequence, slack)
     single = baselines.single(sequence, slack)
@@ -71,7 +78,7 @@ def study(
                 timing = Timing(behaviour, latency_s, jitter, *stalls_s)
                 own[latency_s], changes = _row(sequence, timing, slack, naive, single, others)
                 others.append(changes)
-            rows += [own[latency_s] for latency_s in latencies_s]
+            rows += [own[latency_s] | {"stall_source": stall_source} for latency_s in latencies_s]
     return rows
 
 
@@ -106,8 +113,11 @@ def _row(
     return row, found.changes
 
 
-def known_rows(rows: list[Row]) -> list[Row]:
-    """Where the known latencies fall: what a host thread that asks ahead, jitter aside, would change there."""
+def known_rows(rows: list[Row], measured: Latency | None = None) -> list[Row]:
+    """Where the known latencies fall: what a host thread that asks ahead, jitter aside, would change there.
+
+    measured: a file of `kernel-dvfs latency`, whose domains come first, from median to 95th percentile.
+    """
     ahead = [row for row in rows if row["behaviour"] == "ahead" and not row["jitter_percent"]]
 
     def change(latency_s: float) -> float:
@@ -117,6 +127,18 @@ def known_rows(rows: list[Row]) -> list[Row]:
             return min(longer, key=lambda row: row["latency_ms"])["energy_change_percent"]
         return next((row["single_energy_change_percent"] for row in ahead), None) or 0.0
 
+    own = []
+    if measured:
+        own = [
+            Known(
+                f"{measured.gpu_name}, {_WORDS[domain]}",
+                each.settled_s["median"],
+                each.settled_s["p95"],
+                measured.about,
+                f"median to p95 of {each.n} changes",
+            )
+            for domain, each in measured.domains.items()
+        ]
     return [
         {
             "latency_of": known.what,
@@ -127,5 +149,5 @@ def known_rows(rows: list[Row]) -> list[Row]:
             "source": known.source,
             "trust": known.mark,
         }
-        for known in KNOWN
+        for known in (*own, *KNOWN)
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu.nvml.errors import NO_PERMISSION, TIMEOUT, UNKNOWN, refused
@@ -95,7 +96,8 @@ def _asked(connection: socket.socket, uuid: str, request: dict[str, Any]) -> dic
     call = f"broker: {request['do']} {request.get('domain', '')}".strip()
     data = b""
     try:
-        connection.sendall(json.dumps(request).encode() + b"\n")
+        with suppress(BrokenPipeError):  # one that has been refused at once has its answer to read
+            connection.sendall(json.dumps(request).encode() + b"\n")
         while not data.endswith(b"\n"):
             part = connection.recv(1 << 16)
             if not part:

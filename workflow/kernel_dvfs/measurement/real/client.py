@@ -55,10 +55,11 @@ def address(path: str) -> Iterator[str]:
 
 
 class RemoteBench:
-    """A bench (measurement.campaign) whose GPU is in another process. device, run, kernel: of the last point."""
+    """A bench (measurement.campaign) whose GPU is in another process. session: its name, see campaign.open_bench.
+    device, run, kernel: of the last point."""
 
-    def __init__(self, setup: Setup, path: str, target: Target) -> None:
-        self._setup, self._path = setup, os.path.abspath(path)
+    def __init__(self, setup: Setup, path: str, target: Target, session: str = "") -> None:
+        self._setup, self._path, self._session = setup, os.path.abspath(path), session
         self._target = f"{target.study}/{target.name}"
         self.device: dict[str, Any] = {}
         self.run: dict[str, Any] = {}
@@ -78,7 +79,13 @@ class RemoteBench:
 
     def _what(self, pair: Pair, repeat: int) -> dict[str, Any]:
         clocks = label(pair).replace("-", ",")
-        return {"setup": self._path, "target": self._target, "clocks": clocks, "repeat": repeat}
+        return {
+            "setup": self._path,
+            "target": self._target,
+            "clocks": clocks,
+            "repeat": repeat,
+            "session": self._session,
+        }
 
     def _ask(self, request: dict[str, Any], pair: Pair) -> dict[str, Any]:
         for _ in range(_TRIES):
@@ -141,9 +148,7 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
             return None
         try:
             connection.sendall(compact_json(request).encode() + b"\n")
-            data = b""
-            while part := connection.recv(1 << 16):
-                data += part
+            data = _heard(connection)
         except ConnectionError:
             data = b""
     if request["do"] == "stop" and not data:
@@ -155,6 +160,18 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
             f"the measuring process of GPU {uuid} died during {request.get('target', 'its end')}; another process "
             f"restores its clocks; {_LOG} says why where the driver or a kernel hung; run snakemake again"
         ) from None
+
+
+def _heard(connection: socket.socket) -> bytes:
+    """The answer; lines that come before it are for the user, now."""
+    answer = b""
+    with connection.makefile("rb") as lines:
+        for line in lines:
+            if line.startswith(b'{"say": '):
+                print(parse_json(line.decode())["say"], file=sys.stderr, flush=True)
+            else:
+                answer += line
+    return answer
 
 
 def _check_owner(path: str) -> None:

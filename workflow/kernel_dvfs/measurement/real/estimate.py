@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 COMPARED = {"windows": 1, "max_windows": 1}
 
 _SETTLE_S = 0.5  # until the clocks have settled
+# thermal conditioning: until the plateau is found, and what heating takes a point where loads differ (an H200: 158 s of
+# a first look at 48 targets)
+_PLATEAU_S, _HEAT_S = 75.0, 1.7
 _PERIOD_S = 0.1  # up to which a window waits for its first edge
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
 # of a point's time; conditioning: heating or cooling; choosing: GEMM algorithms, once in a study; preparing: plans,
@@ -29,15 +32,16 @@ PARTS = ("windows", "warm_up", "conditioning", "choosing", "preparing", "other")
 def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, can_compare: bool) -> dict[str, float]:
     """{part of the study: seconds} with the least number of windows.
 
-    The parts are the sweep and, where clocks can be changed within a job (can_compare), auto against the highest
-    clocks, the validation, and the schedule at other sizes.
+    The parts are thermal conditioning, the sweep and, where clocks can be changed within a job (can_compare), auto
+    against the highest clocks, the validation, and the schedule at other sizes.
     """
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
-    parts = {"sweep": sweep * point_s(measurement)}
+    is_hot = measurement["temperature"] == "plateau"
+    parts = {"conditioning": (_PLATEAU_S + _HEAT_S * sweep) * is_hot, "sweep": sweep * point_s(measurement)}
     if can_compare:
         compared_s = comparison_s(measurement)
         repeats_s = validation_repeats * compared_s
-        parts["locking"] = 3 * LOCKING_REPEATS * compared_s
+        parts["locking"] = len(study.contracts) * len(study.locked) * LOCKING_REPEATS * compared_s
         parts["validation"] = len(study.kernels) * repeats_s
         parts["other sizes"] = sum(len(variant.kernels) for variant in (study.variants or {}).values()) * repeats_s
     return parts

@@ -46,6 +46,7 @@ class RealGpu:
     about: the setup's `gpu` group. settings: its measurement settings. counter: calibrated; its period and read time
     are taken over. own_processes: how many compute processes are ours, None where the driver does not tell.
     is_wanted: whether to go on; asked now and then, and where it is not, Unwanted is raised.
+    say: called with a line for the user where something takes long.
     """
 
     def __init__(
@@ -57,11 +58,12 @@ class RealGpu:
         counter: EnergyCounter,
         own_processes: int | None,
         is_wanted: Callable[[], bool],
+        say: Callable[[str], None],
     ) -> None:
         self._guard, self._loads = guard, loads
         self._board: Board = guard.board
         self._clocks, self._settings = about["clocks"], settings
-        self._own_processes, self._is_wanted = own_processes, is_wanted
+        self._own_processes, self._is_wanted, self._say = own_processes, is_wanted, say
         self._counter = EnergyCounter(self._board.energy_mj, loads.now_s, loads.sleep, self._feed, self._sample)
         self._counter.period_s, self._counter.read_s = counter.period_s, counter.read_s
         self._device = self._identity(about)
@@ -273,9 +275,11 @@ class RealGpu:
         if self.hot_c is None and self._settings["temperature"] == "cool":
             self.hot_c = board.temperature_c()
         if self.hot_c is None:
+            self._say(f"GPU {self._board.uuid}: being heated to where its heaviest kernel keeps it, a minute or two")
             with self.locked(BASELINE, ("condition",)):
                 self.condition(heater())
             assert self.hot_c is not None
+            self._say(f"GPU {self._board.uuid}: hot at {self.hot_c:g} C; points start from there")
             return self.hot_c
         end_s = self._loads.now_s() + limit_s
         if board.temperature_c() < self.hot_c - band_c:

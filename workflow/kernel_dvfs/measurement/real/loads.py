@@ -18,6 +18,9 @@ from kernel_dvfs.native.load import REMEDY
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from kernel_dvfs.gpu.nvml.library import Library
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
@@ -68,6 +71,47 @@ class Load(Protocol):
 
     def check(self) -> None:
         """Raise InputError where running it has changed what it computes."""
+        ...
+
+
+class Stamper(Protocol):
+    """A kernel that stays on the GPU and stamps what its clocks have done (measurement.stamps)."""
+
+    def start(self) -> None:
+        """Forget earlier stamps and run."""
+        ...
+
+    def mark(self, number: int) -> None:
+        """Have stamps carry this number from now on."""
+        ...
+
+    def stamps(self, first: int) -> NDArray[np.int64]:
+        """Those from the first-th on that are there by now, (n, 4); first < 0 counts from the last."""
+        ...
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+
+class Stamping(Protocol):
+    """What can stamp on one GPU (native_loads.NativeLoads), and the clock that requests are timed by."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Versions and checksum of the library."""
+        ...
+
+    def now_s(self) -> float:
+        """The time, s."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def stamper(self, step_s: float, room: int, reads: bool) -> Stamper:
+        """A stamp each step_s, room for so many. reads: keep the memory busy beside it, else only the cores."""
         ...
 
 
@@ -125,14 +169,9 @@ def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> 
 
     Raises InputError where there is no library, a mix of real and fake, or a step that is not the setup's.
     """
-    hook = os.environ.get(HOOK)
-    is_fake = hasattr(nvml.shared_library, "fakenvml_now")
-    if hook and not is_fake:
-        raise InputError(f"{HOOK} is set, which is for tests on a fake NVML, but this NVML is a driver's; unset it")
-    if is_fake and not hook:
-        raise InputError(f"this NVML is a fake: no kernel can run on its GPUs; unset LD_LIBRARY_PATH, or set {HOOK}")
-    if hook:
-        return _simulation(os.path.join(os.path.dirname(hook), _library(False)["file"])).SimulatedLoads(nvml, uuid)
+    simulated = _simulated(nvml, uuid)
+    if simulated:
+        return simulated
     if step:
         from kernel_dvfs.measurement.real.step_loads import StepLoads
 
@@ -140,6 +179,29 @@ def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> 
     from kernel_dvfs.measurement.real.native_loads import NativeLoads
 
     return NativeLoads(uuid)
+
+
+def open_stamping(nvml: Library, uuid: str) -> Stamping:
+    """The kernel that stamps, on the GPU `uuid`. Raises InputError as open_loads does."""
+    simulated = _simulated(nvml, uuid)
+    if simulated:
+        return simulated
+    from kernel_dvfs.measurement.real.native_loads import NativeLoads
+
+    return NativeLoads(uuid)
+
+
+def _simulated(nvml: Library, uuid: str) -> Any:
+    """The simulation where hook and NVML both are of a test; None where neither is. Raises InputError for a mix."""
+    hook = os.environ.get(HOOK)
+    is_fake = hasattr(nvml.shared_library, "fakenvml_now")
+    if hook and not is_fake:
+        raise InputError(f"{HOOK} is set, which is for tests on a fake NVML, but this NVML is a driver's; unset it")
+    if is_fake and not hook:
+        raise InputError(f"this NVML is a fake: no kernel can run on its GPUs; unset LD_LIBRARY_PATH, or set {HOOK}")
+    if not hook:
+        return None
+    return _simulation(os.path.join(os.path.dirname(hook), _library(False)["file"])).SimulatedLoads(nvml, uuid)
 
 
 def _simulation(path: str) -> ModuleType:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.target import Target
 
 _ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
+# memory that a stamper reads to keep DRAM busy, over the size of the L2 cache
+_FAR_ABOVE_CACHE = 16
 
 
 class NativeLoads:
@@ -83,6 +85,14 @@ class NativeLoads:
             return self._build(setup, target)
         except self._cuda.OutOfMemory as error:
             raise InputError(f"{target.study}/{target.name}: {error}; configure a smaller batch") from None
+
+    def stamper(self, step_s: float, room: int, reads: bool) -> Any:
+        """The kernel that stamps (loads.Stamper)."""
+        byte = _FAR_ABOVE_CACHE * self._info["l2_byte"] // 16 * 16 if reads else 0
+        try:
+            return self._cuda.Stamper(self._device, step_ns=round(1e9 * step_s), room=room, byte=byte)
+        except (self._cuda.OutOfMemory, self._cuda.ShapeError) as error:
+            raise InputError(f"latency: {error}") from None
 
     def _build(self, setup: Setup, target: Target) -> NativeLoad:
         plans = {name: self._plan(setup, name) for name in _row_names(setup, target)}

@@ -40,13 +40,14 @@ class Server:
         self._path = socket_path(setup.gpu["uuid"])
         self._client: socket.socket | None = None
         self._looked_s = 0.0
+        self._name = ""  # of the session, as the first client that has one calls it
         self._notices: list[str] = []
 
     def serve(self) -> None:
         """Answer requests until it is told to stop, or nobody asks any more, or a point ends in an error."""
         listener = None
         try:
-            with Session(self._setup, self._notices.append, self._is_wanted) as session:
+            with Session(self._setup, self._say, self._is_wanted) as session:
                 listener = self._listen()
                 self._tell_ready("ok")
                 self._answer_all(session, listener)
@@ -67,6 +68,14 @@ class Server:
         finally:
             if listener:
                 listener.close()
+
+    def _say(self, line: str) -> None:
+        """Tell the client that waits at once; where there is none, the next one with its answer."""
+        if self._client is None:
+            self._notices.append(line)
+            return
+        with suppress(OSError):  # it may have gone; that is noticed elsewhere
+            self._client.sendall(json.dumps({"say": line}).encode() + b"\n")
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -112,8 +121,10 @@ class Server:
             return False
         try:
             setup = read(request["setup"])
-            if identity(setup) != session.identity:
+            name = request.get("session", "")
+            if identity(setup) != session.identity or (name and self._name not in ("", name)):
                 return False
+            self._name = self._name or name
             answer = _measured(session, setup, request)
         except Unwanted:
             self._close()

@@ -21,6 +21,7 @@ from kernel_dvfs.measurement.point import measure
 from kernel_dvfs.measurement.real import estimate, preflight
 from kernel_dvfs.measurement.real import loads as kernels
 from kernel_dvfs.measurement.real.gpu import RealGpu
+from kernel_dvfs.measurement.real.plateau import Plateau
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target, hottest
 
@@ -62,6 +63,9 @@ class Session:
         self.identity = identity(setup)
         through = settings.get("through", AUTO)
         self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say, through)
+        heater = f"{self.identity} {setup.workload['name']} {hottest(setup).name} {setup.gpu['power_limit_mw']} mW"
+        self._plateau = Plateau(setup.gpu["slug"], heater)
+        self._hot_by_file = False  # the plateau that points start from is one that an earlier session has found
         self._points = 0
         self._gpu: RealGpu | None = None
 
@@ -88,7 +92,10 @@ class Session:
         if settings["clocks"] == "lock":
             self._guard.announce("a probe of all clocks")
             preflight.check_permission(self._guard, setup.gpu["clocks"])
-        self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own, self._is_wanted)
+        self._gpu = RealGpu(self._guard, setup.gpu, settings, loads, counter, own, self._is_wanted, self._say)
+        if settings["temperature"] == "plateau":
+            self._gpu.hot_c = self._plateau.known_c()
+            self._hot_by_file = self._gpu.hot_c is not None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -129,6 +136,10 @@ class Session:
         started_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         point, load = self._measure(setup, target, pair, key)
         if point["verdict"] == "disturbed":
+            if self._hot_by_file:
+                # what was found hours ago need not hold any more
+                self._plateau.forget()
+                self.gpu.hot_c, self._hot_by_file = None, False
             point, load = self._measure(setup, target, pair, key)
             point["reasons"].append("measured twice: the first time was disturbed as well")
         self._points += 1
@@ -161,7 +172,10 @@ class Session:
         # prepared before the board is heated, so that it does not cool down between the heat and the warm-up; not kept
         # meanwhile, since the heater may need its memory
         self.gpu.prepare(setup, target)
+        was_known = self.gpu.hot_c is not None
         self.gpu.come_into_band(lambda: self.gpu.prepare(setup, hottest(setup)))
+        if not was_known and self.gpu.hot_c is not None and setup.measurement["temperature"] == "plateau":
+            self._plateau.keep(self.gpu.hot_c)
         load = self.gpu.prepare(setup, target)
         point = measure(self.gpu, load, pair, setup.measurement, key)
         if pair == BASELINE:

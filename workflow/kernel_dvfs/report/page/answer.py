@@ -5,21 +5,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.report.page.provenance import Tally
-from kernel_dvfs.report.page.tables import Rows, Table, number, plain, signed
+from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables.headline_band import ALL
+from kernel_dvfs.report.tables.locking import DIFFERS
 from kernel_dvfs.report.validation import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
 _TOTALS = {
-    "counts": "one training iteration takes {time} s and {energy} J",
-    "raw": "all kernels, each launched once, take {time} s and {energy} J",
+    "counts": "one training iteration takes {time} and {energy}",
+    "raw": "all kernels, each launched once, take {time} and {energy}",
 }
 _TICKS = 6  # of a chart's axis
 # of records, what a reader must know
@@ -113,7 +114,10 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
         about.get("interval") or None,
         about.get("repeats_to_decide") or None,
         schedule.get("slack_percent"),
-        totals and totals.format(time=plain(schedule["baseline_time"]), energy=plain(schedule["baseline_energy"])),
+        totals
+        and totals.format(
+            time=duration(schedule["baseline_time"]), energy=energy_in_words(schedule["baseline_energy"])
+        ),
         schedule.get("status"),
         _band(headline_band or ()),
     )
@@ -131,14 +135,6 @@ def _band(rows: Rows | tuple[()]) -> tuple[float, float] | None:
 def _change(schedule: dict, quantity: str, row: Mapping[str, str] | None) -> Change:
     measured = [float(row[f"fresh_{bound}_percent"]) for bound in ("change", "low", "high")] if row else []
     return Change(schedule[f"{quantity}_change_percent"], *measured)
-
-
-def in_words(change: float, quantity: str) -> str:
-    """`7.23 % less energy`, `the same time`."""
-    text = signed(change)
-    if text.strip("0.") == "":
-        return f"the same {quantity}"
-    return f"{text[1:]} % {'more' if change > 0 else 'less'} {quantity}"
 
 
 # --- its chart --------------------------------------------------------------------------------------------------------
@@ -190,8 +186,11 @@ def _said(change: Change) -> str:
 # --- what to know before trusting it ----------------------------------------------------------------------------------
 
 
-def cautions(gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernels: Table | None) -> list[Caution]:
-    """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not made."""
+def cautions(
+    gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernels: Table | None, locking: Rows | None = None
+) -> list[Caution]:
+    """All cautions, the gravest first. gpu: as a setup or a profile has it. kernels: the table, None where not made;
+    locking: rows of that table as text, likewise."""
     found, kind = [], gpu["kind"]
     if gpu.get("forecast"):
         found.append(
@@ -225,7 +224,34 @@ def cautions(gpu: Mapping[str, Any], answer: Answer | None, tally: Tally, kernel
     found += _of_records(tally)
     found += _of_chosen(kernels)
     found += _of_headline(answer)
+    found += _of_locking(locking or ())
     return sorted(found, key=lambda each: not each.grave)
+
+
+def _of_locking(rows: Iterable[Mapping[str, str]]) -> list[Caution]:
+    """Where a lock alone changes what a kernel costs, a caution that names the largest difference of each way."""
+    differing = [row for row in rows if row.get("verdict") == DIFFERS]
+    told = []
+    for way in dict.fromkeys(row["way"] for row in differing):
+        own = [
+            (abs(value), quantity, value, row["id"])
+            for row in differing
+            if row["way"] == way
+            for quantity in ("time", "energy")
+            if (value := number(row[f"{quantity}_change_percent"])) is not None
+        ]
+        _, quantity, value, name = max(own)
+        told.append(f"{way} {signed(value)} % {quantity} ({name})")
+    if not told:
+        return []
+    return [
+        Caution(
+            False,
+            "A lock changes something by itself",
+            f"Locked at the highest clocks, this GPU does not run as at auto: {'; '.join(told)}. This is in every "
+            "saving on this page; the table Locking has all that was measured.",
+        )
+    ]
 
 
 def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:

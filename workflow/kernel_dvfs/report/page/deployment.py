@@ -11,9 +11,11 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, STRICT, iteration_name
-from kernel_dvfs.report.page.answer import in_words
+from kernel_dvfs.report.answer_line import in_words
 from kernel_dvfs.report.page.tables import Rows
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.sequence.costs import ASSUMED
+from kernel_dvfs.sequence.costs import in_words as sources_in_words
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH, PASS, RUN
 
 SINGLE = "kernel-single-waste-slack0"
@@ -60,10 +62,10 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
     for path in _iterations(results):
         found = _iteration(path)
         if found:
-            latency, change = found
+            latency, costs, change = found
             text = (
-                f"For changes that take {latency} ms, claimed: {change}. The program that launches the kernels plays "
-                f"{place}/{path.name} with kernel_dvfs.deploy.player."
+                f"For changes that take {latency} ms ({costs}), claimed: {change}. The program that launches the "
+                f"kernels plays {place}/{path.name} with kernel_dvfs.deploy.player."
             )
             steps.append(Step(f"Launch by launch, asked {latency} ms ahead", text, ""))
     steps.append(
@@ -101,7 +103,8 @@ class Deployable:
     latency: str  # of a change, ms: the middle one of those that were looked at
     others: list[tuple[str, float]]  # (way, change of energy) of what else can be deployed
     free: float  # a clock for each kernel and changes that cost nothing, chosen from the same data
-    stall: str  # that is assumed, in words
+    stall: str  # in words
+    costs: str  # where latency and stall are from: "assumed", or "measured on NVIDIA H200 (..., 2026-11-22)"
 
 
 def deployable(rows: Rows | None) -> Deployable | None:
@@ -122,6 +125,7 @@ def deployable(rows: Rows | None) -> Deployable | None:
         [(name, float(row["energy_change_percent"])) for name, row in others],
         next(float(row["energy_change_percent"]) for row in default if row["way"] == FREE),
         f"{core} ms" if core == mem else f"{core} ms (core) and {mem} ms (memory)",
+        middle.get("costs") or ASSUMED,
     )
 
 
@@ -144,11 +148,14 @@ def _iterations(results: Results) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _iteration(path: Path) -> tuple[str, str] | None:
-    """(latency in ms, what it saves, in words) of an iteration schedule that changes clocks; None of another file."""
+def _iteration(path: Path) -> tuple[str, str, str] | None:
+    """(latency in ms, where it and the stalls are from, what it saves, in words) of an iteration schedule that changes
+    clocks; None of another file."""
     try:
         content = read_json(path)
-        found = f"{1e3 * content['switching']['latency_s']:g}", _claimed(content).removeprefix("claimed: ")
+        switching = content["switching"]
+        costs = sources_in_words(**switching.get("sources", {"latency": ASSUMED}))
+        found = f"{1e3 * switching['latency_s']:g}", costs, _claimed(content).removeprefix("claimed: ")
         return found if content["schema"] == ITERATION_SCHEDULE and content["change_count"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -177,8 +184,9 @@ def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
             "These schedules are of a simulated GPU, and apply refuses them on a real one. Measure yours first: "
             "snakemake --cores 1 all --config gpu=nvml"
         )
+    takes = _measured(results)
     latency_s = _latency_s(results)
-    takes = f"about {1e3 * latency_s:.0f} ms (the GPU's spec)" if latency_s else "milliseconds"
+    takes = takes or (f"about {1e3 * latency_s:.0f} ms (the GPU's spec)" if latency_s else "milliseconds")
     profile = results.profile
     kernels = profile[(profile.study == "kernel") & profile.is_baseline]
     notes.append(
@@ -187,6 +195,19 @@ def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
         "saving at known latencies stands in the table of what can be deployed."
     )
     return notes
+
+
+def _measured(results: Results) -> str | None:
+    """What a change takes where that was measured, in words."""
+    try:
+        rows = [row for row in results.deployable if row["way"] == LAUNCH and row.get("is_default")]
+    except InputError:
+        return None
+    costs = next((row.get("costs") for row in rows), None)
+    if not costs or costs == ASSUMED:
+        return None
+    latencies = " to ".join(f"{latency_ms:.3g}" for latency_ms in sorted({row["latency_ms"] for row in rows}))
+    return f"{latencies} ms ({costs})"
 
 
 def _latency_s(results: Results) -> float | None:

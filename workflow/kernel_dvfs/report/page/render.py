@@ -6,14 +6,16 @@ import base64
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from PIL import Image
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.report.page.tables import heading, signed
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 # of all figures of a page, encoded: leaves room for tables below 1.5 MB
 LIMIT_BYTES = 1_100_000
@@ -58,6 +60,9 @@ class Figures:
 
     def figure(self, path: str | Path, about: Output | None = None) -> Figure:
         """The figure in a PNG; about: what it says of itself. Raises InputError naming the file."""
+        # a page without figures needs no Pillow
+        from PIL import Image
+
         path = Path(path)
         try:
             with Image.open(path) as image:
@@ -73,8 +78,10 @@ class Figures:
         return Figure(path.stem, title, text, source, round(_SHOWN_PER_PIXEL * width), round(_SHOWN_PER_PIXEL * height))
 
 
-def _small(image: Image.Image) -> bytes:
+def _small(image: Image) -> bytes:
     """On white, in 256 colours: a third of the bytes, and the eye sees no difference in a chart."""
+    from PIL import Image
+
     opaque = Image.new("RGB", image.size, "white")
     opaque.paste(image, mask=image.getchannel("A") if image.mode == "RGBA" else None)
     buffer = io.BytesIO()

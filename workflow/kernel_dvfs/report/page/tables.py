@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ _UNITS = {
     "w": "W",
     "share": "share",
 }
+_THOUSAND = 1000.0
+_LARGER = {"us": "ms", "mj": "j"}
 # words that a practitioner knows by another name than the column's
 _TITLES = {
     "row": "row",
@@ -74,6 +76,10 @@ _VERDICTS = ("verdict", "status")
 # the same in every row, and said on top of the page
 _CONSTANT = ("gpu",)
 _LAST = "id"  # column of the table of kernels
+_PART = "part_of_the_saving_pp"
+# its columns that fit on a phone
+_BRIEF = (_LAST, "section", "core_mhz", "mem_mhz", "energy_change_percent", "time_change_percent", _PART)
+MOST = 0.8  # of a saving, what "most of it" means
 
 Rows = list[dict[str, str]]  # of a CSV, as text
 
@@ -160,6 +166,16 @@ def plain(value: float) -> str:
     return f"{value:.{digits}f}".replace("-", MINUS)
 
 
+def duration(time_s: float) -> str:
+    """In the unit that it is read in: `0.85 ms`, `624.1 ms`, `1.234 s`."""
+    return f"{plain(1e3 * time_s)} ms" if abs(time_s) < 1 else f"{plain(time_s)} s"
+
+
+def energy_in_words(energy_j: float) -> str:
+    """Likewise: `0.46 mJ`, `441.2 J`."""
+    return f"{plain(1e3 * energy_j)} mJ" if abs(energy_j) < 1 else f"{plain(energy_j)} J"
+
+
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -188,8 +204,13 @@ def table(
     # a change takes its interval in
     bounds = {each: _bounds(each, names) for each in names}
     names = [each for each in names if each not in {bound for pair in bounds.values() if pair for bound in pair}]
-    columns = [Column(each, _heading(each, bounds[each]), _kind(each, rows)) for each in names]
-    cells = [[_cell(row, each, bounds[each]) for each in names] for row in rows]
+    larger = {each: unit for each in names if (unit := _larger_unit(each, rows))}
+    titles = {each: title(each.rpartition("_")[0] + "_" + larger[each]) if each in larger else "" for each in names}
+    columns = [Column(each, titles[each] or _heading(each, bounds[each]), _kind(each, rows)) for each in names]
+    cells = [
+        [_in_thousands(row[each]) if each in larger else _cell(row, each, bounds[each]) for each in names]
+        for row in rows
+    ]
     text = about.text if about else ""
     return Table(name, heading(name, about), text, columns, cells, folds and len(rows) > _FOLD_ROWS)
 
@@ -203,6 +224,19 @@ def _bounds(column: str, names: Sequence[str]) -> tuple[str, str] | None:
 
 def _heading(column: str, bounds: tuple[str, str] | None) -> str:
     return f"{title(column)} (95 % interval)" if bounds else title(column)
+
+
+def _larger_unit(column: str, rows: Rows) -> str | None:
+    """A thousand times the unit of a column, where that is what its numbers are read in: microseconds and mJ stand in
+    files, ms and J on a page."""
+    larger = _LARGER.get(column.rpartition("_")[2])
+    values = sorted(abs(value) for row in rows if (value := number(row[column])) is not None)
+    return larger if larger and values and values[-1] >= _THOUSAND else None
+
+
+def _in_thousands(raw: str) -> Cell:
+    value = number(raw)
+    return Cell(NOTHING if value is None else plain(value / _THOUSAND), raw)
 
 
 def _kind(column: str, rows: Rows) -> str:
@@ -256,7 +290,40 @@ def kernels(results: Results, rows: Rows, about: Output | None = None) -> Table:
                 more[column] = "" if ran[column] != ran[column] else f"{ran[column]:.0f}"
             more["verdict"] = ran.verdict
         wider.append({key: value for key, value in row.items() if key != _LAST} | more | {_LAST: name})
-    return table("kernel_clocks", _even(wider), about, folds=False)
+    # whole, but on demand: `by_saving` shows what most want to see
+    return replace(table("kernel_clocks", _even(wider), about, folds=False), folded=True)
+
+
+def by_saving(full: Table) -> Table | None:
+    """The table of `kernels` in few columns, largest savings first; None where parts of the saving are unknown."""
+    names = [column.name for column in full.columns]
+    shown = [name for name in _BRIEF if name in names]
+    if _PART not in names or not full.rows:
+        return None
+    part = names.index(_PART)
+    order = sorted(full.rows, key=lambda row: number(row[part].value) or 0.0)
+    places = [names.index(name) for name in shown]
+    return Table(
+        name="kernels_by_saving",
+        title="The largest part of the saving first",
+        text=most([(row[names.index(_LAST)].text, number(row[part].value) or 0.0) for row in order]),
+        columns=[full.columns[place] for place in places],
+        rows=[[row[place] for place in places] for row in order],
+        folded=False,
+    )
+
+
+def most(parts: Sequence[tuple[str, float]]) -> str:
+    """Which kernels make most of the saving. parts: (id, part of the saving: points, negative = saved), in order."""
+    total = sum(part for _, part in parts)
+    if total >= 0:
+        return "Nothing is saved."
+    so_far, count = 0.0, 0
+    while so_far > MOST * total:
+        so_far += parts[count][1]
+        count += 1
+    listed = ", ".join(name for name, _ in parts[:count][:6]) + (f" and {count - 6} more" if count > 6 else "")
+    return f"{count} of {len(parts)} make {100 * MOST:g} % of it: {listed}."
 
 
 def _even(rows: Rows) -> Rows:

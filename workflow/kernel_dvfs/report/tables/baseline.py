@@ -19,8 +19,8 @@ OUTPUT = Output(
     caption="Kernels and passes at auto clocks, per launch: time, energy, power, the clocks that the GPU ran, the "
     "share of time under its power cap, and the drift of the energy over the run",
     title="Every kernel and pass at auto clocks",
-    text="Per launch, clocks left to the GPU: time, energy, power, the clocks that it ran, the share of time under its "
-    "power cap, and the drift over the run.",
+    text="Per launch and per iteration, clocks left to the GPU: time, energy, power, the clocks that it ran, the share "
+    "of time under its power cap, and the drift over the run. Last, an iteration as the sum of its kernels.",
     section="kernels",
     place=2,
     kinds=("nvml",),
@@ -31,22 +31,27 @@ _LEAST_HOURS = 0.25
 
 
 def make(results: Results) -> pd.DataFrame:
-    """Rows in the order of the iteration, passes last; times in us, energies in mJ, powers in W, clocks in MHz."""
+    """Rows in the order of the iteration, then passes, then the iteration as a sum; times in us, energies in mJ, powers
+    in W, clocks in MHz."""
     import pandas as pd
 
     about = results.workload.get("kernels", {})
     points = results.profile[results.profile.is_baseline]
+    launches = points.launches_per_iteration
     repeats = [auto_records(results.folder, study, name) for study, name in zip(points.study, points.target)]
-    return pd.DataFrame(
+    found = pd.DataFrame(
         {
             "study": points.study,
             "id": points.target,
             "name": [about.get(name, {}).get("name", name) for name in points.target],
+            "launches": launches,
             "time_us": 1e6 * points.time_s,
             "time_sd_us": 1e6 * points.time_sd_s,
             "energy_mj": 1e3 * points.energy_j,
             "energy_sd_mj": 1e3 * points.energy_sd_j,
             "power_w": points.energy_j / points.time_s,
+            "time_per_iteration_us": 1e6 * launches * points.time_s,
+            "energy_per_iteration_mj": 1e3 * launches * points.energy_j,
             "core_mhz": points.reached_core_mhz,
             "mem_mhz": points.reached_mem_mhz,
             "power_cap_share": [cap_share(records) for records in repeats],
@@ -55,6 +60,23 @@ def make(results: Results) -> pd.DataFrame:
             "verdict": points.verdict,
         }
     )
+    # whole numbers stay whole beside the last row, which has none
+    found = found.astype({"launches": "Int64", "n": "Int64"})
+    return pd.concat([found, pd.DataFrame([_total(found)])], ignore_index=True)
+
+
+def _total(rows: pd.DataFrame) -> dict[str, object]:
+    """The row of an iteration as the sum of its kernels, each measured alone."""
+    kernels = rows[rows.study == "kernel"]
+    time_us, energy_mj = kernels.time_per_iteration_us.sum(), kernels.energy_per_iteration_mj.sum()
+    return {
+        "study": "iteration",
+        "id": "iteration",
+        "name": "sum of its kernels",
+        "power_w": 1e3 * energy_mj / time_us,
+        "time_per_iteration_us": time_us,
+        "energy_per_iteration_mj": energy_mj,
+    }
 
 
 def auto_records(folder: Path, study: str, target: str) -> list[dict]:

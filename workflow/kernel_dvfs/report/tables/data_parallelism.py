@@ -29,7 +29,8 @@ OUTPUT = Output(
 
 
 def make(
-    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str]
+    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str], sessions: int
 ) -> pd.DataFrame:
     """See carried.table."""
-    return carried.table(results, "batch", values, results.workload["batch"], repeats, reoptimised, setups)
+    own = results.workload["batch"]
+    return carried.table(results, "batch", values, own, repeats, reoptimised, setups, sessions)

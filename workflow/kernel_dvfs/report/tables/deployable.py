@@ -17,10 +17,10 @@ OUTPUT = Output(
     "changes against auto, and the gap to the best choice of the same kind in percentage points of energy",
     title="What can be deployed",
     text="A clock for each kernel assumes changes that cost nothing. Below it, what is left where a change takes "
-    "effect so many ms after it was asked for, and the GPU stands still as its core or memory clock changes (assumed: "
-    "nobody has published for how long). Chosen by the same data, with as much time in reserve as the strict schedule "
-    "keeps; claimed, not measured again, so it flatters. Gap: what a better choice of the same kind could save at "
-    "most, in points.",
+    "effect so many ms after it was asked for, and the GPU stands still as its core or memory clock changes. Costs: "
+    "measured by kernel-dvfs latency, or assumed, since nobody has published them. Chosen by the same data, with as "
+    "much time in reserve as the strict schedule keeps; claimed, not measured again, so it flatters. Gap: what a "
+    "better choice of the same kind could save at most, in points.",
     section="choosing",
     place=0,
     kinds=MEASURED,

@@ -17,8 +17,8 @@ OUTPUT = Output(
     title="Your step, the costliest kernels first",
     text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated alone at "
     "auto clocks. Alone against step: how much longer a launch takes alone than within the step. A kernel alone has "
-    "the power cap to itself, without cooler neighbours, and its own data in the cache. Power is the model's: of a "
-    "forecast, nobody has measured it, and energy and power may be far off.",
+    "the power cap to itself, without cooler neighbours, and its own data in the cache. In a forecast, energy and "
+    "power marked as the model's were never measured, and may be far off.",
     section="step",
     place=1,
     kinds=MEASURED,

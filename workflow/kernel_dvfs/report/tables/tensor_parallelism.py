@@ -29,7 +29,9 @@ OUTPUT = Output(
 
 
 def make(
-    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str]
+    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str], sessions: int
 ) -> pd.DataFrame:
     """See carried.table."""
-    return carried.table(results, "tp", values, results.workload["tensor_parallel"], repeats, reoptimised, setups)
+    return carried.table(
+        results, "tp", values, results.workload["tensor_parallel"], repeats, reoptimised, setups, sessions
+    )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotnine as p9
 
+    from kernel_dvfs.measurement.latency_file import Latency
     from kernel_dvfs.studies.switching import Row
 
 
@@ -51,13 +52,13 @@ def make(rows: list[Row]) -> pd.DataFrame:
     return pd.DataFrame(rows).round(6)
 
 
-def make_known(rows: list[Row]) -> pd.DataFrame:
-    """The table of known latencies: rows of studies.switching.study."""
+def make_known(rows: list[Row], measured: Latency | None = None) -> pd.DataFrame:
+    """The table of known latencies: rows of studies.switching.study. measured: a file of `kernel-dvfs latency`."""
     import pandas as pd
 
     from kernel_dvfs.studies.switching import known_rows
 
-    return pd.DataFrame(known_rows(rows)).round(6)
+    return pd.DataFrame(known_rows(rows, measured)).round(6)
 
 
 def draw(frame: pd.DataFrame, subject: str, workload: str) -> p9.ggplot:

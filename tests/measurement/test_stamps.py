@@ -1,0 +1,91 @@
+"""What is worked out of stamps is what happened while they were made, under a coarse timer and noisy counts too."""
+
+import numpy as np
+import pytest
+
+from kernel_dvfs.measurement.latency_file import statistics
+from kernel_dvfs.measurement.stamps import change_seen, pace, quiet
+
+STEP_NS = 20_000
+ASKED_S = 0.05
+
+
+def stamps(clock, seconds=0.4, tick_ns=1000, noise=0.0, seed=0) -> np.ndarray:
+    """Stamps of a board whose clock at a time s is clock(s) GHz, 0 while it stands still; the request is at ASKED_S."""
+    fine_s = np.arange(0, seconds, 1e-6)
+    ghz = np.array([clock(each) for each in fine_s])
+    cycles = np.concatenate([[0], np.cumsum(ghz * 1000)])[:-1]
+    rows, next_ns = [], 0
+    random = np.random.default_rng(seed)
+    for at_s, speed, count in zip(fine_s, ghz, cycles):
+        at_ns = round(1e9 * at_s)
+        if speed and at_ns >= next_ns:
+            rows.append((at_ns // tick_ns * tick_ns, count + noise * random.standard_normal(), count, at_s >= ASKED_S))
+            next_ns = max(next_ns + STEP_NS, at_ns)
+    return np.array(rows).astype(np.int64)
+
+
+def change(lag_s, stall_s, ramp_s, before=1.98, after=0.345):
+    def clock(at_s):
+        into_s = at_s - ASKED_S - lag_s
+        if into_s < 0:
+            return before
+        if into_s < stall_s:
+            return 0.0
+        return after if into_s >= stall_s + ramp_s else before + (after - before) * (into_s - stall_s) / ramp_s
+
+    return clock
+
+
+@pytest.mark.parametrize("tick_ns", [32, 1000])
+@pytest.mark.parametrize("to_ghz", [0.345, 1.8, 1.965])
+@pytest.mark.parametrize(("lag_s", "stall_s"), [(0.0001, 0.0), (0.013, 0.0), (0.013, 0.0007), (0.15, 0.02)])
+def test_effect_settling_and_stall_are_found_to_a_step(lag_s, stall_s, to_ghz, tick_ns):
+    seen = change_seen(stamps(change(lag_s, stall_s, 0.0, after=to_ghz), tick_ns=tick_ns), 1, "core")
+    # a change of less than 1 % of the clock is seen over a longer stretch than one of 80 %
+    allowed_s = (2 if to_ghz < 1.9 else 25) * 1e-9 * STEP_NS
+    assert seen.first_effect_s == pytest.approx(lag_s, abs=allowed_s)
+    assert seen.settled_s == pytest.approx(lag_s + stall_s, abs=allowed_s)
+    assert seen.stall_s == seen.longest_stall_s == pytest.approx(stall_s, abs=1e-9 * STEP_NS)
+    assert seen.is_settled and 1e3 * seen.after == pytest.approx(1e3 * to_ghz, rel=1e-3)
+
+
+def test_a_ramp_lies_between_first_effect_and_settling():
+    seen = change_seen(stamps(change(0.01, 0.0, 0.04)), 1, "core")
+    assert seen.first_effect_s == pytest.approx(0.01, abs=0.0002), "0.2 % of the clock is 0.1 ms of this ramp"
+    assert seen.settled_s == pytest.approx(0.05, abs=0.0002)
+    assert seen.stall_s == 0
+
+
+def test_no_change_is_none():
+    seen = change_seen(stamps(lambda _: 1.5, noise=3), 1, "core")
+    assert (seen.first_effect_s, seen.settled_s, seen.stall_s, seen.is_settled) == (None, None, 0.0, False)
+
+
+def test_a_clock_that_wanders_at_the_end_has_not_settled():
+    seen = change_seen(stamps(lambda at_s: 1.98 if at_s < 0.1 else 0.5 if at_s % 0.01 < 0.004 else 0.7), 1, "core")
+    assert not seen.is_settled
+
+
+def test_memory_that_stands_still_is_a_stall_though_stamps_go_on():
+    rows = stamps(lambda _: 1.5)
+    time_s = 1e-9 * rows[:, 0]
+    rate = np.where(time_s < 0.08, 4000.0, np.where(time_s < 0.083, 0.0, 2500.0))  # bytes per ns
+    rows[:, 2] = np.concatenate([[0], np.cumsum(rate[:-1] * np.diff(rows[:, 0]))])
+    seen = change_seen(rows, 1, "mem")
+    assert seen.first_effect_s == pytest.approx(0.03, abs=4e-5) and seen.settled_s == pytest.approx(0.033, abs=4e-5)
+    assert seen.stall_s == pytest.approx(0.003, abs=4e-5)
+    assert pace(rows[:100], "mem") == pytest.approx(4000)
+
+
+def test_too_few_stamps_are_refused():
+    with pytest.raises(ValueError, match="are needed"):
+        change_seen(stamps(lambda _: 1.5, seconds=0.052), 1, "core")
+    with pytest.raises(ValueError, match="are needed"):
+        quiet(stamps(lambda _: 1.5, seconds=0.004), "core")
+
+
+def test_statistics_are_those_of_the_values():
+    values = [float(each) for each in range(101)]
+    found = {"n": 101, "mean": 50, "median": 50, "p5": 5, "p95": 95, "max": 100}
+    assert statistics(values[::-1]) == found and statistics([]) is None

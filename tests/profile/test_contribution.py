@@ -1,0 +1,269 @@
+"""What a lab measured travels as one archive: whole, checked, and silent about who measured where."""
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json
+from kernel_dvfs.measurement import latency_file
+from kernel_dvfs.profile import contribution, store
+from kernel_dvfs.profile.contribution import contribute, import_contribution, read
+
+UUID = "GPU-9fca33e6-4022-ad7e-7cc7-e8e787c3d4f7"
+HOST, USER, FOLDER = "cluster-node-17", "mallory", "/scratch/mallory/study"
+GPU = {
+    "kind": "nvml",
+    "name": "NVIDIA H200",
+    "slug": "nvidia-h200-9fca33e6",
+    "uuid": UUID,
+    "pci_bus_id": "00000000:00:06.0",
+    "driver": "580.159.04",
+    "vbios": "96.00.A5.00.1A",
+    "power_limit_mw": 700_000,
+    "ecc": True,
+    "serial": "1654922001234",
+}
+WORKLOAD = {"name": "gpt3-xl-b40-tp1", "model": "gpt3-xl", "batch": 40, "folder": FOLDER, "setup": "0123456789ab"}
+CHANGE = {"domain": "core", "from_mhz": 345, "to_mhz": 1980, "verdict": "ok"}
+LATENCY = latency_file.content(
+    {
+        "gpu": {"name": "NVIDIA H200", "uuid": UUID, "driver": "580.159.04", "pci_bus_id": "00000000:00:06.0"},
+        "host": HOST,
+        "started_utc": "2026-11-22T14:00:03Z",
+        "protocol": {"repeats": 3},
+    },
+    [CHANGE | dict.fromkeys(latency_file.QUANTITIES, 0.01 * n) for n in (1, 2, 3)],
+)
+
+
+def point(target, core_mhz, time_s, energy_j, **more):
+    row = dict.fromkeys(store.COLUMNS)
+    own = {"study": "kernel", "target": target, "launches_per_iteration": 24, "n": 3, "verdict": "ok"}
+    clocks = {"core_mhz": core_mhz, "is_baseline": core_mhz is None, "time_s": time_s, "energy_j": energy_j}
+    return row | own | clocks | {"reached_core_mhz": core_mhz or 1980.0, "time_sd_s": 1e-7 / 3} | more
+
+
+POINTS = [point("gelu", None, 3.26e-4, 0.2269), point("gelu", 1500.0, 3.3e-4, 0.2), point("gemm", None, 0.002, 1.38)]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """The folder of a study of a real GPU, as the workflow leaves it; on a machine and of a user with telling names."""
+    monkeypatch.setattr(contribution.socket, "gethostname", lambda: HOST)
+    monkeypatch.setattr(contribution.getpass, "getuser", lambda: USER)
+    folder = tmp_path / "results" / GPU["slug"] / WORKLOAD["name"]
+
+    def make(points=POINTS, kind="nvml", **workload):
+        columns = {name: [row[name] for row in points] for name in store.COLUMNS}
+        gpu = {key: GPU[key] for key in ("name", "slug")} | {"kind": kind}
+        store.write_profile(folder / "profile.parquet", columns, gpu, WORKLOAD | workload, ["core_mhz", "mem_mhz"])
+        setup = {"gpu": GPU, "measurement": {"window_s": 5, "slurm_gpu": f"--nodelist={HOST}"}}
+        (folder / "setup").mkdir(exist_ok=True)
+        write_json(folder / "setup" / "0123456789ab.json", setup)
+        record = folder / "measurements/kernel/gelu/auto-auto/r0.json"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        run = {"host": HOST, "started_utc": "2026-11-21T20:23:06Z", "boot_id": "b"}
+        write_json(record, {"device": GPU | {"cuda": "13.0"}, "run": run})
+        return folder
+
+    return make
+
+
+def files_of(path):
+    with tarfile.open(path) as archive:
+        return {member.name.rpartition("/")[2]: archive.extractfile(member).read().decode() for member in archive}
+
+
+def packed(path, texts, names=None):
+    """An archive of one's own making."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        for name, text in texts.items():
+            member = tarfile.TarInfo((names or {}).get(name, f"x/{name}"))
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    Path(path).write_bytes(gzip.compress(plain.getvalue()))
+    return path
+
+
+def test_what_comes_back_is_what_was_measured_to_the_last_digit(study, tmp_path):
+    folder = study()
+    archive, _ = contribute(folder, tmp_path / "a.tar.gz")
+    import_contribution(archive, tmp_path / "back.parquet")
+    back, own = store.read_profile(tmp_path / "back.parquet"), store.read_profile(folder / "profile.parquet")
+    assert back.table.to_pylist() == own.table.to_pylist()
+    assert back.metadata["gpu"] == {"kind": "table", "name": "NVIDIA H200", "slug": "table-a"}
+    assert back.metadata["workload"]["model"] == "gpt3-xl"
+    assert back.metadata["workload"]["contribution"]["licence"] == "CC-BY-4.0"
+
+
+def test_nothing_in_it_says_who_measured_or_where(study, tmp_path):
+    write_json(tmp_path / "latency.json", LATENCY)
+    archive, _ = contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")
+    texts = files_of(archive)
+    assert set(texts) == {"contribution.json", "profile.csv", "latency.json"}
+    secret = (UUID, UUID[4:], "9fca33e6", HOST, USER, FOLDER, "00:06.0", "1654922001234", "boot", "20:23", "14:00:03")
+    for word in (*secret, str(tmp_path)):
+        for name, text in texts.items():
+            assert word not in text, (word, name)
+    with tarfile.open(archive) as members:
+        assert {(each.uid, each.gid, each.uname, each.gname, each.mtime) for each in members} == {(0, 0, "", "", 0)}
+    about = json.loads(texts["contribution.json"])
+    assert about["board"] == {
+        **{key: GPU[key] for key in ("name", "driver", "vbios", "power_limit_mw", "ecc")},
+        "cuda": "13.0",
+    }
+    assert (about["date"], about["protocol"]) == ("2026-11-21", {"window_s": 5})
+
+
+def test_a_board_has_one_name_at_a_site_and_another_elsewhere(study, tmp_path):
+    folder = study()
+    names = [
+        json.loads(
+            files_of(contribute(folder, tmp_path / f"{salt}.tar.gz", salt=tmp_path / salt)[0])[contribution.ABOUT]
+        )
+        for salt in ("one", "one", "other")
+    ]
+    boards = [each["boards"] for each in names]
+    assert boards[0] == boards[1] != boards[2]
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o600
+    contribute(folder, tmp_path / "b.tar.gz")
+    assert (tmp_path / "results" / contribution.SALT).is_file(), "in the results folder, for all studies of the site"
+
+
+def test_the_same_measurements_give_the_same_bytes(study, tmp_path):
+    folder = study()
+    archives = [Path(contribute(folder, tmp_path / f"{name}.tar.gz")[0]).read_bytes() for name in "ab"]
+    assert archives[0] == archives[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (f"{USER}sort", None),  # part of a longer word
+        (f"{USER}_kernel", USER),
+        (f"kernel of {USER}", USER),
+        ("/home/somebody/train.py:step", "/home/somebody/train.py:step"),
+        (f"on {HOST}", HOST),
+        (f"step {UUID}", UUID),
+    ],
+)
+def test_a_name_that_tells_who_or_where_is_refused(study, tmp_path, name, shown):
+    folder = study([point(name, None, 1e-3, 0.5)])
+    if shown is None:
+        contribute(folder, tmp_path / "a.tar.gz")
+        return
+    with pytest.raises(InputError) as refused:
+        contribute(folder, tmp_path / "a.tar.gz")
+    assert repr(shown) in str(refused.value) and "profile.csv" in str(refused.value)
+    assert not (tmp_path / "a.tar.gz").exists()
+
+
+def test_the_latency_of_another_gpu_or_of_a_dry_run_does_not_go_along(study, tmp_path):
+    other = LATENCY | {"gpu": LATENCY["gpu"] | {"name": "NVIDIA A100"}}
+    for found, message in ((other, "of NVIDIA A100, the study is of NVIDIA H200"), ({"schema": "x"}, "its schema")):
+        write_json(tmp_path / "latency.json", found)
+        with pytest.raises(InputError, match=message):
+            contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")
+
+
+def test_simulated_measurements_are_not_collected(study, tmp_path):
+    with pytest.raises(InputError, match="of a simulated GPU; only what a real one measured is collected"):
+        contribute(study(kind="simulated"), tmp_path / "a.tar.gz")
+
+
+IMPLAUSIBLE = [
+    ([point("a", None, 1e-3, 0.9)], r"mean power 900 W, expected 3 to 840 W"),
+    ([point("a", None, 1.0, 0.9)], r"mean power 0.9 W, expected 3 to"),
+    ([point("a", None, 1e-3, 0.5), point("a", 1500.0, 1e-3, 0.5, reached_core_mhz=1980.0)], "reached 1980 MHz, more"),
+    ([point("a", None, 1e-3, 0.5, reached_core_mhz=1.98e6)], "a clock of None MHz, reached 1980000.0; expected 1 to"),
+    ([point("a", None, 1e-3, 0.5, energy_sd_j=0.4)], "energy_j scatters by 80 %"),
+    ([point("a", None, 1e-3, 0.5), point("b", 1500.0, 1e-3, 0.5)], "kernel/b has no baseline"),
+    ([point("a", None, 1e-3, 0.5, verdict="disturbed")], "1 of 1 points have a verdict other than ok"),
+]
+
+
+@pytest.mark.parametrize(("points", "message"), IMPLAUSIBLE)
+def test_what_no_board_measures_is_refused_by_who_sends_and_by_who_reads(study, tmp_path, monkeypatch, points, message):
+    folder = study(points)
+    with pytest.raises(InputError, match=message):
+        contribute(folder, tmp_path / "a.tar.gz")
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(contribution, "plausible", lambda *_: [])
+        archive, _ = contribute(folder, tmp_path / "a.tar.gz")
+    with pytest.raises(InputError, match=message):
+        read(archive)
+
+
+def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_path):
+    archive, _ = contribute(study(), tmp_path / "a.tar.gz")
+    good = files_of(archive)
+    about = json.loads(good["contribution.json"])
+    cases = {
+        "profile.csv was changed": {**good, "profile.csv": good["profile.csv"].replace("0.2269", "0.1269")},
+        r"no contribution\.json in it": {"profile.csv": good["profile.csv"]},
+        "its schema is not": {**good, "contribution.json": json.dumps(about | {"schema": "x"})},
+        "its licence is 'all rights reserved'": {
+            **good,
+            "contribution.json": json.dumps(about | {"licence": "all rights reserved"}),
+        },
+        "files: ": {**good, "latency.json": "{}"},
+        "boards holds what is no hash": {**good, "contribution.json": json.dumps(about | {"boards": [UUID]})},
+    }
+    for message, texts in cases.items():
+        with pytest.raises(InputError, match=message) as refused:
+            read(packed(tmp_path / "bad.tar.gz", texts))
+        assert "\n" not in str(refused.value)
+    for names in ({"profile.csv": "../../profile.csv"}, {"profile.csv": "x/evil.sh"}):
+        with pytest.raises(InputError, match=r"expected contribution\.json, profile\.csv, latency\.json alone"):
+            read(packed(tmp_path / "bad.tar.gz", good, names))
+    (tmp_path / "no.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(InputError, match=r"not a readable \.tar\.gz archive"):
+        read(tmp_path / "no.tar.gz")
+
+
+def test_every_truncation_of_an_archive_is_refused(study, tmp_path):
+    content = Path(contribute(study(), tmp_path / "a.tar.gz")[0]).read_bytes()
+    cut = tmp_path / "cut.tar.gz"
+    for length in range(0, len(content), 37):
+        cut.write_bytes(content[:length])
+        with pytest.raises(InputError):
+            read(cut)
+
+
+def test_a_collection_holds_the_same_files_in_a_folder(study, tmp_path):
+    contribute(study(), tmp_path / "collection" / "one")
+    archive, _ = contribute(study(), tmp_path / "a.tar.gz")
+    assert read(tmp_path / "collection" / "one") == read(archive)
+
+
+def test_the_commands_pack_and_unpack_and_clocks_can_be_chosen(study, tmp_path, capsys):
+    write_json(tmp_path / "latency.json", LATENCY)
+    archive, profile = str(tmp_path / "a.tar.gz"), str(tmp_path / "b.parquet")
+    words = ["--latency", str(tmp_path / "latency.json"), "--credit", "A. Lab", "-o", archive]
+    assert main(["contribute", str(study()), *words]) == 0
+    assert "look into it, then send it" in capsys.readouterr().err
+    assert main(["import", archive, "-o", profile]) == 0
+    assert "credit A. Lab" in capsys.readouterr().err
+    assert latency_file.read(tmp_path / "b-latency.json").stall_s("core") == pytest.approx(0.02)
+    assert (
+        main(["choose", profile, "--scope", "global", "--objective", "waste", "-o", str(tmp_path / "schedule.json")])
+        == 0
+    )
+    assert main(["import", archive, "--units", "time_s=ms", "-o", profile]) == 2
+
+
+def test_every_entry_of_the_collection_is_readable_and_listed(root):
+    listed = (root / "collection" / "README.md").read_text("utf-8")
+    entries = sorted(path.parent for path in (root / "collection").glob("*/*/contribution.json"))
+    assert entries
+    for entry in entries:
+        found = read(entry)
+        name = entry.relative_to(root / "collection").as_posix()
+        assert f"| [{name}]({name}/) | {found.board['name']} |" in listed

@@ -1,0 +1,164 @@
+"""The library for notebooks: a dozen names, one study from sweep to page, and what is refused."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import kernel_dvfs as kd
+from kernel_dvfs import api
+from kernel_dvfs.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    return kd.simulate(
+        "h200_sxm", tmp_path_factory.mktemp("sweep"), batch=8, core_mhz=[900, 1500, 1980], auto_repeats=3
+    )
+
+
+@pytest.fixture(scope="module")
+def schedule(sweep):
+    return kd.choose(str(sweep.profile), objective="energy", scope="local")
+
+
+def test_the_names_are_offered_at_the_top_and_only_those():
+    assert sorted(kd._API) == sorted(api.__all__) and len(api.__all__) == 12
+    for name in api.__all__:
+        assert getattr(kd, name) is getattr(api, name)
+    with pytest.raises(AttributeError, match="no attribute 'chose'"):
+        _ = kd.chose
+
+
+def test_importing_the_package_imports_nothing_heavy(root):
+    code = "import sys, kernel_dvfs; from kernel_dvfs import shipped; print('kernel_dvfs.api' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(root / "workflow")}
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_a_sweep_is_a_profile_of_every_kernel_at_every_pair(sweep):
+    rows = pd.DataFrame(kd.load_profile(sweep.profile))
+    kernels = rows[rows.study == "kernel"]
+    assert kernels.target.nunique() == sweep.kernels == 46
+    assert (kernels.groupby("target").size() == sweep.pairs).all()
+    assert kernels.is_baseline.sum() == 46
+
+
+def test_a_choice_is_measured_again_with_noise_of_its_own_and_near_its_claim(sweep, schedule):
+    checked = kd.validate(sweep, schedule, repeats=3)
+    assert len(set(checked.energy_percent)) == 3  # repeats differ
+    # a claim flatters, by no more than the noise of one sweep
+    assert schedule["energy_change_percent"] < checked.energy_mean < schedule["energy_change_percent"] + 1.5
+    assert checked.time_mean == pytest.approx(schedule["time_change_percent"], abs=0.6)
+    assert kd.validate(sweep, schedule, repeats=3) == checked  # the same numbers for everyone
+    assert re.fullmatch(r"measured again 3 times: energy .* %, time .* %", checked.words())
+    at_auto = schedule | {"targets": {}}
+    assert kd.validate(sweep, at_auto, repeats=2).energy_mean == pytest.approx(0, abs=0.5)
+
+
+def test_the_page_has_the_answer_every_kernel_and_says_that_it_is_simulated(sweep, schedule, tmp_path):
+    checked = kd.validate(sweep, schedule, repeats=2)
+    page = kd.write_page(tmp_path / "page.html", sweep.profile, schedule, checked).read_text()
+    shown = f"{abs(schedule['energy_change_percent']):.2f}"
+    assert f"{shown} % less energy" in page and "simulated" in page and checked.words()[1:] in page
+    assert all(name in page for name in schedule["targets"])
+    shares = [float(own) for own in re.findall(r'data-value="([-0-9.e]+)"', page)]
+    assert shares
+    # shares of the saving, one a row, add up to all of it
+    table = page[page.index("<tbody>") : page.index("</tbody>")]
+    rows = re.findall(r"<tr>(.*?)</tr>", table, re.S)
+    values = [re.findall(r'data-value="([^"]*)"', row) for row in rows]
+    assert sum(float(row[5]) for row in values) == pytest.approx(100)
+    assert [float(row[5]) for row in values] == sorted((float(row[5]) for row in values), reverse=True)
+
+
+def test_a_plot_marks_the_chosen_pair(sweep, schedule):
+    drawn = kd.plot(sweep.profile, "forward_gelu", [schedule])
+    assert "forward_gelu" in drawn.labels.title and "simulated" in drawn.labels.subtitle
+    with pytest.raises(kd.InputError, match="no target 'gelu'"):
+        kd.plot(sweep.profile, "gelu")
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda folder: kd.simulate("nvml:0", folder), "nvml:0 is a real GPU"),
+        (lambda folder: kd.simulate("gtx_1", folder), "gtx_1"),
+        (lambda folder: kd.simulate("h200_sxm", folder, core_mhz=[1]), "1"),
+        (lambda folder: kd.simulate("h200_sxm", folder, batch=0), "batch = 0"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_one_line(tmp_path, call, named):
+    with pytest.raises(kd.InputError, match=named) as refused:
+        call(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_repeats_are_bounded(sweep, schedule):
+    with pytest.raises(kd.InputError, match="repeats = 0"):
+        kd.validate(sweep, schedule, repeats=0)
+
+
+# --- the commands that stand on it ------------------------------------------------------------------------------------
+
+
+def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--gpu", "h200_sxm", "--repeats", "2"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "measured (simulated): 46 kernels" in said and "measured again 2 times" in said and "demo/report.html" in said
+    )
+    schedule = json.loads((tmp_path / "demo/schedule.json").read_text())
+    assert f"{abs(schedule['energy_change_percent']):.2f} % less energy" in said
+    assert main(["report", "demo/profile.parquet", "demo/schedule.json", "-o", "again.html"]) == 0
+    assert (tmp_path / "again.html").is_file()
+    capsys.readouterr()
+    words = ["--scope", "local", "--objective", "edp", "--json", "-o", "s.json"]
+    assert main(["choose", "demo/profile.parquet", *words]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    chosen = json.loads((tmp_path / "s.json").read_text())
+    assert answer["simulated"] and answer["energy_change_percent"] == chosen["energy_change_percent"]
+    assert main(["report", "demo/profile.parquet", "s.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"page": "demo/report.html", "missing": []}
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["report", "p.parquet"], "a schedule is missing"),
+        (["report", "folder", "s.json"], r"give the profile that it was chosen from \(\.parquet\)"),
+        (["report", "p.parquet", "s.json"], "not a schedule that can be shown"),
+        (["demo", "--gpu", "nvml"], "nvml is a real GPU"),
+    ],
+)
+def test_bad_words_are_one_line(tmp_path, capsys, monkeypatch, words, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.json").write_text("{}")
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert re.search(named, said) and said.count("\n") == 1
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_extra_that_brings_it(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "ortools", None)
+    monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
+    for name in [own for own in sys.modules if own.startswith("kernel_dvfs.pipeline")]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "s.csv").write_text("stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n")
+    words = ["pipeline", "plan", str(tmp_path / "s.csv"), "--blocking-w", "1", "--microbatches", "2", "--time", "1"]
+    assert main([*words, "-o", str(tmp_path / "p.json")]) == 2
+    assert capsys.readouterr().err == "error: this needs ortools: pip install 'kernel-dvfs[workflow]'\n"
+
+
+def test_what_is_shipped_is_what_lies_at_the_top(root):
+    from kernel_dvfs import shipped
+
+    assert shipped.CONFIG.read_text() == (root / "config.yaml").read_text()
+    assert shipped.SCHEMA.read_text() == (root / "workflow/schemas/config.schema.yaml").read_text()
+    assert (shipped.NATIVE / "CMakeLists.txt").read_text() == (root / "native/CMakeLists.txt").read_text()

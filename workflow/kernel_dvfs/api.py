@@ -1,0 +1,252 @@
+"""The library for notebooks and programs, by a dozen names: `import kernel_dvfs as kd`.
+
+    sweep = kd.simulate("h200_sxm", folder="sweep")           # or: profile = kd.import_table("mine.csv", "p.parquet")
+    schedule = kd.choose(sweep.profile, scope="global")       # least energy, no slower than auto
+    print(kd.answer(schedule))
+    checked = kd.validate(sweep, schedule, repeats=5)         # measured again, with fresh noise
+    kd.write_page("page.html", sweep.profile, schedule, checked)
+
+A profile is a path to Parquet, a schedule a dict as its JSON has it; both are what the commands and the workflow read
+and write (docs/formats.md). Numbers of a simulated GPU are simulated, and everything that shows one says so.
+Everything raises kernel_dvfs.InputError, one line, for what a user can mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs import shipped
+from kernel_dvfs.errors import InputError as InputError
+
+if TYPE_CHECKING:
+    import plotnine as p9
+
+    from kernel_dvfs.choice.frontier import relaxed_frontier as frontier
+    from kernel_dvfs.choice.schedule import choose as choose
+    from kernel_dvfs.deploy.playing import play as play
+    from kernel_dvfs.report.answer_line import answer_line as answer
+    from kernel_dvfs.step.api import capture as capture
+
+# what is elsewhere, by its name here; imported when it is first asked for
+_ELSEWHERE = {
+    "choose": ("kernel_dvfs.choice.schedule", "choose"),
+    "frontier": ("kernel_dvfs.choice.frontier", "relaxed_frontier"),
+    "answer": ("kernel_dvfs.report.answer_line", "answer_line"),
+    "capture": ("kernel_dvfs.step.api", "capture"),
+    "play": ("kernel_dvfs.deploy.playing", "play"),
+}
+__all__ = (
+    "InputError",
+    "answer",
+    "capture",
+    "choose",
+    "frontier",
+    "import_table",
+    "load_profile",
+    "play",
+    "plot",
+    "simulate",
+    "validate",
+    "write_page",
+)
+
+# of a simulated sweep that is to be quick: every fourth core clock or so
+CORE_MHZ, MEM_MHZ = {"step": 210}, "all"
+_ALONE: dict[str, Any] = {
+    "data_parallel_batches": [],
+    "tensor_parallel_degrees": [],
+    "tensor_energy_pj": [],
+    "headline_map": None,
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _ELSEWHERE:
+        from importlib import import_module
+
+        module, own = _ELSEWHERE[name]
+        return getattr(import_module(module), own)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep of a simulated GPU."""
+
+    profile: Path  # every kernel and pass at every pair of clocks
+    setup: Path  # GPU, workload and protocol: what `validate` measures with
+    kernels: int
+    pairs: int  # of clocks, auto among them
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A schedule measured again: changes of an iteration against auto, percent, negative = less; one a repeat."""
+
+    energy_percent: list[float]
+    time_percent: list[float]
+
+    @property
+    def energy_mean(self) -> float:
+        return sum(self.energy_percent) / len(self.energy_percent)
+
+    @property
+    def time_mean(self) -> float:
+        return sum(self.time_percent) / len(self.time_percent)
+
+    def words(self) -> str:
+        """`measured again 5 times: energy -1.61 to -1.48 %, time -0.09 to -0.07 %`."""
+        ranges = (
+            f"{what} {min(own):+.2f} to {max(own):+.2f} %"
+            for what, own in (("energy", self.energy_percent), ("time", self.time_percent))
+        )
+        return f"measured again {len(self.energy_percent)} times: {', '.join(ranges)}"
+
+
+def simulate(
+    gpu: str = "rtx_3080_ti",
+    folder: str | Path = "sweep",
+    model: str = "gpt3-xl",
+    batch: int = 40,
+    core_mhz: Any = None,
+    mem_mhz: Any = None,
+    auto_repeats: int = 10,
+    seed: int = 0,
+) -> Sweep:
+    """Measure every kernel of one training iteration on a simulated GPU, in this process; written into `folder`.
+
+    gpu: the name of a simulated GPU (`kernel-dvfs devices` lists them). core_mhz, mem_mhz: as in the configuration: a
+    list of MHz, {"step": MHz} or "all" (default: every 210 MHz, all memory clocks). Raises InputError.
+    """
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.plan.config import check
+    from kernel_dvfs.plan.study import load, plan
+    from kernel_dvfs.profile import aggregate
+
+    grid = {"core_mhz": core_mhz or CORE_MHZ, "mem_mhz": mem_mhz or MEM_MHZ, "auto": True}
+    asked = {"gpu": gpu, "model": model, "batch": batch, "grid": grid, "auto_repeats": auto_repeats, "seed": seed}
+    config = load(str(shipped.CONFIG)) | _ALONE | asked
+    check(config, str(shipped.SCHEMA))
+    if gpu.partition(":")[0] == "nvml":
+        raise InputError(f"simulate: {gpu} is a real GPU; use the workflow, or name a simulated one")
+    study = plan(config, str(folder))
+    assert study.setup
+    path, profile = study.setup.write(), Path(folder) / "profile.parquet"
+    setup = read(path)
+    aggregate.from_bench(setup, study.pairs, auto_repeats, str(profile))
+    return Sweep(profile, Path(path), len(setup.targets["kernel"]), len(study.pairs))
+
+
+def import_table(table: str | Path, output: str | Path, **options: Any) -> Path:
+    """A measured table from anywhere as a profile, written to `output`; options as profile.table.import_table."""
+    from kernel_dvfs.profile.table import import_to_profile
+
+    import_to_profile(str(table), str(output), **options)
+    return Path(output)
+
+
+def load_profile(path: str | Path) -> dict[str, list]:
+    """{column: values} of a profile: a row per target and pair of clocks; times in s, energies in J, clocks in MHz,
+    None = auto. pandas.DataFrame(...) takes it as it is. Raises InputError."""
+    from kernel_dvfs.profile.store import read_profile
+
+    table = read_profile(path).table
+    return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Checked:
+    """Measure auto and the chosen clocks in turn on the simulated GPU, every target of the schedule.
+
+    repeats: passes over all of them, each with noise of its own. Raises InputError. (A real GPU is validated by the
+    workflow, which sees to its clocks.)
+    """
+    from kernel_dvfs.gpu.clocks import BASELINE, Pair
+    from kernel_dvfs.measurement.campaign import open_bench
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.measurement.target import Target
+
+    if type(repeats) is not int or not 1 <= repeats <= 1000:
+        raise InputError(f"validate: repeats = {repeats!r}: expected a whole number from 1 to 1000")
+    setup = read(str(sweep.setup))
+    kind = schedule["granularity"]
+    about = setup.targets[kind]
+    launches = {name: own["launches_per_iteration"] if kind == "kernel" else 1 for name, own in about.items()}
+    sums = [[0.0, 0.0, 0.0, 0.0] for _ in range(repeats)]
+    for name in about:
+        own = schedule["targets"].get(name)
+        pair = Pair(own["core_mhz"], own["mem_mhz"]) if own else BASELINE
+        bench = open_bench(setup, str(sweep.setup), Target(kind, name))
+        for repeat, total in enumerate(sums):
+            auto, chosen, chosen_again, auto_again = (each["summary"] for each in bench.compare(pair, repeat)["points"])
+            for place, (field, both) in enumerate(
+                (what, group)
+                for what in ("energy_mj", "time_us")
+                for group in ((auto, auto_again), (chosen, chosen_again))
+            ):
+                total[place] += launches[name] * sum(each[field] for each in both) / 2
+    changes = [(100 * (own[1] / own[0] - 1), 100 * (own[3] / own[2] - 1)) for own in sums]
+    return Checked([energy for energy, _ in changes], [time for _, time in changes])
+
+
+def write_page(
+    path: str | Path,
+    profile: str | Path,
+    schedule: Mapping[str, Any],
+    checked: Checked | None = None,
+) -> Path:
+    """One page for a profile and a schedule of it: the answer, where the saving comes from, clocks of each kernel."""
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs.report.page import schedule_page
+
+    write_text(path, schedule_page.make(profile, schedule, checked.words() if checked else ""))
+    return Path(path)
+
+
+def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]] = ()) -> p9.ggplot:
+    """Time against energy of one kernel or pass at every pair of clocks, percent of auto; chosen pairs are marked.
+
+    Needs plotnine: pip install 'kernel-dvfs[workflow]'. Raises InputError for a target that the profile lacks.
+    """
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.layout import subject
+    from kernel_dvfs.profile.store import read_profile
+    from kernel_dvfs.report.results import is_chosen
+
+    found = read_profile(profile)
+    points = found.table.to_pandas()
+    points = points[points.target == target]
+    if points.empty:
+        raise InputError(f"{profile}: no target '{target}'; load_profile lists them")
+    auto = points[points.is_baseline].iloc[0]
+    marks = [
+        (f"{own['scope']} {own['objective']}", points[is_chosen(points, own["targets"])])
+        for own in schedules
+        if target in own["targets"]
+    ]
+    frame = pd.concat(
+        [points.assign(chosen=""), *(rows.assign(chosen=name) for name, rows in marks)], ignore_index=True
+    ).assign(
+        time_percent=lambda rows: 100 * (rows.time_s / auto.time_s - 1),
+        energy_percent=lambda rows: 100 * (rows.energy_j / auto.energy_j - 1),
+        memory=lambda rows: ["auto" if mhz != mhz else f"{mhz:g} MHz" for mhz in rows.mem_mhz],
+    )
+    return (
+        p9.ggplot(frame[frame.chosen == ""], p9.aes("time_percent", "energy_percent"))
+        + p9.geom_hline(yintercept=0, size=0.3)
+        + p9.geom_vline(xintercept=0, size=0.3)
+        + p9.geom_point(p9.aes(color="memory"), size=1.5)
+        + p9.geom_point(p9.aes(shape="chosen"), frame[frame.chosen != ""], size=4, fill="none")
+        + p9.labs(
+            title=f"{target} at every pair of clocks",
+            subtitle=f"{subject(found.metadata['gpu'])}; change against auto, negative = less",
+            x="time, %",
+            y="energy, %",
+            color="memory clock",
+            shape="chosen",
+        )
+    )

@@ -1,0 +1,83 @@
+"""The page of one schedule and the profile that it was chosen from: for a profile from anywhere, without a workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import SCHEDULE
+from kernel_dvfs.report.answer_line import asked, in_words, whose
+from kernel_dvfs.report.page.render import render
+from kernel_dvfs.report.page.tables import most, table
+
+
+def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") -> str:
+    """The page as HTML. checked: what measuring again gave, in words. Raises InputError."""
+    if schedule.get("schema") != SCHEDULE or schedule.get("status") != "optimal":
+        raise InputError("report: not a schedule that can be shown; make one with kernel-dvfs choose")
+    if schedule["granularity"] not in ("kernel", "pass"):
+        raise InputError(f"report: a schedule of {schedule['granularity']}s is shown by its own study")
+    # str: a path may be none of pyarrow's
+    problem = problem_from(str(profile), schedule["granularity"], schedule["weights"], schedule["ties"])
+    chosen = _chosen(problem, schedule["targets"])
+    auto = problem.baseline
+    saved = problem.energy[auto] - problem.energy[chosen]
+    total = float(saved.sum())
+    order = np.argsort(-saved, kind="stable").tolist()
+    rows = [_row(problem, k, chosen[k], float(saved[k]), total) for k in order]
+    return render(
+        "schedule.html.j2",
+        subject=whose(schedule),
+        simulated=schedule["gpu"].get("kind") == "simulated",
+        forecast=bool(schedule["gpu"].get("forecast")),
+        asked=asked(schedule),
+        energy=schedule["energy_change_percent"],
+        time=schedule["time_change_percent"],
+        energy_words=in_words(schedule["energy_change_percent"], "energy"),
+        time_words=in_words(schedule["time_change_percent"], "time"),
+        checked=checked[:1].upper() + checked[1:],
+        proof=schedule["proof"],
+        most=most([(problem.members[k][0], -float(saved[k])) for k in order]),
+        kernels=table("kernels_by_saving", rows, drop=(), folds=False),
+    )
+
+
+def _chosen(problem: Problem, targets: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
+    """(K,) the option that each target runs at; one that the schedule does not name stays at its baseline."""
+    chosen = problem.baseline.copy()
+    for k, members in enumerate(problem.members):
+        clocks = targets.get(members[0])
+        if clocks is None:
+            continue
+        wanted = tuple(None if clocks.get(name) == "auto" else clocks.get(name) for name in problem.settings)
+        own = np.flatnonzero(problem.target == k)
+        found = [at for at in own.tolist() if problem.keys[problem.key[at]] == wanted]
+        if not found:
+            raise InputError(
+                f"report: {members[0]} is chosen at {dict(clocks)}, which this profile lacks: give the profile that "
+                "the schedule was chosen from"
+            )
+        chosen[k] = found[0]
+    return chosen
+
+
+def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> dict[str, str]:
+    base = problem.baseline[k]
+    key = problem.keys[problem.key[at]]
+    clocks = {name: "auto" if value is None else f"{value:g}" for name, value in zip(problem.settings, key)}
+    share = 100 * saved_j / total_j if total_j > 0 else 0.0
+    return {
+        "targets": ", ".join(problem.members[k]),
+        **clocks,
+        "energy_change_percent": repr(100 * (problem.energy[at] / problem.energy[base] - 1).item()),
+        "time_change_percent": repr(100 * (problem.time[at] / problem.time[base] - 1).item()),
+        "share_of_the_saving_percent": repr(share),
+        "energy_at_auto_j": repr(problem.energy[base].item()),
+        "time_at_auto_s": repr(problem.time[base].item()),
+    }
