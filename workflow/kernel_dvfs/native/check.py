@@ -202,7 +202,8 @@ def _deviation(op: str, result: np.ndarray, wanted: np.ndarray) -> tuple[float, 
         return float("inf"), float("nan")
     written = np.isfinite(want)
     typical = np.sqrt(np.mean(np.square(want[written]))) if written.any() else 0.0
-    of_typical = FUSED_OF_TYPICAL if op in FUSED_OPERATIONS else OF_TYPICAL
-    relative = RELATIVE if result.dtype == np.uint16 else FLOAT32_RELATIVE
+    is_bf16 = result.dtype == np.uint16
+    relative = RELATIVE if is_bf16 else FLOAT32_RELATIVE
+    of_typical = FUSED_OF_TYPICAL if is_bf16 and op in FUSED_OPERATIONS else OF_TYPICAL
     allowed = relative * np.abs(np.where(written, want, 0.0)) + of_typical * typical
     return float(np.max(error / np.maximum(allowed, 1e-300))), float(error.max())
