@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -102,3 +103,13 @@ def _finite(text: str) -> float:
 
 def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is no number")
+
+
+def is_roots_own(path: str) -> bool:
+    """Whether nobody but root can change or replace a file or folder: it and the folder that it lies in are root's, and
+    writable by no others."""
+    try:
+        found = [os.stat(each) for each in (path, os.path.dirname(os.path.realpath(path)))]
+    except OSError:
+        return False
+    return all(about.st_uid == 0 and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for about in found)
