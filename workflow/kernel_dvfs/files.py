@@ -26,6 +26,10 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     durable: on the disk when this is over, file and name.
     """
     folder, name = os.path.split(os.fspath(path))
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        # a device or a pipe, such as /dev/null: renamed over, it would be gone for everybody
+        yield os.fspath(path)
+        return
     os.makedirs(folder or ".", exist_ok=True)
     # the ending is kept: writers such as savefig read the format from it
     temporary = os.path.join(folder, f".{os.getpid()}-{name}")
