@@ -168,3 +168,21 @@ def test_headings_go_down_one_step_at_a_time(browser, pages):
         assert levels[0] == 1 and levels.count(1) == 1
         assert all(after - before <= 1 for before, after in pairwise(levels))
         assert page.ask("document.querySelectorAll('main').length") == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_all_rows_of_a_chart_have_one_scale(browser, tmp_path, width):
+    (tmp_path / "comparison").mkdir()
+    (tmp_path / "comparison/gpus.csv").write_text(
+        "gpu,workload,kind,kernel_claimed_energy_change_percent\nA rather long name of a GPU,w,simulated,-7.5\n"
+        "B,w,nvml,-2.5\n"
+    )
+    assert main(["report", str(tmp_path / "comparison")]) == 0
+    page = browser.open(address(tmp_path / "comparison/report.html"), width)
+    tracks = page.ask(
+        "[...document.querySelectorAll('.chart')].map(chart => [...chart.querySelectorAll('.track')]"
+        ".map(each => { const box = each.getBoundingClientRect(); return [box.left, box.width]; }))"
+    )
+    assert tracks and all(len(chart) >= 3 for chart in tracks)
+    for chart in tracks:
+        assert all(own == pytest.approx(chart[0], abs=0.5) for own in chart)
