@@ -24,8 +24,8 @@ Needs `pip install kernel-dvfs`; the last cell also `kernel-dvfs[workflow]`. All
 
 sweep = kd.simulate("h200_sxm", folder="sweep")  # every kernel of one iteration of GPT-3 XL, batch 40
 print(sweep.kernels, "kernels at", sweep.pairs, "clock pairs")""",
-    """Choose clocks for all kernels together: least energy, no slower than auto. A claim is optimistic, since the same noisy
-data selected the clocks: measure the choice again.""",
+    """Choose clocks for all kernels together: least energy, no slower than auto. A claim is optimistic, since the same
+noisy data selected the clocks: measure the choice again.""",
     """schedule = kd.choose(str(sweep.profile), scope="global", objective="waste")
 print(kd.answer(schedule))
 print(kd.validate(sweep, schedule, repeats=5).words())""",
