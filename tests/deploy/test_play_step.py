@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, record_of
+from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, play, record_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.measurement.setup import content
@@ -206,6 +207,29 @@ def test_a_record_is_found_beside_the_schedules_of_its_study(tmp_path):
     assert record_of(str(path), captured) is captured, "that of another step is none"
     write(tmp_path / "step.json", step)
     assert record_of(str(path), captured) == step
+
+
+@pytest.mark.parametrize(
+    ("left", "same"),
+    [
+        ([("p", "a"), ("p", "a"), ("p", "a")], True),
+        ([("p", "a"), ("p", "a"), ("p", "b")], False),
+        # working memory that is other each time says nothing; what outlives the step still does
+        ([("p", "a"), ("p", "b"), ("p", "c")], True),
+        ([("p", "a"), ("p", "b"), ("q", "c")], False),
+        ([("p", "a"), ("q", "b"), ("q", "c")], None),
+    ],
+)
+def test_bits_are_compared_as_far_as_the_step_itself_repeats_them(left, same):
+    seen = iter(left)
+
+    class Replayed:
+        restore = synchronize = staticmethod(lambda: None)
+        fingerprint = staticmethod(lambda: next(seen))
+
+    playing = play(Replayed(), "s.json")
+    playing._launching = lambda how: nullcontext(lambda: None)
+    assert playing._same_bits() is same
 
 
 class Stream:
