@@ -1,6 +1,6 @@
 """Does `kernel-dvfs latency` find the latencies that there are? On a stand-in for NVML whose latencies are known.
 
-    PYTHONPATH=workflow:tests/fakenvml python benchmarks/change_latency.py [--repeats 15] [-o benchmarks/results]
+    PYTHONPATH=workflow:tests/fakenvml python benchmarks/change_latency.py [--repeats 10] [-o benchmarks/results]
 
 Each case draws every latency from a distribution of its own, with a stall and a ramp after it; the table has what was
 drawn beside what was found, and the largest error of a single change. Goal: 5 % or one sampling step (20 us).
@@ -60,7 +60,7 @@ def _true(truth: dict, quantity: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=15, help="of each of eight changes")
+    parser.add_argument("--repeats", type=int, default=10, help="of each of eight changes")
     parser.add_argument("-o", "--output", default="benchmarks/results", help="folder of change_latency.csv")
     options = parser.parse_args()
     rows = []

@@ -1,10 +1,11 @@
-"""Build sdist and wheel, install the wheel into a fresh environment, and run the tutorial from both.
+"""Build sdist and wheel; use the wheel alone, and run the tutorial from the sdist, each in a fresh environment.
 
     python benchmarks/release_check.py            # in a fresh environment, packages from the lock: minutes
     python benchmarks/release_check.py --here     # with the packages of this Python, the tutorial's study left out
 
-The wheel is the library and its commands: it imports a table and chooses clocks, in a folder without the project. The
-sdist is the whole project: unpacked, the tutorial's study runs in it with the installed packages.
+The wheel is the library and its commands: in a folder without the project, with nothing but the packages that it asks
+for (less than 300 MB), it runs its demo, imports a table, chooses clocks and writes a page. The sdist is the whole
+project: unpacked, the tutorial's study runs in it with the packages of the lock.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import venv
 import zipfile
 from pathlib import Path
@@ -28,7 +30,11 @@ IN_SDIST = (
     *("profiles/default/profile.yaml", "profiles/slurm/status.sh", "native/CMakeLists.txt", "tests/conftest.py"),
 )
 # data that the library reads
-IN_WHEEL = ("gpu/specs/rtx_3080_ti.yaml", "gpu/specs/families.yaml", "serving/traces/", "report/page/templates/")
+IN_WHEEL = (
+    *("gpu/specs/rtx_3080_ti.yaml", "gpu/specs/families.yaml", "serving/traces/", "report/page/templates/"),
+    *("shipped/config.yaml", "shipped/config.schema.yaml", "shipped/native/CMakeLists.txt", "shipped/native/graph/"),
+)
+MOST_MB = 300  # of an environment with the wheel and what it asks for
 # what Snakemake shows of a run; it finds it among installed packages
 PLUGIN = "snakemake_logger_plugin_kernel_dvfs"
 # two kernels at three settings, made up: the second waits for memory
@@ -78,8 +84,11 @@ def copy_of(folder: Path) -> Path:
     )
     names = listed.stdout.split("\0")[:-1] if listed.returncode == 0 else _files()
     for name in names:
-        if (ROOT / name).is_file():
-            target = copy / name
+        target = copy / name
+        if (ROOT / name).is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((ROOT / name).read_bytes())
             target.chmod((ROOT / name).stat().st_mode)
@@ -146,6 +155,34 @@ def check_wheel(python: Path, folder: Path) -> None:
     say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs, has its logger for Snakemake")
 
 
+def check_alone(folder: Path, wheel: Path) -> None:
+    """The wheel with nothing but what it asks for, where nothing of the project lies."""
+    made, empty = folder / "alone", folder / "nowhere"
+    venv.create(made, with_pip=True)
+    empty.mkdir()
+    python, command = made / "bin/python", made / "bin/kernel-dvfs"
+    pins = (line.removesuffix("\\") for line in (ROOT / "envs/requirements.lock").read_text("utf-8").splitlines())
+    (folder / "pins.txt").write_text("".join(f"{pin}\n" for pin in pins if pin[:1].isalnum()))
+    call(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", folder / "pins.txt", wheel)
+    size_mb = sum(path.stat().st_size for path in made.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
+    if size_mb > MOST_MB:
+        sys.exit(f"error: the wheel and what it asks for take {size_mb:.0f} MB, more than {MOST_MB}")
+    began = time.monotonic()
+    said = call(command, "demo", cwd=empty)
+    took_s = time.monotonic() - began
+    if "simulated" not in said or not (empty / "demo/report.html").is_file():
+        sys.exit(f"error: the wheel's demo leaves no page: {said}")
+    (empty / "mine.csv").write_text(TABLE)
+    call(command, "import", "mine.csv", "-o", "p.parquet", cwd=empty)
+    answer = call(
+        command, "choose", "p.parquet", "--scope", "global", "--objective", "waste", "-o", "s.json", cwd=empty
+    )
+    call(command, "report", "p.parquet", "s.json", cwd=empty)
+    if "less energy" not in answer or not (empty / "report.html").is_file():
+        sys.exit(f"error: the wheel alone chooses and reports nothing: {answer}")
+    say(f"alone: {size_mb:.0f} MB with all that it asks for; demo in {took_s:.0f} s; import, choose and report work")
+
+
 def check_tutorial(python: Path, unpacked: Path) -> None:
     """The tutorial's study in the unpacked sdist."""
     words = [python, "-m", "snakemake", "--cores", "2", "all", "--configfile", "docs/tutorial.yaml"]
@@ -178,6 +215,7 @@ def main() -> None:
         python = environment(folder, wheel, options.here)
         check_wheel(python, folder)
         if not options.here:
+            check_alone(folder, wheel)
             check_tutorial(python, unpacked)
 
 

@@ -118,6 +118,14 @@ def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, c
     assert f"{abs(schedule['energy_change_percent']):.2f} % less energy" in said
     assert main(["report", "demo/profile.parquet", "demo/schedule.json", "-o", "again.html"]) == 0
     assert (tmp_path / "again.html").is_file()
+    capsys.readouterr()
+    words = ["--scope", "local", "--objective", "edp", "--json", "-o", "s.json"]
+    assert main(["choose", "demo/profile.parquet", *words]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    chosen = json.loads((tmp_path / "s.json").read_text())
+    assert answer["simulated"] and answer["energy_change_percent"] == chosen["energy_change_percent"]
+    assert main(["report", "demo/profile.parquet", "s.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"page": "demo/report.html", "missing": []}
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,17 @@ def test_the_conda_environment_brings_a_compiler_and_open_channels_only(conda):
     assert "cxx-compiler" in versions
     assert content["channels"][:2] == ["conda-forge", "bioconda"]
     assert "defaults" not in content["channels"]
+
+
+def test_the_container_is_made_from_the_lock_and_from_files_that_are_there(root, project):
+    text = (root / "Dockerfile").read_text("utf-8")
+    (python,) = re.findall(r"^FROM python:(\d+\.\d+)-slim$", text, re.MULTILINE)
+    assert Requirement(f"python{project['requires-python']}").specifier.contains(python)
+    copied = [words.split()[:-1] for words in re.findall(r"^COPY (.*)$", text, re.MULTILINE)]
+    assert copied == [["envs/requirements.lock"], ["."]]
+    assert all((root / name).exists() for names in copied for name in names)
+    assert "--require-hashes -r envs/requirements.lock" in text and "--no-deps ." in text
+    ignored = (root / ".dockerignore").read_text("utf-8").split()
+    # what git ignores is no part of the image, and nothing that the project needs is left out
+    assert {".git", ".venv", "results", ".snakemake"} <= set(ignored)
+    assert not set(ignored) & {"workflow", "native", "envs", "profiles", "config.yaml", "Snakefile"}

@@ -208,6 +208,16 @@ def test_servers_are_started_between_epochs_where_more_load_comes_than_was_expec
     assert (cluster.finished[late].mean() > 0.95) == react
 
 
+def test_where_promises_break_pools_are_divided_for_more(replayer):
+    """A profile of short windows promises too much here; the promises that were just broken say so."""
+    heavy = poisson(4 * replayer.columns().pool(8).largest(8), span_s=240, seed=1)
+    kept = {
+        react: outcome(replayer.run(heavy, "ScaleShard", Settings(servers=8, react=react)))["kept_percent"]
+        for react in (True, False)
+    }
+    assert kept[True] > kept[False] + 5
+
+
 def test_broken_promises_leave_clocks_more_room_until_few_enough_are(replayer, trace):
     cluster = replayer.run(trace, "DynamoLLM", Settings(**QUICK))
     before = list(cluster.reserves)

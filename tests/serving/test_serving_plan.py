@@ -9,7 +9,7 @@ import pytest
 from kernel_dvfs.serving.study_plan import plan_serving
 
 INSTANCE = "results/serving/sim-h100-sxm-llama2-70b"
-REPLAY = f"{INSTANCE}/synthetic-hour-x14-s12-p4"
+REPLAY = f"{INSTANCE}/synthetic-hour-s12-p4"
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ def test_llama2_70b_has_its_published_size_and_cache():
     assert LLAMA2.kv_byte_per_token == 80 * 2 * 8 * 128 * 2
 
 
-@pytest.mark.parametrize("name", MODELS)
+# a mixture of experts reads and does less: test_measured_steps.py
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if model.experts == 1])
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
 def test_all_ranks_together_read_every_weight_once_and_do_two_flop_a_weight_and_token(name, tp):
     model, tokens = served(name), 64

@@ -29,7 +29,7 @@ def test_a_step_is_what_the_simulated_gpu_does_with_its_kernels(instances, token
 def test_between_tabulated_numbers_of_tokens_a_line_is_close(instances):
     model = instances(4)
     for tokens in (9, 33, 150, 300, 700, 5000):
-        direct = [model.launch(model.kernel(row, tokens), 1200)[0] * row.launches for row in model.rows(tokens)]
+        direct = [model.launch(model.kernel(row), 1200)[0] * row.launches for row in model.rows(tokens)]
         below = max(knot for knot in KNOTS.tolist() if knot <= tokens)
         constant = sum(
             count * kernel.latency_s

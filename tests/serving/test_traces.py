@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.requests import CLASSES, classify, draw_lengths
+from kernel_dvfs.serving.requests import CLASSES, classify, draw_lengths, seen_lengths
 from kernel_dvfs.serving.trace import (
     SYNTHETIC_HOUR,
     WEEKS,
@@ -116,3 +116,13 @@ def test_a_multiplied_trace_has_every_request_so_often_and_no_earlier():
     assert many.arrival_s[-1] <= one.arrival_s[-1] + 10 and multiplied(one, 1, seed=1) is one
     with pytest.raises(InputError, match="at least 1"):
         multiplied(one, 0, seed=1)
+
+
+def test_lengths_are_drawn_from_the_traces_own_requests_where_it_has_enough():
+    rng = np.random.default_rng(1)
+    inputs, outputs = np.full(200, 300), np.repeat([20, 60], 100)
+    seen = seen_lengths(np.append(inputs, 5000), np.append(outputs, 400))
+    assert set(seen) == {"MS"}
+    drawn = draw_lengths("MS", 1000, rng, seen)
+    assert set(drawn[0]) == {300} and set(drawn[1]) == {20, 60}
+    assert (draw_lengths("LL", 50, rng, seen)[0] >= 1024).all()

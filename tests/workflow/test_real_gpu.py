@@ -19,6 +19,7 @@ REAL = (
     "gpu=nvml:0",
     "grid={core_mhz: [1500], mem_mhz: [2201], auto: true}",
     "auto_repeats=2",
+    "sessions=2",
     "data_parallel_batches=[]",
     "tensor_parallel_degrees=[]",
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
@@ -97,7 +98,11 @@ class Real:
 
     def records(self, slug=SLUG) -> list:
         found = self.directory.glob(f"results/{slug}/*/measurements/*/*/*/r*.json")
-        return sorted((json.loads(path.read_text()) for path in found), key=lambda record: record["run"]["order"])
+        records = [json.loads(path.read_text()) for path in found]
+        began = {}  # of each measuring process, its first point
+        for run in (record["run"] for record in records):
+            began[run["run_id"]] = min(run["started_utc"], began.get(run["run_id"], run["started_utc"]))
+        return sorted(records, key=lambda record: (began[record["run"]["run_id"]], record["run"]["order"]))
 
     def is_restored(self) -> bool:
         return self.boards.locks == ("none", "none") and not list(self.locks.glob("*.json"))
@@ -151,16 +156,18 @@ def test_auto_is_compared_with_the_highest_clocks_and_passes_with_the_sums_of_th
         assert -6 < float(row["time_difference_percent"]) < 0.5 and float(row["sum_energy_j"]) > 0
 
 
-def test_one_clock_pair_follows_the_other_in_one_session_with_auto_first_and_last(finished_real):
-    stretches = []
+def test_one_clock_pair_follows_the_other_with_auto_first_and_last_in_two_sessions(finished_real):
+    stretches, sessions = [], {}
     for record in finished_real.records():
         request, run = record["request"], record["run"]
         here = (request["core_mhz"], request["mem_mhz"], run["repeat"])
         if not stretches or stretches[-1] != here:
             stretches.append(here)
+        sessions.setdefault(run["run_id"], set()).add(here)
     assert len(stretches) == 5 and len(set(stretches)) == 5, "no pair is come back to"
     assert (stretches[0], stretches[-1]) == (("auto", "auto", 0), ("auto", "auto", 1))
-    assert len({record["run"]["run_id"] for record in finished_real.records()}) == 1
+    first, second = sessions.values()
+    assert (("auto", "auto", 0) in first, ("auto", "auto", 1) in second, first & second) == (True, True, set())
 
 
 def test_a_finished_study_has_nothing_to_do_not_even_away_from_the_gpu(real, tmp_path):

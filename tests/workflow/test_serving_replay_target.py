@@ -9,7 +9,7 @@ SMALL = (
     "serving={degrees: [8], core_mhz: [1200, 1980], kernel_level: false, requests: 40, trace: mine.csv, servers: 2, "
     "pools: 2, loads_tps: []}"
 )
-FOLDER = "results/serving/sim-h100-sxm-llama2-70b/mine-s2-p2"
+FOLDER = "results/serving/sim-h100-sxm-llama2-70b-mine/mine-s2-p2"
 TABLE = f"{FOLDER}/tables/savings.csv"
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{second},{200 + second},50\n" for second in range(60))
 

@@ -18,6 +18,8 @@ rule serving:
 if SERVING.made_here:
 
     rule serving_profile:
+        input:
+            [SERVING.trace] if SERVING.trace else [],
         output:
             SERVING.profile,
         log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +88,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     sequence.add_argument(
         "--shared-pairs", action="store_true", default=None, help="leave out pairs that not every kernel has"
     )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     parser.add_argument("-o", "--output", required=True, metavar="S.json")
 
 
@@ -113,7 +115,7 @@ def run(options: Namespace) -> None:
 
 def _run_schedule(options: Namespace, slack: float) -> None:
     from kernel_dvfs.choice.schedule import choose
-    from kernel_dvfs.report.answer_line import answer_line
+    from kernel_dvfs.report.answer_line import answer_line, answer_of
 
     schedule = choose(
         options.profile,
@@ -130,7 +132,7 @@ def _run_schedule(options: Namespace, slack: float) -> None:
             f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"
         )
     write_json(options.output, schedule)
-    print(answer_line(schedule))
+    print(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
 
 
 def _run_frontier(options: Namespace) -> None:

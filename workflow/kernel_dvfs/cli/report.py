@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -16,6 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "folder", metavar="FOLDER|P.parquet", help="results/<gpu>/<workload>, results/comparison, or a profile"
     )
     parser.add_argument("schedule", nargs="?", metavar="S.json", help="of a profile: what was chosen from it")
+    parser.add_argument("--json", action="store_true", help="print the page's path and what it misses as JSON")
     parser.add_argument("-o", "--output", metavar="HTML", help="the page; default: report.html beside it")
     parser.add_argument(
         "--without", default="", metavar="NAMES", help="tables and figures that the study leaves out: do not miss them"
@@ -32,10 +34,13 @@ def run(options: Namespace) -> None:
         return
     from kernel_dvfs.report.page import comparison_page, study_page
 
-    page = comparison_page if (folder / comparison_page.TABLE).is_file() else study_page
-    html, missing = page.make(folder, tuple(filter(None, options.without.split(","))))
-    write_text(options.output or folder / "report.html", html)
-    if missing:
+    kind = comparison_page if (folder / comparison_page.TABLE).is_file() else study_page
+    html, missing = kind.make(folder, tuple(filter(None, options.without.split(","))))
+    page = Path(options.output or folder / "report.html")
+    write_text(page, html)
+    if options.json:
+        print(json.dumps({"page": str(page), "missing": missing}))
+    elif missing:
         print(f"note: {folder}: the page says what is missing: {'; '.join(missing)}", file=sys.stderr)
 
 
@@ -57,4 +62,4 @@ def _schedule(options: Namespace) -> None:
         raise InputError(f"schedule {options.schedule}: not JSON ({error})") from None
     page = Path(options.output or profile.with_name("report.html"))
     write_text(page, schedule_page.make(profile, schedule if isinstance(schedule, dict) else {}))
-    print(f"written: {page}")
+    print(json.dumps({"page": str(page), "missing": []}) if options.json else f"written: {page}")

@@ -64,17 +64,23 @@ def _profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--core-mhz", required=True, metavar="MHZ,...", help="core clocks")
     parser.add_argument("--classes", metavar="SS,...", help="request classes (default: all nine)")
     parser.add_argument("--kernel-level", action="store_true", help="also a clock for each kernel")
+    parser.add_argument("--lengths-of", metavar="TRACE.csv", help="draw lengths from its requests (default: built in)")
 
 
 def _profile(options: argparse.Namespace) -> None:
     from kernel_dvfs.serving.make_profile import profile_rows
     from kernel_dvfs.serving.profile import write_profile
-    from kernel_dvfs.serving.requests import CLASSES
+    from kernel_dvfs.serving.requests import CLASSES, seen_lengths
+    from kernel_dvfs.serving.trace import read_trace
 
     classes = options.classes.split(",") if options.classes else CLASSES
     unknown = [name for name in classes if name not in CLASSES]
     if unknown:
         raise InputError(f"--classes {options.classes}: no class {unknown[0]!r}; allowed: {', '.join(CLASSES)}")
+    seen = None
+    if options.lengths_of:
+        trace = read_trace(options.lengths_of)
+        seen = seen_lengths(trace.input_tokens, trace.output_tokens)
     rows = profile_rows(
         options.gpu,
         options.model,
@@ -82,6 +88,7 @@ def _profile(options: argparse.Namespace) -> None:
         _whole_numbers("--core-mhz", options.core_mhz),
         classes,
         kernel_level=options.kernel_level,
+        seen=seen,
         **_instance(options),
     )
     write_profile(options.output, rows)
@@ -233,6 +240,109 @@ def _settings(options: argparse.Namespace) -> dict:
     return changed
 
 
+# -- real servers: measurements in, a plan out -------------------------------------------------------------------------
+
+
+def _import_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving import runs.yaml -o profile.csv"
+    parser.add_argument("runs", metavar="RUNS.yaml", help="which benchmark ran at which degree and clock")
+    parser.add_argument("-o", "--output", required=True, metavar="PROFILE.csv")
+
+
+def _import(options: argparse.Namespace) -> None:
+    from kernel_dvfs.serving.benchmarks import import_runs
+    from kernel_dvfs.serving.profile import write_profile
+
+    rows, notes = import_runs(options.runs)
+    write_profile(options.output, rows)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _plan_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving plan profile.csv --load MM=4000 --load LL=2000 -o plan.yaml"
+    parser.add_argument("profile", metavar="PROFILE.csv")
+    parser.add_argument(
+        "--load", action="append", required=True, metavar="CLASS=TPS", help="tokens/s of a class; may be repeated"
+    )
+    parser.add_argument("--times", default="1", metavar="X,...", help="multiples of that load to plan for (default: 1)")
+    parser.add_argument("--servers", type=SIZE, default=8, metavar="N", help="of 8 GPUs, at most (default: 8)")
+    parser.add_argument(
+        "--margin", type=number(1, 100), default=1.1, metavar="X", help="capacity over load (default: 1.1)"
+    )
+    parser.add_argument(
+        "--slo-scale", type=number(0.001, 1000), default=1.0, metavar="X", help="factor of every promise (default: 1)"
+    )
+    parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules as well")
+    parser.add_argument("-o", "--output", required=True, metavar="PLAN.yaml")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs.serving.deployment import as_yaml, plan, recording_rules
+    from kernel_dvfs.serving.profile import read_profile
+
+    planned = plan(
+        read_profile(options.profile),
+        _loads(options.load),
+        servers=options.servers,
+        times=_multiples(options.times),
+        margin=options.margin,
+        slo_scale=options.slo_scale,
+    )
+    write_text(options.output, as_yaml(planned))
+    if options.rules:
+        write_text(options.rules, as_yaml(recording_rules(planned)))
+
+
+def _loads(given: list[str]) -> dict[str, float]:
+    """{class: tokens/s}. Raises InputError."""
+    from kernel_dvfs.serving.requests import CLASSES
+
+    loads: dict[str, float] = {}
+    for each in given:
+        name, _, text = each.partition("=")
+        if name not in CLASSES or name in loads:
+            raise InputError(f"--load {each}: expected one of {', '.join(CLASSES)}, each once, as in MM=4000")
+        try:
+            loads[name] = number(0.001, 1e9, "tokens/s")(text)
+        except argparse.ArgumentTypeError as error:
+            raise InputError(f"--load {each}: {error}") from None
+    return loads
+
+
+def _multiples(text: str) -> list[float]:
+    try:
+        return [number(0.001, 1000)(each) for each in text.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise InputError(f"--times {text}: {error}") from None
+
+
+def _clock_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving clock plan.yaml --pool MM-tp4 --tps 1500 --gpu 0 --gpu 1"
+    parser.add_argument("plan", metavar="PLAN.yaml", help="of kernel-dvfs serving plan")
+    parser.add_argument("--pool", required=True, metavar="POOL", help="its name in the plan")
+    parser.add_argument("--tps", type=number(0, 1e9), required=True, metavar="TPS", help="of one instance, tokens/s")
+    parser.add_argument(
+        "--gpu", action="append", default=[], metavar="GPU", help="of the instance: UUID or index; may be repeated"
+    )
+
+
+def _clock(options: argparse.Namespace) -> None:
+    from kernel_dvfs.deploy.control import Control, facts_of
+    from kernel_dvfs.gpu.clocks import AUTO, label
+    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.serving.deployment import clock_at, read_plan
+
+    pair = (clock_at(read_plan(options.plan), options.pool, options.tps), AUTO)
+    print(pair[0])
+    for name in options.gpu:
+        about = facts_of(name.removeprefix("nvml:"))
+        with Guard(about["uuid"], mode="dry-run") as guard:
+            Control(guard, about, reads_only=True).check(pair, f"{options.plan}: pool {options.pool}")
+        print(f"dry run: GPU {about['uuid']} would be asked for {label(pair)}; nothing is set", file=sys.stderr)
+
+
 # -- a study: experiments, tables, figures -----------------------------------------------------------------------------
 
 
@@ -317,6 +427,9 @@ COMMANDS = {
     "profile": Command("power and latencies of a served model over load, simulated", _profile_arguments, _profile),
     "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
     "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
+    "import": Command("a profile from a server's own benchmark and a log of power", _import_arguments, _import),
+    "plan": Command("servers, degrees and clocks for given loads", _plan_arguments, _plan),
+    "clock": Command("the clock that a plan gives at a load; sets nothing", _clock_arguments, _clock),
     # called by rules
     "anchors": Command("published measurements, and the same simulated", _anchors_arguments, _anchors, False),
     "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),

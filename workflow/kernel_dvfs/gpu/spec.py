@@ -249,10 +249,12 @@ def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]
     tile_rows besides. overrides: also of `serving`, by family. Raises InputError, as resolve."""
     spec = resolve(name, overrides)
     own = merge(_strip(_read(name).get(_SERVING, {}), name), _keys_as_text(overrides or {}).get(_SERVING, {}))
-    unknown = set(own) - set(spec["families"])
-    if unknown:
-        raise InputError(f"GPU spec {name}: serving: no family {', '.join(sorted(unknown))}")
-    return spec | {"families": merge(spec["families"], own)}
+    families = merge(spec["families"], own)
+    for family, figures in families.items():
+        missing = set(_FAMILY["required"]) - set(figures)
+        if missing:
+            raise InputError(f"GPU spec {name}: serving.{family}: {', '.join(sorted(missing))} missing")
+    return spec | {"families": families}
 
 
 def tensor_energy_range_pj(name: str) -> list[float]:

@@ -133,7 +133,8 @@ def _stalls(
         if usual and counted[place] < _STILL_SHARE * usual * steps[place]:
             still = float(steps[place])
         elif steps[place] > least_ns:
-            still = float(steps[place]) - step_ns
+            # it began somewhere within a step
+            still = float(steps[place]) - step_ns / 2
         if still:
             running += still
         elif running:

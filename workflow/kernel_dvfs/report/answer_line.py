@@ -40,10 +40,23 @@ def whose(schedule: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (subject(schedule["gpu"]), name)))
 
 
+def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer for other programs: changes against auto, percent, negative = less, claimed by the data that chose."""
+    kept = ("granularity", "scope", "objective", "slack_percent", "energy_change_percent", "time_change_percent")
+    return {
+        "gpu": subject(schedule["gpu"]),
+        "workload": schedule["workload"].get("name"),
+        "simulated": schedule["gpu"]["kind"] == "simulated",
+        **{name: schedule[name] for name in kept},
+        "targets": len(schedule["targets"]),
+    }
+
+
 def answer_line(schedule: Mapping[str, Any]) -> str:
     """The answer in one line: what is claimed, and that it is a claim."""
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
-    held = "forecast" if schedule["gpu"].get("forecast") else "claimed by the data that chose, so it flatters"
+    is_forecast = schedule["gpu"].get("forecast")
+    held = "forecast" if is_forecast else "claimed: optimistic, since the same noisy data selected the clocks"
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     return (

@@ -25,15 +25,13 @@ import numpy as np
 
 from kernel_dvfs.serving.columns import Column, Columns, undominated
 from kernel_dvfs.serving.pools import PoolKind, spread
-from kernel_dvfs.serving.pricing import Pricing, choose_servers, divide
+from kernel_dvfs.serving.pricing import SHED_W_PER_TPS, Pricing, choose_servers, divide
 from kernel_dvfs.serving.requests import dominates
 from kernel_dvfs.serving.resharding import SERVER_GPUS
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.columns import PoolColumns
 
-# W per token/s: any instance that carries the load is cheaper
-SHED_W_PER_TPS = 1000.0
 MIP_GAP = 1e-4
 
 

@@ -15,7 +15,7 @@ import simpy
 
 from kernel_dvfs.serving import controllers
 from kernel_dvfs.serving.outcome import Accounts
-from kernel_dvfs.serving.pools import pool_kinds
+from kernel_dvfs.serving.pools import home, pool_kinds
 from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, Request, classify, ttft_slo_s
 from kernel_dvfs.serving.routing import Router
 from kernel_dvfs.serving.servers import Fleet
@@ -82,7 +82,8 @@ class Cluster:
         self.samples: list[dict] = []  # what the knobs stood at
         # load of the last slot, by class, with the margin, where it was more than planned for; else 0
         self.unplanned_tps = np.zeros(len(CLASSES))
-        # load that the clocks of a pool leave room for, as a share of what its instances carry at the highest
+        # what a pool leaves room for: its clocks, as a share of what its instances carry at the highest clock, and its
+        # division, as a share of the load
         self.reserves = [0.0] * len(self.pools)
         self.short_tps = 0.0  # largest load that an epoch's servers could not carry
         self.solve_s: list[float] = []  # CPU seconds of each allocation
@@ -90,7 +91,7 @@ class Cluster:
         self._predicted = predicted
         self._slo_s = [columns.slo_scale * ttft_slo_s(name) for name in CLASSES]
         self._tbt_slo_s = columns.slo_scale * TBT_SLO_S
-        self._reacts = settings.react and system.scale_clock
+        self._reacts = settings.react and (system.scale_clock or system.scale_sharding)
         count = len(trace.arrival_s)
         self.ttft_s = np.full(count, np.nan, dtype=np.float32)
         self.mean_tbt_s = np.full(count, np.nan, dtype=np.float32)
@@ -173,5 +174,7 @@ class Cluster:
     def reject(self, request: Request) -> None:
         """Give a request up, for good."""
         self.rejected[request.number] = True
+        if self._reacts:
+            self._track(home(self.pools, request.predicted), kept=False)
         self.open -= 1
         self.events["rejected"] += 1

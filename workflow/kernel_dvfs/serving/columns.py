@@ -42,7 +42,8 @@ class Columns:
     """The columns of all pools.
 
     profile: profile.Profile. bins: steps of load per combination, from none to its capacity. kernel_level: clocks per
-    kernel instead of one clock. slo_scale: factor of every promise.
+    kernel instead of one clock. slo_scale: factor of every promise. layouts: whether the degrees have to fill servers
+    as the simulated ones are divided.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Columns:
         kernel_level: bool = False,
         slo_scale: float = 1.0,
         mixed_promises: bool = True,
+        layouts: bool = True,
     ):
         self.profile = profile
         self.bins = bins
@@ -65,10 +67,11 @@ class Columns:
         self.degrees = list(self.clocks)
         if not self.degrees:
             raise InputError(f"{profile.name}: no clocks {'per kernel' if kernel_level else 'in MHz'}; profile some")
-        try:
-            check_degrees(self.degrees)
-        except InputError as error:
-            raise InputError(f"{profile.name}: {error}") from None
+        if layouts:
+            try:
+                check_degrees(self.degrees)
+            except InputError as error:
+                raise InputError(f"{profile.name}: {error}") from None
         self._pools: dict[tuple[int, frozenset[int]], PoolColumns] = {}
 
     def top(self, tp: int) -> str:
@@ -162,12 +165,12 @@ class PoolColumns:
 
     def least_power_clock(self, tp: int, tps: float) -> str:
         """The clock that draws least while keeping the promises at `tps`; the highest where none keeps them."""
-        for limit, clock in self._ladder(tp):
+        for limit, clock in self.clock_ladder(tp):
             if tps <= limit:
                 return clock
         return self.owner.top(tp)
 
-    def _ladder(self, tp: int) -> list[tuple[float, str]]:
+    def clock_ladder(self, tp: int) -> list[tuple[float, str]]:
         """(load up to which, clock), ascending: the answers of least_power_clock, worked out once."""
         if tp not in self._ladders:
             able = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}

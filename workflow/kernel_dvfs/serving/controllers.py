@@ -152,7 +152,7 @@ def _cluster_epoch(cluster: Cluster) -> None:
 
 
 def _watch_load(cluster: Cluster) -> None:
-    """Where the last slot brought more than its pool epoch was planned for: start servers, divide those there again."""
+    """Where the last slot brought more than was planned for, or promises break: start servers, divide those there."""
     if not cluster.active:
         return
     own, fleet = cluster.settings, cluster.fleet
@@ -171,7 +171,9 @@ def _watch_load(cluster: Cluster) -> None:
             cluster.events["servers added between epochs"] += 1
             _add_server(cluster, pool)
             held[pool] += 1
-    if fleet.joined or (surprised and cluster.system.scale_sharding):
+    # a reserve of half: five promises broken in a row, or so
+    broken = max(cluster.reserves) >= 0.5
+    if fleet.joined or ((surprised or broken) and cluster.system.scale_sharding):
         fleet.joined = False
         _divide_pools(cluster)
     cluster.agenda.at(cluster.now_s + own.load_slot_s, _watch_load, cluster)
@@ -198,7 +200,7 @@ def _divide_pools(cluster: Cluster) -> None:
     for pool, count in enumerate(counts):
         cluster.fleet.plans[pool].clear()
         if count and cluster.fleet.changing[pool] is None:
-            _divide(cluster, pool, plan.loads[pool])
+            _divide(cluster, pool, plan.loads[pool] * (1 + cluster.reserves[pool]))
 
 
 def _divide(cluster: Cluster, pool: int, load: np.ndarray) -> None:

@@ -123,15 +123,12 @@ def misprediction(study: ServingStudy) -> list[dict]:
 def sweeps(study: ServingStudy) -> list[dict]:
     """DynamoLLM over epochs, overheads, and numbers of pools; the others at the study's own value."""
     replayer, trace = study.replayer(), study.trace()
-    found = []
     servers = study["settings"]["servers"]
     swept = EPOCHS | LATENCIES | MARGINS | RULES | {"pools": tuple(count for count in COUNTS if count <= servers)}
-    for key, values in swept.items():
-        for value in values:
-            found.append(
-                {"swept": key, "value": value} | _run(replayer, trace, "DynamoLLM", study.settings(**{key: value}))
-            )
-    return found
+    # each setting's own value is the same run
+    asked = {(key, value): study.settings(**{key: value}) for key, values in swept.items() for value in values}
+    runs = {own: _run(replayer, trace, "DynamoLLM", own) for own in dict.fromkeys(asked.values())}
+    return [{"swept": key, "value": value} | runs[own] for (key, value), own in asked.items()]
 
 
 def hierarchy(study: ServingStudy) -> list[dict]:

@@ -20,7 +20,7 @@ from kernel_dvfs.serving import kernel_clocks
 from kernel_dvfs.serving.instance import Instance, Recorder
 from kernel_dvfs.serving.models import HOST_S
 from kernel_dvfs.serving.profile import Point, clock_name
-from kernel_dvfs.serving.requests import TBT_SLO_S, Request, draw_lengths, index, mean_tokens, ttft_slo_s
+from kernel_dvfs.serving.requests import TBT_SLO_S, Request, Seen, draw_lengths, index, ttft_slo_s
 from kernel_dvfs.serving.steps import StepModel
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class Load:
     tokens: float  # of a request, prompt and answer, mean
 
     @classmethod
-    def draw(cls, class_: str, requests: int = REQUESTS, seed: int = 1) -> Load:
-        """So many requests of a class; the seed, with the class, decides arrivals and lengths."""
+    def draw(cls, class_: str, requests: int = REQUESTS, seed: int = 1, seen: Seen | None = None) -> Load:
+        """So many requests of a class; seed and class decide arrivals and lengths. seen: see draw_lengths."""
         rng = np.random.default_rng([seed, index(class_)])
-        inputs, outputs = draw_lengths(class_, requests, rng)
+        inputs, outputs = draw_lengths(class_, requests, rng, seen)
         return cls(inputs, outputs, rng.exponential(size=requests), float((inputs + outputs).mean()))
 
     def arrivals(self, tps: float) -> np.ndarray:
@@ -89,9 +89,9 @@ def measure(engine: Engine, kv_tokens: int, load: Load, tps: float, **limits: in
     )
 
 
-def isolated(engine: Engine, kv_tokens: int, class_: str, **limits: int) -> Measured:
+def isolated(engine: Engine, kv_tokens: int, load: Load, **limits: int) -> Measured:
     """The limit of no load: idle power, and the latencies of one request of mean length alone."""
-    tokens = [round(mean) for mean in mean_tokens(class_)]
+    tokens = [round(float(lengths.mean())) for lengths in (load.input, load.output)]
     alone = simulate_instance(engine, kv_tokens, np.zeros(1), np.array(tokens[:1]), np.array(tokens[1:]), **limits)
     gaps = alone.gap_s, alone.gap_count
     p50_s, p99_s = (weighted_quantile(*gaps, share) for share in (0.5, 0.99))
@@ -110,7 +110,7 @@ def excess(class_: str, point: Point) -> float:
 
 def curve(engine: Engine, kv_tokens: int, class_: str, load: Load, **limits: int) -> dict[float, Measured]:
     """{tokens/s: Measured}, ascending: no load, the ladder up to the first broken promise, and loads between."""
-    found = {0.0: isolated(engine, kv_tokens, class_, **limits)}
+    found = {0.0: isolated(engine, kv_tokens, load, **limits)}
     kept: float = 0.0
     broken: float | None = None
     for tps in LADDER_TPS:
@@ -139,14 +139,16 @@ def profile_rows(
     seed: int = 1,
     overrides: dict | None = None,
     host_s: float = HOST_S,
+    seen: Seen | None = None,
     **limits: int,
 ) -> list[dict]:
     """Rows (dicts by profile.COLUMNS) for every class, degree and clock; kernel_level: those of kernel level as well.
 
-    overrides, host_s: as steps.StepModel. limits: as measure. A class that a degree's KV cache cannot hold has no rows
-    there. Raises InputError where nothing is left, for an unknown name, or for a degree that the model does not fit on.
+    overrides, host_s: as steps.StepModel. seen: lengths to draw from, see draw_lengths. limits: as measure. A class
+    that a degree's KV cache cannot hold has no rows there. Raises InputError where nothing is left, for an unknown
+    name, or for a degree that the model does not fit on.
     """
-    loads = {class_: Load.draw(class_, requests, seed) for class_ in classes}
+    loads = {class_: Load.draw(class_, requests, seed, seen) for class_ in classes}
     rows: list[dict] = []
     names = [field.name for field in fields(Point)]
     for tp in degrees:

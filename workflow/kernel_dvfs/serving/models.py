@@ -6,8 +6,12 @@ for the prompt tokens over `pairs` (token, earlier token) pairs, and for the dec
 DRAM traffic: every operand once. Tensor parallelism in the manner of Megatron-LM: heads, MLP and vocabulary split over
 the ranks, two all-reduces a layer.
 
-Sources of the shapes: the published configurations of Llama 2 (arXiv 2307.09288) and Llama 3 (arXiv 2407.21783). All
-weights and the KV cache are bf16.
+A mixture of experts has several MLPs a layer, of which a router picks some for each token: their products are grouped,
+and the weights that a step reads are those of the experts that it hits, by expectation over routes that are all alike
+(real routers prefer some experts, so fewer are hit). Each rank holds a slice of every expert.
+
+Sources of the shapes: the published configurations of Llama 2 (arXiv 2307.09288), Llama 3 (arXiv 2407.21783), Mixtral
+8x7B (arXiv 2401.04088) and 8x22B (its model card). All weights and the KV cache are bf16.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ HOST_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """Shape of a decoder with grouped-query attention and a gated MLP."""
+    """Shape of a decoder with grouped-query attention and gated MLPs."""
 
     name: str
     layers: int
@@ -38,6 +42,8 @@ class ServedModel:
     kv_heads: int  # of keys and values, as wide
     ffn: int  # width of the MLP
     vocab: int  # tokens
+    experts: int = 1  # MLPs of a layer
+    taken: int = 1  # of them, by each token
 
     @property
     def head(self) -> int:
@@ -46,15 +52,21 @@ class ServedModel:
 
     @property
     def weights_byte(self) -> int:
-        """Bytes of all weights: attention, MLP, norms, embedding and output matrix."""
+        """Bytes of all weights: attention, MLPs, router, norms, embedding and output matrix."""
         attention = self.hidden * self.head * (2 * self.heads + 2 * self.kv_heads)
-        layer = attention + 3 * self.hidden * self.ffn + 2 * self.hidden
+        router = self.hidden * self.experts if self.experts > 1 else 0
+        layer = attention + self.experts * 3 * self.hidden * self.ffn + router + 2 * self.hidden
         return BF16 * (self.layers * layer + 2 * self.vocab * self.hidden + self.hidden)
 
     @property
     def kv_byte_per_token(self) -> int:
         """Bytes of keys and values that one token leaves in the cache, all layers and heads."""
         return 2 * BF16 * self.layers * self.kv_heads * self.head
+
+    def experts_hit(self, tokens: int) -> float:
+        """How many experts of a layer a step of so many tokens needs, expected: each is left out by a token with
+        probability 1 - taken / experts."""
+        return self.experts * (1 - (1 - self.taken / self.experts) ** tokens)
 
 
 MODELS = {
@@ -65,6 +77,8 @@ MODELS = {
         ServedModel("llama2-70b", 80, 8192, 64, 8, 28672, 32000),
         # Llama 3, 3.1 and 3.3 of 70B share these shapes
         ServedModel("llama3-70b", 80, 8192, 64, 8, 28672, 128256),
+        ServedModel("mixtral-8x7b", 32, 4096, 32, 8, 14336, 32000, experts=8, taken=2),
+        ServedModel("mixtral-8x22b", 56, 6144, 48, 8, 16384, 32768, experts=8, taken=2),
     )
 }
 
@@ -102,6 +116,7 @@ class Row:
     read_byte: float
     write_byte: float
     launches_none: bool = False  # part of another row's kernel: no latency of its own
+    rows_each: float = 0  # of products: rows that meet each weight matrix, mean
 
 
 def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> Row:
@@ -115,7 +130,45 @@ def _linear(name: str, launches: int, rows: int, columns: int, inner: int) -> Ro
         0,
         BF16 * (rows * inner + inner * columns),
         BF16 * rows * columns,
+        rows_each=rows,
     )
+
+
+def _grouped(name: str, model: ServedModel, tokens: int, columns: int, inner: int) -> Row:
+    """Every token times the matrices of the experts that it takes; those of the experts hit are read once."""
+    rows, hit = model.taken * tokens, model.experts_hit(tokens)
+    return Row(
+        name,
+        model.layers,
+        "grouped_linear",
+        2 * rows * columns * inner,
+        0,
+        0,
+        BF16 * (rows * inner + hit * inner * columns),
+        BF16 * rows * columns,
+        rows_each=rows / hit,
+    )
+
+
+def _mlp(model: ServedModel, tokens: int, ffn: int) -> list[Row]:
+    """The rows of a layer's MLP, `ffn` wide on this rank; of a mixture of experts with router, dispatch and sum."""
+    H, L = model.hidden, model.layers
+    rows = model.taken * tokens
+    act = Row("silu", L, "gelu", 0, 5 * rows * ffn, 2 * rows * ffn, 2 * rows * ffn * BF16, rows * ffn * BF16)
+    if model.experts == 1:
+        up, down = _linear("gate_up_linear", L, tokens, 2 * ffn, H), _linear("down_linear", L, tokens, H, ffn)
+        return [up, act, down]
+    scores = tokens * model.experts
+    return [
+        _linear("router_linear", L, tokens, model.experts, H),
+        # softmax over the experts, the best of them and their weights, rows sorted by expert
+        Row("route", L, "softmax", 0, 5 * scores, scores, scores * FP32, rows * 2 * FP32),
+        _grouped("expert_gate_up", model, tokens, 2 * ffn, H),
+        act,
+        _grouped("expert_down", model, tokens, H, ffn),
+        # weighted sum of what the experts of a token made
+        Row("expert_sum", L, "residual", 0, 2 * rows * H, 0, rows * H * BF16, tokens * H * BF16),
+    ]
 
 
 def _norm(name: str, launches: int, model: ServedModel, tokens: int) -> Row:
@@ -141,9 +194,7 @@ def token_rows(model: ServedModel, tp: int, tokens: int) -> list[Row]:
         Row("attention_io", L, "decode_attention", 0, 0, 0, tokens * q * BF16, tokens * q * BF16, launches_none=True),
         _linear("output_linear", L, tokens, H, q),
         _norm("mlp_norm", L, model, tokens),
-        _linear("gate_up_linear", L, tokens, 2 * ffn, H),
-        Row("silu", L, "gelu", 0, 5 * tokens * ffn, 2 * tokens * ffn, 2 * tokens * ffn * BF16, tokens * ffn * BF16),
-        _linear("down_linear", L, tokens, H, ffn),
+        *_mlp(model, tokens, ffn),
         _norm("last_norm", 1, model, tokens),
         _linear("logits_linear", 1, sampled, vocab, H),
         # softmax and draw of the next token over fp32 logits

@@ -48,7 +48,8 @@ def predict(kinds: np.ndarray, matrix: np.ndarray, seed: int) -> np.ndarray:
 def by_token_count(input_tokens: np.ndarray, output_tokens: np.ndarray, share: float = 0.2) -> np.ndarray:
     """Predicted answer letters (n,) from the prompt's length alone: the commonest letter of its neighbourhood.
 
-    Learnt from the first `share` of the requests, in ten groups of equal size by prompt length.
+    Learnt from the first `share` of the requests, in ten groups of equal size by prompt length (our choice: the
+    simplest predictor that there is, to show what a better one is worth).
     """
     inputs, letters = np.asarray(input_tokens), np.digitize(output_tokens, OUTPUT_BOUNDS)
     known = max(1, int(share * len(inputs)))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.columns import Columns, PoolColumns
     from kernel_dvfs.serving.pools import PoolKind
 
+# of load that is not carried, W per token/s: above what any instance takes to carry it
+SHED_W_PER_TPS = 1000.0
 # a move of the search for servers must save so much of the power, or it is not made
 _WORTH = 1e-3
 # mean loads that a series of slots is summed up to, between its least and its highest: within 0.1 % of every slot's own
@@ -126,7 +128,7 @@ def choose_servers(
     needed = size(pools, columns, loads, limit)
     if pricing.peak_only:
         return needed
-    search = _Search(pools, columns, loads, limit, pricing, limit if running is None else running, start_w, needed)
+    search = _Search(pools, columns, loads, limit, pricing, limit if running is None else running, start_w)
     starts = [tuple(needed.servers)]
     if limit >= len(pools):
         starts.append(tuple(static(pools, columns, loads, limit).servers))
@@ -146,16 +148,14 @@ class _Search:
         pricing: Pricing,
         running: int,
         start_w: float,
-        needed: Sizing,
     ):
         self._pools, self._columns, self._loads, self._pricing = pools, columns, loads, pricing
         self._limit, self._running, self._start_w = limit, running, start_w
-        self._short_tps = needed.short_tps + 1e-6
         self._power_w: dict[tuple[int, ...], float] = {}  # of a pool, by its servers and those of all smaller pools
         self._costs: dict[tuple[int, ...], float] = {}
 
     def cost(self, counts: tuple[int, ...]) -> float:
-        """W; infinite where the load is not carried as well as with the needed servers."""
+        """W, load that is not carried at its price; infinite for counts that cannot be."""
         if counts not in self._costs:
             self._costs[counts] = self._cost(counts)
         return self._costs[counts]
@@ -164,9 +164,7 @@ class _Search:
         if sum(counts) > self._limit or min(counts) < 0:
             return float("inf")
         plan = spread(self._pools, self._columns, self._loads, counts)
-        if plan.short_tps > self._short_tps:
-            return float("inf")
-        total_w = self._start_w * max(0, sum(counts) - self._running)
+        total_w = SHED_W_PER_TPS * plan.short_tps + self._start_w * max(0, sum(counts) - self._running)
         for place, count in enumerate(counts):
             if count:
                 key = counts[: place + 1]

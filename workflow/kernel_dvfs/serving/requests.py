@@ -98,8 +98,33 @@ _SHAPE = {
 CONVERSATION_MIX = (0.0358, 0.0980, 0.0005, 0.1900, 0.1041, 0.0774, 0.1509, 0.0877, 0.2556)
 
 
-def draw_lengths(name: str, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(input_tokens, output_tokens), integer arrays of shape (count,), all of the class `name`."""
+# {class: (prompt, answer tokens)} of requests that were seen: what is drawn from instead of the figures above
+Seen = dict[str, tuple[np.ndarray, np.ndarray]]
+# of a class: fewer say little of their distribution's tail, which P99 latencies hang on
+LEAST_SEEN = 100
+
+
+def seen_lengths(input_tokens: np.ndarray, output_tokens: np.ndarray) -> Seen:
+    """Lengths of a trace's own requests by class, of those classes that have LEAST_SEEN."""
+    kinds = classify(input_tokens, output_tokens)
+    parts = {name: kinds == place for place, name in enumerate(CLASSES)}
+    return {
+        name: (np.asarray(input_tokens)[own], np.asarray(output_tokens)[own])
+        for name, own in parts.items()
+        if own.sum() >= LEAST_SEEN
+    }
+
+
+def draw_lengths(
+    name: str, count: int, rng: np.random.Generator, seen: Seen | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(input_tokens, output_tokens), integer arrays of shape (count,), all of the class `name`.
+
+    seen: drawn from these pairs, with replacement, where the class is among them.
+    """
+    if seen and name in seen:
+        places = rng.integers(len(seen[name][0]), size=count)
+        return seen[name][0][places].astype(np.int64), seen[name][1][places].astype(np.int64)
     prompt, prompt_sd, answer, answer_sd = _SHAPE[name]
     row, column = divmod(index(name), 3)
     inputs = (1, *INPUT_BOUNDS, LONGEST_INPUT + 1)

@@ -14,14 +14,18 @@ import numpy as np
 
 from kernel_dvfs.serving import controllers, emergencies
 from kernel_dvfs.serving.pools import carry_target, home, larger
-from kernel_dvfs.serving.requests import CLASSES, OUTPUT_LIMIT, Request
+from kernel_dvfs.serving.requests import CLASSES, OUTPUT_BOUNDS, OUTPUT_LIMIT, Request
 from kernel_dvfs.serving.servers import DRAINING, Replica, Server
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.cluster import Cluster
 
-# what a request of a class is expected to generate, by answer letter: middle of its class
-_EXPECTED_OUTPUT = (60, 160, 450)
+
+def _mean_answers(output_tokens: np.ndarray) -> list[float]:
+    """Tokens of the mean answer of each letter: what an operator knows of the own service. A bound where none came."""
+    letters = np.digitize(output_tokens, OUTPUT_BOUNDS)
+    own = [output_tokens[letters == letter] for letter in range(3)]
+    return [float(each.mean()) if each.size else bound for each, bound in zip(own, (*OUTPUT_BOUNDS, OUTPUT_BOUNDS[-1]))]
 
 
 class Router:
@@ -38,6 +42,7 @@ class Router:
         self._homes = [home(pools, kind) for kind in range(len(CLASSES))]
         self._chains = [larger(pools, place) for place in range(len(pools))]
         self._carry = [carry_target(pools, place) for place in range(len(pools))]
+        self._expected_output = _mean_answers(cluster.trace.output_tokens)
         self._credit = [0.0] * len(pools)
         self._pooled = cluster.system.pooled
         self._arrived = np.zeros(len(CLASSES))  # expected tokens of the requests that came, by class
@@ -63,7 +68,7 @@ class Router:
 
     def expected_tokens(self, request: Request) -> float:
         """What a request is expected to take in all, prompt and answer."""
-        return request.input + _EXPECTED_OUTPUT[request.predicted % 3]
+        return request.input + self._expected_output[request.predicted % 3]
 
     def route(self, request: Request) -> None:
         """To the least loaded replica of the pool that is to serve it, else of the next larger one that has any.

@@ -111,8 +111,8 @@ class Fleet:
             self.router.serving[server.pool].append(replica)
 
     def _capacity(self, pool: int, tp: int) -> float:
-        # a degree that cannot keep the class's promises still has some capacity to be loaded by
-        return self.offers[pool].largest(tp) or 100.0 * tp
+        # a degree that cannot keep the class's promises is loaded by its GPUs: what it carries at all is not profiled
+        return self.offers[pool].largest(tp) or float(tp)
 
     def on_by_pool(self) -> list[int]:
         """Servers of each pool that serve, or will once they are divided."""

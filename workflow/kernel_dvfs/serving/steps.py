@@ -31,7 +31,7 @@ MAX_TOKENS = 16384  # new tokens of one step
 # share of a GPU's memory that an engine uses, as vLLM's default
 MEMORY_SHARE = 0.9
 # families that wait for weights or cache, and the one whose energy per byte theirs is
-_STREAMING, _PLAIN_STREAM = ("linear", "decode_attention"), "residual"
+_STREAMING, _PLAIN_STREAM = ("linear", "grouped_linear", "decode_attention"), "residual"
 # a unit that linear work is evaluated at, so that its launch latency vanishes against it
 _UNIT = 1e9
 
@@ -125,18 +125,19 @@ class StepModel:
         """Per knot: [(row id, Kernel, launches)], communication and host included."""
         made = []
         for tokens in KNOTS.tolist():
-            own = [(row.id, self.kernel(row, tokens), row.launches) for row in self.rows(tokens)]
+            own = [(row.id, self.kernel(row), row.launches) for row in self.rows(tokens)]
             count, byte = models.all_reduces(self.model, tokens)
             own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
             own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
             made.append(own)
         return made
 
-    def kernel(self, row: Row, tokens: int) -> Kernel:
+    def kernel(self, row: Row) -> Kernel:
         """A row's model parameters. Three things are particular to kernels that stream weights or cache.
 
         A linear layer of few tokens fills neither tiles nor SMs, which costs time. Decode attention computes whole
-        tiles of queries for each head of the cache, which costs time and energy. And such kernels move fewer bytes per
+        tiles of queries for each head of the cache, and grouped layers of rows for each expert, which costs time and
+        energy. And such kernels move fewer bytes per
         clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
         """
         family = self.spec["families"][row.family]
@@ -144,13 +145,15 @@ class StepModel:
         computed = row.tensor_flop
         if row.family == "decode_attention":
             computed *= max(1.0, family.get("tile_rows", 1) * self.model.kv_heads / self.model.heads)
+        elif row.family == "grouped_linear":
+            computed *= max(1.0, family.get("tile_rows", 1) / row.rows_each)
         kernel = parameters(self.spec, Work(row.family, computed, *rest))
         if row.launches_none:
             kernel = kernel._replace(latency_s=0.0)
         if row.family not in _STREAMING:
             return kernel
-        unfilled = 1 + family.get("half_filled_tokens", 0) / tokens if row.family == "linear" else 1.0
-        slowed = parameters(self.spec, Work(row.family, computed * unfilled, *rest))
+        unfilled = 1 + family.get("half_filled_tokens", 0) / row.rows_each if row.rows_each else 1.0
+        slowed = parameters(self.spec, Work(row.family, max(computed, row.tensor_flop * unfilled), *rest))
         plain = parameters(self.spec, Work(_PLAIN_STREAM, computed * family.get("tensor_energy", 1.0), *rest))
         return kernel._replace(core_s_ghz=slowed.core_s_ghz, core_j=plain.core_j)
 
@@ -170,7 +173,7 @@ class StepModel:
         made = {}
         for name, row_of in kinds.items():
             row = row_of(self.model, self.tp, _UNIT)
-            made[name] = self.kernel(row, MAX_TOKENS), row.launches
+            made[name] = self.kernel(row), row.launches
         return made
 
     @cache  # noqa: B019 - a model lives as long as the study

@@ -7,6 +7,7 @@ lies in that of the instance, what comes of replaying a trace in one of its own 
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,6 @@ _REPLAY = (
     "kernel_level",
     "trace",
     "trace_sha256",
-    "trace_times",
     "slo_scale",
     "loads_tps",
     "loads_span_s",
@@ -46,6 +46,8 @@ _REPLAY = (
     "usd_per_kwh",
     "co2_g_per_kwh",
 )
+# of the shipped hour: so many that the baseline needs 9 to 12 servers, and pools and classes make a difference
+SHIPPED_TIMES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
         grid=grid,
         replay=replay,
         trace=asked["trace"],
-        options={key: asked[key] for key in _REPLAY} | {"profile": profile, "settings": settings},
+        options={key: asked[key] for key in _REPLAY}
+        | {"trace_times": _trace_times(asked), "profile": profile, "settings": settings},
         experiments={name: f"{folder}/experiments/{name}.json" for name in of_instance}
         | {name: f"{replay}/experiments/{name}.json" for name in of_replay},
     )
@@ -159,12 +162,23 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
     if asked["host_s"] != HOST_S:
         folder += f"-host{asked['host_s']:g}"
     grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
+    if asked["trace"]:
+        # the classes' lengths are those of the trace: another trace, another profile
+        folder += f"-{Path(asked['trace']).stem}"
+        grid += f" --lengths-of {shlex.quote(asked['trace'])}"
     return folder, f"{folder}/profile.csv", f"{_text(asked, _INSTANCE)} --seed {seed}", grid
 
 
 def _text(asked: dict, options: dict[str, str]) -> str:
     values = {key: asked[key] if isinstance(asked[key], list) else [asked[key]] for key in options}
     return " ".join(f"{option} {','.join(map(str, values[key]))}" for key, option in options.items())
+
+
+def _trace_times(asked: dict) -> int:
+    """How often each request comes."""
+    if asked["trace_times"] is not None:
+        return asked["trace_times"]
+    return 1 if asked["trace"] else SHIPPED_TIMES
 
 
 def _check_replay(asked: dict) -> None:
@@ -187,7 +201,7 @@ def _replay_name(asked: dict, settings: dict) -> str:
     usual = DEFAULTS | {"slo_scale": 1}
     changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != usual[key]]
     name = Path(asked["trace"]).stem if asked["trace"] else "synthetic-hour"
-    if asked["trace_times"] > 1:
+    if asked["trace_times"] is not None:
         name += f"-x{asked['trace_times']}"
     name += f"-s{asked['servers']}-p{asked['pools']}"
     return name + "".join(f"-{key}-{told[key]}" for key in sorted(changed))

@@ -81,9 +81,7 @@ class Settings:
     load_slot_s: float = 15.0  # over which loads are averaged; the highest slot is the peak
     load_prediction: str = "template"  # one of CHOICES
     misprediction: float | str = 0.0  # share of answers whose class is mispredicted, or TOKEN_COUNT
-    priced_at: str = (
-        "run"  # one of CHOICES: servers and degrees at the clock that they run at, or at the top (published)
-    )
+    priced_at: str = "run"  # one of CHOICES: servers and degrees as they run, or at the top clock (published)
     promise_percent: float = 99.0  # of requests whose promises a system must keep
     react: bool = True  # whether anything but the emergency ladder happens between epochs
     reserve_step: float = 0.1  # of an instance's capacity: what one broken promise adds to the room that clocks leave

@@ -71,7 +71,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
             title="Energy of a token over load",
             subtitle=subtitle(study, "down"),
             x="tokens/s per server",
-            y="change against SinglePool, all servers, %",
+            y="change against SinglePool, %",
         )
         + p9.guides(**{name: p9.guide_legend(title="", ncol=2) for name in ("color", "shape", "linetype")})
         + style.theme(3.3)

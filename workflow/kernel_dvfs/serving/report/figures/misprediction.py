@@ -20,7 +20,7 @@ OUTPUT = Output(
 )
 _PANELS = {
     "change_percent": "energy of a token served in time, change in %",
-    "kept_percent": "requests whose promises are kept, %",
+    "late_or_rejected_percent": "requests whose promises are broken, %",
 }
 
 
@@ -31,7 +31,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
 
     from kernel_dvfs.report import style
 
-    frame = misprediction.make(study)
+    frame = misprediction.make(study).assign(late_or_rejected_percent=lambda own: 100 - own.kept_percent)
     frame = pd.concat([frame.assign(panel=panel, value=frame[name]) for name, panel in _PANELS.items()])
     frame = frame.assign(
         panel=pd.Categorical(frame.panel, list(_PANELS.values())),
@@ -41,6 +41,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
         p9.ggplot(frame, p9.aes("misprediction", "value"))
         + p9.geom_point(color=style.SERIES[0], size=1.8, fill="none")
         + p9.facet_wrap("panel", ncol=1, scales="free_y")
+        + p9.expand_limits(y=0)
         + p9.labs(title="Misprediction", subtitle=subtitle(study), x="share of answers mispredicted", y="")
         + style.theme(3.2)
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
 from kernel_dvfs.serving.report.share import subtitle
+from kernel_dvfs.serving.system import BASELINE, SIZED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +19,7 @@ OUTPUT = Output(
     formats=FIGURE_FORMATS,
     inputs=lambda plan: plan.reads("systems"),
 )
-SYSTEMS = ("SinglePool", "ScaleFreq", "DynamoLLM")
+SYSTEMS = (BASELINE, SIZED, "DynamoLLM")
 _STEP_S = 60.0
 
 

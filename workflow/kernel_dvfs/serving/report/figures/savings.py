@@ -40,7 +40,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
     from kernel_dvfs.report import style
 
     frame = data(study)
-    reach = max(60.0, float(frame.change_percent.abs().max()))
+    low, high = min(0.0, frame.change_percent.min()), max(0.0, frame.change_percent.max())
     frame = frame.assign(at=frame.change_percent.clip(lower=0))
     return (
         p9.ggplot(frame, p9.aes("system", "change_percent", fill="promise_kept"))
@@ -48,7 +48,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.geom_text(p9.aes(y="at", label="label"), ha="left", size=5.5, color=style.INK)
         + p9.coord_flip()
         + p9.scale_fill_manual({True: style.SERIES[0], False: style.SERIES[2]})
-        + p9.scale_y_continuous(limits=(min(0, frame.change_percent.min()) - 2, 1.9 * reach))
+        + p9.scale_y_continuous(limits=(low - 2, high + 0.9 * (high - low)))
         + p9.labs(
             title="Energy of a token served in time",
             subtitle=subtitle(study, "left"),

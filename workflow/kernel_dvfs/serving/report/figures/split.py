@@ -45,7 +45,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
             title="Where the change comes from",
             subtitle=subtitle(study, "left"),
             x="",
-            y="change, % of a token's energy in SinglePool",
+            y="change, % of SinglePool's J/token",
         )
         + style.theme(2.2)
     )

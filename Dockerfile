@@ -1,0 +1,24 @@
+# The whole project in a container: the workflow on a simulated GPU or a table, and every command.
+#
+#   docker build -t kernel-dvfs .
+#   docker run --rm -v "$PWD/results:/project/results" kernel-dvfs snakemake --cores 2 all
+#   docker run --rm kernel-dvfs kernel-dvfs demo
+#
+# A real GPU: `--gpus all`, and the folder in which leases lie, or another container would not see that the clocks of
+# this GPU are taken (docs/real-gpus.md): `-v /run/lock/kernel-dvfs:/run/lock/kernel-dvfs`. To set clocks the container
+# also needs the right to (`--cap-add SYS_ADMIN`); the measuring without it is clocks=auto-only.
+FROM python:3.12-slim
+
+# Compilers for the C reference and the search for pipelines. Debian keeps one version of each, so none is named.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends build-essential \
+ && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /project
+COPY envs/requirements.lock envs/requirements.lock
+RUN pip install --no-cache-dir --require-hashes -r envs/requirements.lock
+COPY . .
+RUN pip install --no-cache-dir --no-deps .
+
+CMD ["kernel-dvfs", "--help"]

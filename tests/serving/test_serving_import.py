@@ -1,0 +1,286 @@
+"""From benchmark output and a power log to a profile, and from a profile to a plan.
+
+No server ran for this: vLLM's and SGLang's output is written here in the form that their sources give it, with figures
+of a made-up machine.
+"""
+
+import json
+import re
+from datetime import datetime
+
+import pytest
+import yaml
+from synthetic_profile import LineEngine
+
+from kernel_dvfs.cli.main import main
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.serving.benchmarks import import_runs, read_power, read_results
+from kernel_dvfs.serving.columns import Columns
+from kernel_dvfs.serving.deployment import clock_at, plan, recording_rules
+from kernel_dvfs.serving.machine import MeasuredMachine
+from kernel_dvfs.serving.make_profile import Load, measure
+from kernel_dvfs.serving.profile import read_profile
+
+ENDED = datetime(2026, 3, 1, 12, 0, 0)
+DURATION_S = 40.0
+TP = 4
+
+
+def vllm_result(point, load, tps, minutes, **said):
+    """As vllm/benchmarks/serve.py writes it with --save-result, without --save-detailed."""
+    inputs, outputs = float(load.input.mean()), float(load.output.mean())
+    completed = 200
+    duration_s = completed * (inputs + outputs) / tps
+    return {
+        "date": ENDED.replace(minute=minutes).strftime("%Y%m%d-%H%M%S"),
+        "endpoint_type": "openai",
+        "backend": "openai",
+        "label": "openai",
+        "model_id": "meta-llama/Llama-2-70b-hf",
+        "tokenizer_id": "meta-llama/Llama-2-70b-hf",
+        "num_prompts": completed,
+        "tp": str(TP),
+        "request_rate": tps / (inputs + outputs),
+        "burstiness": 1.0,
+        "max_concurrency": None,
+        "duration": duration_s,
+        "completed": completed,
+        "failed": 0,
+        "total_input_tokens": round(completed * inputs),
+        "total_output_tokens": round(completed * outputs),
+        "request_throughput": completed / duration_s,
+        "request_goodput": None,
+        "output_throughput": completed * outputs / duration_s,
+        "total_token_throughput": tps,
+        "max_output_tokens_per_s": 2 * tps,
+        "max_concurrent_requests": 20,
+        "mean_ttft_ms": 1e3 * point.ttft_mean_s,
+        "median_ttft_ms": 1e3 * point.ttft_p50_s,
+        "std_ttft_ms": 1.0,
+        "p99_ttft_ms": 1e3 * point.ttft_p99_s,
+        "mean_tpot_ms": 1e3 * point.tbt_mean_s,
+        "median_tpot_ms": 1e3 * point.tbt_mean_s,
+        "std_tpot_ms": 1.0,
+        "p99_tpot_ms": 1e3 * point.tbt_p99_s,
+        "mean_itl_ms": 1e3 * point.tbt_mean_s,
+        "median_itl_ms": 1e3 * point.tbt_p50_s,
+        "std_itl_ms": 1.0,
+        "p99_itl_ms": 1e3 * point.tbt_p99_s,
+    } | said
+
+
+def nvidia_log(spans, gpus=TP, mhz=1400):
+    """nvidia-smi --query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv over (start, end, W) spans."""
+    lines = ["timestamp, index, power.draw.instant [W], clocks.current.sm [MHz]"]
+    for start_s, end_s, watt in spans:
+        for step in range(int((end_s - start_s) / 0.5)):
+            moment = datetime.fromtimestamp(start_s + 0.5 * step).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
+            lines += [f"{moment}, {gpu}, {watt / gpus:.2f} W, {mhz} MHz" for gpu in range(gpus)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """Two clocks, two classes, four rates each, as files; [(class, clock, tokens/s, the instance's own figures)]."""
+    folder, truth, runs = tmp_path_factory.mktemp("sweep"), [], []
+    for clock in ("800", "1400"):
+        engine, spans = LineEngine(TP, clock), []
+        for place, class_ in enumerate(("SS", "MM")):
+            load = Load.draw(class_, 80)
+            for step, tps in enumerate((300, 900, 1800, 3000)):
+                point = measure(engine, 300_000, load, tps)
+                minutes = 30 * place + 6 * step + 5
+                result = vllm_result(point, load, tps, minutes, core_mhz=clock)
+                ends_s = ENDED.replace(minute=minutes).timestamp()
+                spans.append((ends_s - result["duration"] - 1, ends_s + 1, point.power_w))
+                (folder / f"{clock}-{class_}-{tps}.json").write_text(json.dumps(result))
+                truth.append((class_, clock, tps, point))
+        (folder / f"power-{clock}.csv").write_text(nvidia_log(sorted(spans), mhz=int(clock)))
+        runs.append({"result": f"{clock}-*.json", "power": f"power-{clock}.csv", "idle_power_w": engine.idle_w})
+    about = {"model": "mine", "gpu": "mine", "kv_tokens": {TP: 300_000}, "kv_byte_per_token": 327_680}
+    (folder / "runs.yaml").write_text(yaml.safe_dump(about | {"runs": runs}))
+    return folder, truth
+
+
+@pytest.fixture(scope="module")
+def profile(sweep):
+    folder, _ = sweep
+    assert main(["serving", "import", str(folder / "runs.yaml"), "-o", str(folder / "profile.csv")]) == 0
+    return read_profile(folder / "profile.csv")
+
+
+def test_a_sweep_becomes_a_measured_profile(sweep, profile):
+    assert profile.sources == {"measured"} and profile.classes == ["SS", "MM"] and profile.clocks(TP) == ["800", "1400"]
+    for class_, clock, tps, point in sweep[1]:
+        found = profile.at(class_, TP, clock, min(tps, profile.curve(class_, TP, clock).tps[-1]))
+        for name in ("power_w", "ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s"):
+            assert getattr(found, name) == pytest.approx(getattr(point, name), rel=1e-3), (class_, clock, tps, name)
+    idle = profile.at("SS", TP, "1400", 0)
+    assert idle.power_w == pytest.approx(LineEngine(TP, "1400").idle_w, rel=1e-4)
+
+
+def test_an_imported_profile_drives_a_machine(profile):
+    own = MeasuredMachine(profile, max_batch=256, chunk_tokens=512)
+    slow, fast = (own.engine(TP, clock).step(16, 0, 8000) for clock in ("800", "1400"))
+    assert slow[0] > fast[0] and own.kv_tokens(TP) == 300_000
+
+
+def one_run(folder, said, power, **run):
+    (folder / "r.json").write_text(said if isinstance(said, str) else json.dumps(said))
+    (folder / "p.csv").write_text(power)
+    listed = {"model": "m", "gpu": "g", "runs": [{"result": "r.json", "power": "p.csv", "core_mhz": 1400} | run]}
+    (folder / "list.yaml").write_text(yaml.safe_dump(listed))
+    return import_runs(folder / "list.yaml")
+
+
+@pytest.fixture
+def usual():
+    point = measure(LineEngine(TP, "1400"), 300_000, Load.draw("SS", 80), 900)
+    return vllm_result(point, Load.draw("SS", 80), 900, 5)
+
+
+@pytest.fixture
+def log(usual):
+    ends_s = ENDED.replace(minute=5).timestamp()
+    return nvidia_log([(ends_s - usual["duration"] - 1, ends_s + 1, 1200.0)])
+
+
+def test_power_before_and_after_a_run_does_not_count(tmp_path, usual):
+    ends_s = ENDED.replace(minute=5).timestamp()
+    starts_s = ends_s - usual["duration"]
+    power = nvidia_log([(starts_s - 60, starts_s, 100.0), (starts_s, ends_s, 1200.0), (ends_s, ends_s + 60, 100.0)])
+    (row,), _ = one_run(tmp_path, usual, power)
+    assert row["power_w"] == pytest.approx(1200, rel=1e-3) and row["tps"] == pytest.approx(900, rel=1e-3)
+
+
+def test_lines_of_sglang_are_read_with_a_log_each(tmp_path, usual, log):
+    """python -m sglang.bench_serving --output-file: no date, no count of failures, its own names besides."""
+    line = {key: value for key, value in usual.items() if key not in ("date", "failed", "num_prompts", "tp")}
+    line |= {"tag": None, "backend": "sglang", "dataset_name": "random", "total_throughput": 900.0, "p95_itl_ms": 30.0}
+    (idle, row), notes = one_run(tmp_path, json.dumps(line) + "\n", log, tp=TP, idle_power_w=400)
+    assert row["tps"] == pytest.approx(900, rel=1e-3) and not notes
+    assert (idle["tps"], idle["power_w"], idle["ttft_p50_s"]) == (0, 400, row["ttft_p50_s"])
+    with pytest.raises(InputError, match="no date in it, so each result needs a run with a power log of its own"):
+        one_run(tmp_path, 2 * (json.dumps(line) + "\n"), log, tp=TP)
+
+
+def test_samples_of_zeus_are_read(tmp_path):
+    (tmp_path / "z.csv").write_text("timestamp,gpu_index,power_mw\n100.0,0,300000\n100.1,0,310000\n100.1,1,290000\n")
+    samples = read_power(tmp_path / "z.csv").samples
+    assert samples["0"][:, 1].tolist() == [300, 310] and samples["1"][0, 0] == 100.1
+
+
+def test_results_appended_to_one_file_are_all_read(tmp_path, usual):
+    (tmp_path / "all.json").write_text(json.dumps(usual) + "\n" + json.dumps(usual | {"completed": 199}))
+    assert [result.said["completed"] for result in read_results(tmp_path / "all.json")] == [200, 199]
+
+
+@pytest.mark.parametrize(
+    "changed,run,said",
+    [
+        ({"p99_itl_ms": None}, {}, "p99_itl_ms missing; add --percentile-metrics ttft,tpot,itl"),
+        ({"failed": 20}, {}, "20 of 220 requests failed"),
+        ({"tp": None}, {}, "tp missing; give it to the run, or to the benchmark: --metadata tp=..."),
+        ({"tp": "2"}, {}, "power of 4 GPUs, but tp 2"),
+        ({}, {"gpus": [0, 7]}, "no GPU 7; it has 0, 1, 2, 3"),
+        ({}, {"core_mhz": 1200}, "the SM clock was 1400 MHz in p.csv, above the 1200 named"),
+        ({"date": "20260301-140000"}, {}, "has 0 samples of GPU 0 while it ran; log the whole run"),
+        ({"date": "yesterday"}, {}, "date 'yesterday'; expected such as"),
+        ({"input_lens": [10, 900], "output_lens": [10, 10]}, {}, "requests of classes SS, MS; benchmark each class"),
+        ({}, {"clock": 1}, "unknown key 'clock'; allowed: core_mhz, gpus, idle_power_w, power, result, tp"),
+        ({}, {"result": "no*.json"}, "result no*.json: no such file"),
+        ({}, {"idle_power_w": -1}, "idle_power_w -1; expected watts"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_line(tmp_path, usual, log, changed, run, said):
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        one_run(tmp_path, usual | changed, log, **run)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_cut_off_result_or_another_log_is_one_line(tmp_path, usual, log):
+    with pytest.raises(InputError, match=r"r.json: result 1: not JSON .*cut off\?"):
+        one_run(tmp_path, json.dumps(usual)[:100], log)
+    with pytest.raises(
+        InputError, match=r"p.csv: no columns timestamp and power.draw.instant \[W\]; log with nvidia-smi"
+    ):
+        one_run(tmp_path, usual, "a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"p.csv: line 2: .*expected a time, a power and a clock"):
+        one_run(tmp_path, usual, log.replace(" W,", " [N/A],", 1))
+
+
+# -- a plan ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_carries_the_load_within_the_promises(profile):
+    planned = plan(profile, {"SS": 4000, "MM": 2000}, servers=4, times=(0.5, 1))
+    half, full = planned["levels"]
+    for level, factor in ((half, 0.5), (full, 1)):
+        carried = sum(each["load_tps"] * each["instances"] for each in level["instances"])
+        assert carried >= factor * 6000 * (1 - 1e-4)
+        assert all(each["ttft_p99_s"] <= each["ttft_promise_s"] for each in level["instances"])
+        assert all(each["tbt_p99_s"] <= each["tbt_promise_s"] for each in level["instances"])
+        assert level["gpus"] <= 8 * level["servers"] <= 32
+    assert half["power_w"] < full["power_w"] and half["gpus"] <= full["gpus"]
+
+
+def test_the_clock_of_a_plan_is_the_least_drawing_one_at_a_load(profile):
+    planned = plan(profile, {"MM": 2000}, servers=2)
+    (each,) = planned["levels"][0]["instances"]
+    offer = Columns(profile, layouts=False).pool(4)
+    ladder = each["clocks"]
+    assert [step["up_to_tps"] for step in ladder] == sorted(step["up_to_tps"] for step in ladder)
+    for tps in (100, 0.5 * ladder[-1]["up_to_tps"], ladder[-1]["up_to_tps"] - 1):
+        assert clock_at(planned, each["pool"], tps) == int(offer.least_power_clock(each["tp"], tps))
+    assert clock_at(planned, each["pool"], 1e9) == ladder[-1]["core_mhz"]
+    with pytest.raises(InputError, match="pool XX: not in the plan; it has"):
+        clock_at(planned, "XX", 1)
+
+
+def test_a_load_beyond_the_servers_is_refused(profile):
+    with pytest.raises(InputError, match=r"1 servers cannot carry the load times 1 and the margin 1.1.*more servers"):
+        plan(profile, {"SS": 1e6}, servers=1)
+
+
+def test_recording_rules_are_of_prometheus_form(profile):
+    rules = recording_rules(plan(profile, {"SS": 4000, "MM": 2000}, servers=4, times=(0.5, 1)))
+    read = yaml.safe_load(yaml.safe_dump(rules))
+    (group,) = read["groups"]
+    assert set(group) == {"name", "interval", "rules"} and len(group["rules"]) > 12
+    seen = set()
+    for rule in group["rules"]:
+        assert set(rule) == {"record", "expr", "labels"}
+        assert re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", rule["record"])
+        assert all(
+            re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) and isinstance(value, str)
+            for name, value in rule["labels"].items()
+        )
+        for opening, closing in ("()", "{}", "[]"):
+            assert rule["expr"].count(opening) == rule["expr"].count(closing)
+        # two rules of one name with the same labels would be duplicates to Prometheus
+        key = rule["record"], tuple(sorted(rule["labels"].items()))
+        assert key not in seen
+        seen.add(key)
+    assert any(rule["record"] == "kernel_dvfs:planned_core_mhz" for rule in group["rules"])
+
+
+def test_a_plan_by_command(profile, tmp_path, capsys):
+    from kernel_dvfs.serving.make_profile import profile_rows
+    from kernel_dvfs.serving.profile import write_profile
+
+    rows = profile_rows("h100_sxm", "llama2-70b", [8], [1200, 1980], ["SS"], requests=60)
+    write_profile(tmp_path / "p.csv", rows)
+    asked = [str(tmp_path / "p.csv"), "--load", "SS=3000", "-o", str(tmp_path / "plan.yaml")]
+    assert main(["serving", "plan", *asked, "--rules", str(tmp_path / "rules.yaml")]) == 0
+    planned = yaml.safe_load((tmp_path / "plan.yaml").read_text())
+    assert planned["source"] == "simulated" and planned["levels"][0]["instances"][0]["pool"] == "SS-tp8"
+    assert main(["serving", "clock", str(tmp_path / "plan.yaml"), "--pool", "SS-tp8", "--tps", "500"]) == 0
+    assert capsys.readouterr().out.strip() in ("1200", "1980")
+    for wrong, said in (
+        (["--load", "XX=1"], "expected one of SS"),
+        (["--load", "SM=fast"], "--load SM=fast: expected a number of tokens/s"),
+        (["--times", "0"], "--times 0: expected a number"),
+    ):
+        assert main(["serving", "plan", *asked, *wrong]) == 2
+        text = capsys.readouterr().err
+        assert said in text and text.count("\n") == 1

@@ -1,0 +1,334 @@
+"""From the output of a server's own benchmark and a log of power to a serving profile.
+
+Read as documented by their sources (vllm/benchmarks/serve.py, sglang/bench_serving.py): what `vllm bench serve
+--save-result` writes, one object a file or, with --append-result, several; and the JSON lines of SGLang's
+bench_serving. Each object is one request rate at one degree and clock. A list of runs says what they do not.
+
+Power: `nvidia-smi --query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv -lms 100` in local time, or the
+samples of Zeus's PowerMonitor as a CSV with its own names (timestamp in Unix time, gpu_index, power_mw). The mean is
+taken over the run without a tenth at either end, where a benchmark fills and drains the server, and added up over GPUs.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from glob import glob
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.serving.profile import LATENCIES
+from kernel_dvfs.serving.requests import CLASSES, classify
+
+# of a run, at each end
+TRIMMED = 0.1
+# samples of a GPU within a run that a mean is taken of, and seconds of a run without one
+LEAST_SAMPLES, LONGEST_GAP_S = 10, 2.0
+# requests that may fail
+FAILED_SHARE = 0.01
+# SM clock in the log against the one named: above it, another run's
+CLOCK_TOLERANCE = 0.02
+_LIST_KEYS = {"model", "gpu", "runs", "kv_tokens", "kv_byte_per_token"}
+_RUN_KEYS = {"result", "power", "tp", "core_mhz", "gpus", "idle_power_w"}
+# result's keys, ms, by column of a profile; vLLM and SGLang agree on them
+_LATENCY_KEYS = dict(zip(LATENCIES, ("median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms")))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one benchmark at one request rate found."""
+
+    where: str  # file and place in it
+    ends_s: float | None  # Unix time in this machine's time zone; None where it is not said
+    duration_s: float
+    input_tokens: float  # mean of a request
+    output_tokens: float
+    latencies_s: dict[str, float]  # by LATENCIES
+    said: dict[str, Any]  # all of it
+
+    @property
+    def tps(self) -> float:
+        """Tokens/s, prompt and answer."""
+        return self.said["completed"] * (self.input_tokens + self.output_tokens) / self.duration_s
+
+    @property
+    def class_(self) -> str:
+        """Its requests' class. Raises InputError where they belong to several."""
+        lengths = (self.said.get("input_lens"), self.said.get("output_lens"))
+        if all(isinstance(each, list) and each for each in lengths):
+            found = np.unique(classify(np.array(lengths[0]), np.array(lengths[1])))
+            if len(found) > 1:
+                names = ", ".join(CLASSES[each] for each in found)
+                raise InputError(f"{self.where}: requests of classes {names}; benchmark each class by itself")
+        return CLASSES[int(classify(np.array([self.input_tokens]), np.array([self.output_tokens]))[0])]
+
+
+def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """(rows for profile.write_profile, notes for the user) of a list of runs (YAML, docs/serving.md).
+
+    Paths are relative to the list. Raises InputError: in which run and file, what, and the remedy.
+    """
+    listed = _read_list(path)
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for number, run in enumerate(listed["runs"], start=1):
+        rows += _rows_of(Path(path), f"{path}: run {number}", run, listed, notes)
+    # means of a class's requests are one figure of the whole profile
+    for class_ in {row["class"] for row in rows}:
+        own = [row for row in rows if row["class"] == class_]
+        for name in ("input_tokens", "output_tokens"):
+            mean = float(np.average([row[name] for row in own]))
+            for row in own:
+                row[name] = mean
+    rows.sort(key=lambda row: (row["tp"], CLASSES.index(row["class"]), row["core_mhz"], row["tps"]))
+    return rows, notes
+
+
+def _read_list(path: str | Path) -> dict[str, Any]:
+    try:
+        listed = yaml.safe_load(Path(path).read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such list of runs") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(listed, dict) or not isinstance(listed.get("runs"), list) or not listed["runs"]:
+        raise InputError(f"{path}: expected model, gpu and runs, a list of {{result: ..., power: ...}}")
+    _require_keys(str(path), listed, _LIST_KEYS, ("model", "gpu"))
+    kv_tokens = listed.get("kv_tokens", {})
+    if not isinstance(kv_tokens, dict) or not all(_positive(each) for pair in kv_tokens.items() for each in pair):
+        raise InputError(f"{path}: kv_tokens {kv_tokens}; expected {{tp: tokens}}")
+    if "kv_byte_per_token" in listed and not _positive(listed["kv_byte_per_token"]):
+        raise InputError(f"{path}: kv_byte_per_token {listed['kv_byte_per_token']}; expected a number above 0")
+    return listed
+
+
+def _require_keys(where: str, given: Any, allowed: set[str], needed: tuple[str, ...]) -> None:
+    if not isinstance(given, dict):
+        raise InputError(f"{where}: expected keys and values; allowed: {', '.join(sorted(allowed))}")
+    for key in given:
+        if key not in allowed:
+            raise InputError(f"{where}: unknown key '{key}'; allowed: {', '.join(sorted(allowed))}")
+    for key in needed:
+        if not isinstance(given.get(key), str):
+            raise InputError(f"{where}: {key} missing; give it as text")
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
+
+
+def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: list[str]) -> list[dict[str, Any]]:
+    _require_keys(where, run, _RUN_KEYS, ("result", "power"))
+    files = sorted(glob(str(path.parent / run["result"])))
+    if not files:
+        raise InputError(f"{where}: result {run['result']}: no such file")
+    log = read_power(path.parent / run["power"])
+    results = [result for file in files for result in read_results(file)]
+    rows: list[dict[str, Any]] = []
+    for result in results:
+        if result.ends_s is None and len(results) > 1:
+            raise InputError(f"{result.where}: no date in it, so each result needs a run with a power log of its own")
+        tp = _setting(result, run, "tp")
+        core_mhz = _setting(result, run, "core_mhz")
+        power_w, clock_mhz, gpus = log.mean(result, run.get("gpus"))
+        if gpus != tp:
+            raise InputError(
+                f"{result.where}: power of {gpus} GPUs, but tp {tp}; name the instance's own: gpus: [0, 1]"
+            )
+        if clock_mhz is not None and clock_mhz > core_mhz * (1 + CLOCK_TOLERANCE):
+            raise InputError(
+                f"{result.where}: the SM clock was {clock_mhz:.0f} MHz in {run['power']}, above the {core_mhz} named; "
+                "was it locked?"
+            )
+        if clock_mhz is not None and clock_mhz < core_mhz * (1 - CLOCK_TOLERANCE):
+            notes.append(f"{result.where}: SM clock {clock_mhz:.0f} MHz, held below {core_mhz}")
+        head = {"model": listed["model"], "gpu": listed["gpu"], "tp": tp, "core_mhz": core_mhz, "class": result.class_}
+        rows.append(
+            head
+            | {"tps": float(f"{result.tps:.6g}"), "power_w": power_w, "source": "measured"}
+            | result.latencies_s
+            | {"input_tokens": result.input_tokens, "output_tokens": result.output_tokens}
+            | _cache(where, listed, tp)
+        )
+    return rows + _idle_rows(where, run, rows, notes)
+
+
+def _cache(where: str, listed: dict[str, Any], tp: int) -> dict[str, Any]:
+    """What the list says of KV caches, as columns."""
+    made: dict[str, Any] = {}
+    if "kv_tokens" in listed:
+        if tp not in listed["kv_tokens"]:
+            raise InputError(f"{where}: tp {tp} is not in kv_tokens; give all degrees, or none")
+        made["kv_tokens"] = int(listed["kv_tokens"][tp])
+    if "kv_byte_per_token" in listed:
+        made["kv_byte_per_token"] = float(listed["kv_byte_per_token"])
+    return made
+
+
+def _idle_rows(where: str, run: dict[str, Any], rows: list[dict], notes: list[str]) -> list[dict[str, Any]]:
+    """Rows without load: idle power, and the latencies of the least load measured."""
+    if "idle_power_w" not in run:
+        notes.append(f"{where}: no idle_power_w: loads below the least measured one cannot be planned")
+        return []
+    if not _positive(run["idle_power_w"]):
+        raise InputError(f"{where}: idle_power_w {run['idle_power_w']}; expected watts of the whole instance")
+    least: dict[tuple, dict[str, Any]] = {}
+    for row in rows:
+        key = row["tp"], row["core_mhz"], row["class"]
+        if key not in least or row["tps"] < least[key]["tps"]:
+            least[key] = row
+    return [row | {"tps": 0.0, "power_w": float(run["idle_power_w"])} for row in least.values()]
+
+
+def _setting(result: Result, run: dict[str, Any], name: str) -> int:
+    """A whole number that the run, or the result by --metadata, says."""
+    value = run.get(name, result.said.get(name))
+    try:
+        if value is not None and not isinstance(value, bool) and int(value) == float(value) and int(value) >= 1:
+            return int(value)
+    except (TypeError, ValueError):
+        pass
+    said = "missing" if value is None else f"{value!r}"
+    raise InputError(f"{result.where}: {name} {said}; give it to the run, or to the benchmark: --metadata {name}=...")
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def read_results(path: str | Path) -> list[Result]:
+    """The results of a file of vLLM's or SGLang's benchmark. Raises InputError."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    found: list[Result] = []
+    decoder, place = json.JSONDecoder(), 0
+    while place < len(text):
+        if text[place].isspace():
+            place += 1
+            continue
+        where = f"{path}: result {len(found) + 1}"
+        try:
+            said, place = decoder.raw_decode(text, place)
+        except ValueError as error:
+            raise InputError(f"{where}: not JSON ({error}); cut off?") from None
+        if not isinstance(said, dict):
+            raise InputError(f"{where}: expected an object, as vllm bench serve --save-result writes")
+        found.append(_result(where, said))
+    if not found:
+        raise InputError(f"{path}: empty; run the benchmark with --save-result")
+    return found
+
+
+def _result(where: str, said: dict[str, Any]) -> Result:
+    def number(name: str, remedy: str = "is this vllm bench serve's or SGLang's?") -> float:
+        value = said.get(name)
+        if not _positive(value):
+            raise InputError(f"{where}: {name} {'missing' if value is None else repr(value)}; {remedy}")
+        return float(value)  # type: ignore[arg-type]
+
+    completed = number("completed")
+    failed = max(said.get("failed") or 0, (said.get("num_prompts") or 0) - completed)
+    if failed > FAILED_SHARE * (completed + failed):
+        raise InputError(f"{where}: {failed:.0f} of {completed + failed:.0f} requests failed; measure that load again")
+    percentiles = "add --percentile-metrics ttft,tpot,itl --metric-percentiles 99 to the benchmark"
+    latencies = {column: number(name, percentiles) / 1e3 for column, name in _LATENCY_KEYS.items()}
+    ends_s = None
+    if "date" in said:
+        try:
+            ends_s = datetime.strptime(str(said["date"]), "%Y%m%d-%H%M%S").timestamp()
+        except ValueError:
+            raise InputError(f"{where}: date {said['date']!r}; expected such as 20260131-235959") from None
+    inputs, outputs = (number(f"total_{name}_tokens") / completed for name in ("input", "output"))
+    return Result(where, ends_s, number("duration"), inputs, outputs, latencies, said)
+
+
+# -- power -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PowerLog:
+    """Samples of power by GPU: arrays of shape (n,) each, ascending in time."""
+
+    path: str
+    samples: dict[str, np.ndarray]  # by GPU: (n, 3) Unix time s, W, SM clock MHz or NaN
+
+    def mean(self, result: Result, gpus: list[int] | None = None) -> tuple[float, float | None, int]:
+        """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run. Raises InputError."""
+        chosen = self.samples
+        if gpus is not None:
+            missing = [str(each) for each in gpus if str(each) not in chosen]
+            if missing or not gpus:
+                raise InputError(f"{self.path}: no GPU {', '.join(missing)}; it has {', '.join(chosen)}")
+            chosen = {str(each): chosen[str(each)] for each in gpus}
+        total_w, clocks = 0.0, []
+        for gpu, samples in chosen.items():
+            start_s, end_s = samples[0, 0], samples[-1, 0]
+            if result.ends_s is not None:
+                start_s, end_s = result.ends_s - result.duration_s, result.ends_s
+            trimmed_s = TRIMMED * (end_s - start_s)
+            start_s, end_s = start_s + trimmed_s, end_s - trimmed_s
+            inside = samples[(samples[:, 0] >= start_s) & (samples[:, 0] <= end_s)]
+            moments = [start_s, *inside[:, 0], end_s]
+            if len(inside) < LEAST_SAMPLES or np.diff(moments).max() > LONGEST_GAP_S:
+                raise InputError(
+                    f"{result.where}: {self.path} has {len(inside)} samples of GPU {gpu} while it ran; log the whole "
+                    f"run, at least every {LONGEST_GAP_S:g} s, on the clock of the machine that ran the benchmark"
+                )
+            total_w += float(np.trapezoid(inside[:, 1], inside[:, 0]) / (inside[-1, 0] - inside[0, 0]))
+            clocks += inside[:, 2][~np.isnan(inside[:, 2])].tolist()
+        return total_w, float(np.median(clocks)) if clocks else None, len(chosen)
+
+
+# columns of either kind: time, GPU (may be left out), power and its factor to W, SM clock (may be left out)
+_NVIDIA_POWER = ("power.draw.instant [W]", "power.draw [W]", "power.draw.average [W]")
+_NVIDIA_CLOCK = ("clocks.current.sm [MHz]", "clocks.sm [MHz]")
+
+
+def read_power(path: str | Path) -> PowerLog:
+    """A log of power from its CSV. Raises InputError: which line, what, and the remedy."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = [[cell.strip() for cell in line] for line in csv.reader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    header = lines[0] if lines else []
+    zeus = "power_mw" in header
+    power = "power_mw" if zeus else next((name for name in _NVIDIA_POWER if name in header), None)
+    if power is None or "timestamp" not in header:
+        raise InputError(
+            f"{path}: no columns timestamp and power.draw.instant [W]; log with nvidia-smi "
+            "--query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv -lms 100"
+        )
+    gpu = "gpu_index" if zeus else "index"
+    clock = next((name for name in _NVIDIA_CLOCK if name in header), None)
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for number, cells in enumerate(lines[1:], start=2):
+        if len(cells) != len(header):
+            if number == len(lines):
+                continue  # the logger was ended while it wrote
+            raise InputError(f"{path}: line {number}: {len(cells)} cells under {len(header)} columns; mend the line")
+        row = dict(zip(header, cells))
+        sample = _sample(f"{path}: line {number}", row, power, clock, zeus)
+        found.setdefault(row.get(gpu, "0"), []).append(sample)
+    if not found:
+        raise InputError(f"{path}: no samples under the header")
+    return PowerLog(str(path), {name: np.array(sorted(own)) for name, own in found.items()})
+
+
+def _sample(where: str, row: dict[str, str], power: str, clock: str | None, zeus: bool) -> tuple[float, float, float]:
+    try:
+        if zeus:
+            return float(row["timestamp"]), float(row[power]) / 1e3, float("nan")
+        moment = datetime.strptime(row["timestamp"], "%Y/%m/%d %H:%M:%S.%f").timestamp()
+        watt = float(row[power].removesuffix("W"))
+        return moment, watt, float(row[clock].removesuffix("MHz")) if clock else float("nan")
+    except ValueError as error:
+        raise InputError(f"{where}: {error}; expected a time, a power and a clock as the header says") from None
