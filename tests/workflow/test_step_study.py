@@ -211,6 +211,7 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     }
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "Mean power" in page and "What is missing" not in page
+    assert "one iteration takes" not in page, "the cards say it of the step as a whole"
     assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES)
 
 
