@@ -99,6 +99,18 @@ def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played
     assert made.restored(5) and int(made.boards.get("sets")) > 10
 
 
+def test_one_pair_for_the_whole_run_is_locked_and_nothing_piles_up(played):
+    pair = dict(zip(("core_mhz", "mem_mhz"), BACKWARD))
+    single = {"granularity": "kernel", "scope": "single", "targets": {"gelu_forward": pair, "gelu_backward": pair}}
+    came, made, done = played(
+        lambda schedule: schedule | single, settings=QUICK | {"repeats": 0}, steps=12, slower=10.0
+    )
+    assert came and came["log"][1:] == [None, True], done.stderr
+    # the step is whole; the first kernels may run before the clocks have come
+    assert {(core, mem) for _, core, mem in came["ran"][-11:]} == {BACKWARD}
+    assert came["waiting"] == 0 and made.restored(5)
+
+
 def test_a_step_in_pieces_launches_every_node_once_and_in_order():
     step = read(RECORD)
 

@@ -218,7 +218,9 @@ class Playing:
             # where it does harm
             tolerance = Tolerance(late_s=self._latency_s, duration_share=_AT_AUTO_SHARE)
         player = Player(self._iteration, self._control, None, self._about, names, tolerance)
-        player.events = StepEvents(self._step.event, player.boundaries, len(names))
+        # of one pair for the whole run, nobody looks at any event
+        wanted = player.boundaries if player.steps else ()
+        player.events = StepEvents(self._step.event, wanted, len(names))
         return player
 
     def _begin(self) -> None:
