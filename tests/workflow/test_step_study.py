@@ -311,7 +311,7 @@ def test_the_study_s_own_schedule_is_played_on_the_step_and_a_kill_leaves_nothin
             time.sleep(0.02)
         return True
 
-    settings = {"repeats": 2, "block_s": 0.6, "latency_s": 0.4}
+    settings = {"repeats": 2, "block_s": 0.6, "latency_s": 1.0}
     done = play(settings=settings, steps=4)
     came = json.loads(done.stdout or "null")
     assert came and came["certificate"]["same_bits"] is True and came["log"][1:] == [None, True], done.stderr
