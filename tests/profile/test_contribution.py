@@ -11,6 +11,7 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
+from kernel_dvfs.measurement import latency_file
 from kernel_dvfs.profile import contribution, store
 from kernel_dvfs.profile.contribution import contribute, import_contribution, read
 
@@ -29,13 +30,16 @@ GPU = {
     "serial": "1654922001234",
 }
 WORKLOAD = {"name": "gpt3-xl-b40-tp1", "model": "gpt3-xl", "batch": 40, "folder": FOLDER, "setup": "0123456789ab"}
-LATENCY = {
-    "schema": "kernel-dvfs/latency/1",
-    "gpu": {"name": "NVIDIA H200", "uuid": UUID, "driver": "580.159.04", "pci_bus_id": "00000000:00:06.0"},
-    "host": HOST,
-    "started_utc": "2026-11-22T14:00:03Z",
-    "domains": {"core": {"n": 3}},
-}
+CHANGE = {"domain": "core", "from_mhz": 345, "to_mhz": 1980, "verdict": "ok"}
+LATENCY = latency_file.content(
+    {
+        "gpu": {"name": "NVIDIA H200", "uuid": UUID, "driver": "580.159.04", "pci_bus_id": "00000000:00:06.0"},
+        "host": HOST,
+        "started_utc": "2026-11-22T14:00:03Z",
+        "protocol": {"repeats": 3},
+    },
+    [CHANGE | dict.fromkeys(latency_file.QUANTITIES, 0.01 * n) for n in (1, 2, 3)],
+)
 
 
 def point(target, core_mhz, time_s, energy_j, **more):
@@ -161,6 +165,14 @@ def test_a_name_that_tells_who_or_where_is_refused(study, tmp_path, name, shown)
     assert not (tmp_path / "a.tar.gz").exists()
 
 
+def test_the_latency_of_another_gpu_or_of_a_dry_run_does_not_go_along(study, tmp_path):
+    other = LATENCY | {"gpu": LATENCY["gpu"] | {"name": "NVIDIA A100"}}
+    for found, message in ((other, "of NVIDIA A100, the study is of NVIDIA H200"), ({"schema": "x"}, "its schema")):
+        write_json(tmp_path / "latency.json", found)
+        with pytest.raises(InputError, match=message):
+            contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")
+
+
 def test_simulated_measurements_are_not_collected(study, tmp_path):
     with pytest.raises(InputError, match="of a simulated GPU; only what a real one measured is collected"):
         contribute(study(kind="simulated"), tmp_path / "a.tar.gz")
@@ -239,7 +251,7 @@ def test_the_commands_pack_and_unpack_and_clocks_can_be_chosen(study, tmp_path, 
     assert "look into it, then send it" in capsys.readouterr().err
     assert main(["import", archive, "-o", profile]) == 0
     assert "credit A. Lab" in capsys.readouterr().err
-    assert json.loads((tmp_path / "b-latency.json").read_text())["schema"] == "kernel-dvfs/latency/1"
+    assert latency_file.read(tmp_path / "b-latency.json").stall_s("core") == pytest.approx(0.02)
     assert (
         main(["choose", profile, "--scope", "global", "--objective", "waste", "-o", str(tmp_path / "schedule.json")])
         == 0

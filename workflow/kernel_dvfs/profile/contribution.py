@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, read_json, whole, write_text
+from kernel_dvfs.measurement import latency_file
 from kernel_dvfs.profile import store
 from kernel_dvfs.profile.table import gpu_slug
 
@@ -113,7 +114,7 @@ def contribute(
     columns = {name: profile.table[name].to_pylist() for name in profile.table.column_names}
     texts = {PROFILE: _csv_text(columns)}
     if latency is not None:
-        texts[LATENCY] = _latency_text(latency, uuids, salt)
+        texts[LATENCY] = _latency_text(latency, gpu["name"], uuids, salt)
     about = {
         "schema": SCHEMA,
         "licence": LICENCE,
@@ -191,7 +192,7 @@ def import_contribution(path: AnyPath, out: AnyPath, name: str | None = None) ->
     if found.latency is not None:
         beside = f"{os.path.splitext(os.fspath(out))[0]}-{LATENCY}"
         write_text(beside, json.dumps(found.latency, indent=1, allow_nan=False) + "\n")
-        lines.append(f"{beside}: what a change of clocks takes there")
+        lines.append(f"{beside}: what a change of clocks takes, {latency_file.read(beside).about}")
     return found, lines
 
 
@@ -231,13 +232,14 @@ def _workload(workload: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _latency_text(path: AnyPath, uuids: set[str], salt: Path) -> str:
+def _latency_text(path: AnyPath, board: str, uuids: set[str], salt: Path) -> str:
+    if (measured := latency_file.read(path)).gpu_name != board:
+        raise InputError(f"{path}: of {measured.gpu_name}, the study is of {board}")
     found = _object(path)
-    gpu = found.get("gpu") or {}
-    uuid = gpu.get("uuid") or next(iter(uuids), "")
-    uuids.update(filter(None, [uuid]))
+    gpu, uuid = found["gpu"], found["gpu"]["uuid"]
+    uuids.add(uuid)
     kept = _only(found, _LATENCY_KEYS)
-    kept["gpu"] = _only(gpu, ("name", "driver")) | {"uuid": _hashed(uuid, salt) if uuid else "unknown"}
+    kept["gpu"] = _only(gpu, ("name", "driver")) | {"uuid": _hashed(uuid, salt)}
     return json.dumps(kept | {"started_utc": _date(found.get("started_utc"))}, indent=1, allow_nan=False) + "\n"
 
 
