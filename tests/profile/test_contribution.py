@@ -1,6 +1,7 @@
 """What a lab measured travels as one archive: whole, checked, and silent about who measured where."""
 
 import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -11,7 +12,7 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
-from kernel_dvfs.measurement import latency_file
+from kernel_dvfs.measurement import latency_file, setup
 from kernel_dvfs.profile import contribution, store
 from kernel_dvfs.profile.contribution import contribute, import_contribution, read
 
@@ -29,7 +30,7 @@ GPU = {
     "ecc": True,
     "serial": "1654922001234",
 }
-WORKLOAD = {"name": "gpt3-xl-b40-tp1", "model": "gpt3-xl", "batch": 40, "folder": FOLDER, "setup": "0123456789ab"}
+WORKLOAD = {"name": "gpt3-xl-b40-tp1", "model": "gpt3-xl", "batch": 40, "folder": FOLDER}
 CHANGE = {"domain": "core", "from_mhz": 345, "to_mhz": 1980, "verdict": "ok"}
 LATENCY = latency_file.content(
     {
@@ -60,12 +61,12 @@ def study(tmp_path, monkeypatch):
     folder = tmp_path / "results" / GPU["slug"] / WORKLOAD["name"]
 
     def make(points=POINTS, kind="nvml", **workload):
+        measurement = {"window_s": 5, "slurm_gpu": f"--nodelist={HOST}"}
+        path = setup.store(str(folder / "setup"), GPU, WORKLOAD, {"kernel": {}, "pass": {}}, measurement)
+        workload = {"setup": Path(path).stem} | workload
         columns = {name: [row[name] for row in points] for name in store.COLUMNS}
         gpu = {key: GPU[key] for key in ("name", "slug")} | {"kind": kind}
         store.write_profile(folder / "profile.parquet", columns, gpu, WORKLOAD | workload, ["core_mhz", "mem_mhz"])
-        setup = {"gpu": GPU, "measurement": {"window_s": 5, "slurm_gpu": f"--nodelist={HOST}"}}
-        (folder / "setup").mkdir(exist_ok=True)
-        write_json(folder / "setup" / "0123456789ab.json", setup)
         record = folder / "measurements/kernel/gelu/auto-auto/r0.json"
         record.parent.mkdir(parents=True, exist_ok=True)
         run = {"host": HOST, "started_utc": "2026-11-21T20:23:06Z", "boot_id": "b"}
@@ -226,6 +227,29 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
     (tmp_path / "no.tar.gz").write_bytes(b"no archive")
     with pytest.raises(InputError, match=r"not a readable \.tar\.gz archive"):
         read(tmp_path / "no.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("target", "", "line 2: target is empty"),
+        ("time_s", "", "line 2: time_s is empty"),
+        ("time_s", "nan", "time and energy are not positive"),
+        ("n", "3.5", "line 2: n is '3.5'"),
+        ("is_baseline", "2", "line 2: is_baseline is '2'"),
+        ("verdict", "x" * 140_000, "field larger than field limit"),
+    ],
+)
+def test_a_cell_that_is_none_is_named(study, tmp_path, column, cell, message):
+    texts = files_of(contribute(study(), tmp_path / "a.tar.gz")[0])
+    lines = [line.split(",") for line in texts["profile.csv"].splitlines()]
+    lines[1][lines[0].index(column)] = cell
+    changed = "".join(",".join(line) + "\n" for line in lines)
+    about = json.loads(texts["contribution.json"])
+    about["files"]["profile.csv"] = hashlib.sha256(changed.encode()).hexdigest()
+    texts |= {"profile.csv": changed, "contribution.json": json.dumps(about)}
+    with pytest.raises(InputError, match=message):
+        read(packed(tmp_path / "bad.tar.gz", texts))
 
 
 def test_every_truncation_of_an_archive_is_refused(study, tmp_path):
