@@ -12,7 +12,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.profile.table import import_to_profile
 
-LIMIT_S = 20
+LIMIT_S = 20  # of CPU time
 HEAD = "kernel,core_mhz,mem_mhz,time_us,energy_uj,is_reference"
 CELLS = (
     "",
@@ -89,7 +89,7 @@ def test_thousands_of_tables_are_refused_in_one_line_or_become_a_profile(tmp_pat
     table.write_text(text)
     import_to_profile(str(table), str(profile))
     for number in range(fuzz):
-        data, began_s = damaged(text, rng), time.monotonic()
+        data, began_s = damaged(text, rng), time.process_time()
         table.write_bytes(data)
         profile.unlink(missing_ok=True)
         try:
@@ -102,7 +102,7 @@ def test_thousands_of_tables_are_refused_in_one_line_or_become_a_profile(tmp_pat
             assert str(error).isprintable() and not profile.exists(), str(error)
         except Exception:
             failed.append(f"{number}: {data!r}\n{traceback.format_exc(limit=-3)}")
-        slowest_s = max(slowest_s, time.monotonic() - began_s)
+        slowest_s = max(slowest_s, time.process_time() - began_s)
     print(f"{fuzz} tables: {accepted} accepted, slowest {slowest_s:.1f} s, {len(failed)} failed")
     assert not failed, f"{len(failed)} of {fuzz}\n" + "\n".join(failed[:10])
     assert slowest_s < LIMIT_S and 0.02 * fuzz < accepted < 0.8 * fuzz
