@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import Command, json_object
 from kernel_dvfs.cli.numbers import SEED, SIZE, number, whole
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.system import Settings
@@ -175,7 +175,7 @@ def _trace(options: argparse.Namespace) -> None:
     path = options.output if made else options.trace
     if made:
         write_trace(path, trace)
-    print(f"{path}: {trace.subject}\nsha256 {sha256(path)}")
+    print(f"{one_line(f'{path}: {trace.subject}')}\nsha256 {sha256(path)}")
     for name, value in summary(trace).items():
         print(f"{name} {value:g}")
 
