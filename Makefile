@@ -52,6 +52,8 @@ clean:
 	rm -rf results logs site .snakemake
 
 $(VENV)/bin/python:
+	@command -v $(PYTHON) > /dev/null || \
+	  { echo "error: there is no $(PYTHON); name a Python 3.11 or newer that you have: make PYTHON=python3 run" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $(PYTHON) is older than Python 3.11; name another: make PYTHON=python3.12 run" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \

@@ -2,8 +2,9 @@
 
 ours fused, ours unfused: every launch of the model's rows with fused attention or without, in order, one layer's
 buffers used 24 times. torch: GPT of the same shape in bf16, compiled, with flash attention, as people train it: it does
-not add to gradients and does not compute GELU again in backward (ours does both). Measured with two numbers of layers;
-the model's follows by a straight line. Energy is the board's, between edges of its counter. Sets nothing on the GPU.
+not add to gradients that are there, and its compiler decides what is computed again in backward (ours adds, and does
+GELU again). Measured with two numbers of layers; the model's follows by a straight line. Energy is the board's, between
+edges of its counter. Sets nothing on the GPU.
 
     python benchmarks/gpu_iteration.py --results results -o benchmarks/results/gpu_iteration_h200
 """
@@ -146,7 +147,7 @@ def main():
         print(line, flush=True)
         lines.append(line)
 
-    say(f"{about['name']}, default clocks, nothing set; {datetime.date.today().isoformat()}")
+    say(f"{about['name']} ({about['uuid']}), default clocks, nothing set; {datetime.date.today().isoformat()}")
     library = library_sha256("cuda", options.results)[:12]
     say(f"driver CUDA {about['driver']}, cuBLASLt {about['cublaslt']}, library {library}")
     say(f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {options.model}, batch {options.batch}")

@@ -6,8 +6,8 @@
 3. Every row at full size: ours, PyTorch eager and torch.compile in turn, medians of windows; bytes per second
    against the device-to-device copy of the same run, GEMM FLOP per second against the tensor peak at the SM clock
    that was really reached; results unchanged by all that repetition.
-4. The forms that an operation has, in turn: each way of layernorm_backward to read its rows, wherever it fits (the one
-   that is taken should be the fastest), and attention's gradient in a fixed order or as its parts come.
+4. Each way of layernorm_backward to read its rows, wherever it fits, in turn: the one that is taken should be the
+   fastest.
 5. Launch-bound rows through CUDA graphs.
 
 Sets nothing on the GPU. Needs PyTorch for 2 and for the comparison in 3.
@@ -323,27 +323,18 @@ def moved_byte(line):
     return line["gb_per_s"] * line["time_us"] * 1e3
 
 
-def forms(say, cuda, device, options):
-    """Point 4. The layernorm at the widest rows that each way takes and at the model's."""
-    say("us a launch of an operation's forms (vector: the one that is taken):")
+def layernorm_reading(say, cuda, device):
+    """Point 4, at the widest rows that each way takes and at the model's."""
+    say("layernorm_backward of 40,960 rows, us a launch by way of reading them (vector: the one that is taken):")
+    timer = Timer(cuda, device)
     for channels in (2048, *check.LAYERNORM_READING.values()):
-        ways = [way for way, longest in check.LAYERNORM_READING.items() if channels <= longest]
-        forms_of(say, cuda, device, "layernorm_backward", {"M": 40960, "C": channels}, ways)
-    heads = {"B": options.batch, "T": 1024, "NH": 16, "HS": 128, "scale": 128**-0.5}
-    forms_of(say, cuda, device, "attention_backward", heads, ["atomic"])
-
-
-def forms_of(say, cuda, device, op, settings, others):
-    timer, ways = Timer(cuda, device), ["vector", *others]
-    try:
-        plans = [cuda.Plan(cuda.Arena(device), op, settings, variant=way) for way in ways]
-    except cuda.ShapeError as error:
-        say(f"  {error}")
-        return
-    times = dict(zip(ways, (1e3 * ms for ms, _ in in_turn([timer.ours(plan) for plan in plans])), strict=True))
-    above = 100 * (times["vector"] / min(times.values()) - 1)
-    cells = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
-    say(f"  {op} {settings}: {cells}; taken is {above:.1f} % above the fastest")
+        ways = ["vector", *(way for way, longest in check.LAYERNORM_READING.items() if channels <= longest)]
+        settings = {"M": 40960, "C": channels}
+        plans = [cuda.Plan(cuda.Arena(device), "layernorm_backward", settings, variant=way) for way in ways]
+        times = dict(zip(ways, (1e3 * ms for ms, _ in in_turn([timer.ours(plan) for plan in plans])), strict=True))
+        above = 100 * (times["vector"] / min(times.values()) - 1)
+        cells = ", ".join(f"{way} {us:.1f}" for way, us in times.items())
+        say(f"  C = {channels}: {cells}; taken is {above:.1f} % above the fastest")
 
 
 def launch_bound(say, cuda, device, options):
@@ -392,7 +383,7 @@ def main():
         write_text(f"{options.output}.csv", table.getvalue())
         summary(say, lines)
     if "4" in options.parts:
-        forms(say, cuda, device, options)
+        layernorm_reading(say, cuda, device)
     if "5" in options.parts:
         launch_bound(say, cuda, device, options)
     write_text(f"{options.output}.txt", "\n".join(say.lines) + "\n")

@@ -33,13 +33,13 @@ from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.gpu import less
-from kernel_dvfs.measurement.real.step_loads import IN_STEP, copies_in_step
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload import step as steps
 
 # how far the sum may be from the whole, percent
 TIME_PERCENT, ENERGY_PERCENT = 3.0, 5.0
 HERE = Path(__file__).resolve().parent
+IN_STEP = "in_step"  # the study of a row whose kernel was measured within the step
 STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")
 COLUMNS = (
     *("study", "target", "name", "section", "launches", "time_us", "energy_mj", "power_w", "core_mhz", "cap_share"),
@@ -128,11 +128,13 @@ class Bench:
             window = less(window, self._window(load.less))
         load.check()
         power_w = window["energy_mj"] / 1e3 / window["duration_s"]
-        if what.study == IN_STEP:  # one run has so many more launches of it than the step
-            window["time_us"] /= copies_in_step(self.step, what.name) * self.step.target(what.name).launches
+        kernel = what.name.removeprefix(steps.WITHIN) if what.name not in self.step.passes else None
+        is_within = kernel is not None and what.study == "pass"
+        if is_within:  # one run has so many more launches of it than the step
+            window["time_us"] /= self.step.copies_within(kernel) * self.step.target(kernel).launches
         row = {
-            "study": what.study,
-            "target": what.name,
+            "study": IN_STEP if is_within else what.study,
+            "target": kernel or what.name,
             "time_us": round(window["time_us"], 3),
             "energy_mj": round(power_w * window["time_us"] * 1e-3, 6),
             "power_w": round(power_w, 2),
@@ -140,8 +142,8 @@ class Bench:
             "cap_share": round(min(1.0, window["cap_ns"] / 1e9 / window["duration_s"]), 3),
             "wall_s": round(time.monotonic() - begin_s, 2),
         }
-        if what.study != "pass":
-            about = self.step.target(what.name)
+        if kernel is not None:
+            about = self.step.target(kernel)
             row |= {"name": about.name, "section": about.section, "launches": about.launches}
             row |= {"step_time_us": about.time_us, "alone_to_step": round(row["time_us"] / about.time_us, 4)}
             row["repeatable"] = about.repeatable
@@ -186,7 +188,7 @@ def study(name: str, options) -> None:
                 break
             rows.append(bench.row(Target("kernel", target.id)))
             share += target.launches * target.time_us / step.time_us
-        rows += [bench.row(Target(IN_STEP, target.id)) for target in costliest[: options.in_step]]
+        rows += [bench.row(Target("pass", steps.WITHIN + target.id)) for target in step.within[: options.in_step]]
         rows += [bench.row(what) for what in [*passes, *whole]]
     except InputError as error:
         sys.exit(f"error: {error}")

@@ -45,8 +45,9 @@ def _deviation(op, name, got, want):
     if op in check.EXACT:
         same = torch.equal(got, want)
         return (0.0, 0.0) if same else (float("inf"), float("nan"))
-    relative = check.RELATIVE if got.dtype == torch.bfloat16 else check.FLOAT32_RELATIVE
-    of_typical = check.FUSED_OF_TYPICAL if op in check.FUSED_OPERATIONS else check.OF_TYPICAL
+    is_bf16 = got.dtype == torch.bfloat16
+    relative = check.RELATIVE if is_bf16 else check.FLOAT32_RELATIVE
+    of_typical = check.FUSED_OF_TYPICAL if is_bf16 and op in check.FUSED_OPERATIONS else check.OF_TYPICAL
     norm = torch.linalg.vector_norm(want, dtype=torch.float64)
     typical = float(norm) / want.numel() ** 0.5
     error = torch.sub(got, want).abs_()

@@ -78,3 +78,12 @@ def test_what_must_survive_a_loss_of_power_is_on_the_disk_before_it_has_its_name
 def test_a_name_that_is_no_utf_8_can_be_written_of(tmp_path):
     write_text(tmp_path / "a", os.fsdecode(b"caf\xe9"))
     assert (tmp_path / "a").read_text("utf-8") == "caf\\udce9"
+
+
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "text")
+    assert os.read(reader, 9) == b"text" and pipe.is_fifo()
+    os.close(reader)

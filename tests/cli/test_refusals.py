@@ -137,6 +137,12 @@ def test_the_baseline_is_measured_at_least_once(refused, setup_path, tmp_path, c
     assert f"--auto-repeats: expected a whole number from 1 to 1000, not '{value}'" in said
 
 
+@pytest.mark.parametrize("pairs", ["", ","])
+def test_pooling_nothing_is_refused(refused, setup_path, tmp_path, pairs):
+    words = ("measure", "pool", "--gpu", setup_path, "--records", tmp_path, "--pairs", pairs)
+    assert "nothing to pool" in refused(*words, "-o", tmp_path / "p.parquet")
+
+
 # --- measure ---
 
 

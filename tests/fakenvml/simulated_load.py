@@ -16,6 +16,7 @@ from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import parameters, works
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.measurement.target import Target
 
 _SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
 _TEMPERATURE_C = 55
@@ -43,7 +44,19 @@ class SimulatedLoads:
         return False
 
     def prepare(self, setup, target):
-        return _Load(self, [(parameters(self.spec, work), count) for work, count in works(setup, target)], target.name)
+        kernels = self._kernels(setup, target)
+        load = _Load(self, kernels, target.name)
+        if target.study == "pass" and target.name in setup.workload.get("by_difference", {}):
+            # as measurement.real.step_loads: with all that comes before it in the step, which is taken off
+            names = list(setup.targets["pass"])
+            earlier = [Target("pass", name) for name in names[: names.index(target.name)]]
+            before = [each for section in earlier for each in self._kernels(setup, section)]
+            load = _Load(self, before + kernels, target.name)
+            load.less = _Load(self, before, f"before {target.name}")
+        return load
+
+    def _kernels(self, setup, target):
+        return [(parameters(self.spec, work), count) for work, count in works(setup, target)]
 
     def stamper(self, step_s, room, reads):
         return _Stamper(self, step_s, room, reads)

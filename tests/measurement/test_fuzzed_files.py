@@ -42,10 +42,14 @@ def files(setup, tmp_path_factory):
     path, other = str(folder / "r0.json"), str(folder / "c.json")
     record.write_point(path, setup, bench, TARGET, "sweep", 0, bench.point(PAIR))
     point = json.loads((folder / "r0.json").read_text())
+    # without it, as older records are: each of these damages is told by the numbers themselves
+    del point["sha256"]
     real = copy.deepcopy(point)
     for group, fields in REAL.items():
         real[group] |= fields
     record.write_comparison(other, setup, bench.device, "s.json", [bench.compare(PAIR, 0)])
+    comparison = json.loads((folder / "c.json").read_text())
+    del comparison["sha256"]
     stored = setups.store(str(folder), setup.gpu, setup.workload, setup.targets, setup.measurement)
     content = {
         **{"schema": lease.SCHEMA, "uuid": "GPU-1", "pid": 5, "process_start": 7, "boot_id": "b", "user": "u"},
@@ -68,7 +72,7 @@ def files(setup, tmp_path_factory):
     return {
         "simulated point": (point, read_point),
         "real point": (real, read_point),
-        "comparison": (json.loads((folder / "c.json").read_text()), read_comparison),
+        "comparison": (comparison, read_comparison),
         "setup": (setups.parse_json(open(stored).read()), read_setup),
         "lease": (content, lease.parse),
     }
@@ -179,3 +183,33 @@ def test_no_damaged_file_is_accepted(files, kind, damage):
         else:
             pytest.fail(f"taken for a good {kind}: {text}")
     assert tried == (0 if (damage, kind) in (("unit", "setup"), ("unit", "lease")) else EACH)
+
+
+@pytest.mark.parametrize("factor", [2, 0.5, 1.000001])
+def test_energy_and_power_changed_together_everywhere_are_found_by_the_checksum(setup, tmp_path, factor):
+    path, bench = str(tmp_path / "r0.json"), Bench(setup, TARGET)
+    record.write_point(path, setup, bench, TARGET, "sweep", 0, bench.point(PAIR))
+    content = json.loads((tmp_path / "r0.json").read_text())
+    record.read_point(path, setup, TARGET, PAIR)
+    for each in leaves(content):
+        if each[-1] in ("energy_mj", "energy_sd_mj", "power_mw"):
+            put(content, each, at(content, each) * factor)
+    (tmp_path / "r0.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"was changed since it was written|no power of this GPU"):
+        record.read_point(path, setup, TARGET, PAIR)
+
+
+def test_a_bit_that_flips_anywhere_in_a_record_is_found(setup, tmp_path):
+    path, bench = tmp_path / "r0.json", Bench(setup, TARGET)
+    record.write_point(str(path), setup, bench, TARGET, "sweep", 0, bench.point(PAIR))
+    whole, rng = path.read_bytes(), random.Random("bits")
+    for _ in range(2000):
+        data = bytearray(whole)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        try:
+            found = record.read_point(str(path), setup, TARGET, PAIR)
+        except InputError:
+            continue
+        path.write_bytes(whole)
+        assert found == record.read_point(str(path), setup, TARGET, PAIR), "white space, or a digit past a float's last"

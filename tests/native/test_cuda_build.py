@@ -94,6 +94,7 @@ def test_the_record_says_what_decides_the_machine_code(finished, cuda_tools):
     assert record["architectures"] == ["80-real"]
     assert "--generate-code=arch=compute_80,code=[sm_80]" in record["flags"]["cuda"]
     assert record["cublaslt"] == cuda_tools.identity["cublaslt"]
+    assert record["cudnn"] == cuda_tools.identity["cudnn"]
 
 
 def test_the_cublaslt_that_runs_is_the_recorded_one(root, finished):
@@ -111,10 +112,12 @@ def test_the_library_names_where_its_cublaslt_is_and_needs_no_other_part_of_cuda
     """RPATH goes before LD_LIBRARY_PATH, RUNPATH (the newer tag) behind it. The runtime is inside; the driver's
     library is opened when it is first needed, so that importing works on a machine without one."""
     section = dynamic_section(library_in(finished))
-    assert f"Library rpath: [{record_in(finished)['cublaslt']['directory']}]" in section
+    record = record_in(finished)
+    folders = [record[name]["directory"] for name in ("cublaslt", "cudnn") if record[name]]
+    assert f"Library rpath: [{':'.join(folders)}]" in section
     needed = [line for line in section.splitlines() if "NEEDED" in line]
     assert [line for line in needed if "cu" in line.partition("[")[2]] == [
-        line for line in needed if "cublasLt" in line
+        line for line in needed if "cublasLt" in line or "libcudnn.so.9" in line
     ]
 
 

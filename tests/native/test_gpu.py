@@ -261,8 +261,9 @@ def test_fused_attention_is_that_of_its_own_forward_pass(device, cuda, cpu):
     inputs = {name: backward.read(name) for name in ("qkv", "out", "lse", "dout")}
     wanted = cpu.run("attention_backward", settings, inputs)["dqkv"]
     got, want = (check.widen(each).astype(float) for each in (backward.read("dqkv"), wanted))
-    assert np.abs(got - want).max() < 2**-4 * want.std()
-    assert np.linalg.norm(got - want) < 0.01 * np.linalg.norm(want)
+    # NumPy with the same rounding of weights and gradients: 0.0026
+    assert np.linalg.norm(got - want) < 0.005 * np.linalg.norm(want)
+    assert (np.abs(got - want) <= check.RELATIVE * np.abs(want) + check.FUSED_OF_TYPICAL * want.std()).all()
 
 
 def test_other_bad_options_are_refused_in_one_line(arena, cuda):

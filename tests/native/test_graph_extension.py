@@ -120,6 +120,10 @@ def test_a_chain_has_an_edge_between_each_two_nodes_of_all_rounds(graph, device,
     after = told(driver)
     assert after["edges"] - before["edges"] == 3 * 5 - 1
     assert after["launches"] - before["launches"] == 3
+    before = told(driver)["edges"]
+    graph.Captured(device, 1).loop([0, 0, 0, 1, 2])  # a kernel with copies of it right behind
+    assert told(driver)["edges"] - before == 4
+    after = told(driver)
     del loop
     assert told(driver)["destroyed"] == after["destroyed"] + 1
 

@@ -1,6 +1,7 @@
 """What a lab measured travels as one archive: whole, checked, and silent about who measured where."""
 
 import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -11,6 +12,7 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
+from kernel_dvfs.measurement import latency_file, setup
 from kernel_dvfs.profile import contribution, store
 from kernel_dvfs.profile.contribution import contribute, import_contribution, read
 
@@ -28,14 +30,17 @@ GPU = {
     "ecc": True,
     "serial": "1654922001234",
 }
-WORKLOAD = {"name": "gpt3-xl-b40-tp1", "model": "gpt3-xl", "batch": 40, "folder": FOLDER, "setup": "0123456789ab"}
-LATENCY = {
-    "schema": "kernel-dvfs/latency/1",
-    "gpu": {"name": "NVIDIA H200", "uuid": UUID, "driver": "580.159.04", "pci_bus_id": "00000000:00:06.0"},
-    "host": HOST,
-    "started_utc": "2026-11-22T14:00:03Z",
-    "domains": {"core": {"n": 3}},
-}
+WORKLOAD = {"name": "gpt3-xl-b40-tp1", "model": "gpt3-xl", "batch": 40, "folder": FOLDER}
+CHANGE = {"domain": "core", "from_mhz": 345, "to_mhz": 1980, "verdict": "ok"}
+LATENCY = latency_file.content(
+    {
+        "gpu": {"name": "NVIDIA H200", "uuid": UUID, "driver": "580.159.04", "pci_bus_id": "00000000:00:06.0"},
+        "host": HOST,
+        "started_utc": "2026-11-22T14:00:03Z",
+        "protocol": {"repeats": 3},
+    },
+    [CHANGE | dict.fromkeys(latency_file.QUANTITIES, 0.01 * n) for n in (1, 2, 3)],
+)
 
 
 def point(target, core_mhz, time_s, energy_j, **more):
@@ -56,12 +61,12 @@ def study(tmp_path, monkeypatch):
     folder = tmp_path / "results" / GPU["slug"] / WORKLOAD["name"]
 
     def make(points=POINTS, kind="nvml", **workload):
+        measurement = {"window_s": 5, "slurm_gpu": f"--nodelist={HOST}"}
+        path = setup.store(str(folder / "setup"), GPU, WORKLOAD, {"kernel": {}, "pass": {}}, measurement)
+        workload = {"setup": Path(path).stem} | workload
         columns = {name: [row[name] for row in points] for name in store.COLUMNS}
         gpu = {key: GPU[key] for key in ("name", "slug")} | {"kind": kind}
         store.write_profile(folder / "profile.parquet", columns, gpu, WORKLOAD | workload, ["core_mhz", "mem_mhz"])
-        setup = {"gpu": GPU, "measurement": {"window_s": 5, "slurm_gpu": f"--nodelist={HOST}"}}
-        (folder / "setup").mkdir(exist_ok=True)
-        write_json(folder / "setup" / "0123456789ab.json", setup)
         record = folder / "measurements/kernel/gelu/auto-auto/r0.json"
         record.parent.mkdir(parents=True, exist_ok=True)
         run = {"host": HOST, "started_utc": "2026-11-21T20:23:06Z", "boot_id": "b"}
@@ -161,6 +166,14 @@ def test_a_name_that_tells_who_or_where_is_refused(study, tmp_path, name, shown)
     assert not (tmp_path / "a.tar.gz").exists()
 
 
+def test_the_latency_of_another_gpu_or_of_a_dry_run_does_not_go_along(study, tmp_path):
+    other = LATENCY | {"gpu": LATENCY["gpu"] | {"name": "NVIDIA A100"}}
+    for found, message in ((other, "of NVIDIA A100, the study is of NVIDIA H200"), ({"schema": "x"}, "its schema")):
+        write_json(tmp_path / "latency.json", found)
+        with pytest.raises(InputError, match=message):
+            contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")
+
+
 def test_simulated_measurements_are_not_collected(study, tmp_path):
     with pytest.raises(InputError, match="of a simulated GPU; only what a real one measured is collected"):
         contribute(study(kind="simulated"), tmp_path / "a.tar.gz")
@@ -216,6 +229,29 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
         read(tmp_path / "no.tar.gz")
 
 
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("target", "", "line 2: target is empty"),
+        ("time_s", "", "line 2: time_s is empty"),
+        ("time_s", "nan", "time and energy are not positive"),
+        ("n", "3.5", "line 2: n is '3.5'"),
+        ("is_baseline", "2", "line 2: is_baseline is '2'"),
+        ("verdict", "x" * 140_000, "field larger than field limit"),
+    ],
+)
+def test_a_cell_that_is_none_is_named(study, tmp_path, column, cell, message):
+    texts = files_of(contribute(study(), tmp_path / "a.tar.gz")[0])
+    lines = [line.split(",") for line in texts["profile.csv"].splitlines()]
+    lines[1][lines[0].index(column)] = cell
+    changed = "".join(",".join(line) + "\n" for line in lines)
+    about = json.loads(texts["contribution.json"])
+    about["files"]["profile.csv"] = hashlib.sha256(changed.encode()).hexdigest()
+    texts |= {"profile.csv": changed, "contribution.json": json.dumps(about)}
+    with pytest.raises(InputError, match=message):
+        read(packed(tmp_path / "bad.tar.gz", texts))
+
+
 def test_every_truncation_of_an_archive_is_refused(study, tmp_path):
     content = Path(contribute(study(), tmp_path / "a.tar.gz")[0]).read_bytes()
     cut = tmp_path / "cut.tar.gz"
@@ -239,7 +275,7 @@ def test_the_commands_pack_and_unpack_and_clocks_can_be_chosen(study, tmp_path, 
     assert "look into it, then send it" in capsys.readouterr().err
     assert main(["import", archive, "-o", profile]) == 0
     assert "credit A. Lab" in capsys.readouterr().err
-    assert json.loads((tmp_path / "b-latency.json").read_text())["schema"] == "kernel-dvfs/latency/1"
+    assert latency_file.read(tmp_path / "b-latency.json").stall_s("core") == pytest.approx(0.02)
     assert (
         main(["choose", profile, "--scope", "global", "--objective", "waste", "-o", str(tmp_path / "schedule.json")])
         == 0

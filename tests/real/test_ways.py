@@ -220,6 +220,24 @@ def test_the_lines_for_sudoers_allow_four_options_of_one_gpu_and_nothing_wider(l
         del os.environ["KERNEL_DVFS_TEST_SUDOERS"]
 
 
+def test_sudoers_names_no_tool_that_its_user_could_change(lab):
+    """One's own nvidia-smi in front on PATH would be run by root."""
+    if os.getuid() != 0:
+        pytest.skip("only root can make files of root's")
+    made = lab()
+    made.offer("sudo")
+    mine = made.folder / "bin"
+    mine.mkdir()
+    (mine / "nvidia-smi").write_text("#!/bin/sh\n")
+    (mine / "nvidia-smi").chmod(0o777)
+    code = "from kernel_dvfs.gpu.setters.sudo import tool\nprint(tool())"
+    said = made.python(code, PATH=f"{mine}:{made.more['PATH']}").stdout.strip()
+    assert said == str(made.boards.path.parent / "offered/nvidia-smi")
+    (mine / "nvidia-smi").chmod(0o755)
+    mine.chmod(0o777)
+    assert made.python(code, PATH=f"{mine}:{made.more['PATH']}").stdout.strip() == said
+
+
 @pytest.mark.parametrize("user", ["alice ALL", "bob,carol", "%wheel", "ALL\nroot", "", "a=b"])
 def test_a_name_that_sudoers_would_read_as_more_is_refused(user):
     from kernel_dvfs.errors import InputError

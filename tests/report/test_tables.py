@@ -169,3 +169,16 @@ def test_each_energy_shows_the_schedules_that_were_chosen_there():
     assert (default["pass_energy_change_percent"], other["pass_energy_change_percent"]) == (-2.0, -1.0)
     assert (default["kernel_claimed_energy_change_percent"], other["kernel_claimed_energy_change_percent"]) == (-9, -7)
     assert other["kernel_fresh_energy_change_percent"] == pytest.approx(-8)
+
+
+def test_a_caption_and_a_subject_of_any_letters_are_set_by_latex_as_they_stand(tmp_path):
+    import pandas as pd
+
+    from kernel_dvfs.report.write import write_table
+
+    frame = pd.DataFrame({"a_b": ["50 % & more_#"], "n": [1.0]})
+    write_table(frame, tmp_path, "t", r"Saved: -5 % of E_1 & {x} $y$ ~ ^ \cmd #1", "table my_file & co.csv", ["tex"])
+    text = (tmp_path / "tables/t.tex").read_text()
+    caption = text[text.index("\\caption{") + 9 : text.index("\\label")].strip().removesuffix("}")
+    assert r"-5 \% of E\_1 \& \{x\} \$y\$ \textasciitilde{} \textasciicircum{} \textbackslash{}cmd \#1" in caption
+    assert r"(table my\_file \& co.csv)" in caption

@@ -410,6 +410,24 @@ def test_what_was_changed_for_a_trace_is_as_before_when_the_step_fails(fake_torc
     assert (fake_torch.cuda.nvtx.range_push, fake_torch.cuda.nvtx.range_pop) == (push, pop)
 
 
+def test_there_is_no_room_for_the_state_where_memory_ends(fake_torch):
+    """Less of it is saved then, which the record says (test_trial)."""
+    free, made = [1 << 40], []
+
+    class OutOfMemory(RuntimeError): ...
+
+    def empty(byte, dtype, device="cpu"):
+        made.append(device)
+        raise OutOfMemory
+
+    fake_torch.cuda.mem_get_info = lambda: (free[0], 1 << 40)
+    fake_torch.OutOfMemoryError, fake_torch.uint8, fake_torch.empty = OutOfMemory, "uint8", empty
+    assert framework._device_room(fake_torch, 1 << 20) is None and framework._host_room(fake_torch, 1 << 20) is None
+    assert made == ["cuda", "cpu"]
+    free[0] = 1 << 20
+    assert framework._device_room(fake_torch, 1 << 20) is None and len(made) == 2, "some is left to the step"
+
+
 def test_a_block_of_a_program_that_cannot_be_captured_is_refused_in_one_line(fake_torch, monkeypatch):
     from kernel_dvfs.step import api
 

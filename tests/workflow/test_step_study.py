@@ -34,6 +34,7 @@ REAL = (
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
 FOLDER = f"results/{SLUG}/step-train-make-step"
 KERNELS, PASSES = 5, 4
+WITHIN = 5  # at auto-only: kernels measured within the step as well
 POINTS = (KERNELS + PASSES) * 5
 FORECAST = (
     "gpu=h200_sxm",
@@ -164,6 +165,16 @@ def test_sections_and_the_whole_step_are_checked_against_their_kernels(finished_
         assert sum(float(row[column]) for row in check[:3]) == pytest.approx(float(check[3][column]), rel=1e-6)
 
 
+def test_a_section_that_overwrites_what_it_reads_is_measured_as_a_difference(finished_step):
+    backward = next(row for row in finished_step.table("step_check") if row["section"] == "backward")
+    # at the power cap it is faster than its kernels alone: forward, cooler, leaves it more of the cap
+    assert -6 < float(backward["time_difference_percent"]) < 1 and abs(float(backward["energy_difference_percent"])) < 5
+    records = [record for record in finished_step.records() if record["kernel"]["study"] == "pass"]
+    assert {record["kernel"]["name"] for record in records if "beginning" in record["windows"][0]} == {"backward"}
+    page = (finished_step.directory / FOLDER / "report.html").read_text()
+    assert "Section backward is the difference of two measurements" in page
+
+
 def test_the_page_has_the_step_first_and_nothing_that_only_models_have(finished_step):
     folder = finished_step.directory / FOLDER
     page = (folder / "report.html").read_text()
@@ -211,7 +222,14 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     }
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "Mean power" in page and "What is missing" not in page
-    assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES)
+    assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES + WITHIN)
+    for row in stepped.table("step_check"):
+        # the fake board runs copies as it runs kernels alone
+        assert float(row["copies_share"]) == pytest.approx(1)
+        for what in ("time", "energy"):
+            copies, alone = (float(row[f"{name}{what}_difference_percent"]) for name in ("copies_", ""))
+            assert copies == pytest.approx(alone, abs=1)
+    assert len(stepped.table("step_check")) == PASSES
 
 
 def test_a_step_captured_once_is_studied_later_from_its_record(stepped):

@@ -112,6 +112,21 @@ def test_a_forecast_says_of_which_kernels_nobody_has_measured_the_power(step, h2
     assert "modelled_power_w" not in forecast_of_step(wholly, "x", h200).about and not is_power_modelled(wholly)
 
 
+def test_the_longest_kernels_are_passes_within_the_step_where_that_is_asked_for(step):
+    plain, checked = of_step(step, "x", "step.json"), of_step(step, "x", "step.json", within=2)
+    longest = sorted(step.measured, key=lambda each: -each.launches * each.time_us)[:2]
+    more = {name: own for name, own in checked.passes.items() if name not in plain.passes}
+    assert more == {f"within_{each.id}": [(each.id, each.launches * step.copies_within(each.id))] for each in longest}
+    # what is too short, however often it is repeated, would drown in the noise of the difference
+    short = [replace(each, time_us=1e-6) if each is longest[0] else each for each in step.targets]
+    assert longest[0].id not in [each.id for each in replace(step, targets=tuple(short)).within]
+    untraced = replace(step, targets=tuple(replace(each, time_us=None) for each in step.targets))
+    assert untraced.within == []
+    # measured as the whole step is, and no part of a choice
+    assert {study_of(checked.about, "pass", name) for name in more} == {"step"}
+    assert checked.about == plain.about and checked.has_passes == plain.has_passes
+
+
 def test_a_kernel_of_unknown_work_is_bound_by_the_core(step, h200):
     unknown = replace(step.targets[1], flop=None, byte=None)
     workload = forecast_of_step(replace(step, targets=(step.targets[0], unknown, *step.targets[2:])), "step-x", h200)

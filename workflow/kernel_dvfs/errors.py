@@ -1,11 +1,17 @@
 """The exception for everything that a user can mend (bad input or configuration, missing files)."""
 
 
+def one_line(text: str) -> str:
+    """Text as one line that a terminal shows and does not obey: what cannot be printed stands escaped, as `\\x1b`."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in line)
+
+
 class InputError(Exception):
     """What is wrong, where, and the remedy, in one line. Commands print it and exit with code 2."""
 
     def __str__(self) -> str:
-        return " ".join(super().__str__().split())
+        return one_line(super().__str__())
 
 
 class CounterFault(InputError):
@@ -28,4 +34,4 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 def lines(error: BaseException) -> list[str]:
     """One line for the user for each error in `error`."""
-    return [" ".join((str(each) or repr(each)).split()) for each in leaves(error)]
+    return [one_line(str(each) or repr(each)) for each in leaves(error)]

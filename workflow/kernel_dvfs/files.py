@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     durable: on the disk when this is over, file and name.
     """
     folder, name = os.path.split(os.fspath(path))
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        # a device or a pipe, such as /dev/null: renamed over, it would be gone for everybody
+        yield os.fspath(path)
+        return
     os.makedirs(folder or ".", exist_ok=True)
     # the ending is kept: writers such as savefig read the format from it
     temporary = os.path.join(folder, f".{os.getpid()}-{name}")
@@ -98,3 +103,13 @@ def _finite(text: str) -> float:
 
 def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is no number")
+
+
+def is_roots_own(path: str) -> bool:
+    """Whether nobody but root can change or replace a file or folder: it and the folder that it lies in are root's, and
+    writable by no others."""
+    try:
+        found = [os.stat(each) for each in (path, os.path.dirname(os.path.realpath(path)))]
+    except OSError:
+        return False
+    return all(about.st_uid == 0 and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for about in found)

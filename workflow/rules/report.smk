@@ -90,9 +90,10 @@ rule report_page:
         without=",".join(
             sorted({*outputs.outputs(tables), *outputs.outputs(figures)} - {*STUDY.tables(), *STUDY.figures()})
         ),
+        grid=f"--usd-per-kwh {config['serving']['usd_per_kwh']} --co2-g-per-kwh {config['serving']['co2_g_per_kwh']}",
         caption=page.STUDY_PAGE.caption,
     shell:
-        f"{RUN} report {{params.folder:q}} --without {{params.without:q}} -o {{output:q}} {LOGGED}"
+        f"{RUN} report {{params.folder:q}} --without {{params.without:q}} {{params.grid}} -o {{output:q}} {LOGGED}"
 
 
 rule comparison_page:

@@ -55,7 +55,7 @@ class Fused {
 
  private:
   struct Library;
-  const std::unique_ptr<Library> library_;
+  std::unique_ptr<Library> library_;
 };
 
 template <>

@@ -1,6 +1,8 @@
 """The pages in a real browser: nothing is asked of the network, no script fails, tables sort, a phone can read them."""
 
+import csv
 import os
+from itertools import pairwise
 
 import pytest
 from chromium import Chromium, find
@@ -104,3 +106,83 @@ def test_a_picture_can_be_taken(browser, pages, tmp_path):
     page = browser.open(address(pages["study"]), WIDTHS["phone"])
     page.screenshot(tmp_path / "phone.png")
     assert os.path.getsize(tmp_path / "phone.png") > 5000
+
+
+# --- the fleet's day, tables as CSV, dark and printed -----------------------------------------------------------------
+
+FLEET = "document.getElementById('fleet')"
+
+
+def test_a_fleet_is_counted_by_the_reader_s_own_numbers(browser, pages, tmp_path):
+    folder = made_up(tmp_path / "sim-toy-1/toy-b40-tp1")
+    assert main(["report", str(folder), "--usd-per-kwh", "0.1", "--co2-g-per-kwh", "200"]) == 0
+    page = browser.open(address(folder / "report.html"), WIDTHS["desktop"])
+    watts, percent = (float(page.ask(f"{FLEET}.dataset.{name}")) for name in ("powerW", "changePercent"))
+    assert watts == pytest.approx(2153 / 6.371, rel=1e-3) and percent == pytest.approx(-7.23, abs=0.005)
+
+    def told(name):
+        text = page.ask(f"{FLEET}.elements.{name}.value")
+        return float(text.replace(",", "").replace("−", "-"))
+
+    kwh = 1000 * watts * 24 / 1000 * percent / 100
+    assert told("kwh") == pytest.approx(kwh, abs=0.6)
+    assert told("money") == pytest.approx(0.1 * kwh, abs=0.6) and told("kg") == pytest.approx(0.2 * kwh, abs=0.6)
+    page.ask(f"{FLEET}.elements.gpus.value = 8; {FLEET}.dispatchEvent(new Event('input'))")
+    assert told("kwh") == pytest.approx(8 * kwh / 1000, abs=0.06)
+    # without scripts the shipped numbers stand there
+    still = browser.open(address(folder / "report.html"), WIDTHS["desktop"], scripts=False)
+    assert float(still.ask(f"{FLEET}.elements.kwh.value")) == pytest.approx(kwh, abs=0.6)
+    # without a price and a grid neither is claimed
+    bare = browser.open(address(pages["study"]), WIDTHS["desktop"])
+    assert bare.ask(f"!{FLEET}.elements.money && !{FLEET}.elements.kg && !!{FLEET}.elements.kwh")
+
+
+def test_a_table_becomes_the_csv_that_it_was_made_from(browser, pages):
+    page = browser.open(address(pages["study"]), WIDTHS["desktop"])
+    made = page.ask(f"csvOf(document.querySelector('{KERNELS}'))").splitlines()
+    with open(pages["study"].parent / "tables/kernel_clocks.csv") as file:
+        rows = list(csv.DictReader(file))
+    shown = list(csv.DictReader(made))
+    assert [row["id"] for row in shown] == [row["id"] for row in rows]
+    assert [row["energy_change_percent"] for row in shown] == [row["energy_change_percent"] for row in rows]
+    assert shown[0]["name"] == rows[0]["name"], "quotes and commas in names come back"
+    assert page.ask("document.querySelectorAll('.tools button[aria-label]').length") >= page.ask(
+        "document.querySelectorAll('.scroll').length"
+    )
+
+
+def test_clocks_are_seen_on_a_phone_without_scrolling(browser, pages):
+    page = browser.open(address(pages["study"]), WIDTHS["phone"])
+    brief = "document.querySelector('table[data-table=kernels_by_saving]')"
+    right = page.ask(f"{brief}.querySelector('th[data-column=mem_mhz]').getBoundingClientRect().right")
+    assert right <= WIDTHS["phone"]
+    # the first column stays where a table is scrolled
+    page.ask(f"{brief}.parentElement.scrollLeft = 200")
+    assert page.ask(f"{brief}.tBodies[0].rows[0].cells[0].getBoundingClientRect().left") >= 0
+
+
+def test_headings_go_down_one_step_at_a_time(browser, pages):
+    for path in pages.values():
+        page = browser.open(address(path), WIDTHS["desktop"])
+        levels = page.ask("[...document.querySelectorAll('h1,h2,h3,h4')].map(each => Number(each.tagName[1]))")
+        assert levels[0] == 1 and levels.count(1) == 1
+        assert all(after - before <= 1 for before, after in pairwise(levels))
+        assert page.ask("document.querySelectorAll('main').length") == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+def test_all_rows_of_a_chart_have_one_scale(browser, tmp_path, width):
+    (tmp_path / "comparison").mkdir()
+    (tmp_path / "comparison/gpus.csv").write_text(
+        "gpu,workload,kind,kernel_claimed_energy_change_percent\nA rather long name of a GPU,w,simulated,-7.5\n"
+        "B,w,nvml,-2.5\n"
+    )
+    assert main(["report", str(tmp_path / "comparison")]) == 0
+    page = browser.open(address(tmp_path / "comparison/report.html"), width)
+    tracks = page.ask(
+        "[...document.querySelectorAll('.chart')].map(chart => [...chart.querySelectorAll('.track')]"
+        ".map(each => { const box = each.getBoundingClientRect(); return [box.left, box.width]; }))"
+    )
+    assert tracks and all(len(chart) >= 3 for chart in tracks)
+    for chart in tracks:
+        assert all(own == pytest.approx(chart[0], abs=0.5) for own in chart)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
-from kernel_dvfs.errors import InputError, leaves, lines
+from kernel_dvfs.errors import InputError, leaves, lines, one_line
 from kernel_dvfs.files import write_text
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _reason(error: OSError) -> str:
     # a rename names its target second, and that is the file the user knows
     name = error.filename2 or error.filename
     text = f"{name}: {error.strerror}" if name is not None and error.strerror else str(error) or repr(error)
-    return " ".join(text.split())
+    return one_line(text)
 
 
 def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], argparse.Namespace]:

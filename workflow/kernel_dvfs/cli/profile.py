@@ -45,5 +45,7 @@ def run(options: argparse.Namespace) -> None:
                 "kernel-dvfs measure search again"
             )
         requests, checksums, checks, stay = requests + found.requests, found.records, found.checks, found.stay
+    if not requests:
+        raise InputError("measure pool: nothing to pool: give --pairs of the sweep, or --search S.json, or both")
     where = options.records, requests, options.auto_repeats, options.output
     aggregate.from_records(setup, *where, checksums, checks, stay)

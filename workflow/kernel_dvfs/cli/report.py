@@ -7,6 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from kernel_dvfs.cli.numbers import number
 from kernel_dvfs.errors import InputError
 
 
@@ -17,6 +18,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "folder", metavar="FOLDER|P.parquet", help="results/<gpu>/<workload>, results/comparison, or a profile"
     )
     parser.add_argument("schedule", nargs="?", metavar="S.json", help="of a profile: what was chosen from it")
+    parser.add_argument("--usd-per-kwh", type=number(0, 1000, "USD"), metavar="USD", help="price, for a fleet's day")
+    parser.add_argument("--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="of the grid, likewise")
     parser.add_argument("--json", action="store_true", help="print the page's path and what it misses as JSON")
     parser.add_argument("-o", "--output", metavar="HTML", help="the page; default: report.html beside it")
     parser.add_argument(
@@ -34,8 +37,11 @@ def run(options: Namespace) -> None:
         return
     from kernel_dvfs.report.page import comparison_page, study_page
 
-    kind = comparison_page if (folder / comparison_page.TABLE).is_file() else study_page
-    html, missing = kind.make(folder, tuple(filter(None, options.without.split(","))))
+    left_out = tuple(filter(None, options.without.split(",")))
+    if (folder / comparison_page.TABLE).is_file():
+        html, missing = comparison_page.make(folder, left_out)
+    else:
+        html, missing = study_page.make(folder, left_out, options.usd_per_kwh, options.co2_g_per_kwh)
     page = Path(options.output or folder / "report.html")
     write_text(page, html)
     if options.json:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import Command, json_object
 from kernel_dvfs.cli.numbers import SEED, SIZE, number, whole
 from kernel_dvfs.errors import InputError
+
+if TYPE_CHECKING:
+    from kernel_dvfs.serving.system import Settings
 
 
 def _add_instance(parser: argparse.ArgumentParser) -> None:
@@ -199,12 +202,12 @@ def _replay(options: argparse.Namespace) -> None:
     from kernel_dvfs.serving.outcome import lines, outcome
     from kernel_dvfs.serving.profile import read_profile
     from kernel_dvfs.serving.replayer import Replayer
-    from kernel_dvfs.serving.system import SYSTEMS, Settings
+    from kernel_dvfs.serving.system import SYSTEMS
     from kernel_dvfs.serving.trace import read_trace
 
     if options.system not in SYSTEMS:
         raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
-    own = Settings(**_settings(options))
+    own = _settings(options)
     trace = read_trace(options.trace)
     profile = read_profile(options.profile)
     limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
@@ -215,29 +218,20 @@ def _replay(options: argparse.Namespace) -> None:
         print(f"note: {line}", file=sys.stderr)
 
 
-def _settings(options: argparse.Namespace) -> dict:
-    """The settings that are given, checked against the defaults. Raises InputError."""
+def _settings(options: argparse.Namespace) -> Settings:
+    """The settings that are given. Raises InputError."""
     import yaml
 
-    from kernel_dvfs.serving.system import CHOICES, DEFAULTS
+    from kernel_dvfs.serving.system import settings
 
     changed = {"servers": options.servers, "pools": options.pools}
     for each in options.set:
         key, _, text = each.partition("=")
-        if key not in DEFAULTS:
-            raise InputError(f"--set {each}: no setting '{key}'; allowed: {', '.join(DEFAULTS)}")
-        value, usual = yaml.safe_load(text), DEFAULTS[key]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (isinstance(value, type(usual)) or (number and isinstance(usual, float)) or key == "misprediction"):
-            raise InputError(f"--set {each}: expected a value such as {usual}")
-        if number and value < 0:
-            raise InputError(f"--set {each}: expected a value >= 0")
-        if key.endswith(("epoch_s", "slot_s", "patience_s")) and value < 0.1:
-            raise InputError(f"--set {each}: expected at least 0.1 s")
-        if key in CHOICES and value not in CHOICES[key]:
-            raise InputError(f"--set {each}: allowed: {', '.join(CHOICES[key])}")
-        changed[key] = value
-    return changed
+        try:
+            changed[key] = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise InputError(f"--set {each}: expected KEY=VALUE, the value as in config.yaml") from None
+    return settings("--set", changed)
 
 
 # -- real servers: measurements in, a plan out -------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 
 import kernel_dvfs
 from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.files import is_roots_own
 from kernel_dvfs.gpu.clocks import check_after
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.board import Board, uuids
@@ -103,8 +104,7 @@ def unit(allow: str, after: str) -> str:
 def check_owned_by_root() -> None:
     """Raise InputError where root would run code that other users can change."""
     for path in (os.path.dirname(os.path.abspath(kernel_dvfs.__file__)), os.path.realpath(sys.executable)):
-        about = os.stat(path)
-        if about.st_uid != 0 or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if not is_roots_own(path):
             raise InputError(
                 f"{path}: others than root can change it, and the broker runs as root; install kernel-dvfs where only "
                 "root may write (sudo python3 -m venv /opt/kernel-dvfs, sudo /opt/kernel-dvfs/bin/pip install ...)"

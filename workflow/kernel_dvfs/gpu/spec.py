@@ -225,7 +225,10 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
     from kernel_dvfs.strict_schema import StrictValidator
 
     if name not in names():
-        raise InputError(f"gpu '{name}': no such simulated GPU; allowed: {', '.join(names())}")
+        raise InputError(
+            f"gpu '{name}': no such simulated GPU; allowed: {', '.join(names())}; nvml for a GPU of this machine; "
+            "{kind: table, path: mine.csv} for measurements"
+        )
     spec = _strip(_read(name), name)
     families = _strip(_read(_FAMILIES), _FAMILIES)
     default = families.pop("default")

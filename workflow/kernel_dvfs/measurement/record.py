@@ -1,10 +1,15 @@
 """Records on disk: one JSON file per point or per comparison, complete or absent, refused where it belongs elsewhere.
 
 The one place that knows the shape of a record file. All units are raw: mJ, us, MHz.
+
+A record carries the SHA-256 of its own content, so that a changed number is found even where all others were changed to
+fit it. That finds a disk's fault and an edit. It does not find a forgery: nothing here is secret, so whoever means to
+can compute the checksum again. Records of versions that wrote none are accepted without.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 POINT = "kernel-dvfs/point/1"
 SKIPPED = "kernel-dvfs/skipped/1"
 COMPARISON = "kernel-dvfs/comparison/2"
+_CHECKSUM = "sha256"
 
 _VERDICTS = ("ok", "throttled", "not_reached", "disturbed", "unstable", "counter")
 _REMEDY = (
@@ -193,6 +199,7 @@ def read_skipped(path: str, setup: Setup, target: Target, pair: Pair) -> str:
         return ""
     content = _read(path, SKIPPED, _SKIPPED_RECORD)
     _is_of(path, content, setup, target, pair, None)
+    _unchanged(path, content)
     return content["reason"]
 
 
@@ -214,7 +221,12 @@ def write_comparison(
 
 
 def _write(path: str, content: dict[str, Any], device: dict[str, Any]) -> None:
-    write_text(path, compact_json(content) + "\n", durable=device.get("kind") == "nvml")
+    text = compact_json(content | {_CHECKSUM: _checksum(content)})
+    write_text(path, text + "\n", durable=device.get("kind") == "nvml")
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(compact_json(content).encode()).hexdigest()
 
 
 def read_point(path: str, setup: Setup, target: Target, pair: Pair, repeat: int | None = None) -> dict[str, Any]:
@@ -233,6 +245,7 @@ def read_point(path: str, setup: Setup, target: Target, pair: Pair, repeat: int 
             _check(path, group, content[group], there)
     _consistent(path, consistency.of_point(content))
     _is_of(path, content, setup, target, pair, repeat)
+    _unchanged(path, content)
     return content
 
 
@@ -259,7 +272,15 @@ def read_comparison(path: str) -> tuple[str, list[dict[str, Any]]]:
         for place, point in enumerate(comparison["points"]):
             _check(path, f"{where}.points[{place}]", point, _POINT_FIELDS)
             _consistent(path, consistency.of_summary(f"{where}.points[{place}].", point, content["device"]))
+    _unchanged(path, content)
     return content["run"]["setup"], content["comparisons"]
+
+
+def _unchanged(path: str, content: dict[str, Any]) -> None:
+    """Raise InputError where a record has another content than when it was written."""
+    rest = {name: value for name, value in content.items() if name != _CHECKSUM}
+    if _CHECKSUM in content and content[_CHECKSUM] != _checksum(rest):
+        raise InputError(f"record {path}: was changed since it was written: its {_CHECKSUM} is another's; {_REMEDY}")
 
 
 def _consistent(path: str, wrong: str) -> None:
@@ -281,7 +302,7 @@ def _read(path: str, schema: str, fields: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"record {path}: missing; run snakemake again") from None
     except (OSError, ValueError) as error:
         raise InputError(f"record {path}: truncated or not JSON ({error}); {_REMEDY}") from None
-    if type(content) is not dict or content.get("schema") != schema or content.keys() != fields.keys():
+    if type(content) is not dict or content.get("schema") != schema or content.keys() - {_CHECKSUM} != fields.keys():
         raise InputError(f"record {path}: not a complete {schema} record; {_REMEDY}")
     _check(path, "", content, fields)
     if "device" in content and content["device"]["kind"] == "nvml":

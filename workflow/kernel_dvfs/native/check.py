@@ -22,9 +22,10 @@ RELATIVE = 2.0**-7
 OF_TYPICAL = 2.0**-12
 FLOAT32_RELATIVE = 2e-4
 # Fused attention rounds its weights, and backward the gradients of its scores, to bf16 before they are multiplied: an
-# error of the terms of a sum, which cancel. A model of that rounding in NumPy (1024 positions, the fills of these
-# checks) deviates by up to 0.014 of the typical value beyond RELATIVE
-FUSED_OF_TYPICAL = 2.0**-5
+# error of the terms of a sum, which cancel, most of all in the first positions, whose terms are large. A model of that
+# rounding in NumPy deviates by up to 0.033 of the typical value beyond RELATIVE, in 31 million elements of unit normal
+# values; cuDNN on an H200 by as much, in 84 million
+FUSED_OF_TYPICAL = 2.0**-4
 FUSED_OPERATIONS = ("attention_forward", "attention_backward")
 # channels of the longest row that each way of layernorm_backward to read rows takes (native/cuda/layernorm.cu)
 LAYERNORM_READING = {"one_ahead": 6144, "one_by_one": 12288, "twice": 16384}
@@ -35,10 +36,7 @@ _VARIANTS = {
     "permute_heads_forward": ("scalar",),
     "permute_heads_backward": ("scalar",),
     "softmax_backward": ("scalar",),
-    "attention_backward": ("atomic",),
 }
-# variants whose sums have no fixed order: a second launch gives other bits
-UNORDERED = ("atomic",)
 EXACT = ("permute_qkv_forward", "permute_qkv_backward", "permute_heads_forward", "permute_heads_backward")
 # products beyond this are compared in a few of their rows only
 WHOLE_PRODUCT_FLOP = 2e8
@@ -136,7 +134,7 @@ def check_row(
     """Run one launch of `row` on the GPU and on the C reference; a Deviation per output.
 
     Outputs are poisoned before, so an element that is not written shows. Also raises InputError if a second launch
-    gives other bits than the first, but for the UNORDERED variants.
+    gives other bits than the first.
     """
     fills = {tensor: {"fill": binding["fill"]} for tensor, binding in bindings(row, model).items()}
     plan = cuda.Plan(arena, row.op, row.settings, tensors=fills, variant=variant)
@@ -152,7 +150,7 @@ def check_row(
     results = {name: plan.read(name) for name in untouched}
     before = plan.checksum()
     plan.run(3)
-    if variant not in UNORDERED and plan.checksum() != before:
+    if plan.checksum() != before:
         raise InputError(f"{row.id}: repeating the launch changes its result ({plan.info()['shape']})")
     wanted = _reference(cpu, row, inputs, untouched)
     return [
@@ -204,7 +202,8 @@ def _deviation(op: str, result: np.ndarray, wanted: np.ndarray) -> tuple[float, 
         return float("inf"), float("nan")
     written = np.isfinite(want)
     typical = np.sqrt(np.mean(np.square(want[written]))) if written.any() else 0.0
-    of_typical = FUSED_OF_TYPICAL if op in FUSED_OPERATIONS else OF_TYPICAL
-    relative = RELATIVE if result.dtype == np.uint16 else FLOAT32_RELATIVE
+    is_bf16 = result.dtype == np.uint16
+    relative = RELATIVE if is_bf16 else FLOAT32_RELATIVE
+    of_typical = FUSED_OF_TYPICAL if is_bf16 and op in FUSED_OPERATIONS else OF_TYPICAL
     allowed = relative * np.abs(np.where(written, want, 0.0)) + of_typical * typical
     return float(np.max(error / np.maximum(allowed, 1e-300))), float(error.max())

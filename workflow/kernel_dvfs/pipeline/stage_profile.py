@@ -109,6 +109,11 @@ class StageProfile:
         return len(self.of(stage, instruction).time_s) > 1
 
 
+# no operation of a stage takes less, or more than a day and a GW; times are counted in whole ticks further on
+_LEAST = 1e-9
+_MOST = {"core_mhz": 20000, "mem_mhz": 20000, "time_s": 86_400, "energy_j": 1e12}
+
+
 def read_stage_profile(
     path: Path | str, scale_time: float = 1.0, scale_energy: float = 1.0, name: str | None = None
 ) -> StageProfile:
@@ -206,6 +211,9 @@ def _positive(where: str, column: str, text: str) -> float:
         value = float(text)
     except ValueError:
         raise InputError(f"{where}, column {column}: '{text}' is not a number") from None
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"{where}, column {column}: {text.strip()} is not possible; expected a finite number > 0")
+    most = _MOST[column]
+    if not _LEAST <= value <= most:
+        raise InputError(
+            f"{where}, column {column}: {text.strip()} is not possible; expected a number from {_LEAST:g} to {most:g}"
+        )
     return value

@@ -251,7 +251,36 @@ def read_plan(path: Path | str) -> dict:
         raise InputError(f"plan {path}: {error}; write it again with kernel-dvfs pipeline plan") from None
     if not isinstance(document, dict) or document.get("schema") != PLAN_SCHEMA:
         raise InputError(f"plan {path}: not a {PLAN_SCHEMA} file; write it with kernel-dvfs pipeline plan")
+    try:
+        whole = all(_is_rank(rank, len(document["ranks"])) for rank in document["ranks"])
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise InputError(f"plan {path}: damaged; write it again with kernel-dvfs pipeline plan")
     return document
+
+
+def _is_rank(rank: dict, ranks: int) -> bool:
+    """Whether a stage of a plan has what readers rely on, here and below. Raises KeyError, TypeError where not."""
+    return type(rank["stage"]) is int and 0 <= rank["stage"] < ranks and all(map(_is_instruction, rank["instructions"]))
+
+
+def _is_instruction(own: dict) -> bool:
+    return (
+        isinstance(own["instruction"], str)
+        and type(own["virtual_stage"]) is type(own["microbatch"]) is int
+        and _number(own["begin_s"])
+        and _number(own["end_s"])
+        and all(map(_is_part, own["clocks"]))
+    )
+
+
+def _is_part(part: dict) -> bool:
+    if not _number(part["share_of_kernels"]):
+        return False
+    if "kernel_setting" in part:
+        return isinstance(part["kernel_setting"], str)
+    return all(part[domain] is None or _number(part[domain]) for domain in ("core_mhz", "mem_mhz"))
 
 
 class PipelineStudy:

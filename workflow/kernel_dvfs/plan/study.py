@@ -34,6 +34,9 @@ from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modell
 from kernel_dvfs.workload.traffic import dense_gemm_byte
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
+# so many kernels of a step, those that take longest, are measured within it as well, to check the sum of all
+_WITHIN_STEP = 8
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
@@ -690,7 +693,9 @@ def _real(config: dict, results: str) -> Study:
 
     def planned(options: dict) -> tuple[PlannedFile, Workload]:
         if step:
-            workload = of_step(read_step(record), step.name, record)
+            # at auto only: at other clocks a step is no longer the one that it is checked against
+            within = _WITHIN_STEP if mode == "auto-only" else 0
+            workload = of_step(read_step(record), step.name, record, within)
         else:
             workload = of_model(options, facts["sm_count"], facts["threads_per_sm"])
         return _setup(folder, {"kind": "nvml"} | facts, workload, _protocol(config, "nvml")), workload

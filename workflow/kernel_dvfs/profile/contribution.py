@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, read_json, whole, write_text
+from kernel_dvfs.measurement import latency_file, setup
 from kernel_dvfs.profile import store
 from kernel_dvfs.profile.table import gpu_slug
 
@@ -113,7 +114,7 @@ def contribute(
     columns = {name: profile.table[name].to_pylist() for name in profile.table.column_names}
     texts = {PROFILE: _csv_text(columns)}
     if latency is not None:
-        texts[LATENCY] = _latency_text(latency, uuids, salt)
+        texts[LATENCY] = _latency_text(latency, gpu["name"], uuids, salt)
     about = {
         "schema": SCHEMA,
         "licence": LICENCE,
@@ -138,6 +139,8 @@ def contribute(
     else:
         for member, text in texts.items():
             write_text(target / member, text)
+        for member in set(MEMBERS) - set(texts):  # of an earlier contribution to this folder
+            (target / member).unlink(missing_ok=True)
     return str(target), notes
 
 
@@ -191,7 +194,7 @@ def import_contribution(path: AnyPath, out: AnyPath, name: str | None = None) ->
     if found.latency is not None:
         beside = f"{os.path.splitext(os.fspath(out))[0]}-{LATENCY}"
         write_text(beside, json.dumps(found.latency, indent=1, allow_nan=False) + "\n")
-        lines.append(f"{beside}: what a change of clocks takes there")
+        lines.append(f"{beside}: what a change of clocks takes, {latency_file.read(beside).about}")
     return found, lines
 
 
@@ -212,8 +215,8 @@ def _found(
             f"{folder}: no setup of the profile ({path.name}), so nothing is known of the board; give its study's "
             "folder, or the board's facts with --facts"
         )
-    setup = _object(path)
-    board = _only(setup["gpu"], (*_BOARD, "uuid"))
+    found = setup.read(str(path))
+    board = _only(found.gpu, (*_BOARD, "uuid"))
     uuids, date = set(), ""
     for each in sorted(folder.glob("measurements/*/*/auto-auto/r*.json")):
         record = _object(each)
@@ -221,7 +224,7 @@ def _found(
         board |= {key: value for key, value in _only(device, _BOARD).items() if key not in board}
         uuids.add(device.get("uuid"))
         date = max(date, _date((record.get("run") or {}).get("started_utc")))
-    return board | {"uuids": sorted(filter(None, uuids))}, _only(setup["measurement"], _PROTOCOL), date
+    return board | {"uuids": sorted(filter(None, uuids))}, _only(found.measurement, _PROTOCOL), date
 
 
 def _workload(workload: Mapping[str, Any]) -> dict[str, Any]:
@@ -231,13 +234,14 @@ def _workload(workload: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _latency_text(path: AnyPath, uuids: set[str], salt: Path) -> str:
+def _latency_text(path: AnyPath, board: str, uuids: set[str], salt: Path) -> str:
+    if (measured := latency_file.read(path)).gpu_name != board:
+        raise InputError(f"{path}: of {measured.gpu_name}, the study is of {board}")
     found = _object(path)
-    gpu = found.get("gpu") or {}
-    uuid = gpu.get("uuid") or next(iter(uuids), "")
-    uuids.update(filter(None, [uuid]))
+    gpu, uuid = found["gpu"], found["gpu"]["uuid"]
+    uuids.add(uuid)
     kept = _only(found, _LATENCY_KEYS)
-    kept["gpu"] = _only(gpu, ("name", "driver")) | {"uuid": _hashed(uuid, salt) if uuid else "unknown"}
+    kept["gpu"] = _only(gpu, ("name", "driver")) | {"uuid": _hashed(uuid, salt)}
     return json.dumps(kept | {"started_utc": _date(found.get("started_utc"))}, indent=1, allow_nan=False) + "\n"
 
 
@@ -317,16 +321,22 @@ def _csv_text(columns: Mapping[str, list[Any]]) -> str:
 
 def _columns(where: str, text: str, extra: list[str]) -> dict[str, list[Any]]:
     """The columns of a profile.csv. Raises InputError naming line and column."""
-    rows = list(csv.reader(io.StringIO(text)))
+    try:
+        rows = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise InputError(f"{where}: {error}") from None
     names = [*store.COLUMNS, *extra]
     if not rows or rows[0] != names:
         raise InputError(f"{where}: its columns are not those of a profile: {', '.join(names)}")
     kinds = {name: str(type_) for name, type_, _ in store.FIELDS}
+    filled = {name for name, _, may_be_null in store.FIELDS if not may_be_null}
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(names):
             raise InputError(f"{where}, line {number}: {len(row)} cells, {len(names)} columns")
         for name, cell in zip(names, row):
+            if cell == "" and name in filled:
+                raise InputError(f"{where}, line {number}: {name} is empty")
             try:
                 columns[name].append(_cell(cell, kinds.get(name, "double")))
             except ValueError:

@@ -15,11 +15,12 @@ _OBJECTIVES = {
 _SCOPES = {"single": "one pair for all", "local": "each on its own", "global": "all together"}
 
 
-def change(percent: float, what: str) -> str:
-    """`1.56 % less energy`, `0.08 % more time`; `no change of time` where it rounds to nothing."""
-    if abs(percent) < 0.005:
-        return f"no change of {what}"
-    return f"{abs(percent):.2f} % {'less' if percent < 0 else 'more'} {what}"
+def in_words(percent: float, quantity: str) -> str:
+    """`7.23 % less energy`, `the same time` where it rounds to nothing."""
+    text = f"{abs(percent):.2f}"
+    if float(text) == 0:
+        return f"the same {quantity}"
+    return f"{text} % {'more' if percent > 0 else 'less'} {quantity}"
 
 
 def asked(schedule: Mapping[str, Any]) -> str:
@@ -60,6 +61,6 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     return (
-        f"{whose(schedule)}: {change(energy, 'energy')}, {change(time, 'time')} against auto ({held}); "
+        f"{whose(schedule)}: {in_words(energy, 'energy')} and {in_words(time, 'time')}, against auto ({held}); "
         f"{len(schedule['targets'])} {kinds(schedule)} at {pairs}; asked for: {asked(schedule)}"
     )

@@ -39,8 +39,20 @@ def write_table(
         elif form == "md":
             text = f"**{title}**\n\n{_readable(frame).to_markdown(index=False, disable_numparse=True)}\n"
         else:
-            text = _readable(frame).to_latex(index=False, caption=title, label=f"tab:{name}", escape=True)
+            text = _readable(frame).to_latex(index=False, caption=latex(title), label=f"tab:{name}", escape=True)
         write_text(f"{base}.{form}", text)
+
+
+_LATEX = str.maketrans(
+    {each: f"\\{each}" for each in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}"}
+)
+
+
+def latex(text: str) -> str:
+    """Text for LaTeX that is set as it stands: pandas escapes cells, but no caption."""
+    return text.translate(_LATEX)
 
 
 def _readable(frame: pd.DataFrame) -> pd.DataFrame:

@@ -8,13 +8,49 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_json
-from kernel_dvfs.serving.system import Settings
+from kernel_dvfs.serving.system import settings as checked_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.system import Settings
     from kernel_dvfs.serving.trace import Trace
 
 SCHEMA = "kernel-dvfs/serving/1"
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 1e9
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# what a study is asked for: {key: whether a value is one}
+_ASKED: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("gpu", "model", "profile"), _text),
+    **dict.fromkeys(("trace", "trace_sha256"), lambda value: value is None or _text(value)),
+    **dict.fromkeys(("usd_per_server_hour", "usd_per_kwh", "co2_g_per_kwh", "host_s"), _number),
+    **dict.fromkeys(("slo_scale", "loads_span_s"), lambda value: _number(value) and value > 0),
+    "trace_times": lambda value: value is None or (type(value) is int and 1 <= value <= 1000),
+    "kernel_level": lambda value: isinstance(value, bool),
+    "loads_tps": lambda value: isinstance(value, list) and all(map(_number, value)),
+    "week": lambda value: value is None or (isinstance(value, dict) and value.keys() == {"service", "scale", "days"}),
+    "settings": lambda value: isinstance(value, dict),
+}
+
+
+def _check(where: str, asked: dict[str, Any]) -> None:
+    """Raise InputError, beginning with `where`, for what is missing or no possible value."""
+    for key, is_one in _ASKED.items():
+        if key not in asked or not is_one(asked[key]):
+            found = repr(asked[key])[:40] if key in asked else "missing"
+            raise InputError(
+                f"{where}: {key} is {found}; run snakemake --cores 1 serving, which asks as config.yaml says"
+            )
+    checked_settings(f"{where}: settings", asked["settings"])
 
 
 class ServingStudy:
@@ -35,8 +71,9 @@ class ServingStudy:
             raise InputError(f"{folder}: no study.json; make it with snakemake --cores 1 serving") from None
         except ValueError as error:
             raise InputError(f"{folder}/study.json: {error}; delete it and run snakemake --cores 1 serving") from None
-        if asked.get("schema") != SCHEMA:
+        if not isinstance(asked, dict) or asked.get("schema") != SCHEMA:
             raise InputError(f"{folder}/study.json: of another version; delete it and run snakemake again")
+        _check(f"{folder}/study.json", asked)
         return asked
 
     def __getitem__(self, key: str) -> Any:
@@ -49,7 +86,7 @@ class ServingStudy:
 
     def settings(self, **changed: Any) -> Settings:
         """The study's settings, with some changed."""
-        return Settings(**(self["settings"] | changed))
+        return checked_settings("settings", self["settings"] | changed)
 
     def trace(self) -> Trace:
         """The study's trace."""
@@ -91,13 +128,14 @@ def _trace(asked: dict[str, Any]) -> Trace:
 
 
 def make_study(folder: str | Path, asked: dict) -> None:
-    """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for a bad trace.
+    """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for bad options or a bad trace.
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
     """
     from kernel_dvfs.serving.profile import KERNEL_LEVEL, read_profile
     from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, sha256, summary
 
+    _check("serving study", asked)
     trace, profile = _trace(asked), read_profile(asked["profile"])
     hardware = f"simulated {profile.gpu}, {profile.model}"
     if not profile.simulated:

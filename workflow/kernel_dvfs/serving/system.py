@@ -5,7 +5,11 @@ Definitions of the baselines are ours where sources are silent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernel_dvfs.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +101,42 @@ class Settings:
 DEFAULTS = asdict(Settings())
 # what settings in words may be
 CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle")}
+# what settings in numbers may be, from and to
+_WEEK_S = 604_800
+LIMITS: dict[str, tuple[float, float]] = {
+    "servers": (1, 10_000),
+    "pools": (1, 9),
+    **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s", "sample_s"), (0.1, _WEEK_S)),
+    **dict.fromkeys(("bin_s", "queue_patience_s"), (0.1, _WEEK_S)),
+    **dict.fromkeys(("start_s", "reshard_unit_s", "reshard_gap_s", "reload_s", "clock_latency_s"), (0, 3600)),
+    "clock_hold_s": (0, 3600),
+    **dict.fromkeys(("kv_gb_per_s", "margin", "clock_margin"), (1e-6, 1e6)),
+    "max_batch": (1, 65_536),
+    "chunk_tokens": (2, 1_000_000),
+    "misprediction": (0, 1),
+    "promise_percent": (0, 100),
+    "reserve_step": (0, 1),
+    "queue_share": (0, 1),
+    "seed": (0, 2**53),
+}
+
+
+def settings(where: str, given: Mapping[str, Any]) -> Settings:
+    """The settings that are given, the others as they are by default. Raises InputError, which begins with `where`."""
+    for key, value in given.items():
+        if key not in DEFAULTS:
+            raise InputError(f"{where}: no setting '{key}'; allowed: {', '.join(DEFAULTS)}")
+        usual = DEFAULTS[key]
+        if isinstance(usual, bool):
+            good, allowed = isinstance(value, bool), "true or false"
+        elif key in CHOICES:
+            good, allowed = value in CHOICES[key], ", ".join(CHOICES[key])
+        else:
+            (least, most), whole = LIMITS[key], isinstance(usual, int)
+            good = type(value) in ((int,) if whole else (int, float)) and least <= value <= most
+            allowed = f"a {'whole ' if whole else ''}number from {least:g} to {most:g}"
+            if key == "misprediction":
+                good, allowed = good or value == TOKEN_COUNT, f"{allowed}, or {TOKEN_COUNT}"
+        if not good:
+            raise InputError(f"{where}: {key} = {str(value)[:40]!r} is not possible; allowed: {allowed}")
+    return Settings(**given)

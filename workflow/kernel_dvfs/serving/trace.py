@@ -133,6 +133,14 @@ def _times(path: str | Path, column: pd.Series) -> np.ndarray:
     back = np.flatnonzero(np.diff(values) < 0)
     if back.size:
         raise InputError(f"{path}: line {back[0] + 3}: TIMESTAMP is earlier than on the line before; sort the trace")
+    late = np.flatnonzero(values - values[0] > _LONGEST_S)
+    if late.size:
+        # each slot of time takes memory, with or without requests
+        days = (values[late[0]] - values[0]) / DAY_S
+        raise InputError(
+            f"{path}: line {late[0] + 2}: TIMESTAMP '{column[late[0]]}' is {days:.0f} days after the first; a trace "
+            f"lasts at most {_LONGEST_S // DAY_S}: leave such rows out"
+        )
     return values
 
 
@@ -167,6 +175,7 @@ CODING_MIX = (15.44, 0.51, 0.10, 20.74, 1.01, 0.06, 59.44, 2.35, 0.35)
 MIXES = {"conversation": CONVERSATION_MIX, "coding": CODING_MIX}
 
 DAY_S, WEEK_S = 86_400, 604_800
+_LONGEST_S = 366 * DAY_S
 _TOP_H = 14.0
 _WEEKEND = 0.55  # height of a weekend's hill, of a weekday's
 _SLOT_S = 60

@@ -28,15 +28,13 @@ from kernel_dvfs.step.framework import Opened
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.step.watchdog import Watchdog
 from kernel_dvfs.workload import step as steps
-from kernel_dvfs.workload.step import Step
+from kernel_dvfs.workload.step import LEAST_SHARE, Step
 
 # replays of the graph that are traced: for so long, at least so many, at most of so many events
 _TRACED_S, _LEAST_TRACED, _MOST_EVENTS = 1.0, 4, 20000
 _KEPT_REPLAYS = 2
 _MOST_PROCESSES = 12
 _ROUND_S, _ROUNDS = 0.3, 5
-# a section that is less of the step up to its end would drown in the noise of a difference
-_LEAST_SHARE = 0.05
 # how long what is done with the whole step may take, s; a trial may take so many steps beside its own limit
 _WHOLE_LIMIT_S, _TRACE_LIMIT_S, _STEPS_A_TRIAL = 600.0, 120.0, 6
 
@@ -314,10 +312,12 @@ def _why_no_difference(own: Sequence[int], times_us: Sequence[float | None]) -> 
     if own[-1] - own[0] != len(own) - 1:
         return "and kernels of other sections run between its own"
     until_us = [time for time in times_us[: own[-1] + 1] if time is not None]
-    share = math.fsum(until_us[own[0] :]) / math.fsum(until_us) if len(until_us) == own[-1] + 1 else 1.0
-    return (
-        f"and it is {100 * share:.1f} % of the step so far, too little for a difference" if share < _LEAST_SHARE else ""
-    )
+    if len(until_us) <= own[-1]:
+        return "and how much of the step it is was not traced"
+    share = math.fsum(until_us[own[0] :]) / math.fsum(until_us)
+    if share < LEAST_SHARE:
+        return f"and it is {100 * share:.1f} % of the step so far, too little for a difference"
+    return ""
 
 
 def _version(number: int) -> str:

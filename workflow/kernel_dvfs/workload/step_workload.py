@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.held import held, standing_power_w
 from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.workload.step import WITHIN
 from kernel_dvfs.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -25,10 +26,14 @@ _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "
 _TOO_FAST = 0.8
 
 
-def of_step(step: Step, name: str, path: str) -> Workload:
-    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file."""
+def of_step(step: Step, name: str, path: str, within: int = 0) -> Workload:
+    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file. within: so
+    many of the kernels that take longest are passes as well, as they run within the step."""
     about = {"name": name, "step": {"file": path, "checksum": step.checksum}}
-    return _workload(step, about, {target.id: list(_work(target)[:5]) for target in step.measured})
+    workload = _workload(step, about, {target.id: list(_work(target)[:5]) for target in step.measured})
+    for target in step.within[:within]:
+        workload.passes[f"{WITHIN}{target.id}"] = [(target.id, target.launches * step.copies_within(target.id))]
+    return workload
 
 
 def forecast_of_step(step: Step, name: str, spec: dict[str, Any]) -> Workload:

@@ -22,11 +22,16 @@ def said(uuids: Sequence[str]) -> Iterator[str]:
         against = obstacle(way, *uuids)
         about = WAYS[way].capabilities
         limits = "" if about.alone else "; both clocks at once, each to one value: configure through: dcgm, lock: exact"
-        yield f"   {way:7} no: {against}" if against else f"   {way:7} yes{limits}"
+        yield f"   {way:7} no: {against}; needs {about.needs}" if against else f"   {way:7} yes{limits}"
     yield f"   {'slurm':7} {_slurm()}"
     taken = working(*uuids)
     if taken:
         yield f"   through: auto takes {taken}"
+        if not WAYS[taken].capabilities.survives:
+            yield (
+                "   a job killed with all its processes leaves clocks locked; this, started outside of it, frees them:"
+            )
+            yield f"        kernel-dvfs reset --all --stale --watch --through {taken}"
         return
     yield "   through: auto finds none of its ways. Your administrator can give you one of these:"
     yield from _requests(uuids)

@@ -77,7 +77,7 @@ class Nvml(Setter):
     """NVML itself, in this process."""
 
     name = "nvml"
-    capabilities = Capabilities(needs="CAP_SYS_ADMIN, which root has")
+    capabilities = Capabilities(needs="root, or a container with --cap-add=SYS_ADMIN")
 
     def __init__(self, board: Board) -> None:
         super().__init__(board)

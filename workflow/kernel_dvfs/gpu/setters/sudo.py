@@ -6,11 +6,13 @@ supported ... Treating as warning and moving on", so what it prints is read too.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import is_roots_own
 from kernel_dvfs.gpu.nvml.errors import NO_PERMISSION, NOT_SUPPORTED, UNKNOWN, NvmlError, refused
 from kernel_dvfs.gpu.setters.setter import Capabilities, Domain, Setter, run_tool
 
@@ -49,16 +51,17 @@ class Sudo(Setter):
 
 
 def tool() -> str:
-    """nvidia-smi's path, as sudoers must name it."""
-    return shutil.which("nvidia-smi") or "/usr/bin/nvidia-smi"
+    """nvidia-smi's path, as sudoers must name it: one that only root can change, since sudo runs it as root."""
+    found = (shutil.which("nvidia-smi", path=folder) for folder in os.get_exec_path() if os.path.isabs(folder))
+    return next((path for path in found if path and is_roots_own(path)), "/usr/bin/nvidia-smi")
 
 
 def allowed(uuids: Sequence[str]) -> str:
     """Why this user may not set clocks of all these GPUs by sudo; "" where he may. Nothing is run but `sudo -l`."""
     if not shutil.which("sudo"):
         return "sudo is not on PATH"
-    if not shutil.which("nvidia-smi"):
-        return "nvidia-smi is not on PATH"
+    if not os.path.exists(tool()):
+        return "no nvidia-smi on PATH that only root can change"
     wanted = [*((option, "300,300") for option in _LOCK.values()), *((option,) for option in _RESET.values())]
     for uuid in uuids:
         for words in wanted:

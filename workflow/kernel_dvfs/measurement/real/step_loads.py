@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 # a graph of repetitions runs about so long; its launch costs the GPU a few us
 _GRAPH_US = 4000.0
 _MOST_NODES = 4096
-# a target's study, of which a study of clocks has none: its time and energy within the step, at auto, to be compared
-IN_STEP = "in_step"
-_COPIES_SHARE = 0.2
 # no batch of launches ended for so long: the kernel hangs
 _HUNG_S = 20.0
 # what is put back before a window is followed by so much of the load, until clocks and power are the load's again
@@ -150,9 +147,9 @@ def _part(step: Step, target: Target) -> _Part:
         members = step.nodes_of(target.name)[: about.rotated]
         places = [place for launch in members for place in launch]
         return _Part(places, min(members[-1]), len(members), about.repeatable == "restored")
-    if target.study == IN_STEP:
-        own, extra = step.nodes_of(target.name), copies_in_step(step, target.name)
-        copies = {launch[-1]: launch * extra for launch in own}
+    if target.name not in (*step.sections, steps.WHOLE):
+        own = target.name.removeprefix(steps.WITHIN)
+        copies = {launch[-1]: launch * step.copies_within(own) for launch in step.nodes_of(own)}
         every = list(range(len(step.nodes)))
         return _Part([place for at in every for place in (at, *copies.get(at, ()))], 0, less=_Part(every, 0))
     if target.name in step.by_difference:
@@ -162,16 +159,6 @@ def _part(step: Step, target: Target) -> _Part:
     return _Part(places, places[0], keeps_edges=True)
 
 
-def copies_in_step(step: Step, name: str) -> int:
-    """How often each launch of a target is repeated in the step, beside once, to be measured there (IN_STEP).
-
-    The copies take about a fifth of the step: enough to be told from it, too little to change what it draws.
-    """
-    target = step.target(name)
-    once_us, whole_us = target.launches * (target.time_us or 0.0), step.whole.time_us or 0.0
-    return max(1, min(round(_COPIES_SHARE * whole_us / once_us) if once_us else 1, _MOST_NODES // target.launches))
-
-
 class StepLoad:
     """A target of a step, ready to run (loads.Load).
 
@@ -179,9 +166,8 @@ class StepLoad:
 
     A section that cannot be repeated alone runs with all of the step before it, which is measured as well and taken
     off. To put back what it overwrites instead would need room for all activations, and copies that take as long as the
-    section and other power. A kernel within the step (IN_STEP) is the step with copies of its launches right behind
-    them, less the step: it then runs between its neighbours, at the clock and in the share of the power cap that they
-    leave it.
+    section and other power. A kernel within the step is the step with copies of its launches, less the step
+    (Step.copies_within).
     """
 
     def __init__(

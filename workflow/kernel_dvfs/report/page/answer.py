@@ -137,14 +137,6 @@ def _change(schedule: dict, quantity: str, row: Mapping[str, str] | None) -> Cha
     return Change(schedule[f"{quantity}_change_percent"], *measured)
 
 
-def in_words(change: float, quantity: str) -> str:
-    """`7.23 % less energy`, `the same time`."""
-    text = signed(change)
-    if text.strip("0.") == "":
-        return f"the same {quantity}"
-    return f"{text[1:]} % {'more' if change > 0 else 'less'} {quantity}"
-
-
 # --- its chart --------------------------------------------------------------------------------------------------------
 
 

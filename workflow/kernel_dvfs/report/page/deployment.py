@@ -11,7 +11,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, STRICT, iteration_name
-from kernel_dvfs.report.page.answer import in_words
+from kernel_dvfs.report.answer_line import in_words
 from kernel_dvfs.report.page.tables import Rows
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.sequence.costs import ASSUMED

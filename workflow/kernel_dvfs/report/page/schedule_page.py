@@ -12,12 +12,9 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import SCHEDULE
-from kernel_dvfs.report.answer_line import asked, change, whose
+from kernel_dvfs.report.answer_line import asked, in_words, whose
 from kernel_dvfs.report.page.render import render
-from kernel_dvfs.report.page.tables import table
-
-# of a saving, what "most of it" means
-MOST = 0.8
+from kernel_dvfs.report.page.tables import most, table
 
 
 def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") -> str:
@@ -42,11 +39,11 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") ->
         asked=asked(schedule),
         energy=schedule["energy_change_percent"],
         time=schedule["time_change_percent"],
-        energy_words=change(schedule["energy_change_percent"], "energy"),
-        time_words=change(schedule["time_change_percent"], "time"),
+        energy_words=in_words(schedule["energy_change_percent"], "energy"),
+        time_words=in_words(schedule["time_change_percent"], "time"),
         checked=checked[:1].upper() + checked[1:],
         proof=schedule["proof"],
-        most=_most(problem, saved, order, total),
+        most=most([(problem.members[k][0], -float(saved[k])) for k in order]),
         kernels=table("kernels_by_saving", rows, drop=(), folds=False),
     )
 
@@ -84,14 +81,3 @@ def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> d
         "energy_at_auto_j": repr(problem.energy[base].item()),
         "time_at_auto_s": repr(problem.time[base].item()),
     }
-
-
-def _most(problem: Problem, saved: np.ndarray, order: list[int], total: float) -> str:
-    """Which targets make most of the saving, in words."""
-    if total <= 0:
-        return "nothing is saved"
-    reached = np.cumsum(saved[order]) / total
-    count = int(np.argmax(reached >= MOST)) + 1
-    names = [problem.members[k][0] for k in order[:count]]
-    listed = ", ".join(names[:6]) + (f" and {count - 6} more" if count > 6 else "")
-    return f"{count} of {len(order)} make {100 * MOST:g} % of it: {listed}"

@@ -13,17 +13,29 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import subject
+from kernel_dvfs.layout import STRICT, subject
 from kernel_dvfs.outputs import Output, outputs
 from kernel_dvfs.report import figures, tables
+from kernel_dvfs.report.answer_line import in_words
 from kernel_dvfs.report.page import provenance
-from kernel_dvfs.report.page.answer import answer, cautions, chart, in_words
+from kernel_dvfs.report.page.answer import Answer, answer, cautions, chart
 from kernel_dvfs.report.page.deployment import deployable, deployment
+from kernel_dvfs.report.page.fleet import Fleet
 from kernel_dvfs.report.page.other_studies import study_below
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
 from kernel_dvfs.report.page.step_view import step_view
-from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, kernels, plain, read_rows, table
+from kernel_dvfs.report.page.tables import (
+    Rows,
+    Table,
+    by_saving,
+    duration,
+    energy_in_words,
+    kernels,
+    plain,
+    read_rows,
+    table,
+)
 from kernel_dvfs.report.results import Results
 
 Made = TypeVar("Made")
@@ -50,11 +62,17 @@ class Section:
     figures: list[Figure]
 
 
-def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[str]]:
+def make(
+    folder: str | Path,
+    left_out: Sequence[str] = (),
+    usd_per_kwh: float | None = None,
+    co2_g_per_kwh: float | None = None,
+) -> tuple[str, list[str]]:
     """(the page as HTML, [what is missing]) of a results folder.
 
-    left_out: names of tables and figures that the configuration leaves out, which are not missed. Raises InputError
-    where the folder holds nothing of a study.
+    left_out: names of tables and figures that the configuration leaves out, which are not missed. usd_per_kwh,
+    co2_g_per_kwh: of the reader's grid; None: neither money nor CO2 is shown. Raises InputError where the folder holds
+    nothing of a study.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -115,12 +133,27 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             sections=_sections(views, drawn, known_tables | known_figures),
             verdicts=_count(rows.get("claims", ()), "verdict"),
             omitted=views.get("omitted_pairs"),
+            brief=by_saving(views["kernel_clocks"]) if found and "kernel_clocks" in views else None,
+            fleet=_fleet(results, found, usd_per_kwh, co2_g_per_kwh) if found else None,
             further=[table(name, _read(folder, name, missing) or []) for name in extra],
             beyond=study_below(folder / "beyond", missing),
             missing=missing,
         ),
         missing,
     )
+
+
+def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per_kwh: float | None) -> Fleet | None:
+    """Only of what is run over and over: an iteration, with its launches counted."""
+    schedule = results.schedule(STRICT)
+    if schedule.get("weights") != "counts":
+        return None
+    how = "claimed" if found.energy.validated is None else "validated"
+    percent = found.energy.claimed if found.energy.validated is None else found.energy.validated
+    if percent is None:
+        return None
+    power_w = schedule["baseline_energy"] / schedule["baseline_time"]
+    return Fleet(power_w, percent, how, usd_per_kwh, co2_g_per_kwh)
 
 
 def _has_profile(results: Results, missing: list[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,10 @@ _VERDICTS = ("verdict", "status")
 # the same in every row, and said on top of the page
 _CONSTANT = ("gpu",)
 _LAST = "id"  # column of the table of kernels
+_PART = "part_of_the_saving_pp"
+# its columns that fit on a phone
+_BRIEF = (_LAST, "section", "core_mhz", "mem_mhz", "energy_change_percent", "time_change_percent", _PART)
+MOST = 0.8  # of a saving, what "most of it" means
 
 Rows = list[dict[str, str]]  # of a CSV, as text
 
@@ -286,7 +290,40 @@ def kernels(results: Results, rows: Rows, about: Output | None = None) -> Table:
                 more[column] = "" if ran[column] != ran[column] else f"{ran[column]:.0f}"
             more["verdict"] = ran.verdict
         wider.append({key: value for key, value in row.items() if key != _LAST} | more | {_LAST: name})
-    return table("kernel_clocks", _even(wider), about, folds=False)
+    # whole, but on demand: `by_saving` shows what most want to see
+    return replace(table("kernel_clocks", _even(wider), about, folds=False), folded=True)
+
+
+def by_saving(full: Table) -> Table | None:
+    """The table of `kernels` in few columns, largest savings first; None where parts of the saving are unknown."""
+    names = [column.name for column in full.columns]
+    shown = [name for name in _BRIEF if name in names]
+    if _PART not in names or not full.rows:
+        return None
+    part = names.index(_PART)
+    order = sorted(full.rows, key=lambda row: number(row[part].value) or 0.0)
+    places = [names.index(name) for name in shown]
+    return Table(
+        name="kernels_by_saving",
+        title="The largest part of the saving first",
+        text=most([(row[names.index(_LAST)].text, number(row[part].value) or 0.0) for row in order]),
+        columns=[full.columns[place] for place in places],
+        rows=[[row[place] for place in places] for row in order],
+        folded=False,
+    )
+
+
+def most(parts: Sequence[tuple[str, float]]) -> str:
+    """Which kernels make most of the saving. parts: (id, part of the saving: points, negative = saved), in order."""
+    total = sum(part for _, part in parts)
+    if total >= 0:
+        return "Nothing is saved."
+    so_far, count = 0.0, 0
+    while so_far > MOST * total:
+        so_far += parts[count][1]
+        count += 1
+    listed = ", ".join(name for name, _ in parts[:count][:6]) + (f" and {count - 6} more" if count > 6 else "")
+    return f"{count} of {len(parts)} make {100 * MOST:g} % of it: {listed}."
 
 
 def _even(rows: Rows) -> Rows:

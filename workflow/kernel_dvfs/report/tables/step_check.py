@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.workload.step import WITHIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +28,9 @@ OUTPUT = Output(
     f"on them without cooler neighbours. Adds up: time within {TIME_PERCENT:g} %, energy within {ENERGY_PERCENT:g} %. "
     "Kernels left at auto are in the section as it ran, not in the sum. Within the step: the same sum of times as the "
     "trace of the capture has them within the step; where that agrees with the section and the other does not, nothing "
-    "is missing, and kernels are slower or faster alone.",
+    "is missing, and kernels are slower or faster alone. Copies, at auto-only: the sum with "
+    "the longest kernels as measured within the step, time and energy: copies right behind their launches, less the "
+    "step; copies_share says how much of the sum they are. Adds up is said of the sum of kernels alone.",
     section="step",
     place=3,
     kinds=("nvml",),
@@ -39,20 +43,24 @@ def make(results: Results) -> pd.DataFrame:
     within_step_ms: NaN where a kernel was not traced."""
     import pandas as pd
 
-    from kernel_dvfs.gpu.clocks import AUTO
     from kernel_dvfs.report.tables.passes import compared, points_of
-    from kernel_dvfs.workload.workload import study_of
+    from kernel_dvfs.workload.workload import WHOLE, study_of
 
     steps = results.setup(results.workload["setup"]).targets["pass"]
     points = points_of(results.profile)
+    within = {name.removeprefix(WITHIN): points[WHOLE, name, AUTO, AUTO] for name in steps if name.startswith(WITHIN)}
     rows = []
     for name, own in steps.items():
+        if name.startswith(WITHIN):
+            continue
         row = compared(points, study_of(results.workload, "pass", name), name, own, (AUTO, AUTO))
         time, energy = (row[f"{each}_difference_percent"] for each in ("time", "energy"))
         adds_up = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
         del row["clocks"], row["core_mhz"], row["verdict"]
         within_ms = _within_step_ms(results, own)
         row |= {"within_step_ms": within_ms, "within_step_difference_percent": 100 * (row["time_ms"] / within_ms - 1)}
+        if within:
+            row |= _with_copies(row, steps, within, points, own)
         rows.append({"section": name, "launches": sum(count for _, count in own)} | row | {"adds_up": adds_up})
     return pd.DataFrame(rows)
 
@@ -62,3 +70,22 @@ def _within_step_ms(results: Results, own: Sequence[tuple[str, int]]) -> float:
     kernels = results.workload["kernels"]
     times_s = [(kernels[name]["step_time_s"], count) for name, count in own]
     return 1e3 * sum(math.nan if time_s is None else count * time_s for time_s, count in times_s)
+
+
+def _with_copies(
+    row: dict[str, Any], steps: dict[str, Any], within: dict[str, Any], points: dict[tuple, Any], own: Sequence
+) -> dict[str, float]:
+    """The sums with the kernels that were measured within the step as they were measured there."""
+    sum_s = sum_j = share_s = 0.0
+    for name, count in own:
+        point, launches = points["kernel", name, AUTO, AUTO], 1
+        if name in within:
+            point, ((_, launches),) = within[name], steps[f"{WITHIN}{name}"]
+            share_s += count * point.time_s / launches
+        sum_s += count * point.time_s / launches
+        sum_j += count * point.energy_j / launches
+    return {
+        "copies_share": share_s / sum_s,
+        "copies_time_difference_percent": 100 * (1e-3 * row["time_ms"] / sum_s - 1),
+        "copies_energy_difference_percent": 100 * (row["energy_j"] / sum_j - 1),
+    }

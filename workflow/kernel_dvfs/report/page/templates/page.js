@@ -26,3 +26,55 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+
+// A table as CSV: into a file, or onto the clipboard.
+function csvOf(table) {
+  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const heads = [...table.tHead.rows[0].cells].map((cell) => cell.dataset.column ?? cell.textContent.trim());
+  const rows = [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.dataset.value ?? cell.textContent.trim()));
+  return [heads, ...rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+}
+for (const region of document.querySelectorAll(".scroll")) {
+  const table = region.querySelector("table");
+  const bar = document.createElement("p");
+  bar.className = "tools";
+  const offer = (text, act) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = text;
+    button.setAttribute("aria-label", `${text}: ${region.getAttribute("aria-label")}`);
+    button.addEventListener("click", () => act(button));
+    bar.append(button);
+  };
+  offer("CSV", () => {
+    const link = document.createElement("a");
+    link.download = `${table.dataset.table || "table"}.csv`;
+    link.href = URL.createObjectURL(new Blob([csvOf(table)], { type: "text/csv" }));
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  if (navigator.clipboard) {
+    offer("copy", (button) => {
+      navigator.clipboard.writeText(csvOf(table)).then(
+        () => { button.textContent = "copied"; },
+        () => { button.textContent = "the browser refuses"; });
+    });
+  }
+  region.after(bar);
+}
+
+// What a change of energy is for a fleet of one's own.
+const fleet = document.getElementById("fleet");
+if (fleet) {
+  const signed = (value) => `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 10 ? 1 : 0 })}`;
+  const say = () => {
+    const given = (name) => Number(fleet.elements[name]?.value);
+    const kwh = given("gpus") * given("hours") * fleet.dataset.powerW / 1000 * fleet.dataset.changePercent / 100;
+    fleet.elements.kwh.value = signed(kwh);
+    if (fleet.elements.money) fleet.elements.money.value = signed(kwh * given("usd"));
+    if (fleet.elements.kg) fleet.elements.kg.value = signed(kwh * given("co2") / 1000);
+  };
+  fleet.addEventListener("input", say);
+  fleet.addEventListener("submit", (event) => event.preventDefault());
+  say();
+}
