@@ -39,12 +39,14 @@ def main(told: dict) -> dict:
                     step.synchronize()
                     os.kill(run._control._process.pid, signal.SIGKILL)
             step.synchronize()
+            waiting = len(run._player.events._waiting) if run._player else 0
         ran = list(step.ran)
         certificate = run.certificate
         return {
             "ran": ran,
             "said": said,
             "restored": restored,
+            "waiting": waiting,
             "copy_kept": step.saved is not None,
             "log": run.log and [len(run.log.asked), run.log.surprise, run.log.finished],
             "certificate": certificate

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, record_of
+from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, play, record_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.measurement.setup import content
@@ -23,7 +24,7 @@ RECORD = HERE.parent / "workload/steps/hand_made.json"
 FORWARD, BACKWARD, OPTIMISER = (1200, 3201), (1500, 3201), (1350, 2201)
 PASSES = {"forward": FORWARD, "backward": BACKWARD, "optimiser": OPTIMISER}
 # latency_s: a loaded machine may wake a thread late
-QUICK = {"repeats": 2, "block_s": 0.6, "latency_s": 0.4}
+QUICK = {"repeats": 2, "block_s": 0.6, "latency_s": 1.0}
 SLOWER = 100.0
 # without a power cap that would act, and with changes that a loaded machine keeps up with
 BOARD = {"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3, "mem_lag_ms": 3}
@@ -82,7 +83,7 @@ def played(lab):
 
 
 def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played):
-    came, made, done = played(steps=6, settings=QUICK | {"repeats": 4, "block_s": 0.7})
+    came, made, done = played(steps=6, settings=QUICK | {"repeats": 3, "block_s": 0.7})
     assert came, done.stderr
     certificate = came["certificate"]
     assert certificate["same_bits"] is True and certificate["pieces"] == 3 and certificate["changes"] == 3
@@ -96,6 +97,18 @@ def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played
     assert came["log"][1:] == [None, True] and came["log"][0] >= 3 * 5
     assert came["restored"] and not came["copy_kept"], "the certificate's copy of the state is freed"
     assert made.restored(5) and int(made.boards.get("sets")) > 10
+
+
+def test_one_pair_for_the_whole_run_is_locked_and_nothing_piles_up(played):
+    pair = dict(zip(("core_mhz", "mem_mhz"), BACKWARD))
+    single = {"granularity": "kernel", "scope": "single", "targets": {"gelu_forward": pair, "gelu_backward": pair}}
+    came, made, done = played(
+        lambda schedule: schedule | single, settings=QUICK | {"repeats": 0}, steps=12, slower=10.0
+    )
+    assert came and came["log"][1:] == [None, True], done.stderr
+    # the step is whole; the first kernels may run before the clocks have come
+    assert {(core, mem) for _, core, mem in came["ran"][-11:]} == {BACKWARD}
+    assert came["waiting"] == 0 and made.restored(5)
 
 
 def test_a_step_in_pieces_launches_every_node_once_and_in_order():
@@ -158,10 +171,12 @@ def test_a_step_that_leaves_other_bits_in_pieces_stays_at_auto(played):
 
 
 def test_a_schedule_that_saves_nothing_is_not_used(played):
-    at_auto = {name: {"core_mhz": "auto", "mem_mhz": "auto"} for name in PASSES}
-    came, _, done = played(lambda schedule: schedule | {"targets": at_auto})
+    # so slow that the board's standing power outweighs what lower clocks save
+    slowest = {name: {"core_mhz": 345, "mem_mhz": 3201} for name in PASSES}
+    came, made, done = played(lambda schedule: schedule | {"targets": slowest, "slack_percent": 2000})
     assert came, done.stderr
     assert not came["certificate"]["holds"] and "no energy saved" in came["certificate"]["why"]
+    assert came["certificate"]["energy"] > 3 and made.restored(5)
 
 
 def test_a_killed_program_gets_its_clocks_back(played):
@@ -206,6 +221,29 @@ def test_a_record_is_found_beside_the_schedules_of_its_study(tmp_path):
     assert record_of(str(path), captured) is captured, "that of another step is none"
     write(tmp_path / "step.json", step)
     assert record_of(str(path), captured) == step
+
+
+@pytest.mark.parametrize(
+    ("left", "same"),
+    [
+        ([("p", "a"), ("p", "a"), ("p", "a")], True),
+        ([("p", "a"), ("p", "a"), ("p", "b")], False),
+        # working memory that is other each time says nothing; what outlives the step still does
+        ([("p", "a"), ("p", "b"), ("p", "c")], True),
+        ([("p", "a"), ("p", "b"), ("q", "c")], False),
+        ([("p", "a"), ("q", "b"), ("q", "c")], None),
+    ],
+)
+def test_bits_are_compared_as_far_as_the_step_itself_repeats_them(left, same):
+    seen = iter(left)
+
+    class Replayed:
+        restore = synchronize = staticmethod(lambda: None)
+        fingerprint = staticmethod(lambda: next(seen))
+
+    playing = play(Replayed(), "s.json")
+    playing._launching = lambda how: nullcontext(lambda: None)
+    assert playing._same_bits() is same
 
 
 class Stream:

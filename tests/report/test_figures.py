@@ -350,7 +350,10 @@ def test_a_study_without_a_choice_anew_shows_none():
 
 def test_a_caption_names_the_series_with_bars(study):
     caption = plot_of("fig7_data_parallelism", study).labels.caption
-    assert caption == "Fresh repeats, but for the claim.\nBars (carried over, chosen anew): 95 % interval."
+    assert (
+        caption
+        == "All points are validated repeats except the claimed one.\nBars (carried over, chosen there): 95 % interval."
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -222,6 +222,7 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     }
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "Mean power" in page and "What is missing" not in page
+    assert "one iteration takes" not in page, "the cards say it of the step as a whole"
     assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES + WITHIN)
     for row in stepped.table("step_check"):
         # the fake board runs copies as it runs kernels alone
@@ -328,7 +329,7 @@ def test_the_study_s_own_schedule_is_played_on_the_step_and_a_kill_leaves_nothin
             time.sleep(0.02)
         return True
 
-    settings = {"repeats": 2, "block_s": 0.6, "latency_s": 0.4}
+    settings = {"repeats": 2, "block_s": 0.6, "latency_s": 1.0}
     done = play(settings=settings, steps=4)
     came = json.loads(done.stdout or "null")
     assert came and came["certificate"]["same_bits"] is True and came["log"][1:] == [None, True], done.stderr

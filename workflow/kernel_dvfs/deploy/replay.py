@@ -60,8 +60,8 @@ class Replay(Protocol):
         """Free the copy."""
         ...
 
-    def fingerprint(self) -> str:
-        """Of the same memory as it is now, the loss included: equal where every bit is."""
+    def fingerprint(self) -> tuple[str, str]:
+        """(of what was saved, of all memory, the loss included) as it is now: equal where every bit is."""
         ...
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # kind of variants -> column that holds the value
 _COLUMNS = {"batch": "batch", "tp": "tensor_parallel"}
-CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen anew", "claimed when chosen"
+CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen there", "claimed when chosen"
 QUANTITIES = ("time", "energy")
 # of a table's text: the two sides are not chosen alike
 CHOSEN_THERE_IS = (
@@ -175,4 +175,4 @@ def changes(table: pd.DataFrame, column: str) -> pd.DataFrame:
 def _caption(frame: pd.DataFrame) -> str:
     known = frame.dropna(subset="low").series.unique()
     bars = f"\nBars ({', '.join(known)}): 95 % interval." if len(known) else ""
-    return f"Fresh repeats, but for the claim.{bars}"
+    return f"All points are validated repeats except the claimed one.{bars}"

@@ -186,9 +186,11 @@ class Captured:
         self.synchronize()
         self._living.memory.drop()
 
-    def fingerprint(self) -> str:
-        """Of all memory of the step as it is now, the loss included: equal where every bit is."""
-        return hashlib.sha256(self._living.memory.all_hashes()).hexdigest()
+    def fingerprint(self) -> tuple[str, str]:
+        """(of what was saved, of all memory of the step, the loss included) as it is now: equal where every bit is."""
+        memory = self._living.memory
+        state, everything = (hashlib.sha256(each()).hexdigest() for each in (memory.state_hash, memory.all_hashes))
+        return state, everything
 
 
 class _Replayed:

@@ -263,8 +263,8 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
             Caution(
                 True,
                 "Claimed only",
-                f"The saving is what the data that chose the clocks promise ({why}). Such promises flatter: among "
-                "noisy points a choice prefers the lucky ones.",
+                f"The saving is what the data that chose the clocks promise ({why}). Such promises are optimistic: "
+                "among noisy points a choice prefers the lucky ones.",
             )
         ]
     found = _of_interval(answer)

@@ -123,7 +123,8 @@ def make(
             profile=_size(results) if has_profile else None,
             answer=found,
             chosen=chosen,
-            iteration=_iteration(results) if has_profile else None,
+            # a step says so itself, as a whole
+            iteration=_iteration(results) if has_profile and "step" not in workload else None,
             in_words=in_words,
             deployable=deployable(rows.get("deployable")),
             chart=found and chart([("energy", found.energy), ("time", found.time)]),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="Data parallelism: the schedule carried to other batches, and chosen anew there",
+    caption="Data parallelism: the schedule carried to other batches, and clocks chosen there",
     title="The schedule at other batches",
     text="The same clocks with fewer sequences per GPU and, with reoptimise, a choice made there. Brackets: 95 % "
     "interval over fresh repeats. Cost of carrying over: what not choosing there costs, in points. "

@@ -19,7 +19,7 @@ OUTPUT = Output(
     text="A clock for each kernel assumes changes that cost nothing. Below it, what is left where a change takes "
     "effect so many ms after it was asked for, and the GPU stands still as its core or memory clock changes. Costs: "
     "measured by kernel-dvfs latency, or assumed, since nobody has published them. Chosen by the same data, with as "
-    "much time in reserve as the strict schedule keeps; claimed, not measured again, so it flatters. Gap: what a "
+    "much time in reserve as the strict schedule keeps; claimed, not measured again, so optimistic. Gap: what a "
     "better choice of the same kind could save at most, in points.",
     section="choosing",
     place=0,

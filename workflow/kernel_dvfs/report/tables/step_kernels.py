@@ -33,7 +33,7 @@ def make(results: Results) -> pd.DataFrame:
     costs = step_costs.per_kernel(results)
     costs["alone_change_percent"] = 100 * (costs.time_us / costs.step_time_us - 1)
     share = 100 * costs.energy_j / costs.energy_j.sum()
-    table = costs[["name", "module", "operation", "section", "launches", "energy_j"]].copy()
+    table = costs[["name", "module", "section", "launches", "energy_j"]].copy()
     table["energy_share_percent"] = share
     table["energy_so_far_percent"] = share.cumsum()
     for column in ("time_ms", "time_us", "energy_mj", "power_w", "power_cap_share", "core_mhz", "alone_change_percent"):
@@ -42,6 +42,7 @@ def make(results: Results) -> pd.DataFrame:
     if costs.is_power_modelled.any():
         table["power_is"] = ["the model's" if modelled else "measured" for modelled in costs.is_power_modelled]
     table["verdict"] = costs.verdict
+    table["operation"] = costs.operation
     table["id"] = costs.id
     return table
 
