@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_dvfs.files import compact_json, parse_json, read_json, whole, write_json, write_text
+from kernel_dvfs.errors import InputError, one_line
+from kernel_dvfs.files import compact_json, parse_json, read_json, usable_folder, whole, write_json, write_text
 
 VALUES = st.recursive(
     st.none()
@@ -87,3 +88,22 @@ def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path):
     write_text(pipe, "text")
     assert os.read(reader, 9) == b"text" and pipe.is_fifo()
     os.close(reader)
+
+
+def test_a_folder_that_is_a_link_to_nowhere_a_file_or_read_only_is_one_line(tmp_path, monkeypatch):
+    usable_folder(str(tmp_path / "made/below"))
+    usable_folder(str(tmp_path / "made"))
+    (tmp_path / "dangling").symlink_to("nowhere/at/all")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="dangling: is a link to nowhere"):
+        usable_folder(str(tmp_path / "dangling"))
+    with pytest.raises(InputError, match="file: File exists"):
+        usable_folder(str(tmp_path / "file"))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as root sees a file system that is read-only
+    with pytest.raises(InputError, match="made: cannot be written into"):
+        usable_folder(str(tmp_path / "made"))
+
+
+def test_what_a_terminal_would_obey_is_shown_instead():
+    assert str(InputError("a\x1b[2Jb\nc\u202ed \udce9")) == r"a\x1b[2Jb c\u202ed \udce9"
+    assert one_line("é über 3 °C · ok") == "é über 3 °C · ok"

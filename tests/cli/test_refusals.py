@@ -166,3 +166,15 @@ def test_a_missing_key_is_named(refused, tmp_path):
     config.write_text("batch: 40\n")
     words = ("--target", "forward_gelu", "--clocks", "auto,auto", "--config", config, "-o", tmp_path / "r")
     assert "'workload' is missing" in refused("measure", "--gpu", "rtx_3080_ti", *words)
+
+
+# --- names of others ---
+
+
+def test_a_name_from_a_table_is_shown_and_not_obeyed_by_the_terminal(tmp_path, capsys):
+    rows = "".join(f"k\x1b[2J,{core},5000,{150000 / core},{core}\n" for core in (900, 1500))
+    (tmp_path / "t.csv").write_text("kernel,core_mhz,mem_mhz,time_us,energy_uj\n" + rows)
+    words = ["import", tmp_path / "t.csv", "--name", "a\x1b]0;b\x07", "--reference", "1500,5000", "-o", tmp_path / "p"]
+    main([str(word) for word in words])
+    said = capsys.readouterr().err
+    assert said and all(line.isprintable() for line in said.splitlines())

@@ -23,7 +23,7 @@ from kernel_dvfs.plan import study as planning
 from kernel_dvfs.serving.study_plan import plan_serving
 from kernel_dvfs.studies.plan import studies
 
-LIMIT_S = 20  # no configuration may take longer
+LIMIT_S = 20  # of CPU time: no configuration may take longer
 # values that a slip of the keyboard, a template or another tool may leave anywhere
 ODD = (
     *(None, True, False, 0, -1, 1, 2, 3, 7, 1.0, 2.0, 0.5, -0.5, 1e-7, 1e-300, 1e15, 1e300, 10**6, 10**9, 10**20),
@@ -136,7 +136,7 @@ def test_thousands_of_configurations_are_refused_in_one_line_or_carried_out(conf
     rng, failed, accepted, slowest_s = random.Random("configurations"), [], 0, 0.0
     for number in range(fuzz):
         changed = mutated(base, spec, rng)
-        shown, began_s = repr(changed), time.monotonic()
+        shown, began_s = repr(changed), time.process_time()
         try:
             carry_out(changed, schema, str(tmp_path / str(number % 10)))
             accepted += 1
@@ -145,7 +145,7 @@ def test_thousands_of_configurations_are_refused_in_one_line_or_carried_out(conf
                 failed.append(f"{number}: not one line: {str(error)!r}")
         except Exception:
             failed.append(f"{number}: {differences(base, shown)}\n{traceback.format_exc(limit=-4)}")
-        took_s = time.monotonic() - began_s
+        took_s = time.process_time() - began_s
         slowest_s = max(slowest_s, took_s)
         if took_s > LIMIT_S:
             failed.append(f"{number}: {took_s:.0f} s: {differences(base, shown)}")

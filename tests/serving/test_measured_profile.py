@@ -67,6 +67,7 @@ def test_an_instance_of_a_measured_profile_is_as_it_was_measured(line):
         name: (np.median(found), np.quantile(found, 0.95)) for name, found in errors.items()
     }
     assert all(max(fit.tbt, fit.power) < 0.1 for fit in own.fits.values())
+    assert own.note().startswith("mine.csv: engines fitted to it give back its power within ")
 
 
 def test_closed_forms_of_a_measured_engine_are_the_sum_of_its_steps(line):

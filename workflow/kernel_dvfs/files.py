@@ -13,6 +13,8 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -43,6 +45,17 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def usable_folder(path: str) -> None:
+    """Make a folder, unless it is there. Raises InputError where it cannot be made or written into."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        what = "is a link to nowhere" if os.path.islink(path) else error.strerror
+        raise InputError(f"{path}: {what}; make it a folder that can be written into") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: cannot be written into; make it writable, or work in another folder")
 
 
 def _sync(path: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 LIBRARY = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(LIBRARY))
 
-from kernel_dvfs import answer, environment, layout, lock, outputs, slurm
+from kernel_dvfs import answer, environment, files, layout, lock, outputs, slurm
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
@@ -42,6 +42,7 @@ def start():
     """Hold the folder for this run, on a real GPU only that GPU's: several are measured side by side."""
     try:
         lock.hold(f".snakemake/kernel-dvfs{f'-{STUDY.gpu}' if STUDY.is_real else ''}.lock")
+        files.usable_folder("results")
         if STUDY.is_real and config["slurm_gpu"]:
             slurm.check(config["slurm_gpu"], "slurm_gpu")
     except InputError as error:

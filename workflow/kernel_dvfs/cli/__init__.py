@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs.files import parse_json
 
 # help of an option that several commands have
@@ -33,6 +34,12 @@ def of_module(name: str, what: str, listed: bool = True) -> Command:
         return import_module(f"kernel_dvfs.cli.{name}").run(options)
 
     return Command(what, add_arguments, run, listed)
+
+
+def tell(*told: str) -> None:
+    """Print lines on stderr, each as one that a terminal shows and does not obey: names come from files of others."""
+    for line in told:
+        print(one_line(line), file=sys.stderr)
 
 
 def json_object(flag: str, text: str, example: str = "") -> dict[str, Any]:

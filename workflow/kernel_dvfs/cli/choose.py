@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.cli import tell
 from kernel_dvfs.cli.change_costs import STALL_OPTIONS, add_stall_arguments, stalls_of
 from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, STANDARD_ERRORS
 from kernel_dvfs.errors import InputError
@@ -169,8 +169,7 @@ def _run_sequence(options: Namespace, slack: float) -> None:
     latency_s, jitter, source, measured = _latency(options, read.gpu)
     stalls = stalls_of(options, measured)
     timing = Timing(options.switch_behaviour or "ahead", latency_s, jitter, *stalls.both_s)
-    for notice in read.notices:
-        print(f"note: {notice}", file=sys.stderr)
+    tell(*(f"note: {notice}" for notice in read.notices))
     try:
         choice = choose_changes(read.sequence, timing, slack / 100)
     except InputError as error:

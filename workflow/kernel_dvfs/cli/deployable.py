@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from kernel_dvfs.cli import tell
 from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
 from kernel_dvfs.cli.numbers import PERCENT, SECONDS
 from kernel_dvfs.errors import InputError
@@ -47,8 +48,7 @@ def run(options: Namespace) -> None:
         except (OSError, ValueError, AttributeError) as error:
             raise InputError(f"{options.reserve_of}: {error}; a schedule of kernel-dvfs choose is expected") from None
     read = read_sequence(options.profile, "profile", options.stall_w, shared_pairs=True)
-    for notice in read.notices:
-        print(f"note: {notice}", file=sys.stderr)
+    tell(*(f"note: {notice}" for notice in read.notices))
     measured = read_latency(options.measured, read.gpu) if options.measured else None
     if options.latencies is None and measured is None:
         raise InputError("study deployable: --latencies or --measured is missing")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.cli import tell
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.profile.contribution import import_contribution, is_contribution
 from kernel_dvfs.profile.table import import_to_profile
@@ -34,7 +34,7 @@ def run(options: Namespace) -> None:
         if options.settings or options.reference or options.units:
             raise InputError(f"{options.table}: a contribution says its settings, baseline and units itself")
         _, lines = import_contribution(options.table, options.output, options.name)
-        print("\n".join(lines), file=sys.stderr)
+        tell(*lines)
         return
     columns_in = {}
     for word in options.units:
@@ -45,7 +45,4 @@ def run(options: Namespace) -> None:
     imported = import_to_profile(
         options.table, options.output, options.name, options.settings, options.reference, columns_in
     )
-    for line in imported.read:
-        print(line, file=sys.stderr)
-    for notice in imported.notices:
-        print(f"note: {notice}", file=sys.stderr)
+    tell(*imported.read, *(f"note: {notice}" for notice in imported.notices))

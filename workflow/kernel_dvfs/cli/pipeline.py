@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.cli import Command, json_object
+from kernel_dvfs.cli import Command, json_object, tell
 from kernel_dvfs.cli.numbers import COUNT, SCALE, SECONDS, SIZE, number, whole
 from kernel_dvfs.errors import InputError
 
@@ -360,9 +359,7 @@ def _graph(options: argparse.Namespace, stages: int | None) -> Graph:
 
 
 def _say(*notes: str) -> None:
-    for note in notes:
-        if note:
-            print(note, file=sys.stderr)
+    tell(*filter(None, notes))
 
 
 COMMANDS = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import Command, json_object
 from kernel_dvfs.cli.numbers import SEED, SIZE, number, whole
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.system import Settings
@@ -175,7 +175,7 @@ def _trace(options: argparse.Namespace) -> None:
     path = options.output if made else options.trace
     if made:
         write_trace(path, trace)
-    print(f"{path}: {trace.subject}\nsha256 {sha256(path)}")
+    print(f"{one_line(f'{path}: {trace.subject}')}\nsha256 {sha256(path)}")
     for name, value in summary(trace).items():
         print(f"{name} {value:g}")
 
@@ -198,7 +198,7 @@ def _replay(options: argparse.Namespace) -> None:
     from dataclasses import asdict
 
     from kernel_dvfs.files import write_json
-    from kernel_dvfs.serving.machine import machine
+    from kernel_dvfs.serving.machine import MeasuredMachine, machine
     from kernel_dvfs.serving.outcome import lines, outcome
     from kernel_dvfs.serving.profile import read_profile
     from kernel_dvfs.serving.replayer import Replayer
@@ -211,7 +211,10 @@ def _replay(options: argparse.Namespace) -> None:
     trace = read_trace(options.trace)
     profile = read_profile(options.profile)
     limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
-    replayer = Replayer(machine(profile, options.gpu, options.model, options.host_s, **limits), profile)
+    runs_on = machine(profile, options.gpu, options.model, options.host_s, **limits)
+    if isinstance(runs_on, MeasuredMachine):
+        print(f"note: {runs_on.note()}", file=sys.stderr)
+    replayer = Replayer(runs_on, profile)
     found = outcome(replayer.run(trace, options.system, own), timeline=True)
     write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
     for line in lines(found):
@@ -245,10 +248,11 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _import(options: argparse.Namespace) -> None:
     from kernel_dvfs.serving.benchmarks import import_runs
-    from kernel_dvfs.serving.profile import write_profile
+    from kernel_dvfs.serving.profile import read_profile, write_profile
 
     rows, notes = import_runs(options.runs)
     write_profile(options.output, rows)
+    read_profile(options.output)  # what cannot be read between is said now
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 

@@ -116,8 +116,8 @@ def _require_keys(where: str, given: Any, allowed: set[str], needed: tuple[str, 
         if key not in allowed:
             raise InputError(f"{where}: unknown key '{key}'; allowed: {', '.join(sorted(allowed))}")
     for key in needed:
-        if not isinstance(given.get(key), str):
-            raise InputError(f"{where}: {key} missing; give it as text")
+        if not isinstance(given.get(key), str) or "," in given[key] or "\n" in given[key]:
+            raise InputError(f"{where}: {key} missing; give it as text, without commas")
 
 
 def _positive(value: Any) -> bool:
@@ -235,7 +235,8 @@ def _result(where: str, said: dict[str, Any]) -> Result:
         return float(value)  # type: ignore[arg-type]
 
     completed = number("completed")
-    failed = max(said.get("failed") or 0, (said.get("num_prompts") or 0) - completed)
+    asked, lost = (said.get(name) if _positive(said.get(name)) else 0 for name in ("num_prompts", "failed"))
+    failed = max(float(lost or 0), float(asked or 0) - completed)
     if failed > FAILED_SHARE * (completed + failed):
         raise InputError(f"{where}: {failed:.0f} of {completed + failed:.0f} requests failed; measure that load again")
     percentiles = "add --percentile-metrics ttft,tpot,itl --metric-percentiles 99 to the benchmark"
@@ -264,6 +265,8 @@ class PowerLog:
         """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run. Raises InputError."""
         chosen = self.samples
         if gpus is not None:
+            if not isinstance(gpus, list):
+                raise InputError(f"{self.path}: gpus {gpus}; expected a list such as [0, 1]")
             missing = [str(each) for each in gpus if str(each) not in chosen]
             if missing or not gpus:
                 raise InputError(f"{self.path}: no GPU {', '.join(missing)}; it has {', '.join(chosen)}")

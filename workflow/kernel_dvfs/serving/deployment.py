@@ -82,6 +82,8 @@ def _level(
         groups.items(), key=lambda item: (item[0][0], item[0][2], sorted(item[0][1]))
     ):
         count = round(sum(use for _, use in own))
+        if not count:
+            continue  # a rest within the solver's tolerance
         offer = offers[kind, served]
         most = sum(column.tps * use for column, use in own) / count
         tps = most / margin

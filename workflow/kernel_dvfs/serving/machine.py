@@ -88,6 +88,16 @@ class MeasuredMachine:
         self.fits = {(tp, clock): self.engine(tp, clock).fit for tp, clock in settings}
         self.parked_w = min(self.engine(tp, clock).idle_w / tp for tp, clock in settings)
 
+    def note(self) -> str:
+        """How well the fitted engines give back the profile, in a line."""
+        power, tbt, ttft = (
+            100 * max(getattr(fit, name) for fit in self.fits.values()) for name in ("power", "tbt", "ttft")
+        )
+        return (
+            f"{self._profile.name}: engines fitted to it give back its power within {power:.1f} %, times between "
+            f"tokens within {tbt:.1f} %, first tokens within {ttft:.1f} % (median, worst of its clocks)"
+        )
+
     def kv_tokens(self, tp: int) -> int:
         """See Machine."""
         given = self._profile.kv_tokens.get(tp)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.system import Settings
     from kernel_dvfs.serving.trace import Trace
 
-SCHEMA = "kernel-dvfs/serving/1"
+SCHEMA = "kernel-dvfs/serving/2"
 
 
 def _number(value: Any) -> bool:
