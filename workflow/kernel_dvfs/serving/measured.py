@@ -107,7 +107,7 @@ def engine(profile: Profile, tp: int, clock: str, kv_tokens: int, **limits: int)
     if not curves:
         raise InputError(f"{profile.name}: no rows for tp {tp}, core clock {clock}; profile it, or leave it out")
     lengths = {name: profile.tokens(name) for name in curves}
-    time, tbt, ttft = _times(curves, lengths, limits["chunk_tokens"])
+    time, tbt, ttft = _times(curves, lengths, **limits)
     if time[:2].sum() <= 0:
         raise InputError(f"{where}: its times between tokens fit no engine; measure more loads, or leave it out")
     idle_w, energy, power = _energies(curves, lengths, _Terms(time), kv_tokens, **limits)
@@ -122,7 +122,9 @@ def engine(profile: Profile, tp: int, clock: str, kv_tokens: int, **limits: int)
     return MeasuredEngine(time, energy, idle_w, fit)
 
 
-def _times(curves: dict[str, Curve], lengths: Lengths, chunk_tokens: int) -> tuple[np.ndarray, float, float]:
+def _times(
+    curves: dict[str, Curve], lengths: Lengths, max_batch: int, chunk_tokens: int
+) -> tuple[np.ndarray, float, float]:
     """((5,) t0 to t4, median relative errors of time between tokens and of time to the first token)."""
     plain: list[Row] = []
     mixed: list[Row] = []
@@ -134,7 +136,7 @@ def _times(curves: dict[str, Curve], lengths: Lengths, chunk_tokens: int) -> tup
         first.append((read, float(curve.ttft_p50_s[0])))
         for tps, tbt_s in zip(curve.tps.tolist(), curve.tbt_p50_s.tolist()):
             rate = tps / (prompt + answer)
-            batch = 1 + rate * answer * tbt_s
+            batch = min(max_batch, 1 + rate * answer * tbt_s)
             row = _terms(batch, context=batch * (prompt + answer / 2)), tbt_s
             (plain if rate * len(chunks) * tbt_s <= PLAIN_SHARE else mixed).append(row)
     # where most steps read prompts the median is of those, whose size is not known; better than nothing alone
