@@ -18,8 +18,9 @@ import simpy
 
 from kernel_dvfs.serving import cluster
 from kernel_dvfs.serving.cluster import Agenda
+from kernel_dvfs.serving.machine import SimulatedMachine
 from kernel_dvfs.serving.profile import read_profile
-from kernel_dvfs.serving.replayer import Machine, Replayer
+from kernel_dvfs.serving.replayer import Replayer
 from kernel_dvfs.serving.system import Settings
 from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace
 
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("profile")
     parser.add_argument("--trace", default=SYNTHETIC_HOUR)
     options = parser.parse_args()
-    replayer, trace = Replayer(Machine(), read_profile(options.profile)), read_trace(options.trace)
+    replayer, trace = Replayer(SimulatedMachine(), read_profile(options.profile)), read_trace(options.trace)
     for system in ("SinglePool", "DynamoLLM"):
         times, energies = {}, {}
         for name, loop in (("callbacks", Agenda), ("processes", Processes), ("heap", Heap)):

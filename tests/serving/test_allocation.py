@@ -1,5 +1,6 @@
 """The optimisation equals brute force; deciding at once is never worse than by levels; nothing is shed in silence."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,7 @@ from kernel_dvfs.serving.allocation import MIP_GAP, allocate, at_once, by_levels
 from kernel_dvfs.serving.columns import Column, Columns, undominated
 from kernel_dvfs.serving.pools import COUNTS, carry_target, home, larger, pool_kinds
 from kernel_dvfs.serving.prediction import slot_loads
-from kernel_dvfs.serving.pricing import SHED_W_PER_TPS, Pricing
+from kernel_dvfs.serving.pricing import SHED_W_PER_TPS, Pricing, choose_servers, divide, priced
 from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.requests import CLASSES, dominates, index
 from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
@@ -103,6 +104,32 @@ def test_deciding_at_once_takes_no_more_power_than_by_levels(replayer, trace, po
         joint = at_once(columns, load, 9, PARKED_W, levels.columns)
         assert levels.shed_tps == 0 == joint.shed_tps
         assert joint.power_w <= levels.power_w * (1 + MIP_GAP)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_a_pool_is_divided_for_least_power_at_the_clocks_that_it_will_run_at(replayer, share):
+    offer, servers = replayer.columns().pool(index("LL")), 2
+    load = share * servers * offer.largest(8) * np.array([0.3, 1.0, 0.6])
+    run = Pricing((2, 4, 8), 1.1, PARKED_W)
+    found = divide(offer, load, servers, run)
+    assert found.carries
+    for eights, fours, twos in product(range(3), range(5), range(9)):
+        counts = {tp: count for tp, count in ((8, eights), (4, fours), (2, twos)) if count}
+        if counts and 8 * eights + 4 * fours + 2 * twos <= 8 * servers:
+            other = priced(offer, load, servers, counts, run)
+            assert not other.carries or other.power_w >= found.power_w * (1 - 1e-9)
+    # what is best at the highest clock at the peak is no better at the clocks of the run
+    published = divide(offer, load, servers, replace(run, clock_margin=None, peak_only=True))
+    assert priced(offer, load, servers, published.counts, run).power_w >= found.power_w * (1 - 1e-9)
+
+
+def test_more_servers_than_the_peak_needs_are_taken_only_where_they_pay(replayer, trace):
+    columns, pools, loads = replayer.columns(), pool_kinds(4), slot_loads(trace, 60.0)
+    needed = sum(sizing.size(pools, columns, loads, 12).servers)
+    run = Pricing((8,), None, PARKED_W)
+    # at the highest clock another server only idles; what peaks need stays
+    assert sum(choose_servers(pools, columns, loads, 12, run).servers) <= max(needed, 1)
+    assert sum(choose_servers(pools, columns, loads, 12, replace(run, peak_only=True)).servers) == needed
 
 
 def test_a_class_that_is_feasible_nowhere_is_one_line(replayer):

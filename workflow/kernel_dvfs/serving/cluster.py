@@ -22,6 +22,7 @@ from kernel_dvfs.serving.servers import Fleet
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.columns import Columns
+    from kernel_dvfs.serving.pools import Sizing
     from kernel_dvfs.serving.prediction import LoadForecast
     from kernel_dvfs.serving.replayer import Machine
     from kernel_dvfs.serving.system import Settings, System
@@ -82,6 +83,7 @@ class Cluster:
         self.samples: list[dict] = []  # what the knobs stood at
         # load of the last slot, by class, with the margin, where it was more than planned for; else 0
         self.unplanned_tps = np.zeros(len(CLASSES))
+        self.prepared: dict[float, Sizing] = {}  # what was planned for a cluster epoch, by its start
         # what a pool leaves room for: its clocks, as a share of what its instances carry at the highest clock, and its
         # division, as a share of the load
         self.reserves = [0.0] * len(self.pools)

@@ -110,8 +110,8 @@ def _prepare(cluster: Cluster, epoch_s: float) -> None:
     """Start servers in time for the epoch that begins at epoch_s."""
     if not cluster.active:
         return
-    wanted = sum(_size(cluster, epoch_s, _running(cluster)).servers)
-    for _ in range(wanted - _running(cluster)):
+    plan = cluster.prepared[round(epoch_s, 3)] = _size(cluster, epoch_s, _running(cluster))
+    for _ in range(sum(plan.servers) - _running(cluster)):
         _add_server(cluster, None)
     following_s = epoch_s + cluster.settings.cluster_epoch_s
     cluster.agenda.at(following_s - cluster.settings.start_s, _prepare, cluster, following_s)
@@ -121,7 +121,9 @@ def _cluster_epoch(cluster: Cluster) -> None:
     """Servers change pools; those that are not needed finish what they have and go."""
     if not cluster.active:
         return
-    plan = _size(cluster, cluster.now_s, _running(cluster))
+    plan = cluster.prepared.pop(round(cluster.now_s, 3), None)
+    if plan is None or cluster.unplanned_tps.any():
+        plan = _size(cluster, cluster.now_s, _running(cluster))
     cluster.fleet.adopt(plan)
     held = [
         [each for each in cluster.fleet.servers if each.pool == pool and each.state not in (OFF, DRAINING)]

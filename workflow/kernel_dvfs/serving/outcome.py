@@ -91,7 +91,8 @@ class Account(Recorder):
 
     def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
         """Work of an instance."""
-        self.add("busy", start_s, end_s, energy_j)
+        self.energy_j["busy"] += energy_j
+        self._whole.add("busy", start_s, end_s, energy_j)
 
     def idle(self, start_s: float, end_s: float, energy_j: float) -> None:
         """Idleness of an instance, or of GPUs without one."""

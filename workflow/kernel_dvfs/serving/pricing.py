@@ -108,7 +108,8 @@ def _levels(load_tps: np.ndarray) -> np.ndarray:
     """Means of equal parts of the sorted slots."""
     if len(load_tps) <= _LEVELS:
         return load_tps
-    return np.array([part.mean() for part in np.array_split(np.sort(load_tps), _LEVELS)])
+    starts = np.arange(_LEVELS) * len(load_tps) // _LEVELS
+    return np.add.reduceat(np.sort(load_tps), starts) / np.diff(starts, append=len(load_tps))
 
 
 def choose_servers(
@@ -132,8 +133,7 @@ def choose_servers(
     starts = [tuple(needed.servers)]
     if limit >= len(pools):
         starts.append(tuple(static(pools, columns, loads, limit).servers))
-    found = min((search.climb(each) for each in starts), key=search.cost)
-    return spread(pools, columns, loads, found)
+    return spread(pools, columns, loads, search.climb(min(starts, key=search.cost)))
 
 
 class _Search:

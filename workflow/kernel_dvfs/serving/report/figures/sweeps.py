@@ -21,6 +21,11 @@ OUTPUT = Output(
 )
 
 
+def _number(text: str) -> float:
+    """For the order of an axis; words stand as they are."""
+    return float(text) if text[0].isdigit() else 0.0
+
+
 def draw(study: ServingStudy) -> p9.ggplot:
     """A panel a setting, all on one scale: what changes little looks so."""
     import pandas as pd
@@ -32,10 +37,11 @@ def draw(study: ServingStudy) -> p9.ggplot:
     own = frame[frame.is_default].j_per_token_in_time.iloc[0]
     frame = frame.assign(
         change=100 * (frame.j_per_token_in_time / own - 1),
-        value=[f"{value:g}" if isinstance(value, float | int) else str(value) for value in frame.value],
+        value=[f"{value:g}" if type(value) in (int, float) else str(value).lower() for value in frame.value],
         label=[f"{kept:.1f}" for kept in frame.kept_percent],
     )
-    frame = frame.assign(value=pd.Categorical(frame.value, list(dict.fromkeys(frame.value))))
+    order = sorted(dict.fromkeys(frame.value), key=lambda text: (not text[0].isdigit(), _number(text)))
+    frame = frame.assign(value=pd.Categorical(frame.value, order))
     reach = frame.change.max() - frame.change.min() + 1
     return (
         p9.ggplot(frame, p9.aes("value", "change"))
