@@ -7,9 +7,21 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml import known
 
-ONE, TWO = (
-    {"uuid": f"GPU-{each}", "slug": f"nvidia-h200-{each}", "driver": "580"} for each in ("1a2b3c4d", "5e6f7a8b")
-)
+# what a study is planned by
+FACTS = {
+    "name": "NVIDIA H200",
+    "driver": "580",
+    "vbios": "96",
+    "pci_bus_id": "0000:01:00.0",
+    "compute_capability": "9.0",
+    "energy_scope": "module",
+    "power_limit_mw": 700_000,
+    "ecc": True,
+    "sm_count": 132,
+    "threads_per_sm": 2048,
+    "clocks": {"core_mhz": {"listed": {"3201": [345, 1980]}}, "mem_mhz": [3201]},
+}
+ONE, TWO = (FACTS | {"uuid": f"GPU-{each}", "slug": f"nvidia-h200-{each}"} for each in ("1a2b3c4d", "5e6f7a8b"))
 
 
 @pytest.fixture
