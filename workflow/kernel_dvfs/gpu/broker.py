@@ -63,7 +63,7 @@ def users(text: str) -> frozenset[int]:
                 found |= {pwd.getpwnam(name).pw_uid for name in group.gr_mem}
                 found |= {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid}
             else:
-                found.add(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid)
+                found.add(int(word) if word.isdecimal() and len(word) <= 10 else pwd.getpwnam(word).pw_uid)
         except KeyError:
             raise InputError(f"--allow {word}: no such user or group here") from None
     return frozenset(found)

@@ -100,7 +100,8 @@ def parse_after(text: str) -> dict[str, list[int] | None]:
     for part in filter(None, text.split(",")):
         domain, _, clocks = part.partition("=")
         lowest, _, highest = clocks.partition("-")
-        if domain not in after or not (lowest.isdecimal() and highest.isdecimal()):
+        # five digits are more than any clock in MHz has
+        if domain not in after or not all(each.isdecimal() and len(each) <= 5 for each in (lowest, highest)):
             raise InputError(f"after '{text}': expected core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST in MHz, or one of them")
         after[domain] = [int(lowest), int(highest)]
     return after
