@@ -280,7 +280,8 @@ def _check_clocks(name: str, spec: dict[str, Any]) -> None:
     if limits[-1] is not None or None in limits[:-1] or limits[:-1] != sorted(limits[:-1]):
         raise InputError(f"GPU spec {name}: noise.window: below_s must ascend and be null in the last row")
     for table in ("eta", "static_w", "dram_energy_scale"):
-        missing = {str(mhz) for mhz in spec["clocks"]["mem_mhz"]} - set(spec["memory"][table])
+        known = [*spec["clocks"]["mem_mhz"], spec["clocks"]["auto_mem_mhz"]]
+        missing = set(map(str, known)) - set(spec["memory"][table])
         if missing:
             raise InputError(f"GPU spec {name}: memory.{table} lacks memory clock {', '.join(sorted(missing))} MHz")
     points = [mhz for mhz, _ in spec["core"]["v_over_v0"]]
