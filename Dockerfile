@@ -1,4 +1,5 @@
-# The whole project in a container: the workflow on a simulated GPU or a table, and every command.
+# The whole project in a container: the workflow on a simulated GPU or a table, and every command but `capture`, which
+# needs PyTorch.
 #
 #   docker build -t kernel-dvfs .
 #   docker run --rm -v "$PWD/results:/project/results" kernel-dvfs snakemake --cores 2 all

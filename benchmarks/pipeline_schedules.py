@@ -29,9 +29,10 @@ def main() -> None:
         sweep(f"{folder}/kernels.parquet")
         profile = pass_level(read_kernels(f"{folder}/kernels.parquet"), STAGES)
     print("simulated A100, GPT-3 175B, 8 stages x 8 GPUs; change against the highest clocks of the same schedule")
+    waits = f"at T'/T = {STRAGGLER}, %"
     print(
         f"{'microbatches':>12} {'schedule':>9} {'time / 1F1B':>11} {'waiting, %':>10} {'energy, %':>9} {'gap, %':>6}"
-        f" {'at T/T = ' + str(STRAGGLER) + ', %':>15} {'energy / 1F1B':>13}"
+        f" {waits:>15} {'energy / 1F1B':>13}"
     )
     for microbatches in options.microbatches:
         first = None

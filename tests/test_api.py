@@ -57,7 +57,7 @@ def test_a_choice_is_measured_again_with_noise_of_its_own_and_near_its_claim(swe
     assert checked.time_mean == pytest.approx(schedule["time_change_percent"], abs=0.6)
     assert kd.validate(sweep, schedule, repeats=3) == checked  # the same numbers for everyone
     assert re.fullmatch(r"measured again 3 times: energy .* %, time .* %", checked.words())
-    at_auto = schedule | {"targets": {}}
+    at_auto = schedule | {"targets": dict.fromkeys(schedule["targets"], {"core_mhz": "auto", "mem_mhz": "auto"})}
     assert kd.validate(sweep, at_auto, repeats=2).energy_mean == pytest.approx(0, abs=0.5)
 
 
@@ -162,3 +162,49 @@ def test_what_is_shipped_is_what_lies_at_the_top(root):
     assert shipped.CONFIG.read_text() == (root / "config.yaml").read_text()
     assert shipped.SCHEMA.read_text() == (root / "workflow/schemas/config.schema.yaml").read_text()
     assert (shipped.NATIVE / "CMakeLists.txt").read_text() == (root / "native/CMakeLists.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"status": "infeasible", "energy_change_percent": None, "targets": {}}, "energy_change_percent = None"),
+        ({"status": "infeasible"}, "status = infeasible"),
+        ({"targets": []}, "targets = "),
+        ({"gpu": None}, "gpu = None"),
+        ({"granularity": "section"}, "granularity = section"),
+    ],
+)
+def test_a_schedule_that_is_no_choice_is_one_line_everywhere(sweep, schedule, tmp_path, change, named):
+    broken = schedule | change
+    calls = (
+        lambda: kd.answer(broken),
+        lambda: kd.validate(sweep, broken),
+        lambda: kd.write_page(tmp_path / "p.html", sweep.profile, broken),
+    )
+    for call in calls:
+        with pytest.raises(kd.InputError, match=named):
+            call()
+    with pytest.raises(kd.InputError, match="proof missing"):
+        kd.answer({name: value for name, value in schedule.items() if name != "proof"})
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_a_schedule_of_another_profile_is_refused(sweep, schedule, tmp_path):
+    (tmp_path / "t.csv").write_text("kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto\na,,,1,2,1\na,900,5000,1,1,0\n")
+    foreign = kd.choose(str(kd.import_table(tmp_path / "t.csv", tmp_path / "t.parquet")))
+    with pytest.raises(kd.InputError, match="weights raw are of no iteration"):
+        kd.validate(sweep, foreign)
+    with pytest.raises(kd.InputError, match="the schedule is not of gpt3-xl"):
+        kd.validate(sweep, foreign | {"weights": "counts"})
+    with pytest.raises(kd.InputError, match="give the profile that it was chosen from"):
+        kd.write_page(tmp_path / "p.html", sweep.profile, foreign)
+    with pytest.raises(kd.InputError, match="give the profile that it was chosen from"):
+        kd.write_page(tmp_path / "p.html", sweep.profile, schedule | {"energy_change_percent": -50.0})
+
+
+def test_weights_that_make_no_iteration_are_said(sweep, tmp_path):
+    raw = kd.choose(str(sweep.profile), weights="raw")
+    assert "of all launched once, against auto" in kd.answer(raw)
+    equal = kd.choose(str(sweep.profile), weights="equal-time")
+    page = kd.write_page(tmp_path / "p.html", sweep.profile, equal).read_text()
+    assert "energy_at_auto_j" not in page and "share_of_the_saving_percent" in page

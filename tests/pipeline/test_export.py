@@ -114,6 +114,35 @@ def test_zeus_follows_stragglers_by_plans_made_ahead(tmp_path):
         assert clocks(scheduler.next_schedule(), 1) == of(plans[others])
 
 
+def test_one_slow_stage_stretches_an_iteration_as_the_planner_s_graph_says(planned):
+    pytest.importorskip("zeus.optimizer.pipeline_frequency.common", reason="needs zeus and torch")
+    from kernel_dvfs.pipeline.zeus import stretched
+
+    _, document = planned(profile(STAGES))
+    graph = pipeline_graph("1f1b", STAGES, MICROBATCHES)
+    taken = {
+        (rank["stage"], own["instruction"], own["microbatch"]): own["end_s"] - own["begin_s"]
+        for rank in document["ranks"]
+        for own in rank["instructions"]
+    }
+    for slow in ((0, "forward"), (1, "backward")):
+        longer = {slow: 1.2}
+        lengths = [
+            max(
+                graph.finish_ticks(
+                    [
+                        taken[own.stage, own.instruction, own.microbatch] * factor.get((own.stage, own.instruction), 1)
+                        for own in graph.operations
+                    ]
+                )
+            )
+            for factor in ({}, longer)
+        ]
+        assert stretched(document, longer) == pytest.approx(lengths[1] / lengths[0], rel=1e-12)
+        assert 1 < stretched(document, longer) < 1.2, "one stage is not the whole iteration"
+    assert stretched(document, {}) == 1
+
+
 def test_work_without_a_clock_is_left_out_for_zeus_and_empty_in_the_csv(planned, tmp_path):
     settings = dict(profile(STAGES).settings)
     nothing = np.array([np.nan])

@@ -173,6 +173,12 @@ def test_a_schedule_of_ones_own_takes_the_time_that_its_order_needs(tmp_path):
         ("stage,instruction,microbatch\n0,forward,0\n0,forward,0\n", "stage 0 runs forward of microbatch 0 twice"),
         ("stage,instruction,microbatch\n0,forward,0\n", "stage 0 does not run backward of microbatch 0"),
         ("stage,instruction,microbatch\n0,backward,0\n0,forward,0\n", "wait for each other in a circle"),
+        ("stage,instruction,microbatch\n0,backward,0\n", "stage 0 does not run forward of microbatch 0"),
+        (
+            "stage,instruction,microbatch\n0,forward,0\n0,backward,0\n1,forward,0\n1,backward,0\n1,forward,1\n1,backward,1\n",
+            "stage 0 does not run forward of microbatch 1",
+        ),
+        (f"stage,instruction,microbatch\n0,forward,{'9' * 5000}\n", "is not a whole number"),
     ],
 )
 def test_a_bad_schedule_file_is_one_line(tmp_path, text, named):
@@ -210,10 +216,13 @@ def test_a_graph_in_a_file_is_the_same_graph(tmp_path, name):
     [
         ({"schema": "other"}, "expected the schema"),
         ({"edges": 3}, "edges: expected a list"),
-        ({"stages": 3}, r"its operations are on \[0, 1\]"),
+        ({"stages": 3}, "its operations are on 0, 1"),
         ({"operations": [{"stage": 0}]}, "operation 0: expected the keys stage, virtual_stage"),
         ({"edges": [{"tail": 0, "head": 1, "lag_s": "x"}]}, "edge 0: lag_s = 'x': expected seconds"),
         ({"edges": [{"tail": 0, "head": 99, "lag_s": 0}]}, "names operation 99"),
+        ({"edges": [{"tail": 0, "head": 1, "lag_s": 1e9}]}, "expected seconds from 0 to 3600"),
+        ({"edges": []}, "stage 0 may run .* at once: add an edge"),
+        ({"stages": 300_000_000}, "number all from 0"),
         ({"edges": [{"tail": 0, "head": 1, "lag_s": 0}, {"tail": 1, "head": 0, "lag_s": 0}]}, "circle"),
     ],
 )

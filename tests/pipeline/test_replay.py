@@ -122,6 +122,21 @@ def test_transfers_add_their_energy_to_every_plan_and_change_none():
     assert drawing.plan_for_energy(other.energy_j()).energy_j() <= other.energy_j()
 
 
+def test_with_more_time_than_the_base_plan_takes_nobody_is_later_than_the_straggler(solved):
+    base = all_max(solved)
+    found = replay(Runtime(solved, 1.03 * base.time_s), changing(), known_after=0)
+    assert all(own.time_s <= own.still_time_s * (1 + 1e-9) for own in found)
+
+
+def test_a_refused_time_leaves_the_runtime_as_it_was(solved):
+    running = runtime(solved)
+    for impossible in (1e300, -1.0, float("nan")):
+        with pytest.raises(InputError, match="iteration time"):
+            running.set_straggler(1, impossible)
+    assert running.iteration_s == running.base_s
+    assert running.set_straggler(2, 1.2 * running.base_s) is not None
+
+
 @pytest.mark.parametrize("powers", [{"synchronising_w": -1.0}, {"transfer_w": float("nan")}])
 def test_impossible_powers_are_refused(powers):
     with pytest.raises(InputError, match=r"power .* expected a number >= 0"):
@@ -153,7 +168,7 @@ def test_the_command_writes_a_row_an_iteration_and_says_what_was_saved(tmp_path,
         (["0,9,1.1"], "line 2: pipeline 9 of 3"),
         (["0,x,1.1"], "line 2, column pipeline: 'x'"),
         (["0,0,fast"], "line 2, column slowdown: 'fast'"),
-        (["0,0,0.5"], "row 1, column slowdown: expected numbers >= 1"),
+        (["0,0,0.5"], "line 2, column slowdown: '0.5' is not a number from 1"),
         (["0,0,1.1", "0,0,1.2"], "line 3: pipeline 0 in iteration 0 occurs twice"),
         (["99999999,0,1.1"], "at most 10000000"),
         ([], "its last iteration is -1"),

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from kernel_dvfs.api import *  # noqa: F403
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_API])
+
+
 def __getattr__(name: str) -> object:
     if name in _API:
         from importlib import import_module

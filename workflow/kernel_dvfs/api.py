@@ -55,12 +55,10 @@ __all__ = (
 
 # of a simulated sweep that is to be quick: every fourth core clock or so
 CORE_MHZ, MEM_MHZ = {"step": 210}, "all"
-_ALONE: dict[str, Any] = {
-    "data_parallel_batches": [],
-    "tensor_parallel_degrees": [],
-    "tensor_energy_pj": [],
-    "headline_map": None,
-}
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> object:
@@ -123,12 +121,12 @@ def simulate(
     """
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.plan.config import check
-    from kernel_dvfs.plan.study import load, plan
+    from kernel_dvfs.plan.study import ALONE, load, plan
     from kernel_dvfs.profile import aggregate
 
     grid = {"core_mhz": core_mhz or CORE_MHZ, "mem_mhz": mem_mhz or MEM_MHZ, "auto": True}
     asked = {"gpu": gpu, "model": model, "batch": batch, "grid": grid, "auto_repeats": auto_repeats, "seed": seed}
-    config = load(str(shipped.CONFIG)) | _ALONE | asked
+    config = load(str(shipped.CONFIG)) | ALONE | asked
     check(config, str(shipped.SCHEMA))
     if gpu.partition(":")[0] == "nvml":
         raise InputError(f"simulate: {gpu} is a real GPU; use the workflow, or name a simulated one")
@@ -163,21 +161,27 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     repeats: passes over all of them, each with noise of its own. Raises InputError. (A real GPU is validated by the
     workflow, which sees to its clocks.)
     """
-    from kernel_dvfs.gpu.clocks import BASELINE, Pair
+    from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.campaign import open_bench
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.report.answer_line import checked
 
     if type(repeats) is not int or not 1 <= repeats <= 1000:
         raise InputError(f"validate: repeats = {repeats!r}: expected a whole number from 1 to 1000")
+    checked(schedule)
     setup = read(str(sweep.setup))
     kind = schedule["granularity"]
+    if schedule["weights"] != "counts":
+        raise InputError(f"validate: weights {schedule['weights']} are of no iteration; choose with weights='counts'")
+    if set(schedule["targets"]) != set(setup.targets[kind]):
+        raise InputError(f"validate: the schedule is not of {setup.workload['name']}; choose from this sweep's profile")
     about = setup.targets[kind]
     launches = {name: own["launches_per_iteration"] if kind == "kernel" else 1 for name, own in about.items()}
     sums = [[0.0, 0.0, 0.0, 0.0] for _ in range(repeats)]
     for name in about:
-        own = schedule["targets"].get(name)
-        pair = Pair(own["core_mhz"], own["mem_mhz"]) if own else BASELINE
+        own = schedule["targets"][name]
+        pair = Pair(own["core_mhz"], own["mem_mhz"])
         bench = open_bench(setup, str(sweep.setup), Target(kind, name))
         for repeat, total in enumerate(sums):
             auto, chosen, chosen_again, auto_again = (each["summary"] for each in bench.compare(pair, repeat)["points"])
@@ -215,6 +219,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
 
     from kernel_dvfs.layout import subject
     from kernel_dvfs.profile.store import read_profile
+    from kernel_dvfs.report.answer_line import asked
     from kernel_dvfs.report.results import is_chosen
 
     found = read_profile(profile)
@@ -223,11 +228,7 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
     if points.empty:
         raise InputError(f"{profile}: no target '{target}'; load_profile lists them")
     auto = points[points.is_baseline].iloc[0]
-    marks = [
-        (f"{own['scope']} {own['objective']}", points[is_chosen(points, own["targets"])])
-        for own in schedules
-        if target in own["targets"]
-    ]
+    marks = [(asked(own), points[is_chosen(points, own["targets"])]) for own in schedules if target in own["targets"]]
     frame = pd.concat(
         [points.assign(chosen=""), *(rows.assign(chosen=name) for name, rows in marks)], ignore_index=True
     ).assign(

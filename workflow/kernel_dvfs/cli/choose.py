@@ -93,6 +93,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> None:
+    if options.json and (options.frontier or options.sequence is not None):
+        raise InputError("--json is the answer of a schedule; leave it out with --frontier and --sequence")
     if options.frontier:
         _run_frontier(options)
         return

@@ -52,7 +52,7 @@ def run_frontier(options: argparse.Namespace) -> None:
 
     planner = _planner(options)
     _say(*planner.notes)
-    write_records(options.output, Corner, corners(planner.frontier))
+    write_records(options.output, Corner, corners(planner))
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

@@ -56,6 +56,8 @@ def _schedule(options: Namespace) -> None:
     from kernel_dvfs.report.page import schedule_page
 
     profile = Path(options.folder)
+    if options.without or options.usd_per_kwh is not None or options.co2_g_per_kwh is not None:
+        raise InputError(f"report {profile}: --without, --usd-per-kwh and --co2-g-per-kwh are of a results folder")
     if not options.schedule:
         raise InputError(
             f"report {profile}: a schedule is missing; make one: kernel-dvfs choose {profile} ... -o s.json"

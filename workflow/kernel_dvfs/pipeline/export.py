@@ -2,7 +2,7 @@
 
 Zeus (Chung et al., Apache-2.0): `PointSolution` of `zeus.optimizer.pipeline_frequency.server.scheduler` loads a Python
 literal with a list per pipeline rank of ("instruction", core MHz) in the order in which they run; `PointSolution3D`
-copies it to the tensor- and data-parallel ranks of each stage. Checked against zeus 0.13.1.
+copies it to the tensor- and data-parallel ranks of each stage. Checked against zeus 0.13.1 and 0.16.0.
 """
 
 from __future__ import annotations

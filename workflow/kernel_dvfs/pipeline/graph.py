@@ -30,6 +30,7 @@ from kernel_dvfs.pipeline.schedules import (
 )
 
 SCHEMA = "kernel-dvfs/pipeline-graph/1"
+MOST_LAG_S = 3600  # of a transfer; whole picoseconds of long paths still fit
 
 Waits = list[list[tuple[int, int]]]  # per operation: (other operation, time between them)
 
@@ -57,8 +58,10 @@ class Graph:
         Raises InputError where they close a circle or take no possible time.
         """
         for tail, head, lag_s in edges:
-            if not (math.isfinite(lag_s) and lag_s >= 0):
-                raise InputError(f"graph: edge {tail} -> {head} takes {lag_s} s: expected seconds >= 0")
+            if not 0 <= lag_s <= MOST_LAG_S:
+                raise InputError(
+                    f"graph: edge {tail} -> {head} takes {lag_s} s: expected seconds from 0 to {MOST_LAG_S}"
+                )
         order = _sorted(operations, edges)
         place = np.empty(len(operations), np.int64)
         place[order] = np.arange(len(operations))
@@ -164,18 +167,24 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
         edges += [(tail, head, 0.0) for tail, head in pairwise(numbers)]
     for (stage, item), number in place.items():
         own = placed.virtual(stage, item.chunk)
+        is_forward, is_gradient = item.instruction == FORWARD, item.instruction in GRADIENT
         if item.instruction == BACKWARD_INPUT:
             edges.append((number, partner(stage, item, stage, item.chunk, [BACKWARD_WEIGHT]), 0.0))
         elif item.instruction == BACKWARD_WEIGHT:
             partner(stage, item, stage, item.chunk, [BACKWARD_INPUT])
-        if item.instruction == FORWARD and own == placed.virtual_stages - 1:
+        elif is_gradient or is_forward:
+            # a microbatch goes forward and back, whichever of the two is looked at
+            partner(stage, item, stage, item.chunk, [FORWARD] if is_gradient else GRADIENT)
+        if is_forward and own == placed.virtual_stages - 1:
             edges.append((number, partner(stage, item, stage, item.chunk, GRADIENT), 0.0))
-        elif item.instruction == FORWARD or (item.instruction in GRADIENT and own > 0):
-            is_forward = item.instruction == FORWARD
-            other, chunk = placed.place(own + (1 if is_forward else -1), item.chunk)
-            lag = transfer_s if other != stage else 0.0
-            awaited = [FORWARD] if is_forward else GRADIENT
-            edges.append((number, partner(stage, item, other, chunk, awaited), lag))
+        for neighbour in (own - 1, own + 1) if is_forward or is_gradient else ():
+            if not 0 <= neighbour < placed.virtual_stages:
+                continue
+            other, chunk = placed.place(neighbour, item.chunk)
+            found = partner(stage, item, other, chunk, [FORWARD] if is_forward else GRADIENT)
+            # forward passes hand on to the next part of the model, gradients to the one before
+            if (neighbour > own) == is_forward:
+                edges.append((number, found, transfer_s if other != stage else 0.0))
     # two reasons to wait for the same operation are one edge, the longer
     longest: dict[tuple[int, int], float] = {}
     for tail, head, lag in edges:
@@ -209,11 +218,33 @@ def read_graph(path: Path | str) -> Graph:
     edges = [_typed(f"{path}: edge {number}", own, _EDGE) for number, own in enumerate(_list(path, content, "edges"))]
     stages = content.get("stages")
     used = {operation.stage for operation in operations}
-    if type(stages) is not int or not operations or used != set(range(stages)):
-        raise InputError(f"{path}: stages = {stages!r}, its operations are on {sorted(used)}: number all from 0")
+    if type(stages) is not int or not operations or stages != len(used) or max(used) != stages - 1:
+        shown = ", ".join(map(str, sorted(used)[:9])) + (", ..." if len(used) > 9 else "")
+        raise InputError(f"{path}: stages = {stages!r}, its operations are on {shown}: number all from 0")
     if len(set(operations)) < len(operations):
         raise InputError(f"{path}: an operation is there twice; remove one")
-    return Graph(operations, [(own["tail"], own["head"], own["lag_s"]) for own in edges], stages)
+    graph = Graph(operations, [(own["tail"], own["head"], own["lag_s"]) for own in edges], stages)
+    _check_order(path, graph)
+    return graph
+
+
+def _check_order(path: Path | str, graph: Graph) -> None:
+    """Raise InputError where two operations of a stage could run at once: a stage runs one after the other."""
+    last: dict[int, int] = {}
+    # per operation and stage: the last operation of that stage that is surely over
+    over = np.full((len(graph), graph.stages), -1, np.int64)
+    for number, operation in enumerate(graph.operations):
+        for other, _ in graph.before[number]:
+            np.maximum(over[number], over[other], out=over[number])
+        before = last.get(operation.stage, -1)
+        if over[number, operation.stage] != before:
+            first, second = (graph.operations[own] for own in (before, number))
+            raise InputError(
+                f"{path}: stage {operation.stage} may run {first.instruction} of microbatch {first.microbatch} and "
+                f"{second.instruction} of microbatch {second.microbatch} at once: add an edge between them"
+            )
+        over[number, operation.stage] = number
+        last[operation.stage] = number
 
 
 _OPERATION: dict[str, type] = {"stage": int, "virtual_stage": int, "instruction": str, "microbatch": int}

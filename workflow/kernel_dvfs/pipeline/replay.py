@@ -43,8 +43,11 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> lis
     known_after: iterations until the runtime knows of a change; 0: at once. Raises InputError.
     """
     slowdowns = np.asarray(slowdowns, float)
-    if slowdowns.ndim != 2 or not slowdowns.size or not (np.isfinite(slowdowns) & (slowdowns >= 1)).all():
-        raise InputError("replay: slowdowns: expected a table of numbers >= 1, iterations by pipelines")
+    if slowdowns.ndim != 2 or not slowdowns.size or not ((slowdowns >= 1) & (slowdowns <= _MOST_SLOWDOWN)).all():
+        raise InputError(
+            f"replay: slowdowns: expected numbers from 1 to {_MOST_SLOWDOWN:g}, a row for each iteration and a column "
+            "for each pipeline"
+        )
     if type(known_after) is not int or known_after < 0:
         raise InputError(f"replay: known after {known_after!r} iterations: expected a whole number >= 0")
     base = runtime.plan
@@ -56,7 +59,7 @@ def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> lis
         # the slow ones first: clearing one before another is set would ask for a plan that nobody runs
         for pipeline in sorted(np.flatnonzero(seen != known).tolist(), key=lambda own: -seen[own]):
             if seen[pipeline] > 1:
-                runtime.set_straggler(pipeline, float(seen[pipeline]) * runtime.base_s)
+                runtime.set_straggler(pipeline, float(seen[pipeline]) * base.time_s)
             else:
                 runtime.clear(pipeline)
         known = seen
@@ -70,7 +73,7 @@ def _together(base: Plan, plan: Plan, now: np.ndarray, known: np.ndarray) -> tup
     """(seconds, joules) of one iteration. A pipeline that is known to straggle runs `base`, every other one `plan`."""
     own = [(base if slow > 1 else plan, stretch) for slow, stretch in zip(known.tolist(), now.tolist())]
     time_s = max(each.time_s * stretch for each, stretch in own)
-    # stretched work, then the wait for the slowest: an iteration of time T / stretch, stretched, waits as long
+    # a straggler's joules grow with its time; then it waits for the slowest at the synchronising power
     return time_s, sum(
         each.energy_j() * stretch + each.energy_j(each.time_s + time_s - each.time_s * stretch) - each.energy_j()
         for each, stretch in own
@@ -116,10 +119,7 @@ def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = No
             raise InputError(f"{path}: line {line}: pipeline {place[1]} of {pipelines}; they are numbered from 0")
         if place in found:
             raise InputError(f"{path}: line {line}: pipeline {place[1]} in iteration {place[0]} occurs twice")
-        try:
-            found[place[0], place[1]] = float(row[2])
-        except ValueError:
-            raise InputError(f"{path}: line {line}, column slowdown: '{row[2]}' is not a number >= 1") from None
+        found[place[0], place[1]] = _slowdown(f"{path}: line {line}, column slowdown", row[2])
     last = max((own for own, _ in found), default=-1)
     count = last + 1 if iterations is None else iterations
     if not last < count or not count:
@@ -130,13 +130,21 @@ def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = No
     made = np.ones((count, pipelines))
     for own, slowdown in found.items():
         made[own] = slowdown
-    if not (np.isfinite(made) & (made >= 1)).all():
-        line = 2 + next(at for at, own in enumerate(found.values()) if not (math.isfinite(own) and own >= 1))
-        raise InputError(f"{path}: row {line - 1}, column slowdown: expected numbers >= 1")
     return made
 
 
-_MOST = 10**7
+_MOST = 10**7  # cells of the table
+_MOST_SLOWDOWN = 1e3
+
+
+def _slowdown(where: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= _MOST_SLOWDOWN:
+        raise InputError(f"{where}: '{text}' is not a number from 1 to {_MOST_SLOWDOWN:g}")
+    return value
 
 
 def _number(where: str, text: str) -> int:

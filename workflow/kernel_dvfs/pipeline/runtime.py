@@ -12,6 +12,8 @@ import math
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.planner import ONE_CLOCK, Plan, Planner
 
+_MOST_S = 10**6  # of an iteration
+
 
 class Runtime:
     """Plans of the pipelines that do not straggle.
@@ -38,10 +40,17 @@ class Runtime:
 
         Raises InputError; the plan in force stays then, too.
         """
-        if not (isinstance(t_iter_s, (int, float)) and math.isfinite(t_iter_s) and t_iter_s > 0):
-            raise InputError(f"runtime: pipeline {pipeline}: iteration time {t_iter_s!r} s: expected a number > 0")
+        if not (isinstance(t_iter_s, (int, float)) and 0 < t_iter_s <= _MOST_S):
+            raise InputError(
+                f"runtime: pipeline {pipeline}: iteration time {t_iter_s!r} s: expected a number > 0, at most {_MOST_S}"
+            )
+        before = dict(self._straggling)
         self._straggling[pipeline] = float(t_iter_s)
-        return self._answer()
+        try:
+            return self._answer()
+        except InputError:
+            self._straggling = before
+            raise
 
     def clear(self, pipeline: int) -> Plan | None:
         """Pipeline `pipeline` no longer straggles. Raises InputError where it was not straggling."""

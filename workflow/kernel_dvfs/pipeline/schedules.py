@@ -258,7 +258,7 @@ def read_schedule(path: Path | str) -> tuple[Orders, int]:
             cells["microbatch"] = "-1"
         for column in ("stage", "microbatch", "chunk"):
             text = cells.get(column, "0")
-            if not text.isdecimal() and (column, text) != ("microbatch", "-1"):
+            if not (text.isdecimal() and len(text) <= 9) and (column, text) != ("microbatch", "-1"):
                 raise InputError(f"{path}: line {line}, column {column}: '{text}' is not a whole number >= 0")
         item = Item(cells["instruction"], int(cells.get("chunk", "0")), int(cells["microbatch"]))
         found.setdefault(int(cells["stage"]), []).append(item)

@@ -15,7 +15,6 @@ from kernel_dvfs.layout import shortest
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.certificate import check
 from kernel_dvfs.pipeline.curve import TICKS_PER_S, UW_PER_W, duration_ticks
-from kernel_dvfs.pipeline.frontier import Frontier
 from kernel_dvfs.pipeline.planner import Planner, write_plan
 from kernel_dvfs.pipeline.published import FILTERS
 from kernel_dvfs.pipeline.slow_changes import with_switches
@@ -74,9 +73,11 @@ def make_study(
     write_text(Path(folder) / "study.json", json.dumps(study, indent=1, allow_nan=False) + "\n")
 
 
-def corners(frontier: Frontier) -> Iterator[Corner]:
-    """The frontier's corners, slowest first."""
-    columns = (frontier.time_s, frontier.energy_j, frontier.cost_j, frontier.records.price_uw / UW_PER_W)
+def corners(planner: Planner) -> Iterator[Corner]:
+    """The frontier's corners, slowest first; energy with that of transfers."""
+    frontier = planner.frontier
+    energy_j, price_w = frontier.energy_j + planner.transfer_j, frontier.records.price_uw / UW_PER_W
+    columns = (frontier.time_s, energy_j, frontier.cost_j, price_w)
     return (Corner(*row) for row in zip(*(column.tolist() for column in columns)))
 
 
@@ -86,7 +87,7 @@ def solve_plans(solver: Solver, microbatches: int) -> None:
     Plans: all-max; one-clock and split for its time; straggler-<ratio> for each T'/T of the study.
     """
     study, planner, base = solver.study, solver.planner(microbatches), solver.base(microbatches)
-    study.write(microbatches, Corner, corners(planner.frontier))
+    study.write(microbatches, Corner, corners(planner))
     points = [
         PublishedPoint(filter_on, *point)
         for filter_on in FILTERS

@@ -16,7 +16,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.model import clock_w, static_w
 from kernel_dvfs.pipeline.study import FILES, KEYS
-from kernel_dvfs.plan.study import PlannedFile, plan
+from kernel_dvfs.plan.study import ALONE, PlannedFile, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,6 @@ class PipelinePlan:
     def plans(self) -> list[str]:
         """The folders of plans, one a number of microbatches."""
         return [f"{self.folder}/mb{own}/plans" for own in self.options["microbatches"]]
-
-
-# the kernels of a stage are swept alone: no other batch, degree or tensor-core energy
-_ALONE: dict[str, list | None] = {
-    "data_parallel_batches": [],
-    "tensor_parallel_degrees": [],
-    "tensor_energy_pj": [],
-    "headline_map": None,
-}
 
 
 def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
@@ -89,7 +80,7 @@ def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
     _unscaled(asked, "stages of simulated kernels")
     own = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
     grid = {"core_mhz": {"step": asked["core_step_mhz"]}, "mem_mhz": "all", "auto": False}
-    alone = _ALONE | {"workload": "model", "grid": grid, "gpu_overrides": {}}
+    alone = ALONE | {"workload": "model", "grid": grid, "gpu_overrides": {}}
     study = plan(config | own | alone, f"{results}/pipeline")
     blocking_w = asked["blocking_w"]
     if blocking_w is None:

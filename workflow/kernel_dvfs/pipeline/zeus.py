@@ -24,9 +24,11 @@ from zeus.optimizer.pipeline_frequency.server.scheduler import FrequencySchedule
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.export import zeus_frequencies
+from kernel_dvfs.pipeline.graph import Graph, Operation
+from kernel_dvfs.pipeline.schedules import BACKWARD, BACKWARD_INPUT, FORWARD, GRADIENT
 from kernel_dvfs.pipeline.study import read_plan
 
-# a pipeline straggles where its instructions take longer than planned by more than this share
+# a pipeline straggles where its iteration would take longer than planned by more than this share
 TOLERANCE = 0.01
 
 
@@ -69,17 +71,20 @@ class StragglerPlans(FrequencyScheduler):
                 running[pipeline] = self.base if slowdown > 1 or not in_time else in_time[-1]
 
     def _slowdowns(self, results: list, running: dict[int, dict]) -> dict[int, float]:
-        """{data-parallel rank: by how much its instructions take longer than planned}, 1 within the tolerance."""
+        """{data-parallel rank: how much longer its iteration would take than planned}, 1 within the tolerance."""
         info_of = {info.rank: info for info in self.rank_infos}
-        ratios: dict[int, list[float]] = {pipeline: [1.0] for pipeline in running}
+        # per pipeline: how much longer each stage's instructions take than planned
+        longer: dict[int, dict[tuple[int, str], float]] = {pipeline: {} for pipeline in running}
         for result in results:
             info = info_of[result.rank]
             planned = durations_s(running[info.dp_rank], info.pp_rank)
-            measured = {name: [math.fsum(own) for own in taken if own] for name, taken in result.time_breakdown.items()}
-            for name in planned.keys() & measured.keys():
-                if measured[name]:
-                    ratios[info.dp_rank].append(median(measured[name]) / math.fsum(planned[name]))
-        found = {pipeline: max(own) for pipeline, own in ratios.items()}
+            for name, iterations in result.time_breakdown.items():
+                measured = [math.fsum(own) for own in iterations if own]
+                if measured and name in planned:
+                    key, ratio = (info.pp_rank, name), median(measured) / math.fsum(planned[name])
+                    # the slowest of a stage's tensor-parallel ranks
+                    longer[info.dp_rank][key] = max(ratio, longer[info.dp_rank].get(key, 0.0))
+        found = {own: stretched(running[own], longer[own]) for own in running}
         return {pipeline: own if own > 1 + self.tolerance else 1.0 for pipeline, own in found.items()}
 
 
@@ -89,3 +94,35 @@ def durations_s(plan: dict, stage: int) -> dict[str, list[float]]:
     for own in plan["ranks"][stage]["instructions"]:
         made.setdefault(own["instruction"], []).append(own["end_s"] - own["begin_s"])
     return made
+
+
+def stretched(plan: dict, longer: dict[tuple[int, str], float]) -> float:
+    """How much longer a plan's iteration takes where (stage, instruction) takes `longer` times as long as planned.
+
+    Transfers are left out of both.
+    """
+    operations: list[Operation] = []
+    edges: list[tuple[int, int, float]] = []
+    planned: list[float] = []
+    for rank in plan["ranks"]:
+        for place, own in enumerate(rank["instructions"]):
+            if place:
+                edges.append((len(operations) - 1, len(operations), 0.0))
+            operations.append(Operation(rank["stage"], own["virtual_stage"], own["instruction"], own["microbatch"]))
+            planned.append(own["end_s"] - own["begin_s"])
+    place_of = {own[1:]: number for number, own in enumerate(operations)}
+    for number, (_, part, instruction, microbatch) in enumerate(operations):
+        # forwards hand on to the next part of the model, gradients to the one before, the last forward to its gradient
+        step = {FORWARD: 1, BACKWARD: -1, BACKWARD_INPUT: -1}.get(instruction, 0)
+        after = [(part + step, name, microbatch) for name in ((FORWARD,) if step > 0 else GRADIENT if step else ())]
+        if step > 0 and after[0] not in place_of:
+            after = [(part, name, microbatch) for name in GRADIENT]
+        edges += [(number, place_of[each], 0.0) for each in after if each in place_of]
+    graph = Graph(operations, edges, len(plan["ranks"]))
+    # Graph sorts its operations: durations by operation, not by place
+    planned_s = dict(zip(operations, planned))
+    own_s = {each: taken * longer.get((each.stage, each.instruction), 1.0) for each, taken in planned_s.items()}
+    before, after_s = (
+        max(graph.finish_ticks([taken[each] for each in graph.operations])) for taken in (planned_s, own_s)
+    )
+    return after_s / before

@@ -416,6 +416,15 @@ _DEGREES = (1, 2, 4, 8, 16)
 _DEFAULT_WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
 
 
+# of a configuration: kernels swept alone, at no other batch, degree or tensor-core energy
+ALONE: dict[str, list | None] = {
+    "data_parallel_batches": [],
+    "tensor_parallel_degrees": [],
+    "tensor_energy_pj": [],
+    "headline_map": None,
+}
+
+
 def load(path: str) -> dict:
     """The configuration in a YAML file, unchecked. Raises InputError."""
     try:

@@ -14,6 +14,7 @@ class Fleet:
     power_w: float  # mean of one GPU at auto clocks
     energy_change_percent: float  # negative = saved
     how: str  # validated or claimed
+    simulated: bool
     usd_per_kwh: float | None
     co2_g_per_kwh: float | None
     gpus: int = GPUS

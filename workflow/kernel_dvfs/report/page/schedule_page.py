@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,25 @@ from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import SCHEDULE
 from kernel_dvfs.report.answer_line import asked, in_words, whose
+from kernel_dvfs.report.answer_line import checked as answered
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import most, table
 
 
 def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") -> str:
     """The page as HTML. checked: what measuring again gave, in words. Raises InputError."""
-    if schedule.get("schema") != SCHEDULE or schedule.get("status") != "optimal":
+    if not isinstance(schedule, Mapping) or schedule.get("schema") != SCHEDULE:
         raise InputError("report: not a schedule that can be shown; make one with kernel-dvfs choose")
-    if schedule["granularity"] not in ("kernel", "pass"):
-        raise InputError(f"report: a schedule of {schedule['granularity']}s is shown by its own study")
+    answered(schedule)
     # str: a path may be none of pyarrow's
     problem = problem_from(str(profile), schedule["granularity"], schedule["weights"], schedule["ties"])
     chosen = _chosen(problem, schedule["targets"])
+    of_profile = 100 * float(problem.energy[chosen].sum() / problem.baseline_energy - 1)
+    if not math.isclose(of_profile, schedule["energy_change_percent"], abs_tol=1e-6):
+        raise InputError(
+            f"report: the schedule changes energy by {schedule['energy_change_percent']:+.3f} %, this profile says "
+            f"{of_profile:+.3f} %: give the profile that it was chosen from"
+        )
     auto = problem.baseline
     saved = problem.energy[auto] - problem.energy[chosen]
     total = float(saved.sum())
@@ -49,12 +56,14 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") ->
 
 
 def _chosen(problem: Problem, targets: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
-    """(K,) the option that each target runs at; one that the schedule does not name stays at its baseline."""
+    """(K,) the option that each target runs at. Raises InputError for one that the schedule does not name."""
     chosen = problem.baseline.copy()
     for k, members in enumerate(problem.members):
         clocks = targets.get(members[0])
-        if clocks is None:
-            continue
+        if not isinstance(clocks, Mapping):
+            raise InputError(
+                f"report: the schedule has no clocks for {members[0]}: give the profile that it was chosen from"
+            )
         wanted = tuple(None if clocks.get(name) == "auto" else clocks.get(name) for name in problem.settings)
         own = np.flatnonzero(problem.target == k)
         found = [at for at in own.tolist() if problem.keys[problem.key[at]] == wanted]
@@ -78,6 +87,13 @@ def _row(problem: Problem, k: int, at: int, saved_j: float, total_j: float) -> d
         "energy_change_percent": repr(100 * (problem.energy[at] / problem.energy[base] - 1).item()),
         "time_change_percent": repr(100 * (problem.time[at] / problem.time[base] - 1).item()),
         "share_of_the_saving_percent": repr(share),
-        "energy_at_auto_j": repr(problem.energy[base].item()),
-        "time_at_auto_s": repr(problem.time[base].item()),
+        # weighted to equal times they are no joules and no seconds any more
+        **(
+            {}
+            if problem.weights == "equal-time"
+            else {
+                "energy_at_auto_j": repr(problem.energy[base].item()),
+                "time_at_auto_s": repr(problem.time[base].item()),
+            }
+        ),
     }

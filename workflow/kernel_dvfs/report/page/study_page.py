@@ -154,7 +154,7 @@ def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per
     if percent is None:
         return None
     power_w = schedule["baseline_energy"] / schedule["baseline_time"]
-    return Fleet(power_w, percent, how, usd_per_kwh, co2_g_per_kwh)
+    return Fleet(power_w, percent, how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
 
 
 def _has_profile(results: Results, missing: list[str]) -> bool:
