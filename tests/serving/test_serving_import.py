@@ -256,9 +256,10 @@ def test_idle_power_is_said_once_for_all_runs_of_a_setting(tmp_path, usual, log)
 
 def test_a_failed_request_is_of_no_class(tmp_path, usual, log):
     """vLLM and SGLang count no answer tokens of it, whatever was asked."""
-    lengths = {"input_lens": [100] * 200, "output_lens": [50] * 199 + [0]}
-    (_, row), _ = one_run(tmp_path, usual | {"completed": 199, "failed": 1} | lengths, log)
-    assert row["class"] == "SS"
+    said = {"completed": 199, "failed": 1, "input_lens": [100] * 200, "output_lens": [200] * 199 + [0]}
+    said |= {"total_input_tokens": 199 * 100, "total_output_tokens": 199 * 200}
+    (_, row), _ = one_run(tmp_path, usual | said, log)
+    assert (row["class"], row["output_tokens"]) == ("SM", 200)
 
 
 def test_a_list_in_a_folder_with_brackets_finds_its_results(tmp_path, usual, log):
