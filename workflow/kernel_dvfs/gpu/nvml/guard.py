@@ -35,7 +35,8 @@ class Guard:
     nothing will be set, so that only what another run has left needs restoring; or `external` and `dry-run`, where not
     even that is touched: the one cannot tell it from what the batch system has set, the other sets nothing at all.
     say: called with one line for the user; default: print on stderr. through: the way that clocks are set, see
-    setters.choice; once it is known, the one that it means here. Raises InputError where the GPU is taken; on leaving,
+    setters.choice; once it is known, the one that it means here. Raises InputError where the GPU is taken, and where
+    that way would not leave `after` behind; on leaving,
     NotRestored where clocks could not be given back, errors.Denied where that comes of the same lack of rights as what
     ended the context. What could not be given back stays in the lease, and so is told by `devices` and by the next run
     until it is. A forked child holds nothing: it sets no clocks, and leaving does nothing.
@@ -68,6 +69,7 @@ class Guard:
         try:
             if self._sets_clocks:
                 self.through = choice.resolve(self.through, self._lease.uuid)
+                choice.check_after(self.through, self._after)
                 self._janitor.start(self.through)
         except BaseException:
             self._lease.close()
@@ -96,6 +98,7 @@ class Guard:
         """What sets the clocks. Raises errors.NvmlError where it cannot be reached, here and below."""
         if self._opened_setter is None:
             self.through = choice.resolve(self.through, self._lease.uuid)
+            choice.check_after(self.through, self._after)
             self._opened_setter = choice.opened(self.through, self.board)
         return self._opened_setter
 

@@ -16,6 +16,8 @@ from kernel_dvfs.gpu.setters.sudo import Sudo, allowed
 from kernel_dvfs.gpu.setters.zeusd import PLACES, Zeusd, offer, socket_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernel_dvfs.gpu.nvml.board import Board
 
 AUTO = "auto"
@@ -73,6 +75,15 @@ def _zeusd_obstacle() -> str:
     if groups is not None and "gpu-control" not in groups:
         return f"zeusd at {socket_path()} runs without the API group gpu-control"
     return ""
+
+
+def check_after(way: str, after: Mapping[str, list[int] | None]) -> None:
+    """Raise InputError where a way (see `resolve`) would not leave behind what `after` asks for."""
+    if any(after.values()) and not WAYS[way].capabilities.heeds_after:
+        raise InputError(
+            f"after: through {way}, whoever runs it says what is left locked (kernel-dvfs {way} --after ...); leave "
+            "`after` empty, or set clocks another way"
+        )
 
 
 def opened(way: str, board: Board) -> Setter:
