@@ -1,5 +1,6 @@
 """Snakemake plans every study that the docs tell a reader to run; those of a real GPU on the fake NVML."""
 
+import json
 import os
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import pytest
 from shell_commands import ROOT, all_commands
 from test_documented_commands import MENTIONS, snakemake_words
 
+from kernel_dvfs.measurement import latency_file
 from kernel_dvfs.workload.models import MODELS
 
 sys.path.insert(0, str(ROOT / "tests/workflow"))
@@ -33,6 +35,10 @@ example,product,1400,5000,11.0,2500,0
 """
 
 
+# what the fake board "h200" calls itself
+BOARD = "Simulated H200 on a fake NVML"
+
+
 def study_lines() -> list:
     lines = {each.line.partition(" #")[0].strip() for each in all_commands()} - MENTIONS
     return sorted(
@@ -48,6 +54,10 @@ def folder(tmp_path_factory):
     (made / "table.csv").write_text(TABLE)
     (made / "train.py").write_text("def make_step():\n    raise AssertionError('planning captures nothing')\n")
     shutil.copy(ROOT / "tests/workload/steps/hand_made.json", made / "step-measured.json")
+    change = {"domain": "core", "from_mhz": 345, "to_mhz": 1980, "verdict": "ok"}
+    about = {"gpu": {"name": BOARD, "uuid": "GPU-0", "driver": "580"}, "started_utc": "2026-11-22T10:00:00Z"}
+    changes = [change | dict.fromkeys(latency_file.QUANTITIES, 0.01 * own) for own in (1, 2, 3)]
+    (made / "latency.json").write_text(json.dumps(latency_file.content(about, changes)))
     for name in ("stages.csv", "trace.csv"):
         (made / name).write_text("")
     return made
