@@ -1,11 +1,11 @@
 """On what the saving of a serving system depends: the length of a load slot, and the host's time per step.
 
-    python benchmarks/serving_slots.py conv-x6.csv [--servers 12] [--host-s 0.002,0.018] [-o slots.csv]
+    python benchmarks/serving_slots.py conv.csv synthetic-bursty-coding.csv [--host-s 0.002,0.018] [-o slots.csv]
 
 For each host time a profile is simulated (half a minute of CPU), and DynamoLLM runs with each slot length. Its energy
 of a token served in time is compared with SinglePool on all servers (as published), on the servers that such a slot
-asks for, and on the fewest that keep 99 % of the promises, which no slot decides. One row each; negative = saved; all
-simulated.
+asks for, and on the fewest that keep 99 % of the promises, which no slot decides. One row each; negative = saved; empty
+where the baseline breaks the promise; all simulated.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "workflow"))
 
@@ -36,16 +37,16 @@ def main() -> int:
     parser.add_argument("traces", nargs="+")
     parser.add_argument("--servers", type=int, default=12)
     parser.add_argument("--host-s", default="0.002,0.018")
-    parser.add_argument("--folder", default="/tmp", help="where profiles are kept (default: /tmp)")
     parser.add_argument("-o", "--output", metavar="OUT.csv")
     options = parser.parse_args()
     rows = []
     for host_s in map(float, options.host_s.split(",")):
-        path = Path(options.folder) / f"serving_profile_host{host_s:g}.csv"
-        if not path.exists():
+        # always made here: one that lies about may be of another engine
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "profile.csv"
             limits = {"requests": 500, "seed": 1, "max_batch": 256, "chunk_tokens": 512, "host_s": host_s}
             write_profile(path, profile_rows(GPU, MODEL, [2, 4, 8], CLOCKS_MHZ, CLASSES, **limits))
-        profile = read_profile(path)
+            profile = read_profile(path)
         replayer = Replayer(machine(profile, GPU, MODEL, host_s), profile)
         for name in options.traces:
             trace, own = read_trace(name), Settings(servers=options.servers)
@@ -60,7 +61,9 @@ def main() -> int:
                 by_slot = spent(BASELINE, replace(settings, servers=count, pools=1))
                 ours = spent("DynamoLLM", settings)
 
-                def change(reference: dict, ours=ours) -> float:
+                def change(reference: dict, ours=ours, own=own) -> float | None:
+                    if not keeps(reference, own):
+                        return None  # a baseline that breaks the promise: nothing to save against
                     return 100 * (ours["j_per_token_in_time"] / reference["j_per_token_in_time"] - 1)
 
                 rows.append(

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import yaml
 from scipy.optimize import linprog
 
 from kernel_dvfs.errors import InputError
@@ -17,6 +18,7 @@ from kernel_dvfs.serving.pricing import SHED_W_PER_TPS, Pricing, choose_servers,
 from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.requests import CLASSES, dominates, index
 from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
+from kernel_dvfs.serving.system import LIMITS, settings
 
 SERVERS, PARKED_W = 2, 50.0
 
@@ -227,3 +229,15 @@ def test_layouts_are_packed_and_given_to_the_servers_that_need_least_change():
 
 def test_the_nine_classes_are_ordered_by_demand():
     assert dominates(index("LL"), index("SS")) and not dominates(index("LM"), index("ML")) and len(CLASSES) == 9
+
+
+def test_as_many_servers_as_are_allowed_can_be_divided(root):
+    """The ways to divide a pool grow with the cube of its servers; schema, settings and command allow the same."""
+    schema = yaml.safe_load((root / "workflow/schemas/config.schema.yaml").read_text())
+    most = LIMITS["servers"][1]
+    assert schema["properties"]["serving"]["properties"]["servers"]["maximum"] == most
+    with pytest.raises(InputError, match=f"a whole number from 1 to {most:g}"):
+        settings("given", {"servers": most + 1})
+    # an int64 for each degree and mesh point, and a few more while they are sifted
+    mesh = np.prod([8 * most // tp + 1 for tp in (2, 4, 8)])
+    assert 8 * 3 * mesh < 0.5e9

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from synthetic_profile import QUICK, line_profile
 
+from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.machine import MeasuredMachine, SimulatedMachine, machine
 from kernel_dvfs.serving.make_profile import Load, excess, measure
@@ -90,6 +91,24 @@ def test_a_simulated_profile_of_another_gpu_is_refused(line):
     assert isinstance(machine(simulated, "h100_sxm", "llama2-70b", **LIMITS), SimulatedMachine)
     with pytest.raises(InputError, match="simulated for llama2-70b on h100_sxm, but llama2-70b on h200_sxm"):
         machine(simulated, "h200_sxm", "llama2-70b", **LIMITS)
+
+
+def test_a_simulated_profile_of_another_engine_is_refused(tmp_path):
+    """Else the controllers would plan for one engine, and another would run."""
+    path = tmp_path / "profile.csv"
+    engine = ["--host-s", "0.018", "--max-batch", "64"]
+    words = ["--tp", "8", "--core-mhz", "1200", "--classes", "SS", "--requests", "60", *engine, "-o", str(path)]
+    assert main(["serving", "profile", *words]) == 0
+    profile = read_profile(path)
+    asked = {"max_batch": 64, "chunk_tokens": 512}
+    assert isinstance(machine(profile, "h100_sxm", "llama2-70b", 0.018, **asked), SimulatedMachine)
+    with pytest.raises(InputError, match=r"profile.csv: simulated with host_s = 0.018, but 0.002 is to be replayed"):
+        machine(profile, "h100_sxm", "llama2-70b", 0.002, **asked)
+    with pytest.raises(InputError, match="simulated with max_batch = 64, but 256 is to be replayed"):
+        machine(profile, "h100_sxm", "llama2-70b", 0.018, max_batch=256, chunk_tokens=512)
+    path.write_text(path.read_text().replace("host_s: 0.018", "host_s: soon", 1))
+    with pytest.raises(InputError, match="line 1: 'host_s: soon'; expected numbers for host_s, max_batch"):
+        read_profile(path)
 
 
 def test_rows_that_no_engine_shows_are_refused(line):

@@ -39,14 +39,40 @@ def test_what_is_not_asked_for_has_no_table(planned, tmp_path):
     (tmp_path / "mine.csv").write_text("")
     given = planned(profile=str(tmp_path / "mine.csv"))
     assert set(shipped.tables()) - set(given.tables()) == {"table1", "table1_agreement", "table1_mix"}
-    assert "table1" not in given.figures() and given.folder == "results/serving/table-mine"
+    assert "table1" not in given.figures() and given.folder.startswith("results/serving/table-mine-")
 
 
 def test_whatever_changes_a_replay_is_in_its_folders_name(planned):
     """So that a study asked for again with another promise or slot does not overwrite the first."""
     changes = [{}, {"slo_scale": 2}, {"load_slot_s": 60}, {"priced_at": "top"}, {"react": False}, {"trace_times": 1}]
     changes += [{"promise_percent": 95}, {"margin": 1.5}, {"servers": 13}, {"pools": 1}, {"emergencies": False}]
+    changes += [{"loads_tps": [100]}, {"loads_span_s": 60}, {"usd_per_kwh": 1}, {"co2_g_per_kwh": 1}]
+    changes += [{"usd_per_server_hour": 1}, {"week": {"service": "coding", "scale": 0.1, "days": 1}}]
     assert len({planned(**changed).replay for changed in changes}) == len(changes)
+
+
+def test_whatever_changes_an_instance_is_in_its_folders_name(planned, config):
+    """Its profile too: another draw or another engine never stands where the first was read."""
+    changes: list = [{}, {"requests": 100}, {"max_batch": 64}, {"chunk_tokens": 1024}, {"degrees": [4, 8]}]
+    changes += [{"core_mhz": [1980]}, {"kernel_level": False}, {"host_s": 0.018}, {"model": "llama3-70b"}]
+    profiles = {planned(**changed).profile for changed in changes} | {plan_serving(config(seed=2)).profile}
+    assert len(profiles) == len(changes) + 1
+    assert planned().folder == INSTANCE and planned().replay == REPLAY
+
+
+def test_files_of_one_name_in_two_places_have_folders_of_their_own(planned, tmp_path):
+    paths = [tmp_path / place / "mine.csv" for place in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("")
+    for key in ("trace", "profile"):
+        plans = [planned(**{key: str(path)}) for path in paths]
+        assert plans[0].folder != plans[1].folder and plans[0].profile != plans[1].profile
+    # with a given profile, the replay's folder says what is run on it, and which trace
+    given = {"profile": str(paths[0])}
+    changes: list = [{}, {"host_s": 0.018}, {"model": "llama3-70b"}, {"kernel_level": False}]
+    changes += [{"trace": str(path)} for path in paths]
+    assert len({planned(**given, **changed).replay for changed in changes}) == len(changes)
 
 
 def test_planning_writes_nothing_and_imports_nothing_heavy(root, tmp_path):

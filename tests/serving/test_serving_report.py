@@ -87,6 +87,28 @@ def test_a_promise_that_is_broken_is_no_saving(folder, tmp_path):
     assert list(frame.index[~frame.promise_kept]) == ["ScaleFreq"]
 
 
+def test_nothing_is_saved_against_a_baseline_that_breaks_the_promise(folder, tmp_path):
+    """A baseline that drops requests takes little energy; no change is told against it, in no table and no figure."""
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "study.json").write_text((folder / "study.json").read_text())
+    for name in ("systems", "slots", "loads"):
+        runs = json.loads((folder / f"experiments/{name}.json").read_text())
+        for each in runs:
+            broken = each["system"] == SIZED or (name == "slots" and each["system"] == "SinglePool")
+            each["kept_percent"] = 80.0 if broken else 100.0
+        (tmp_path / f"experiments/{name}.json").write_text(json.dumps(runs))
+    savings = table(tmp_path, "savings")
+    assert savings.change_percent.isna().all() and savings.change_of_all_servers_percent.notna().all()
+    slots = table(tmp_path, "slots")
+    assert slots[["change_percent", "change_of_slot_baseline_percent"]].isna().all(axis=None)
+    assert slots.change_of_all_servers_percent.notna().all()
+    assert table(tmp_path, "cost").cost_change_percent.isna().all()
+    paper = table(tmp_path, "paper").set_index("claim").loc["energy, SinglePool sized for the promise"]
+    assert pd.isna(paper.ours_percent) and "the baseline breaks its promise" in paper.why
+    assert main(["serving", "figure", "savings", str(tmp_path)]) == 0
+    assert savings_figure.data(ServingStudy(tmp_path)).label.str.startswith(" no baseline").all()
+
+
 def test_the_parts_of_the_change_are_the_whole(folder):
     frame = table(folder, "split").set_index("part").of_singlepool_percent
     assert frame.drop("all").sum() == pytest.approx(frame["all"])

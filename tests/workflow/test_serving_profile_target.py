@@ -1,13 +1,24 @@
 """The instance's part of the target `serving`: made once, and made again only when what it depends on changes."""
 
 import pytest
-from reduced_study import clone, planned, snakemake
+import yaml
+from reduced_study import ROOT, clone, planned, snakemake
+
+from kernel_dvfs.serving.study_plan import plan_serving
 
 pytestmark = pytest.mark.workflow
 
 SMALL = "serving={degrees: [8], core_mhz: [1200, 1980], kernel_level: false, requests: 40}"
-FOLDER = "results/serving/sim-h100-sxm-llama2-70b"
-PROFILE = f"{FOLDER}/profile.csv"
+
+
+def profile(text=SMALL) -> str:
+    """Path of a configuration's profile, whose folder's name says what was asked."""
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config["serving"] |= yaml.safe_load(text.partition("=")[2])
+    return plan_serving(config).profile
+
+
+PROFILE = profile()
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +33,9 @@ def test_a_profile_is_made_once(finished):
     assert planned(finished, PROFILE, config=[SMALL]) == {}
 
 
-def test_other_clocks_make_the_profile_again_and_nothing_else(finished):
+def test_other_clocks_make_another_profile_and_nothing_else(finished):
     other = SMALL.replace("1200, 1980", "1200, 1600, 1980")
-    assert planned(finished, PROFILE, config=[other]) == {"serving_profile": 1}
+    assert profile(other) != PROFILE and planned(finished, profile(other), config=[other]) == {"serving_profile": 1}
 
 
 def test_what_cannot_be_is_refused_before_anything_runs(finished):

@@ -84,6 +84,7 @@ def _profile(options: argparse.Namespace) -> None:
     if options.lengths_of:
         trace = read_trace(options.lengths_of)
         seen = seen_lengths(trace.input_tokens, trace.output_tokens)
+    engine = _instance(options)
     rows = profile_rows(
         options.gpu,
         options.model,
@@ -92,9 +93,9 @@ def _profile(options: argparse.Namespace) -> None:
         classes,
         kernel_level=options.kernel_level,
         seen=seen,
-        **_instance(options),
+        **engine,
     )
-    write_profile(options.output, rows)
+    write_profile(options.output, rows, engine)
 
 
 def _anchors_arguments(parser: argparse.ArgumentParser) -> None:
@@ -189,7 +190,7 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", default="DynamoLLM", metavar="NAME", help="(default: DynamoLLM)")
     _add_machine(parser)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
-    parser.add_argument("--servers", type=whole(1, 10_000), default=12, metavar="N", help="of 8 GPUs (default: 12)")
+    parser.add_argument("--servers", type=whole(1, 128), default=12, metavar="N", help="of 8 GPUs (default: 12)")
     parser.add_argument("--pools", type=whole(1, 9), default=4, metavar="N", help="of pooled systems (default: 4)")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
 

@@ -116,7 +116,7 @@ class MeasuredMachine:
 
 def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **limits: int) -> Machine:
     """The machine that a profile belongs to. gpu, model, host_s: what is simulated. Raises InputError where a simulated
-    profile is of another GPU or model."""
+    profile is of another GPU or model, or was made with another engine than it says."""
     if not profile.simulated:
         return MeasuredMachine(profile, **limits)
     if (profile.gpu, profile.model) != (gpu, model):
@@ -124,4 +124,11 @@ def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **li
             f"{profile.name}: simulated for {profile.model} on {profile.gpu}, but {model} on {gpu} is to be replayed; "
             "name the same GPU and model, or make another profile"
         )
+    asked = {"host_s": host_s} | limits
+    for name, value in profile.engine.items():
+        if asked.get(name, value) != value:
+            raise InputError(
+                f"{profile.name}: simulated with {name} = {value:g}, but {asked[name]:g} is to be replayed; give the "
+                "same, or make another profile"
+            )
     return SimulatedMachine(gpu, model, host_s=host_s)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,7 +94,7 @@ def _best(
     return Division(counts, float(power_w[best]), carries)
 
 
-@cache
+@lru_cache(maxsize=32)
 def _divisions(servers: int, degrees: tuple[int, ...]) -> np.ndarray:
     """Every way to put instances of these degrees on the servers' GPUs, at least one: (ways, degrees)."""
     gpus = SERVER_GPUS * servers

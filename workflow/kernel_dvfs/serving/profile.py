@@ -2,7 +2,8 @@
 
 A CSV, so that a measured one can take the place of the simulated one. Between profiled loads it is read by linear
 interpolation; outside them it is refused, never extrapolated. A file that was cut off is refused: its first line says
-how many rows follow, the last line must end, and a class must be there at all clocks of a degree.
+how many rows follow, the last line must end, and a class must be there at all clocks of a degree. That line also says
+what engine a simulated profile was made with, so that no other is run on it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ COLUMNS = ("model", "gpu", "tp", "core_mhz", "class", "tps", "power_w", *LATENCI
 # what a measured profile may say of its requests (means), and of its engine: KV cache of an instance, tokens, and bytes
 # that a token takes in it
 OPTIONAL = ("input_tokens", "output_tokens", "kv_tokens", "kv_byte_per_token")
+# what the first line of a simulated profile says of its engine
+ENGINE = ("host_s", "max_batch", "chunk_tokens")
 SOURCES = ("measured", "table1", "simulated")
 SIMULATED = "simulated"
 # before a clock: each kernel at its own clock, at the step times of the one that follows
@@ -119,6 +122,7 @@ class Profile:
     lengths: dict[str, tuple[float, float]] = field(default_factory=dict)  # by class: mean prompt, answer, tokens
     kv_tokens: dict[int, int] = field(default_factory=dict)  # by degree: KV cache of an instance, where given
     kv_byte_per_token: float | None = None  # where given
+    engine: dict[str, float] = field(default_factory=dict)  # by ENGINE: what it was simulated with, where said
 
     @property
     def simulated(self) -> bool:
@@ -173,13 +177,15 @@ class Profile:
         return found.capacity(ttft_slo_s, tbt_slo_s) if found else 0.0
 
 
-def write_profile(path: str | Path, rows: list[dict]) -> None:
+def write_profile(path: str | Path, rows: list[dict], engine: dict[str, float] | None = None) -> None:
     """Rows as a profile, whole or not at all: dicts by COLUMNS and what the first has of OPTIONAL; floats: 6 digits.
 
-    Raises InputError, and writes nothing, where read_profile would refuse the file.
+    engine: by ENGINE, what it was simulated with. Raises InputError, and writes nothing, where read_profile would
+    refuse the file.
     """
     columns = [*COLUMNS, *(name for name in OPTIONAL if rows and name in rows[0])]
-    lines = [f"# rows: {len(rows)}", ",".join(columns)]
+    head = {"rows": len(rows)} | {name: value for name, value in (engine or {}).items() if name in ENGINE}
+    lines = ["# " + "; ".join(f"{name}: {value}" for name, value in head.items()), ",".join(columns)]
     for row in rows:
         cells = (row[name] for name in columns)
         lines.append(",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells))
@@ -201,7 +207,8 @@ def read_profile(path: str | Path) -> Profile:
 
 def _parsed(path: str | Path, text: str) -> Profile:
     """See read_profile; path: for messages."""
-    lines, promised = _lines(path, text)
+    lines, said = _lines(path, text)
+    promised = said.pop("rows", None)
     (_, first), *body = lines or [(1, [])]
     header = [name.strip() for name in first]
     missing = [name for name in COLUMNS if name not in header]
@@ -235,11 +242,12 @@ def _parsed(path: str | Path, text: str) -> Profile:
     _require_whole(path, found)
     curves = {key: _curve(points, f"{path}: {_where(*key)}") for key, points in found.items()}
     model, gpu = heads.pop()
-    return Profile(model, gpu, curves, sources, str(path), **given.of_profile([key[1] for key in found]))
+    return Profile(model, gpu, curves, sources, str(path), **given.of_profile([key[1] for key in found]), engine=said)
 
 
-def _lines(path: str | Path, text: str) -> tuple[list[tuple[int, list[str]]], int | None]:
-    """([(number, cells)] of all lines that hold something, header first; how many rows the file says it has)."""
+def _lines(path: str | Path, text: str) -> tuple[list[tuple[int, list[str]]], dict[str, float]]:
+    """([(number, cells)] of all lines that hold something, header first; what the file's first line says: its rows, and
+    by ENGINE what it was simulated with)."""
     try:
         cells = list(csv.reader(text.splitlines()))
     except csv.Error as error:
@@ -247,13 +255,18 @@ def _lines(path: str | Path, text: str) -> tuple[list[tuple[int, list[str]]], in
     if text and not text.endswith("\n"):
         raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
     lines = [(number, each) for number, each in enumerate(cells, start=1) if any(cell.strip() for cell in each)]
-    promised = None
+    said: dict[str, float] = {}
     if lines and lines[0][1][0].startswith("# rows:"):
-        said = lines.pop(0)[1][0].removeprefix("# rows:").strip()
-        if not said.isdecimal():
-            raise InputError(f"{path}: line 1: {said!r}; expected the number of rows")
-        promised = int(said)
-    return lines, promised
+        for each in lines.pop(0)[1][0].removeprefix("#").split(";"):
+            name, _, value = (word.strip() for word in each.partition(":"))
+            try:
+                said[name] = int(value) if name == "rows" else float(value)
+            except ValueError:
+                said[name] = -1
+            if said[name] < 0 or name not in ("rows", *ENGINE):
+                what = "the number of rows" if name == "rows" else f"numbers for {', '.join(ENGINE)}"
+                raise InputError(f"{path}: line 1: {each.strip()!r}; expected {what}")
+    return lines, said
 
 
 def _require_whole(path: str | Path, found: Collection[tuple[str, int, str]]) -> None:

@@ -6,6 +6,8 @@ lies in that of the instance, what comes of replaying a trace in one of its own 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -30,6 +32,28 @@ _INSTANCE = {
     "host_s": "--host-s",
 }
 _GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
+# what these are as shipped: a folder's name says what differs
+_SHIPPED = {
+    "requests": 500,
+    "max_batch": 256,
+    "chunk_tokens": 512,
+    "degrees": [2, 4, 8],
+    "core_mhz": [800, 1200, 1600, 1980],
+    "kernel_level": True,
+    "seed": 1,
+    "trace": None,
+    "loads_tps": [650, 2000, 4000, 12000],
+    "loads_span_s": 300,
+    "week": None,
+    "usd_per_server_hour": 88.5,
+    "usd_per_kwh": 0.0806,
+    "co2_g_per_kwh": 226,
+}
+# of the instance and its grid, and of the replay, what their folder's name does not say in words
+_INSTANCE_TOLD = ("requests", "max_batch", "chunk_tokens", "degrees", "core_mhz", "kernel_level", "seed", "trace")
+_REPLAY_TOLD = ("trace", "loads_tps", "loads_span_s", "week", "usd_per_server_hour", "usd_per_kwh", "co2_g_per_kwh")
+# of a replay with a given profile, whose folder says nothing of them
+_GIVEN_TOLD = ("gpu", "model", "host_s", "kernel_level")
 # keys of the replay that are no settings of a cluster
 _REPLAY = (
     "gpu",
@@ -141,7 +165,7 @@ def _given(asked: dict, results: str) -> tuple[str, str, str, str]:
     path = Path(asked["profile"])
     if not os.path.isfile(path):  # also for a name that no file can have
         raise InputError(f"profile = '{path}': no such file; allowed: a serving profile (.csv), or null")
-    return f"{results}/serving/table-{path.stem}", str(path), "", ""
+    return f"{results}/serving/table-{path.stem}{_digest({'profile': str(path)})}", str(path), "", ""
 
 
 def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str]:
@@ -166,7 +190,20 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
         # the classes' lengths are those of the trace: another trace, another profile
         folder += f"-{Path(asked['trace']).stem}"
         grid += f" --lengths-of {shlex.quote(asked['trace'])}"
+    folder += _digest(_differing(asked | {"seed": seed}, _INSTANCE_TOLD))
     return folder, f"{folder}/profile.csv", f"{_text(asked, _INSTANCE)} --seed {seed}", grid
+
+
+def _differing(asked: dict, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Those of the keys that are not as shipped."""
+    return {key: asked[key] for key in keys if asked[key] != _SHIPPED[key]}
+
+
+def _digest(options: dict[str, Any]) -> str:
+    """The end of a folder's name, which is the same for the same options alone; "" for none."""
+    if not options:
+        return ""
+    return "-" + hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _text(asked: dict, options: dict[str, str]) -> str:
@@ -196,7 +233,7 @@ def _check_replay(asked: dict) -> None:
 
 
 def _replay_name(asked: dict, settings: dict) -> str:
-    """Trace, servers and pools; a setting or a promise that is not the default makes another study."""
+    """Trace, servers and pools; whatever else is not the default makes another study, settings and promise in words."""
     told = settings | {"slo_scale": asked["slo_scale"]}
     usual = DEFAULTS | {"slo_scale": 1}
     changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != usual[key]]
@@ -204,4 +241,7 @@ def _replay_name(asked: dict, settings: dict) -> str:
     if asked["trace_times"] is not None:
         name += f"-x{asked['trace_times']}"
     name += f"-s{asked['servers']}-p{asked['pools']}"
-    return name + "".join(f"-{key}-{told[key]}" for key in sorted(changed))
+    unsaid = _differing(asked, _REPLAY_TOLD)
+    if asked["profile"]:
+        unsaid |= {key: asked[key] for key in _GIVEN_TOLD}
+    return name + "".join(f"-{key}-{told[key]}" for key in sorted(changed)) + _digest(unsaid)

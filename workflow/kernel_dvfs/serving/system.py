@@ -104,7 +104,7 @@ CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle"
 # what settings in numbers may be, from and to
 _WEEK_S = 604_800
 LIMITS: dict[str, tuple[float, float]] = {
-    "servers": (1, 10_000),
+    "servers": (1, 128),  # in one pool their divisions take 1.2 GB, and eight times as much for twice as many
     "pools": (1, 9),
     **dict.fromkeys(("cluster_epoch_s", "pool_epoch_s", "clock_epoch_s", "load_slot_s", "sample_s"), (0.1, _WEEK_S)),
     **dict.fromkeys(("bin_s", "queue_patience_s"), (0.1, _WEEK_S)),

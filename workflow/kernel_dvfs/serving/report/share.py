@@ -24,6 +24,14 @@ def promise_kept(study: ServingStudy, found: dict) -> bool:
     return found["kept_percent"] >= study["settings"]["promise_percent"]
 
 
+def saving_percent(study: ServingStudy, found: dict, reference: dict) -> float | None:
+    """Change of the energy of a token served in time against another run; None also where that one breaks the promise:
+    against a baseline that does not do the work nothing is saved."""
+    if not promise_kept(study, reference):
+        return None
+    return change_percent(found["j_per_token_in_time"], reference["j_per_token_in_time"])
+
+
 def by_system(outcomes: list[dict]) -> dict[str, dict]:
     """{system: outcome}."""
     return {each["system"]: each for each in outcomes}

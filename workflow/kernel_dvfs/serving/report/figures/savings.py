@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
 from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import savings
-from kernel_dvfs.serving.system import BASELINE
+from kernel_dvfs.serving.system import BASELINE, SIZED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +29,14 @@ def data(study: ServingStudy) -> pd.DataFrame:
     import pandas as pd
 
     frame = savings.make(study)
-    frame = frame[~frame.system.str.startswith(BASELINE) | (frame.change_percent == 0)]
-    label = [f" {change:+.1f} %, kept {kept:.1f} %" for change, kept in zip(frame.change_percent, frame.kept_percent)]
-    return frame.assign(system=pd.Categorical(frame.system, frame.system[::-1]), label=label)
+    frame = frame[~frame.system.str.startswith(BASELINE) | (frame.system == SIZED)]
+    changes = frame.change_percent.astype(float)
+    against = ["no baseline" if isnan(change) else f"{change:+.1f} %" for change in changes]
+    label = [f" {change}, kept {kept:.1f} %" for change, kept in zip(against, frame.kept_percent)]
+    # without a baseline that keeps the promise: no bars, and the labels say so
+    return frame.assign(
+        change_percent=changes.fillna(0.0), system=pd.Categorical(frame.system, frame.system[::-1]), label=label
+    )
 
 
 def draw(study: ServingStudy) -> p9.ggplot:

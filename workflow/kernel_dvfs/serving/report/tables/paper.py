@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report import reported
-from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept
+from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept, saving_percent
 from kernel_dvfs.serving.report.tables import cost, loads, split
 from kernel_dvfs.serving.system import BASELINE, SIZED, STATIC, SUBSETS
 
@@ -43,11 +43,13 @@ def make(study: ServingStudy) -> pd.DataFrame:
     ours, sized, everything = (runs[name] for name in ("DynamoLLM", SIZED, BASELINE))
 
     def changed(reference: dict) -> float | None:
-        return change_percent(ours["j_per_token_in_time"], reference["j_per_token_in_time"])
+        return saving_percent(study, ours, reference)
 
     def row(claim: str, theirs: dict, percent: float | None, why: str, found: dict = ours) -> dict:
         first, second = theirs.get(reported.V1), theirs.get(reported.V2)
         broken = "" if promise_kept(study, found) else "promise broken, so no saving; "
+        if percent is None:
+            broken += "the baseline breaks its promise, so there is nothing to save against; "
         return {
             "claim": claim,
             "paper_arxiv_v1_percent": first,
@@ -80,10 +82,11 @@ def make(study: ServingStudy) -> pd.DataFrame:
         name = loads.NAMES.get(tps)
         if name:
             own = by_system([each for each in found if each["tps_per_server"] == tps])
-            spent = [own[system]["j_per_token_in_time"] for system in ("DynamoLLM", BASELINE)]
             theirs = {version: values[name] for version, values in reported.BY_LOAD.items()}
             claim = f"{name} load ({tps:g} tokens/s a server), SinglePool on all servers"
-            rows.append(row(claim, theirs, change_percent(*spent), _UNIT, own["DynamoLLM"]))
+            rows.append(
+                row(claim, theirs, saving_percent(study, own["DynamoLLM"], own[BASELINE]), _UNIT, own["DynamoLLM"])
+            )
     for name, change in reported.LATENCY.items():
         kind, share = name.lower().split(" ")
         key = f"{kind}_{share}_s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept
+from kernel_dvfs.serving.report.share import by_system, promise_kept, saving_percent
 from kernel_dvfs.serving.system import BASELINE, SIZED
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 OUTPUT = Output(
     "Energy of a token served in time by each serving system, changes against SinglePool on the fewest servers that "
-    "keep the promise (negative = saved); requests in time, late and rejected, and latencies",
+    "keep the promise (negative = saved; empty where these break it too); requests in time, late and rejected, and "
+    "latencies",
     inputs=lambda plan: plan.reads("systems"),
 )
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
@@ -33,14 +34,13 @@ def make(study: ServingStudy) -> pd.DataFrame:
 
 def row(study: ServingStudy, found: dict, runs: dict) -> dict:
     """A system's row; runs: those it is compared with, by system. promise_kept: else its change is no saving."""
-    own = found["j_per_token_in_time"]
     cells = {
         "system": found["system"],
         "servers": found["servers"],
         "energy_kwh": found["energy_kwh"],
-        "j_per_token_in_time": own,
-        "change_percent": change_percent(own, runs[SIZED]["j_per_token_in_time"]),
-        "change_of_all_servers_percent": change_percent(own, runs[BASELINE]["j_per_token_in_time"]),
+        "j_per_token_in_time": found["j_per_token_in_time"],
+        "change_percent": saving_percent(study, found, runs[SIZED]),
+        "change_of_all_servers_percent": saving_percent(study, found, runs[BASELINE]),
         "promise_kept": promise_kept(study, found),
     }
     cells |= {name: found[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}

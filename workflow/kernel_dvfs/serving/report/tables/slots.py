@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept
+from kernel_dvfs.serving.report.share import by_system, promise_kept, saving_percent
 from kernel_dvfs.serving.system import BASELINE, SIZED
 
 if TYPE_CHECKING:
@@ -29,22 +29,21 @@ def make(study: ServingStudy) -> pd.DataFrame:
     for slot_s in dict.fromkeys(each["load_slot_s"] for each in found):
         own = by_system([each for each in found if each["load_slot_s"] == slot_s])
         base, ours = own[BASELINE], own["DynamoLLM"]
-        spent = ours["j_per_token_in_time"]
         rows.append(
             {
                 "load_slot_s": slot_s,
                 "baseline_servers": base["servers"],
                 "baseline_kept_percent": base["kept_percent"],
                 "baseline_j_per_token_in_time": base["j_per_token_in_time"],
-                "j_per_token_in_time": spent,
+                "j_per_token_in_time": ours["j_per_token_in_time"],
                 "kept_percent": ours["kept_percent"],
                 "promise_kept": promise_kept(study, ours),
                 "late": ours["late"],
                 "rejected": ours["rejected"],
                 "server_hours": ours["server_hours"],
-                "change_of_slot_baseline_percent": change_percent(spent, base["j_per_token_in_time"]),
-                "change_percent": change_percent(spent, runs[SIZED]["j_per_token_in_time"]),
-                "change_of_all_servers_percent": change_percent(spent, runs[BASELINE]["j_per_token_in_time"]),
+                "change_of_slot_baseline_percent": saving_percent(study, ours, base),
+                "change_percent": saving_percent(study, ours, runs[SIZED]),
+                "change_of_all_servers_percent": saving_percent(study, ours, runs[BASELINE]),
             }
         )
     return pd.DataFrame(rows)

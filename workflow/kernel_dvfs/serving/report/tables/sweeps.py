@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept
+from kernel_dvfs.serving.report.share import by_system, promise_kept, saving_percent
 from kernel_dvfs.serving.system import SIZED
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def make(study: ServingStudy) -> pd.DataFrame:
     """One row a setting and value; is_default: the study's own."""
     import pandas as pd
 
-    base = by_system(study.experiment("systems"))[SIZED]["j_per_token_in_time"]
+    base = by_system(study.experiment("systems"))[SIZED]
     return pd.DataFrame(
         [
             {
@@ -32,7 +32,7 @@ def make(study: ServingStudy) -> pd.DataFrame:
                 "value": each["value"],
                 "is_default": each["value"] == getattr(study.settings(), each["swept"]),
                 "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": change_percent(each["j_per_token_in_time"], base),
+                "change_percent": saving_percent(study, each, base),
                 "promise_kept": promise_kept(study, each),
                 "ttft_p99_ms": 1000 * each["ttft_p99_s"],
                 "tbt_p99_ms": 1000 * each["tbt_p99_s"],
