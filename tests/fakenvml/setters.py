@@ -65,8 +65,8 @@ def nvidia_smi(words):
     return 0
 
 
-# --- sudo: sudo(8), -k, -n and -l; sudoers(5), regular expressions for arguments since 1.9.10; its release notes: ------
-# -ll of a command names the matching rule since 1.9.15; plugins/sudoers/display.c: how
+# --- sudo: sudo(8), -k, -n and -l; sudoers(5), regular expressions for arguments since 1.9.10 
+# release notes: -ll of a command names the matching rule since 1.9.15; plugins/sudoers/display.c: how
 
 
 def sudo(words):

@@ -38,7 +38,8 @@ class Guard:
     setters.choice; once it is known, the one that it means here. Raises InputError where the GPU is taken, and where
     that way could not set `after`; on leaving, NotRestored where clocks could not be given back, errors.Denied where
     that comes of the same lack of rights as what ended the context. What could not be given back stays in the lease,
-    and so is told by `devices` and by the next run until it is. A forked child holds nothing: it sets no clocks, and leaving does nothing.
+    and so is told by `devices` and by the next run until it is. A forked child holds nothing: it sets no
+    clocks, and leaving does nothing.
     """
 
     nvml: Library  # open within the context

@@ -1,4 +1,4 @@
-"""Clocks through `sudo -k -n nvidia-smi`: an entry in sudoers that allows four options for named GPUs, and nothing else.
+"""Clocks through `sudo -k -n nvidia-smi`: an entry in sudoers that allows four options for named GPUs, no more.
 
 nvidia-smi's exit codes are NVML's error codes (nvidia-smi(1), "RETURN VALUE"). It also ends with 0 after "not
 supported ... Treating as warning and moving on", so what it prints is read too.
