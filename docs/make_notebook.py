@@ -27,12 +27,12 @@ print(sweep.kernels, "kernels at", sweep.pairs, "clock pairs")""",
     """Choose clocks for all kernels together: least energy, no slower than auto. A claim is optimistic, since the same
 noisy data selected the clocks: measure the choice again.""",
     """schedule = kd.choose(str(sweep.profile), scope="global", objective="waste")
-print(kd.answer(schedule))
+print(kd.summary(schedule))
 print(kd.validate(sweep, schedule, repeats=5).words())""",
     """It is late: one sweep flatters. Keep what it was late by in hand.""",
     """careful = kd.choose(str(sweep.profile), slack_percent=-0.5)
 checked = kd.validate(sweep, careful, repeats=5)
-print(kd.answer(careful))
+print(kd.summary(careful))
 print(checked.words())""",
     """How much more could be saved by those who may be slower?""",
     """for row in kd.frontier(str(sweep.profile))["points"]:
@@ -50,7 +50,7 @@ norm,,,1.0,250,1
 norm,1400,5000,1.0,200,0
 \"\"\")
 mine = kd.import_table("mine.csv", "mine.parquet")
-print(kd.answer(kd.choose(str(mine))))""",
+print(kd.summary(kd.choose(str(mine))))""",
     """One kernel over all clocks:""",
     """plot = kd.plot(sweep.profile, "forward_gelu", [careful])
 plot.save("forward_gelu.png", verbose=False)""",

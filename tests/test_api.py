@@ -1,6 +1,7 @@
 """The library for notebooks: a dozen names, one study from sweep to page, and what is refused."""
 
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -29,6 +30,8 @@ def test_the_names_are_offered_at_the_top_and_only_those():
     assert sorted(kd._API) == sorted(api.__all__) and len(api.__all__) == 12
     for name in api.__all__:
         assert getattr(kd, name) is getattr(api, name)
+    # a module of the same name would take its place once it is imported
+    assert not {name for _, name, _ in pkgutil.iter_modules(kd.__path__)} & set(api.__all__)
     with pytest.raises(AttributeError, match="no attribute 'chose'"):
         _ = kd.chose
 
@@ -57,7 +60,7 @@ def test_a_choice_is_measured_again_with_noise_of_its_own_and_near_its_claim(swe
     assert checked.time_mean == pytest.approx(schedule["time_change_percent"], abs=0.6)
     assert kd.validate(sweep, schedule, repeats=3) == checked  # the same numbers for everyone
     assert re.fullmatch(r"measured again 3 times: energy .* %, time .* %", checked.words())
-    at_auto = schedule | {"targets": dict.fromkeys(schedule["targets"], {"core_mhz": "auto", "mem_mhz": "auto"})}
+    at_auto = schedule | {"targets": {key: {"core_mhz": "auto", "mem_mhz": "auto"} for key in schedule["targets"]}}
     assert kd.validate(sweep, at_auto, repeats=2).energy_mean == pytest.approx(0, abs=0.5)
 
 
@@ -177,7 +180,7 @@ def test_what_is_shipped_is_what_lies_at_the_top(root):
 def test_a_schedule_that_is_no_choice_is_one_line_everywhere(sweep, schedule, tmp_path, change, named):
     broken = schedule | change
     calls = (
-        lambda: kd.answer(broken),
+        lambda: kd.summary(broken),
         lambda: kd.validate(sweep, broken),
         lambda: kd.write_page(tmp_path / "p.html", sweep.profile, broken),
     )
@@ -185,7 +188,7 @@ def test_a_schedule_that_is_no_choice_is_one_line_everywhere(sweep, schedule, tm
         with pytest.raises(kd.InputError, match=named):
             call()
     with pytest.raises(kd.InputError, match="proof missing"):
-        kd.answer({name: value for name, value in schedule.items() if name != "proof"})
+        kd.summary({name: value for name, value in schedule.items() if name != "proof"})
     assert not (tmp_path / "p.html").exists()
 
 
@@ -204,7 +207,7 @@ def test_a_schedule_of_another_profile_is_refused(sweep, schedule, tmp_path):
 
 def test_weights_that_make_no_iteration_are_said(sweep, tmp_path):
     raw = kd.choose(str(sweep.profile), weights="raw")
-    assert "of all launched once, against auto" in kd.answer(raw)
+    assert "of all launched once, against auto" in kd.summary(raw)
     equal = kd.choose(str(sweep.profile), weights="equal-time")
     page = kd.write_page(tmp_path / "p.html", sweep.profile, equal).read_text()
     assert "energy_at_auto_j" not in page and "share_of_the_saving_percent" in page

@@ -79,6 +79,20 @@ def test_a_persistent_product_of_another_size_differs_and_one_in_another_process
     assert len(eager) > len(triton) == 2 and triton < eager, "one grid, several sizes; those of both steps are the same"
 
 
+@pytest.mark.parametrize("kind", ["long", "long long", "long const"])
+def test_a_size_beyond_four_bytes_is_part_of_it(kind):
+    """A step of five thousand million elements is not one of six."""
+    for size in (5, 5 * 10**9, 6 * 10**9, 0x7F0000001000):
+        assert values_of(f"void fill({kind})", struct.pack("<q", size), [(0, 8)]) == (size,)
+
+
+@pytest.mark.parametrize("kind", ["unsigned long", "unsigned long long"])
+def test_an_address_that_a_kernel_takes_as_a_number_is_not(kind):
+    """uintptr_t and CUdeviceptr: another process has another one."""
+    assert values_of(f"void load({kind})", struct.pack("<Q", 0x7F0000001000), [(0, 8)]) == ()
+    assert values_of(f"void load({kind})", struct.pack("<Q", 1 << 20), [(0, 8)]) == (1 << 20,)
+
+
 def test_types_that_do_not_fit_the_layout_tell_nothing():
     assert values_of("add(float*, int)", bytes(24), [(0, 8), (8, 8), (16, 8)]) == ()
 

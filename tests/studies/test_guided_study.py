@@ -204,8 +204,8 @@ def test_the_command_writes_rows_and_means(table, tmp_path):
     ("words", "said"),
     [
         ([], "either --gpu SETUP"),
-        (["--table", "T", "--budget", "0"], "0 < budget"),
-        (["--table", "T", "--seeds", "0"], "at least one seed"),
+        (["--table", "T", "--budget", "0"], "from 0.01 to 100"),
+        (["--table", "T", "--seeds", "0"], "--seeds: expected a whole number from 1"),
         (["--table", "nowhere.csv"], "nowhere.csv"),
     ],
 )

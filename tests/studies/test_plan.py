@@ -1,11 +1,13 @@
 """Each study that goes with a study is one job: a command that is there, with what the configuration asks for."""
 
 import argparse
+import json
 import shlex
 
 import pytest
 
 from kernel_dvfs.cli.main import group
+from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.studies.plan import studies
 
@@ -77,3 +79,21 @@ def test_options_come_from_the_configuration(jobs):
     assert {"--core-stall=0", "--mem-stall=0.002", "--stall-w=80"} < set(switching.words)
     assert word(jobs()["guided_study"], "--without") == "bayesian"
     assert not any(each.startswith("--stall-w") for each in jobs()["switching_study"].words)
+
+
+def test_a_stall_that_the_latency_file_does_not_tell_is_the_configured_one(jobs, tmp_path):
+    def words(*domains):
+        trial = {"from_mhz": 1, "to_mhz": 2, "verdict": "ok", "call_s": 0.001, "first_effect_s": 0.002}
+        trial |= {"settled_s": 0.004, "nvml_s": 0.004, "stall_s": 0.0003}
+        gpu = {"name": "G", "uuid": "GPU-0123456789ab", "driver": "580.1"}
+        about = {"gpu": gpu, "started_utc": "2026-11-22T10:00:00Z"}
+        path = tmp_path / "latency.json"
+        path.write_text(json.dumps(content(about, [trial | {"domain": domain} for domain in domains])))
+        changes = {"measured": str(path), "latency_s": [0.01], "core_stall_s": 0.001, "mem_stall_s": 0.002}
+        found = jobs(clock_changes=changes | {"stall_w": None, "swept_stall_s": []})["switching_study"].words
+        assert f"--measured={path}" in found
+        return [word for word in found if "-stall=" in word]
+
+    assert words("core", "mem") == []
+    assert words("core") == ["--mem-stall=0.002"]
+    assert words("mem") == ["--core-stall=0.001"]

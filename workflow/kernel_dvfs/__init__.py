@@ -10,7 +10,6 @@ __version__ = "0.1.0"
 # of kernel_dvfs.api; imported when it is first asked for, since measurement jobs import little
 _API = (
     "InputError",
-    "answer",
     "capture",
     "choose",
     "frontier",
@@ -19,6 +18,7 @@ _API = (
     "play",
     "plot",
     "simulate",
+    "summary",
     "validate",
     "write_page",
 )

@@ -2,7 +2,7 @@
 
     sweep = kd.simulate("h200_sxm", folder="sweep")           # or: profile = kd.import_table("mine.csv", "p.parquet")
     schedule = kd.choose(sweep.profile, scope="global")       # least energy, no slower than auto
-    print(kd.answer(schedule))
+    print(kd.summary(schedule))
     checked = kd.validate(sweep, schedule, repeats=5)         # measured again, with fresh noise
     kd.write_page("page.html", sweep.profile, schedule, checked)
 
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
     from kernel_dvfs.choice.frontier import relaxed_frontier as frontier
     from kernel_dvfs.choice.schedule import choose as choose
     from kernel_dvfs.deploy.playing import play as play
-    from kernel_dvfs.report.answer_line import answer_line as answer
+    from kernel_dvfs.report.answer_line import answer_line as summary
     from kernel_dvfs.step.api import capture as capture
 
 # what is elsewhere, by its name here; imported when it is first asked for
 _ELSEWHERE = {
     "choose": ("kernel_dvfs.choice.schedule", "choose"),
     "frontier": ("kernel_dvfs.choice.frontier", "relaxed_frontier"),
-    "answer": ("kernel_dvfs.report.answer_line", "answer_line"),
+    "summary": ("kernel_dvfs.report.answer_line", "answer_line"),
     "capture": ("kernel_dvfs.step.api", "capture"),
     "play": ("kernel_dvfs.deploy.playing", "play"),
 }
 __all__ = (
     "InputError",
-    "answer",
     "capture",
     "choose",
     "frontier",
@@ -49,6 +48,7 @@ __all__ = (
     "play",
     "plot",
     "simulate",
+    "summary",
     "validate",
     "write_page",
 )

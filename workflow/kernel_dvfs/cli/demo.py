@@ -34,7 +34,7 @@ def run(options: Namespace) -> None:
     schedule = api.choose(str(sweep.profile))
     in_hand = 0.0
     for left in reversed(range(_ROUNDS)):
-        print(f"chosen: {api.answer(schedule)}")
+        print(f"chosen: {api.summary(schedule)}")
         checked = api.validate(sweep, schedule, options.repeats)
         late = checked.time_mean
         print(f"{checked.words()}: {'slower than auto' if late > 0 else 'no slower than auto'} on average")

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -33,6 +34,9 @@ from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
 from kernel_dvfs.workload.traffic import dense_gemm_byte
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.latency_file import Latency
 
 # so many kernels of a step, those that take longest, are measured within it as well, to check the sum of all
 _WITHIN_STEP = 8
@@ -245,13 +249,18 @@ class Study:
         path = self.options["clock_changes"]["measured"]
         return [] if path is None else [path]
 
-    def latencies_s(self) -> list[float]:
-        """What changes take for which clocks are chosen launch by launch. Raises InputError for a file that is none."""
+    def _latency(self) -> Latency | None:
+        """What that file says. Raises InputError for one that is none."""
         for path in self.latency_files():
             from kernel_dvfs.measurement.latency_file import read
 
-            return read(path).latencies_s
-        return self.options["clock_changes"]["latency_s"]
+            return read(path)
+        return None
+
+    def latencies_s(self) -> list[float]:
+        """What changes take for which clocks are chosen launch by launch. Raises InputError for a file that is none."""
+        found = self._latency()
+        return found.latencies_s if found else self.options["clock_changes"]["latency_s"]
 
     def deployable_options(self) -> list[str]:
         """The options of `kernel-dvfs study deployable` that say what changes take and cost."""
@@ -259,10 +268,13 @@ class Study:
         return [*latencies, *self.cost_options()]
 
     def cost_options(self) -> list[str]:
-        """Those of `study switching` too, whose latencies are its own."""
-        own = self.options["clock_changes"]
+        """Those of `study switching` too, whose latencies are its own. Stalls that the file does not tell (no change of
+        the memory clock was measured) are the configured ones."""
+        own, found = self.options["clock_changes"], self._latency()
         words = [f"--measured={path}" for path in self.latency_files()]
-        words = words or [f"--core-stall={own['core_stall_s']}", f"--mem-stall={own['mem_stall_s']}"]
+        for domain in ("core", "mem"):
+            if found is None or found.stall_s(domain) is None:
+                words.append(f"--{domain}-stall={own[f'{domain}_stall_s']}")
         return words if own["stall_w"] is None else [*words, f"--stall-w={own['stall_w']}"]
 
     def schedule_files(self) -> list[str]:

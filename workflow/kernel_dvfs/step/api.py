@@ -61,9 +61,20 @@ class Captured:
     # --- capturing ----------------------------------------------------------------------------------------------------
 
     def open(self, step: Any) -> None:
-        """Capture a function, or take a graph. Raises InputError."""
-        self._opened = framework.open_step(self._extension, step, name=self._name)
-        self._record = self._recorded()
+        """Capture a function, or take a graph. Raises InputError; the state is then what it was before any replay."""
+        opened = framework.open_step(self._extension, step, name=self._name)
+        memory = opened.living.memory
+        try:
+            self._record = self._recorded(opened)
+        except BaseException:
+            # refused or interrupted, the user's training goes on where it was
+            memory.restore()
+            opened.living.device.synchronize()
+            raise
+        finally:
+            # room on the GPU is the user's; who plays the step saves again
+            memory.drop()
+        self._opened = opened
 
     def __enter__(self) -> Captured:
         if self._opened:
@@ -87,9 +98,8 @@ class Captured:
         if error is None:
             self.open(self._graph)
 
-    def _recorded(self) -> Step:
-        assert self._opened
-        living = self._opened.living
+    def _recorded(self, opened: Opened) -> Step:
+        living = opened.living
         living.memory.restore()
         # a graph is not called before it is captured, so only its replays tell
         with framework.no_random_numbers(self._name):
@@ -97,16 +107,14 @@ class Captured:
             events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
-        found = assembly.outline(
-            living.nodes, living.functions, living.memory.segments, self._opened.calls, replays[1:]
-        )
+        found = assembly.outline(living.nodes, living.functions, living.memory.segments, opened.calls, replays[1:])
         tried = [Tried(None, min(trial.ROTATED, len(members)), "untried", _UNTRIED, 0) for members in found.classes]
-        record = assembly.step(
+        return assembly.step(
             name=self._name,
             source="",
             date_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            device={key: value for key, value in self._opened.device.items() if key != "driver"},
-            versions=self._opened.versions,
+            device={key: value for key, value in opened.device.items() if key != "driver"},
+            versions=opened.versions,
             found=found,
             tried=tried,
             whole=assembly.whole_of(living.edges) | {"time_us": round(time_us, 3)},
@@ -114,9 +122,6 @@ class Captured:
             by_difference={},
             not_repeated={},
         )
-        # room on the GPU is the user's; who plays the step saves again
-        living.memory.drop()
-        return record
 
     # --- the step -----------------------------------------------------------------------------------------------------
 

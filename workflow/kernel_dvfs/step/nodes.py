@@ -46,7 +46,9 @@ _NUMBERS = {"int", "unsigned int", "long", "unsigned long", "long long", "unsign
 _NUMBERS |= {"unsigned short", "float", "double", "bool", "char", "signed char", "unsigned char"}
 # kernels whose block of parameters holds no padding: two processes on an H200 gave the same bits, addresses apart
 _WHOLE_BLOCKS = ("nvjet",)
-# a parameter of 8 bytes in this range may be an address of host or device: no count is so large, no double so small
+# the types that programs keep addresses in as numbers (uintptr_t, CUdeviceptr); those with a sign hold none
+_MAYBE_ADDRESS_TYPES = {"unsigned long", "unsigned long long"}
+# a word in this range may be an address of host or device, where no type says that it is none
 _MAYBE_ADDRESSES = range(1 << 32, 1 << 48)
 
 
@@ -143,8 +145,8 @@ def values_of(
     found = []
     for place, (offset, size) in enumerate(layout):
         bits = int.from_bytes(parameters[offset : offset + size], "little")
-        is_double = types is not None and types[place] == "double"
-        if numbers[place] and (is_double or bits not in _MAYBE_ADDRESSES):
+        is_number = types is not None and types[place] not in _MAYBE_ADDRESS_TYPES
+        if numbers[place] and (is_number or bits not in _MAYBE_ADDRESSES):
             found.append(bits)
     return tuple(found)
 
