@@ -65,7 +65,7 @@ def nvidia_smi(words):
     return 0
 
 
-# --- sudo: sudo(8), -k, -n and -l; sudoers(5), regular expressions for arguments since 1.9.10 
+# --- sudo: sudo(8), -k, -n and -l; sudoers(5), regular expressions for arguments since 1.9.10;
 # release notes: -ll of a command names the matching rule since 1.9.15; plugins/sudoers/display.c: how
 
 
