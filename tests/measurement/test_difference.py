@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement import consistency
+from kernel_dvfs.measurement.point import reached_of, summary
 from kernel_dvfs.measurement.real.estimate import TimeAccount
 from kernel_dvfs.measurement.real.gpu import RealGpu, less
 
@@ -57,3 +59,29 @@ def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on():
         assert gpu.window(own, 1.0, (), number)["time_us"] == pytest.approx(4_000.0)
     turn = ["window both", "stop both", "start first", "window first", "stop first", "start both"]
     assert done == ["start both", *turn, *turn]
+
+
+def recorded(window, power_limit_mw=700_000):
+    """A point of one window, as a record has it."""
+    device = {"power_limit_mw": power_limit_mw, "energy_scope": "board", "counter_period_ms": 100}
+    request = {"policy": "auto", "core_mhz": "auto", "mem_mhz": "auto"}
+    about = {"device": device | {"counter_read_ms": 1}, "request": request, "windows": [window]}
+    return about | {"summary": summary([window]), "reached": reached_of([window])}
+
+
+def test_a_kernel_may_draw_what_one_was_measured_to_draw_and_no_unit_may_be_wrong():
+    assert consistency.of_point(recorded(window(318.1, 867.21))) == ""
+    for power_w in (1100.0, 867.21e3, 0.86721):
+        assert "no power of this GPU in mW" in consistency.of_point(recorded(window(318.1, power_w)))
+
+
+def test_a_difference_is_bound_by_what_its_windows_drew():
+    noisy = less(window(10_000.0, 700.0), window(9_500.0, 670.0))  # 1270 W of its own
+    assert noisy["energy_mj"] / noisy["duration_s"] == pytest.approx(1_270e3)
+    assert consistency.of_point(recorded(noisy)) == ""
+    compared = {name: value for name, value in recorded(noisy).items() if name != "windows"}
+    device = compared["device"]
+    assert consistency.of_summary("", compared | consistency.by_difference([noisy]), device) == ""
+    assert "no power of this GPU" in consistency.of_summary("", compared, device)
+    noisy["beginning"]["energy_mj"] *= 1e3
+    assert consistency.of_point(recorded(noisy)).startswith("windows[0].beginning has 670000000.0 mW: no power of")

@@ -127,3 +127,13 @@ def test_an_error_is_logged_as_well_where_a_log_is_named(tmp_path, capsys):
     arguments = ["measure", "--gpu", "missing.json", "--target", "forward_gelu", "--clocks", "1470,auto"]
     assert main([*arguments, "--log", str(log), "-o", str(tmp_path / "r0.json")]) == 2
     assert log.read_text() == capsys.readouterr().err != ""
+
+
+def test_what_a_reader_would_refuse_is_not_written(setup, tmp_path):
+    bench = Bench(setup, TARGET)
+    point = bench.point(PAIR)
+    for group in (*point["windows"], point["summary"]):
+        group["energy_mj"] *= 1e3
+    with pytest.raises(InputError, match=r"r0\.json: not written: summary\..*; measure the point again"):
+        record.write_point(str(tmp_path / "r0.json"), setup, bench, TARGET, "sweep", 0, point)
+    assert not list(tmp_path.iterdir())

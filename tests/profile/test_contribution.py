@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def study(tmp_path, monkeypatch):
         store.write_profile(folder / "profile.parquet", columns, gpu, WORKLOAD | workload, ["core_mhz", "mem_mhz"])
         record = folder / "measurements/kernel/gelu/auto-auto/r0.json"
         record.parent.mkdir(parents=True, exist_ok=True)
-        run = {"host": HOST, "started_utc": "2026-11-21T20:23:06Z", "boot_id": "b"}
+        run = {"host": "node-a7.lab", "started_utc": "2026-11-21T20:23:06Z", "boot_id": "b"}
         write_json(record, {"device": GPU | {"cuda": "13.0"}, "run": run})
         return folder
 
@@ -148,6 +149,21 @@ def test_the_same_measurements_give_the_same_bytes(study, tmp_path):
     ("name", "shown"),
     [
         (f"{USER}sort", None),  # part of a longer word
+        ("gemm 2/3 of std::plus<float>", None),
+        (f"kernel of {USER.upper()}", USER),
+        (f"at {HOST.upper()}", HOST),
+        ("on node-a7.lab", "node-a7"),  # where it was measured, not where it is contributed
+        ("fn(/home/bob/proj/x.py:3)", "fn(/home/bob/proj/x.py:3)"),
+        ("triton=/home/bob/x.py", "triton=/home/bob/x.py"),
+        ("file:///home/bob/x.py", "file:///home/bob/x.py"),
+        ("/secretproject", "/secretproject"),
+        ("C:/Users/bob/x", "C:/Users/bob/x"),
+        ("C:\\Users\\bob", "C:\\Users\\bob"),
+        ("<class>@/home/bob/x.py", "<class>@/home/bob/x.py"),
+        ("~/train.py", "~/train.py"),
+        ("0000:65:00.0", "0000:65:00.0"),
+        ("00000000:0A:00.0 gemm", "00000000:0A:00.0 gemm"),
+        ("MIG-12345678-4022-ad7e-7cc7-e8e787c3d4f7", "MIG-12345678-4022-ad7e-7cc7-e8e787c3d4f7"),
         (f"{USER}_kernel", USER),
         (f"kernel of {USER}", USER),
         ("/home/somebody/train.py:step", "/home/somebody/train.py:step"),
@@ -166,6 +182,69 @@ def test_a_name_that_tells_who_or_where_is_refused(study, tmp_path, name, shown)
     assert not (tmp_path / "a.tar.gz").exists()
 
 
+@pytest.mark.parametrize("user", ["al", "müllerin", "Ed"])
+def test_a_short_name_and_one_beyond_ascii_are_found_in_any_file(study, tmp_path, monkeypatch, user):
+    monkeypatch.setattr(contribution.getpass, "getuser", lambda: user)
+    for more in ({"points": [point(f"gemm_{user.upper()}", None, 1e-3, 0.5)]}, {"model": f"model of {user}"}):
+        folder = study(**more)
+        with pytest.raises(InputError, match=rf"would hold '{user}', which tells who measured where"):
+            contribute(folder, tmp_path / "a.tar.gz")
+        contribute(folder, tmp_path / "a.tar.gz", credit=f"{user} and others")
+
+
+def test_words_of_ours_do_not_stop_one_who_is_called_like_them(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(contribution.getpass, "getuser", lambda: "kernel")
+    monkeypatch.setattr(contribution.socket, "gethostname", lambda: "h200")
+    contribute(study(), tmp_path / "a.tar.gz")
+
+
+def test_a_nested_value_does_not_leave_and_a_setting_that_is_text_only_if_named(study, tmp_path):
+    told = {"trained_by": "somebody"}
+    sections = {"sections": [["forward", 0], ["backward", 9]], "launches": [0, 1], "passes": ["forward"]}
+    archive, _ = contribute(study(model=told, batch=[told], **sections), tmp_path / "a.tar.gz")
+    assert json.loads(files_of(archive)["contribution.json"])["workload"] == {"name": WORKLOAD["name"]} | sections
+    path = study() / "profile.parquet"
+    profile = store.read_profile(path)
+    columns = {name: profile.table[name].to_pylist() for name in profile.table.column_names}
+    columns |= {"node": ["n1", "n2", "n1"], "power_w": [300.0, 400.0, 300.0]}
+    gpu, workload = profile.metadata["gpu"], profile.metadata["workload"]
+    store.write_profile(path, columns, gpu, workload, ["core_mhz", "mem_mhz", "node", "power_w"])
+    with pytest.raises(InputError, match=r"its setting 'node' is text.*--settings node"):
+        contribute(path, tmp_path / "b.tar.gz")
+    with pytest.raises(InputError, match="has no setting 'rack'; it has node, power_w"):
+        contribute(path, tmp_path / "b.tar.gz", settings=["rack"])
+    assert main(["contribute", str(path), "--settings", "node", "-o", str(tmp_path / "b.tar.gz")]) == 0
+    assert read(tmp_path / "b.tar.gz").columns["node"] == ["n1", "n2", "n1"]
+
+
+def test_what_a_latency_file_holds_besides_stays(study, tmp_path):
+    more = {"protocol": {"repeats": 3, "run_by": "somebody"}, "trials": [LATENCY["trials"][0] | {"node": "n1"}]}
+    write_json(tmp_path / "latency.json", LATENCY | more)
+    texts = files_of(contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")[0])
+    found = json.loads(texts["latency.json"])
+    assert found["protocol"] == {"repeats": 3} and found["trials"] == LATENCY["trials"][:1]
+    assert (found["domains"], found["transitions"]) == (LATENCY["domains"], LATENCY["transitions"])
+
+
+def test_a_secret_is_its_owners_alone_from_the_beginning(study, tmp_path, monkeypatch):
+    seen = []
+    real = os.fdopen
+    monkeypatch.setattr(contribution.os, "fdopen", lambda fd, *a: seen.append(os.fstat(fd).st_mode) or real(fd, *a))
+    contribute(study(), tmp_path / "a.tar.gz", salt=tmp_path / "new" / "salt")
+    assert [mode & 0o777 for mode in seen][:1] == [0o600]
+    assert len((tmp_path / "new" / "salt").read_text().strip()) >= 32
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"abc123\n", b"\xff" * 40, b"not hexadecimal, though it is long enough"]
+)
+def test_what_is_no_secret_is_refused_and_kept(study, tmp_path, content):
+    (tmp_path / "salt").write_bytes(content)
+    with pytest.raises(InputError, match=r"no secret of at least 32 hex digits.*--salt"):
+        contribute(study(), tmp_path / "a.tar.gz", salt=tmp_path / "salt")
+    assert (tmp_path / "salt").read_bytes() == content
+
+
 def test_the_latency_of_another_gpu_or_of_a_dry_run_does_not_go_along(study, tmp_path):
     other = LATENCY | {"gpu": LATENCY["gpu"] | {"name": "NVIDIA A100"}}
     for found, message in ((other, "of NVIDIA A100, the study is of NVIDIA H200"), ({"schema": "x"}, "its schema")):
@@ -180,7 +259,7 @@ def test_simulated_measurements_are_not_collected(study, tmp_path):
 
 
 IMPLAUSIBLE = [
-    ([point("a", None, 1e-3, 0.9)], r"mean power 900 W, expected 3 to 840 W"),
+    ([point("a", None, 1e-3, 1.1)], r"mean power 1100 W, expected 3 to 1050 W"),
     ([point("a", None, 1.0, 0.9)], r"mean power 0.9 W, expected 3 to"),
     ([point("a", None, 1e-3, 0.5), point("a", 1500.0, 1e-3, 0.5, reached_core_mhz=1980.0)], "reached 1980 MHz, more"),
     ([point("a", None, 1e-3, 0.5, reached_core_mhz=1.98e6)], "a clock of None MHz, reached 1980000.0; expected 1 to"),
@@ -215,7 +294,7 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
             "contribution.json": json.dumps(about | {"licence": "all rights reserved"}),
         },
         "files: ": {**good, "latency.json": "{}"},
-        "boards holds what is no hash": {**good, "contribution.json": json.dumps(about | {"boards": [UUID]})},
+        r"boards\.0: 'GPU-9fca33e6": {**good, "contribution.json": json.dumps(about | {"boards": [UUID]})},
     }
     for message, texts in cases.items():
         with pytest.raises(InputError, match=message) as refused:
@@ -224,6 +303,19 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
     for names in ({"profile.csv": "../../profile.csv"}, {"profile.csv": "x/evil.sh"}):
         with pytest.raises(InputError, match=r"expected contribution\.json, profile\.csv, latency\.json alone"):
             read(packed(tmp_path / "bad.tar.gz", good, names))
+    broken = {
+        "'rows' is a required property": {key: value for key, value in about.items() if key != "rows"},
+        "rows: 0 is less than": about | {"rows": 0},
+        r"rows: 3\.0 is not of type": about | {"rows": 3.0},
+        "files: 5 is not of type": about | {"files": 5},
+        r"files: \[1, 'a'\] is not of type": about | {"files": [1, "a"]},
+        r"settings\.2: \['x'\] is not of type": about | {"settings": ["core_mhz", "mem_mhz", ["x"]]},
+        "power_limit_mw: True is not of type": about | {"board": about["board"] | {"power_limit_mw": True}},
+    }
+    for message, changed in broken.items():
+        with pytest.raises(InputError, match=message) as refused:
+            read(packed(tmp_path / "bad.tar.gz", {**good, "contribution.json": json.dumps(changed)}))
+        assert "\n" not in str(refused.value)
     (tmp_path / "no.tar.gz").write_bytes(b"no archive")
     with pytest.raises(InputError, match=r"not a readable \.tar\.gz archive"):
         read(tmp_path / "no.tar.gz")
@@ -236,6 +328,7 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
         ("time_s", "", "line 2: time_s is empty"),
         ("time_s", "nan", "time and energy are not positive"),
         ("n", "3.5", "line 2: n is '3.5'"),
+        ("n", "9" * 25, "line 2: n is '9999"),
         ("is_baseline", "2", "line 2: is_baseline is '2'"),
         ("verdict", "x" * 140_000, "field larger than field limit"),
     ],
@@ -250,6 +343,46 @@ def test_a_cell_that_is_none_is_named(study, tmp_path, column, cell, message):
     texts |= {"profile.csv": changed, "contribution.json": json.dumps(about)}
     with pytest.raises(InputError, match=message):
         read(packed(tmp_path / "bad.tar.gz", texts))
+
+
+def test_a_sparse_member_is_refused_before_it_is_read(study, tmp_path):
+    good = files_of(contribute(study(), tmp_path / "a.tar.gz")[0])
+    content = good["profile.csv"].encode()
+    head = tarfile.TarInfo("x/profile.csv")
+    head.size, head.type = len(content), tarfile.GNUTYPE_SPARSE
+    block = bytearray(head.tobuf(tarfile.GNU_FORMAT))
+    # one piece at 0, and 1 TiB as what it would be unpacked
+    block[386:410] = b"%011o\0%011o\0" % (0, len(content))
+    block[483:495] = b"\x80" + (1 << 40).to_bytes(11, "big")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    plain = bytes(block) + content + bytes(-len(content) % 512 + 1024)
+    (tmp_path / "s.tar.gz").write_bytes(gzip.compress(plain))
+    with pytest.raises(InputError, match=r"'x/profile\.csv' is larger than the archive that holds it"):
+        read(tmp_path / "s.tar.gz")
+
+
+def test_a_latency_file_that_is_none_is_refused_before_anything_is_written(study, tmp_path):
+    write_json(tmp_path / "latency.json", LATENCY)
+    good = files_of(contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")[0])
+    about = json.loads(good["contribution.json"])
+    other = json.dumps(json.loads(good["latency.json"]) | {"gpu": LATENCY["gpu"] | {"name": "NVIDIA A100"}})
+    for text, message in (("{}", "its schema is not"), (other, "of NVIDIA A100, the rest is of NVIDIA H200")):
+        files = about["files"] | {"latency.json": hashlib.sha256(text.encode()).hexdigest()}
+        texts = {**good, "latency.json": text, "contribution.json": json.dumps(about | {"files": files})}
+        with pytest.raises(InputError, match=message):
+            import_contribution(packed(tmp_path / "bad.tar.gz", texts), tmp_path / "out" / "p.parquet")
+        assert not (tmp_path / "out").exists()
+
+
+def test_what_a_step_drew_at_its_most_is_shared(study, tmp_path):
+    """867 W on a board of 700 W was measured; a difference of two windows is noisier than that."""
+    step = point("forward", None, 1e-3, 1.3, study="pass")
+    most = point("wgrad", None, 318.101e-6, 0.275859642)
+    contribute(study([most, step], by_difference={"forward": "why"}), tmp_path / "a.tar.gz")
+    assert len(read(tmp_path / "a.tar.gz").columns["target"]) == 2
+    with pytest.raises(InputError, match="pass/forward at auto/auto MHz: mean power 1300 W, expected 3 to 1050 W"):
+        contribute(study([step]), tmp_path / "a.tar.gz")
 
 
 def test_every_truncation_of_an_archive_is_refused(study, tmp_path):

@@ -38,6 +38,17 @@ def test_the_next_measuring_process_need_not_look_for_it(hot):
     assert record["run"]["spent_s"]["conditioning"] < 10
 
 
+def test_a_study_in_another_folder_keeps_it_there(hot):
+    made, _, _ = hot
+    made.stop()
+    plateau_file(made).unlink()
+    words = ("--gpu", made.setup(), "--target", "forward_gelu", "--clocks", "auto,auto", "-o", "r1.json")
+    done = made.command("measure", *words)
+    assert done.returncode == 0 and "heated" in done.stderr, done.stderr
+    (path,) = made.folder.rglob("plateau.json")
+    assert path.parents[1] == made.folder / "r"
+
+
 def test_a_plateau_that_no_longer_holds_is_looked_for_again(hot):
     made, _, _ = hot
     made.stop()
@@ -54,7 +65,7 @@ def test_a_plateau_that_no_longer_holds_is_looked_for_again(hot):
     [{"of": "another load"}, {"boot_id": "another"}, {"found_s": 0}, {"hot_c": "hot"}, {"hot_c": None}, {"schema": 1}],
 )
 def test_one_of_another_load_boot_or_day_is_none(tmp_path, changed):
-    kept = Plateau("board", "load", str(tmp_path))
+    kept = Plateau(str(tmp_path / "board"), "load")
     assert kept.known_c() is None
     kept.keep(61)
     assert kept.known_c() == 61

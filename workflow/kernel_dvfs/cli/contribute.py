@@ -18,12 +18,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--facts", metavar="FILE.json", help="the board's facts, for a profile made of a table")
     parser.add_argument("--credit", metavar="NAME", help=f"whom to name, as {LICENCE} asks (default: nobody)")
     parser.add_argument("--salt", metavar="FILE", help="secret that hashes the UUID (default: in the results folder)")
+    parser.add_argument(
+        "--settings", nargs="*", default=(), metavar="COLUMN", help="columns of settings that are text and may leave"
+    )
     parser.add_argument("-o", "--output", metavar="FILE.tar.gz", help="or a folder (default: by board and workload)")
 
 
 def run(options: Namespace) -> None:
     path, notes = contribute(
-        options.study, options.output, options.latency, options.facts, options.credit, options.salt
+        options.study, options.output, options.latency, options.facts, options.credit, options.salt, options.settings
     )
     for note in notes:
         print(f"note: {note}", file=sys.stderr)

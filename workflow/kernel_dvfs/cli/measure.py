@@ -50,6 +50,7 @@ def _measure(setup: Setup, path: str, options: argparse.Namespace) -> None:
 
 
 def _measure_as_configured(options: argparse.Namespace) -> None:
+    from contextlib import nullcontext
     from tempfile import TemporaryDirectory
 
     from kernel_dvfs import shipped
@@ -58,7 +59,9 @@ def _measure_as_configured(options: argparse.Namespace) -> None:
 
     content = load(shipped.config_or(options.config)) | {"gpu": options.gpu}
     check(content, str(shipped.SCHEMA))
-    with TemporaryDirectory() as folder:
+    # the process that measures a real GPU outlives this one, reads the setup and keeps files beside it
+    is_real = options.gpu.partition(":")[0] == "nvml"
+    with nullcontext("results") if is_real else TemporaryDirectory() as folder:
         planned = plan(content, folder).setup
         assert planned, "only tables have no setup"
         path = planned.write()

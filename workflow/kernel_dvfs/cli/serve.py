@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kernel_dvfs.cli.numbers import whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
-from kernel_dvfs.measurement.setup import Setup, read
+from kernel_dvfs.measurement.setup import read
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.real.server import Server
@@ -49,13 +49,13 @@ def run(options: argparse.Namespace) -> None:
         print(compact_json(ask(setup.gpu["uuid"], parse_json(sys.stdin.read()))))
         return
     if options.tell:
-        _serve_in_job(setup, options)
+        _serve_in_job(options)
         return
     from kernel_dvfs.measurement.real.server import Server
 
     if options.ready is not None:
         os.set_inheritable(options.ready, False)
-    _serve_and_end(Server(setup, options.ready))
+    _serve_and_end(Server(options.gpu, options.ready))
 
 
 def _serve_and_end(server: Server) -> None:
@@ -75,7 +75,7 @@ def _serve_and_end(server: Server) -> None:
         os._exit(code)
 
 
-def _serve_in_job(setup: Setup, options: argparse.Namespace) -> None:
+def _serve_in_job(options: argparse.Namespace) -> None:
     from kernel_dvfs.files import write_text
     from kernel_dvfs.measurement.real.server import Server
     from kernel_dvfs.measurement.real.specimen import check_is_here
@@ -88,4 +88,4 @@ def _serve_in_job(setup: Setup, options: argparse.Namespace) -> None:
         write_text(options.tell, f"{error}\n")
         raise
     ready = os.open(options.tell, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    _serve_and_end(Server(setup, ready, END_AFTER_S))
+    _serve_and_end(Server(options.gpu, ready, END_AFTER_S))

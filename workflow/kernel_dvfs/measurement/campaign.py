@@ -15,6 +15,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
 from kernel_dvfs.gpu.draws import uniform
 from kernel_dvfs.gpu.noise import Key
+from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import condition, measure
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
@@ -150,5 +151,5 @@ class Bench:
         session = f"fresh-{repeat}"
         points = [self.point(clocks, session, number) for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))]
         for point in points:
-            del point["windows"]  # a comparison keeps the summaries
+            point |= consistency.by_difference(point.pop("windows"))  # a comparison keeps the summaries
         return {"target": self.target.name, "repeat": repeat, "session": session, "points": points}

@@ -124,6 +124,16 @@ def read(path: str | PathLike[str]) -> Latency:
     """Read and check a file of `kernel-dvfs latency`. Raises InputError, in one line."""
     try:
         found = read_json(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; kernel-dvfs latency makes it") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}; kernel-dvfs latency makes it") from None
+    return checked(str(path), found)
+
+
+def checked(path: str, found: Any) -> Latency:
+    """What a file of `kernel-dvfs latency` says, of its content. Raises InputError with its path, in one line."""
+    try:
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
         if found.get("is_dry_run"):
@@ -140,14 +150,12 @@ def read(path: str | PathLike[str]) -> Latency:
         }
         if not domains:
             raise ValueError("no change of a clock was seen to land")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; kernel-dvfs latency makes it") from None
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: {error} is missing or of another kind; kernel-dvfs latency makes it") from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: {error}; kernel-dvfs latency makes it") from None
     return Latency(
-        path=str(path),
+        path=path,
         gpu_name=gpu["name"],
         about=f"measured on {gpu['name']} ({gpu['uuid'][:12]}, driver {gpu['driver']}, {date}{through})",
         domains=domains,

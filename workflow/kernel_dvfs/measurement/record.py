@@ -88,6 +88,7 @@ _POINT_FIELDS: dict[str, Any] = {
     "verdict": _VERDICT,
     "reasons": _TEXTS,
 }
+_RAW: dict[str, Any] = {"duration_s": _POSITIVE, "energy_mj": _POSITIVE, "time_us": _POSITIVE}
 _WINDOW: dict[str, Any] = {
     "duration_s": _POSITIVE,
     "energy_mj": _POSITIVE,
@@ -157,7 +158,10 @@ _COMPARISON_FIELDS: dict[str, Any] = {"target": _TEXT, "repeat": _COUNT, "sessio
 def write_point(
     path: str, setup: Setup, bench: AnyBench, target: Target, campaign: str, repeat: int, point: dict[str, Any]
 ) -> None:
-    """Write the record of a point that `bench` (campaign.open_bench) has just measured."""
+    """Write the record of a point that `bench` (campaign.open_bench) has just measured.
+
+    Raises InputError, and writes nothing, where its numbers do not agree: a reader would refuse it.
+    """
     content = {
         "schema": POINT,
         "run": {
@@ -171,6 +175,8 @@ def write_point(
         "kernel": {"study": target.study, "name": target.name, "workload": setup.workload["name"], **bench.kernel},
         **point,
     }
+    if wrong := consistency.of_point(content):
+        raise InputError(f"record {path}: not written: {wrong}; measure the point again")
     _write(path, content, bench.device)
 
 
@@ -238,6 +244,8 @@ def read_point(path: str, setup: Setup, target: Target, pair: Pair, repeat: int 
     content = _read(path, POINT, _POINT_RECORD)
     for number, window in enumerate(content["windows"]):
         _check(path, f"windows[{number}]", window, _WINDOW)
+        there = {part: _RAW for part in ("with_beginning", "beginning") if part in window}
+        _check(path, f"windows[{number}]", window, there)
     if content["device"]["kind"] == "nvml":
         _check(path, "run", content["run"], _REAL_RUN)
         for group, fields in _OPTIONAL.items():

@@ -20,10 +20,10 @@ _HOLDS_S = 6 * 3600
 
 
 class Plateau:
-    """The file of the GPU whose results folder is called `slug`. of: what it was found with, in words."""
+    """The file in a GPU's results folder. of: what it was found with, in words."""
 
-    def __init__(self, slug: str, of: str, results: str = "results") -> None:
-        self._path = os.path.join(results, slug, _FILE)
+    def __init__(self, folder: str, of: str) -> None:
+        self._path = os.path.join(folder, _FILE)
         self._about = {"schema": SCHEMA, "of": of, "boot_id": boot_id()}
 
     def known_c(self) -> float | None:

@@ -21,7 +21,7 @@ from kernel_dvfs.measurement import target
 from kernel_dvfs.measurement.real.client import address, socket_path
 from kernel_dvfs.measurement.real.gpu import Unwanted
 from kernel_dvfs.measurement.real.session import Session, identity
-from kernel_dvfs.measurement.setup import Setup, read
+from kernel_dvfs.measurement.setup import Setup, gpu_folder, read
 
 REST_AFTER_S = 3.0
 END_AFTER_S = 60.0
@@ -29,15 +29,16 @@ _LOOK_EVERY_S = 0.1
 
 
 class Server:
-    """The measuring process of a setup's GPU.
+    """The measuring process of the GPU of the setup in a file.
 
     ready: file descriptor to which `ok` or what is wrong is written once it listens or has failed, then closed; None
     where nobody waits for that. end_after_s: it ends when nobody has asked for so long.
     """
 
-    def __init__(self, setup: Setup, ready: int | None, end_after_s: float = END_AFTER_S) -> None:
-        self._setup, self._ready, self._end_after_s = setup, ready, end_after_s
-        self._path = socket_path(setup.gpu["uuid"])
+    def __init__(self, setup: str, ready: int | None, end_after_s: float = END_AFTER_S) -> None:
+        self._setup, self._folder = read(setup), gpu_folder(setup)
+        self._ready, self._end_after_s = ready, end_after_s
+        self._path = socket_path(self._setup.gpu["uuid"])
         self._client: socket.socket | None = None
         self._looked_s = 0.0
         self._name = ""  # of the session, as the first client that has one calls it
@@ -47,7 +48,7 @@ class Server:
         """Answer requests until it is told to stop, or nobody asks any more, or a point ends in an error."""
         listener = None
         try:
-            with Session(self._setup, self._say, self._is_wanted) as session:
+            with Session(self._setup, self._folder, self._say, self._is_wanted) as session:
                 listener = self._listen()
                 self._tell_ready("ok")
                 self._answer_all(session, listener)

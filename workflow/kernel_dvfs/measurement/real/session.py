@@ -51,20 +51,23 @@ def identity(setup: Setup) -> str:
 
 
 class Session:
-    """with Session(setup, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
+    """with Session(setup, folder, say, is_wanted) as session: session.point(...). To be entered before NVML is opened.
 
-    say: called with a line for the user. is_wanted: whether the point that is being measured is still wanted. Entering
-    raises InputError where the GPU is taken, unfit or not ours to set; leaving raises locks.NotRestored.
+    folder: the GPU's results folder (setup.gpu_folder). say: called with a line for the user. is_wanted: whether the
+    point that is being measured is still wanted. Entering raises InputError where the GPU is taken, unfit or not ours
+    to set; leaving raises locks.NotRestored.
     """
 
-    def __init__(self, setup: Setup, say: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, setup: Setup, folder: str, say: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         self._setup, self._say, self._is_wanted = setup, say, is_wanted
         settings = setup.measurement
         self.identity = identity(setup)
         through = settings.get("through", AUTO)
         self._guard = Guard(setup.gpu["uuid"], settings["after"], settings["clocks"], say, through)
         heater = f"{self.identity} {setup.workload['name']} {hottest(setup).name} {setup.gpu['power_limit_mw']} mW"
-        self._plateau = Plateau(setup.gpu["slug"], heater)
+        self._plateau = Plateau(folder, heater)
         self._hot_by_file = False  # the plateau that points start from is one that an earlier session has found
         self._points = 0
         self._gpu: RealGpu | None = None
