@@ -1,5 +1,6 @@
 """The broker: whom it lets set clocks, and that they come back whatever ends a client, or the broker itself."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -8,9 +9,14 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from test_guard import script
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml.errors import NvmlError
 
 NOBODY = 65534
 
@@ -88,7 +94,7 @@ def test_a_second_client_is_told_who_has_the_gpu(brokered):
     first = script(made, "sys.stdin.readline()", through="broker")
     assert first.stdout.readline() == "locked\n"
     (answer,) = asked(made, {"do": "take", "uuid": made.boards.uuid})
-    assert f"process {first.pid}" in answer["error"] and "another client has it" in answer["error"]
+    assert f"process {first.pid}" in answer["error"] and "is held by" in answer["error"]
     assert made.boards.locks == ("345-900", "2201-2201")
     first.communicate("\n", timeout=60)
     assert freed(made)
@@ -240,7 +246,7 @@ def test_a_unit_for_systemd_names_its_options(lab):
     assert done.returncode == 0, done.stderr
     (start,) = [line for line in done.stdout.splitlines() if line.startswith("ExecStart=")]
     assert start.endswith("-m kernel_dvfs broker --allow 0,root --after core=345-1700")
-    assert "CapabilityBoundingSet=CAP_SYS_ADMIN" in done.stdout
+    assert "CapabilityBoundingSet=CAP_SYS_ADMIN" in done.stdout and 'Environment="PYTHONPATH=/' in done.stdout
     if shutil.which("systemd-analyze"):
         unit = made.folder / "kernel-dvfs-broker.service"
         unit.write_text(done.stdout)
@@ -269,3 +275,144 @@ def test_it_listens_only_where_nobody_else_can_write_and_only_once(brokered, tmp
     (tmp_path / "open").chmod(0o777)
     done = made.command("broker", "--allow", "0", KERNEL_DVFS_BROKER_DIR=str(tmp_path / "open"))
     assert done.returncode == 2 and "must be a folder that only user" in done.stderr
+
+
+def test_clocks_come_back_though_its_socket_was_deleted(brokered):
+    made = brokered()
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    os.unlink(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+    made.daemons[0].terminate()
+    assert made.daemons[0].wait(timeout=30) == 0, log(made)
+    assert made.boards.locks == ("none", "none"), "at its end, not by a client's"
+    client.kill()
+    client.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("death", ["a signal", "no answer in time"])
+def test_a_late_answer_is_never_taken_for_that_of_the_next_request(tmp_path, monkeypatch, death):
+    from kernel_dvfs.gpu.setters.broker import Broker
+
+    monkeypatch.setenv("KERNEL_DVFS_BROKER_DIR", str(tmp_path))
+    monkeypatch.setenv("KERNEL_DVFS_NVML_PATIENCE_S", "0.3" if death == "no answer in time" else "30")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "broker.sock"))
+    listener.listen()
+    heard = []
+
+    def serve():
+        """A yes to a lock comes late; a reset is refused."""
+        while True:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("r") as lines:
+                for line in lines:
+                    heard.append(json.loads(line)["do"])
+                    time.sleep(0.6 if heard[-1] == "lock" else 0)
+                    refusal = {"error": "the reset failed", "code": 999} if heard[-1] == "reset" else {}
+                    try:
+                        connection.sendall(json.dumps(refusal).encode() + b"\n")
+                    except OSError:
+                        break
+
+    threading.Thread(target=serve, daemon=True).start()
+
+    class Board:
+        uuid = "GPU-1"
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    setter = Broker(Board())
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        if death == "a signal":
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt if death == "a signal" else NvmlError):
+            setter._lock("core", 345, 900)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(NvmlError, match="left without its answer"):
+        setter._lock("core", 345, 1200)
+    monkeypatch.setenv("KERNEL_DVFS_NVML_PATIENCE_S", "30")
+    with pytest.raises(NvmlError, match="the reset failed"):
+        setter.reset_core()
+    assert heard == ["take", "lock", "take", "reset"]
+    setter.close()
+
+
+def test_a_late_answer_of_a_holder_is_not_taken_for_the_next_either():
+    from kernel_dvfs.deploy.holder import Holder
+
+    answers = "import sys, time\nfor line in sys.stdin: time.sleep(0.6); print('{\"value\": 1}', flush=True)"
+    holder = Holder("GPU-1", True, print)
+    holder._process = subprocess.Popen(
+        [sys.executable, "-c", answers], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            holder.to_auto()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(InputError, match="is gone"):
+        holder.seen()
+    holder.close()
+
+
+@pytest.mark.parametrize("words", [("reset", "--all"), ("apply", "--pair", "900,auto")])
+def test_what_a_client_wants_to_leave_behind_is_refused_and_nothing_is_set(brokered, words):
+    made = brokered()
+    then = ("--", "true") if words[0] == "apply" else ()
+    done = made.command(*words, "--through", "broker", "--after", "core=345-1500", *then)
+    assert done.returncode == 2 and "whoever runs it says what is left locked" in done.stderr, done.stderr
+    assert len([line for line in done.stderr.splitlines() if "error" in line]) == 1
+    assert made.boards.get("sets") == "0" and not (made.lease.exists() and made.lease.read_text()), (
+        "and nothing is stale"
+    )
+
+
+def test_a_run_without_the_broker_is_not_taken_over(brokered):
+    """Its lease lies where clients of the broker in a container may not look."""
+    made = brokered()
+    made.boards.set(deny=0)
+    first = script(made, "sys.stdin.readline()", through="nvml")
+    assert first.stdout.readline() == "locked\n"
+    (answer,) = asked(made, {"do": "take", "uuid": made.boards.uuid})
+    assert f"process {first.pid}" in answer["error"] and answer["code"] == 4
+    assert made.boards.locks == ("345-900", "2201-2201")
+    first.communicate("\n", timeout=60)
+
+
+def test_a_client_whose_lease_nobody_sees_is_not_freed_by_a_reset(brokered):
+    made = brokered()
+    made.boards.set(deny=0)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+        for request in (
+            {"do": "take", "uuid": made.boards.uuid, "lease": [1, 2]},
+            {"do": "lock", "domain": "core", "mhz": [345, 900]},
+        ):
+            client.sendall(json.dumps(request).encode() + b"\n")
+            assert json.loads(client.recv(1 << 16)) == {}
+        done = made.command("reset", "--uuid", made.boards.uuid, "--through", "nvml")
+        assert done.returncode == 2 and "is held by" in done.stderr
+        assert made.boards.locks[0] == "345-900"
+    assert made.comes_to(lambda: made.boards.locks[0] == "none" and not made.lease.exists(), 60)
+
+
+def test_nobody_keeps_it_out_by_a_name_that_anyone_can_take(brokered):
+    """Names of sockets that lie in no folder belong to whoever comes first."""
+    made = brokered()
+    folder = made.more["KERNEL_DVFS_BROKER_DIR"]
+    about = os.stat(folder)
+    place = hashlib.blake2b(f"{about.st_dev}|{about.st_ino}".encode(), digest_size=6).hexdigest()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as squatter:
+        squatter.bind(f"\0{place}-kernel-dvfs-{made.boards.uuid}.json")
+        assert asked(made, {"do": "take", "uuid": made.boards.uuid}) == [{}]

@@ -332,6 +332,44 @@ def test_sudo_that_would_ask_for_a_password_is_not_taken(lab, sudo):
     assert made.restored()
 
 
+def test_nothing_on_the_way_to_what_root_runs_may_be_a_users(tmp_path, monkeypatch):
+    """A link, the folder it lies in, or a folder above: who owns one of them decides what is run."""
+    if os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    from kernel_dvfs.files import is_roots_own
+    from kernel_dvfs.gpu.setters.sudo import tool
+
+    own, users = tmp_path / "own", tmp_path / "users"
+    for folder in (own, users, users / "within"):
+        folder.mkdir(mode=0o755)
+    for place in (own / "nvidia-smi", users / "nvidia-smi", users / "within/nvidia-smi"):
+        place.write_text("#!/bin/sh\n")
+        place.chmod(0o755)
+    (own / "link").symlink_to(own / "nvidia-smi")
+    (own / "by-users").symlink_to(users)
+    (own / "given").symlink_to(own / "nvidia-smi")
+    (users / "link").symlink_to(own / "nvidia-smi")
+    os.chown(users, 12345, 12345)
+    os.lchown(own / "given", 12345, 12345)
+    assert is_roots_own(str(own / "nvidia-smi")) and is_roots_own(str(own / "link"))
+    assert is_roots_own(str(own / "by-users/../own/nvidia-smi")) is False, "through a user's folder"
+    for path in ("users/link", "own/given", "users/within/nvidia-smi", "users/within", "own/by-users/nvidia-smi"):
+        assert not is_roots_own(str(tmp_path / path)), path
+    assert not is_roots_own(str(tmp_path / "absent"))
+    # a folder that all may write to, like /tmp: what is root's in it stays so, and it is not root's alone
+    own.chmod(0o1777)
+    assert is_roots_own(str(own / "nvidia-smi")) and not is_roots_own(str(own))
+    own.chmod(0o777)
+    assert not is_roots_own(str(own / "nvidia-smi"))
+    own.chmod(0o755)
+    (own / "link").rename(own / "bin")
+    (own / "bin").unlink()
+    (own / "bin").mkdir()
+    (own / "bin/nvidia-smi").symlink_to(own / "nvidia-smi")
+    monkeypatch.setenv("PATH", f"{users}:{own / 'bin'}")
+    assert tool() == str(own / "nvidia-smi"), "without links"
+
+
 @pytest.mark.parametrize("user", ["alice ALL", "bob,carol", "%wheel", "ALL\nroot", "", "a=b"])
 def test_a_name_that_sudoers_would_read_as_more_is_refused(user):
     from kernel_dvfs.errors import InputError

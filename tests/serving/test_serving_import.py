@@ -6,11 +6,12 @@ of a made-up machine.
 
 import json
 import re
-from datetime import datetime
+import time
+from datetime import UTC, datetime
 
 import pytest
 import yaml
-from synthetic_profile import LineEngine
+from synthetic_profile import LineEngine, line_profile
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
@@ -21,7 +22,8 @@ from kernel_dvfs.serving.machine import MeasuredMachine
 from kernel_dvfs.serving.make_profile import Load, measure
 from kernel_dvfs.serving.profile import read_profile
 
-ENDED = datetime(2026, 3, 1, 12, 0, 0)
+# as the benchmark's machine says it, wherever that stands
+ENDED = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DURATION_S = 40.0
 TP = 4
 
@@ -74,7 +76,7 @@ def nvidia_log(spans, gpus=TP, mhz=1400):
     lines = ["timestamp, index, power.draw.instant [W], clocks.current.sm [MHz]"]
     for start_s, end_s, watt in spans:
         for step in range(int((end_s - start_s) / 0.5)):
-            moment = datetime.fromtimestamp(start_s + 0.5 * step).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
+            moment = datetime.fromtimestamp(start_s + 0.5 * step, UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
             lines += [f"{moment}, {gpu}, {watt / gpus:.2f} W, {mhz} MHz" for gpu in range(gpus)]
     return "\n".join(lines) + "\n"
 
@@ -125,10 +127,18 @@ def test_an_imported_profile_drives_a_machine(profile):
     assert slow[0] > fast[0] and own.kv_tokens(TP) == 300_000
 
 
-def one_run(folder, said, power, **run):
+def zeus_log(start_s, end_s, watt, gpus=TP):
+    """Samples of Zeus's PowerMonitor: Unix time, mW."""
+    samples = [(start_s + 0.5 * step, gpu) for step in range(int((end_s - start_s) / 0.5)) for gpu in range(gpus)]
+    lines = [f"{moment:.1f},{gpu},{1000 * watt / gpus:.0f}" for moment, gpu in samples]
+    return "\n".join(["timestamp,gpu_index,power_mw", *lines]) + "\n"
+
+
+def one_run(folder, said, power, about=(), **run):
     (folder / "r.json").write_text(said if isinstance(said, str) else json.dumps(said))
     (folder / "p.csv").write_text(power)
-    listed = {"model": "m", "gpu": "g", "runs": [{"result": "r.json", "power": "p.csv", "core_mhz": 1400} | run]}
+    own = {"result": "r.json", "power": "p.csv", "core_mhz": 1400, "idle_power_w": 400} | run
+    listed = {"model": "m", "gpu": "g", "runs": [own]} | dict(about)
     (folder / "list.yaml").write_text(yaml.safe_dump(listed))
     return import_runs(folder / "list.yaml")
 
@@ -149,7 +159,7 @@ def test_power_before_and_after_a_run_does_not_count(tmp_path, usual):
     ends_s = ENDED.replace(minute=5).timestamp()
     starts_s = ends_s - usual["duration"]
     power = nvidia_log([(starts_s - 60, starts_s, 100.0), (starts_s, ends_s, 1200.0), (ends_s, ends_s + 60, 100.0)])
-    (row,), _ = one_run(tmp_path, usual, power)
+    (_, row), _ = one_run(tmp_path, usual, power)
     assert row["power_w"] == pytest.approx(1200, rel=1e-3) and row["tps"] == pytest.approx(900, rel=1e-3)
 
 
@@ -157,11 +167,117 @@ def test_lines_of_sglang_are_read_with_a_log_each(tmp_path, usual, log):
     """python -m sglang.bench_serving --output-file: no date, no count of failures, its own names besides."""
     line = {key: value for key, value in usual.items() if key not in ("date", "failed", "num_prompts", "tp")}
     line |= {"tag": None, "backend": "sglang", "dataset_name": "random", "total_throughput": 900.0, "p95_itl_ms": 30.0}
-    (idle, row), notes = one_run(tmp_path, json.dumps(line) + "\n", log, tp=TP, idle_power_w=400)
+    (idle, row), notes = one_run(tmp_path, json.dumps(line) + "\n", log, tp=TP)
     assert row["tps"] == pytest.approx(900, rel=1e-3) and not notes
     assert (idle["tps"], idle["power_w"], idle["ttft_p50_s"]) == (0, 400, row["ttft_p50_s"])
     with pytest.raises(InputError, match="no date in it, so each result needs a run with a power log of its own"):
         one_run(tmp_path, 2 * (json.dumps(line) + "\n"), log, tp=TP)
+
+
+@pytest.fixture
+def undated(usual):
+    return {key: value for key, value in usual.items() if key != "date"}
+
+
+@pytest.mark.parametrize("wrong", [0.8, 1.2, 60])
+def test_a_log_longer_or_shorter_than_an_undated_run_is_not_averaged(tmp_path, undated, wrong):
+    long_s = wrong * undated["duration"]
+    power = nvidia_log([(0, long_s / 2, 500.0), (long_s / 2, long_s, 1200.0)])
+    said = f"no date in it, and .*p.csv is .* s long for a run of {undated['duration']:.0f} s; cut the log to the run"
+    with pytest.raises(InputError, match=said):
+        one_run(tmp_path, undated, power)
+
+
+def test_an_undated_run_is_cut_out_of_a_longer_log_by_its_end(tmp_path, usual, undated):
+    ends_s = ENDED.replace(minute=5).timestamp()
+    starts_s = ends_s - usual["duration"]
+    power = nvidia_log([(starts_s - 600, starts_s, 420.0), (starts_s, ends_s, 1200.0), (ends_s, ends_s + 600, 420.0)])
+    (_, row), _ = one_run(tmp_path, undated, power, ends="20260301-120500")
+    assert row["power_w"] == pytest.approx(1200, rel=1e-3)
+    with pytest.raises(InputError, match=r"ends is given, but .* has a date of its own; leave ends out"):
+        one_run(tmp_path, usual, power, ends="20260301-120500")
+    with pytest.raises(InputError, match=r"run 1: ends 'noon'; expected such as 20260131-235959"):
+        one_run(tmp_path, undated, power, ends="noon")
+
+
+@pytest.fixture(params=["UTC", "Europe/Paris", "America/New_York"])
+def elsewhere(request, monkeypatch):
+    """The importer's own time zone."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_the_importers_time_zone_changes_nothing(tmp_path, usual, log, elsewhere):
+    """A benchmark in Paris (UTC+1 on that day): nvidia-smi's log is in its local time, Zeus's in Unix time."""
+    (_, row), _ = one_run(tmp_path, usual, log)
+    assert row["power_w"] == pytest.approx(1200, rel=1e-3)
+    ended_s = ENDED.replace(minute=5).timestamp() - 3600
+    busy = zeus_log(ended_s - usual["duration"] - 1, ended_s + 1, 1200)
+    quiet = zeus_log(ended_s + 1, ended_s + 7200, 500).split("\n", 1)[1]
+    (_, row), _ = one_run(tmp_path, usual, busy + quiet, {"utc_offset_h": 1})
+    assert row["power_w"] == pytest.approx(1200, rel=1e-3)
+    with pytest.raises(
+        InputError, match="in Unix time and the result's date in local time; give the list utc_offset_h"
+    ):
+        one_run(tmp_path, usual, busy + quiet)
+
+
+def test_power_under_load_that_is_no_more_than_idle_is_refused(tmp_path, usual, log):
+    with pytest.raises(
+        InputError, match=r"tp 4, 1400 MHz: 1200.0 W at 900 tokens/s, but idle_power_w 1300; is the log"
+    ):
+        one_run(tmp_path, usual, log, idle_power_w=1300)
+
+
+def test_idle_power_is_said_once_for_all_runs_of_a_setting(tmp_path, usual, log):
+    """As SGLang's benchmark needs, with a run for each rate."""
+    (tmp_path / "r1.json").write_text(json.dumps(usual))
+    (tmp_path / "r2.json").write_text(json.dumps(usual | {"duration": usual["duration"] / 1.1}))
+    (tmp_path / "p.csv").write_text(log)
+    runs = [{"result": f"r{place}.json", "power": "p.csv", "core_mhz": 1400} for place in (1, 2)]
+
+    def imported():
+        (tmp_path / "list.yaml").write_text(yaml.safe_dump({"model": "m", "gpu": "g", "runs": runs}))
+        assert main(["serving", "import", str(tmp_path / "list.yaml"), "-o", str(tmp_path / "p2.csv")]) == 0
+        return read_profile(tmp_path / "p2.csv").curve("SS", TP, "1400")
+
+    with pytest.raises(InputError, match=r"tp 4, 1400 MHz: no idle_power_w; give it to one of its runs"):
+        (tmp_path / "list.yaml").write_text(yaml.safe_dump({"model": "m", "gpu": "g", "runs": runs}))
+        import_runs(tmp_path / "list.yaml")
+    runs[1]["idle_power_w"] = 400
+    once = imported()
+    assert once.tps == pytest.approx([0, 900, 990], rel=1e-3) and once.power_w[0] == 400
+    runs[0]["idle_power_w"] = 400
+    assert imported().power_w.tolist() == once.power_w.tolist()
+
+
+def test_a_failed_request_is_of_no_class(tmp_path, usual, log):
+    """vLLM and SGLang count no answer tokens of it, whatever was asked."""
+    said = {"completed": 199, "failed": 1, "input_lens": [100] * 200, "output_lens": [200] * 199 + [0]}
+    said |= {"total_input_tokens": 199 * 100, "total_output_tokens": 199 * 200}
+    (_, row), _ = one_run(tmp_path, usual | said, log)
+    assert (row["class"], row["output_tokens"]) == ("SM", 200)
+
+
+def test_a_list_in_a_folder_with_brackets_finds_its_results(tmp_path, usual, log):
+    folder = tmp_path / "sweep[1]"
+    folder.mkdir()
+    assert len(one_run(folder, usual, log, result="r*.json")[0]) == 2
+    assert len(one_run(folder, usual, log, result=str(tmp_path / "sweep[[]1]" / "r.json"))[0]) == 2
+
+
+def test_a_refused_import_leaves_no_profile(tmp_path, usual, log, capsys):
+    """What import_runs takes, but cannot be read between: two results at one load."""
+    (tmp_path / "kept.csv").write_text("mine\n")
+    for place in ("new.csv", "kept.csv"):
+        one_run(tmp_path, json.dumps(usual) + json.dumps(usual), log)
+        assert main(["serving", "import", str(tmp_path / "list.yaml"), "-o", str(tmp_path / place)]) == 2
+        said = capsys.readouterr().err
+        assert "stands twice" in said and said.count("\n") == 1
+    assert not (tmp_path / "new.csv").exists() and (tmp_path / "kept.csv").read_text() == "mine\n"
 
 
 def test_samples_of_zeus_are_read(tmp_path):
@@ -187,7 +303,12 @@ def test_results_appended_to_one_file_are_all_read(tmp_path, usual):
         ({"date": "20260301-140000"}, {}, "has 0 samples of GPU 0 while it ran; log the whole run"),
         ({"date": "yesterday"}, {}, "date 'yesterday'; expected such as"),
         ({"input_lens": [10, 900], "output_lens": [10, 10]}, {}, "requests of classes SS, MS; benchmark each class"),
-        ({}, {"clock": 1}, "unknown key 'clock'; allowed: core_mhz, gpus, idle_power_w, power, result, tp"),
+        ({}, {"clock": 1}, "unknown key 'clock'; allowed: core_mhz, ends, gpus, idle_power_w, power, result, tp"),
+        ({}, {"core_mhz": float("inf")}, "core_mhz inf; give it to the run"),
+        ({"completed": 10**400}, {}, "completed 1000"),
+        ({"input_lens": ["a"], "output_lens": [1]}, {}, "input_lens and output_lens are not two numbers a request"),
+        ({"input_lens": [1, 2], "output_lens": [1]}, {}, "input_lens and output_lens are not two numbers a request"),
+        ({}, {"about": {"utc_offset_h": "Paris"}}, "utc_offset_h Paris; expected hours"),
         ({}, {"result": "no*.json"}, "result no*.json: no such file"),
         ({}, {"idle_power_w": -1}, "idle_power_w -1; expected watts"),
     ],
@@ -207,6 +328,16 @@ def test_a_cut_off_result_or_another_log_is_one_line(tmp_path, usual, log):
         one_run(tmp_path, usual, "a,b\n1,2\n")
     with pytest.raises(InputError, match=r"p.csv: line 2: .*expected a time, a power and a clock"):
         one_run(tmp_path, usual, log.replace(" W,", " [N/A],", 1))
+    for wrong in ("nan", "inf", "-5.00"):
+        with pytest.raises(
+            InputError, match=rf"p.csv: line 2: power '{wrong} W'; expected a time, a power and a clock"
+        ):
+            one_run(tmp_path, usual, re.sub(r"[\d.]+ W,", f"{wrong} W,", log, count=1))
+    with pytest.raises(InputError, match=r"r.json: result 1: not JSON"):
+        one_run(tmp_path, "[" * 100_000, log)
+    (tmp_path / "list.yaml").write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"list.yaml: not YAML"):
+        import_runs(tmp_path / "list.yaml")
 
 
 # -- a plan ------------------------------------------------------------------------------------------------------------
@@ -231,10 +362,40 @@ def test_the_clock_of_a_plan_is_the_least_drawing_one_at_a_load(profile):
     ladder = each["clocks"]
     assert [step["up_to_tps"] for step in ladder] == sorted(step["up_to_tps"] for step in ladder)
     for tps in (100, 0.5 * ladder[-1]["up_to_tps"], ladder[-1]["up_to_tps"] - 1):
-        assert clock_at(planned, each["pool"], tps) == int(offer.least_power_clock(each["tp"], tps))
+        assert clock_at(planned, each["pool"], tps) == int(offer.least_power_clock(each["tp"], 1.1 * tps))
     assert clock_at(planned, each["pool"], 1e9) == ladder[-1]["core_mhz"]
     with pytest.raises(InputError, match="pool XX: not in the plan; it has"):
         clock_at(planned, "XX", 1)
+
+
+@pytest.mark.parametrize("margin", [1.0, 1.1, 1.5])
+def test_the_clock_for_a_plans_own_load_is_the_plans(margin):
+    made_up = line_profile(requests=80)
+    for tps in range(500, 12_000, 500):
+        planned = plan(made_up, {"MM": tps}, servers=4, margin=margin)
+        for each in planned["levels"][0]["instances"]:
+            assert clock_at(planned, each["pool"], each["load_tps"]) == each["core_mhz"], (tps, each)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "levels: []",
+        "levels: 5",
+        "levels: [{instances: []}]",
+        "levels: [{instances: [{pool: a, clocks: []}]}]",
+        "levels: [{instances: [{pool: a, clocks: [{up_to_tps: fast, core_mhz: 1}]}]}]",
+        "levels: [{instances: [{pool: a, clocks: [5]}]}]",
+        "at: 2026-13-45",
+        "levels: " + "[" * 100_000,
+    ],
+)
+def test_a_plan_that_is_none_is_one_line(tmp_path, capsys, text):
+    (tmp_path / "plan.yaml").write_text(f"schema: kernel-dvfs/serving-plan/1\n{text}\n")
+    assert main(["serving", "clock", str(tmp_path / "plan.yaml"), "--pool", "a", "--tps", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "plan.yaml: " in said and said.count("\n") == 1
 
 
 def test_a_load_beyond_the_servers_is_refused(profile):

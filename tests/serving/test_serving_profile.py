@@ -39,14 +39,28 @@ def test_a_measured_profile_is_read_by_lines_between_its_loads(csv_of):
 
 
 def test_no_load_outside_the_profile_is_guessed(csv_of):
-    profile = read_profile(csv_of(*LINES[1:]))
-    for tps in (999.0, 2001.0):
-        with pytest.raises(
-            InputError, match=f"{tps:.0f} tokens/s is outside the profiled 1000 to 2000.*class MM, tp 4|MM"
-        ):
-            profile.at("MM", 4, 1400, tps)
+    profile = read_profile(csv_of(*LINES))
+    with pytest.raises(InputError, match=r"class MM, tp 4, 1400 MHz: 2001 tokens/s is outside the profiled 0 to 2000"):
+        profile.at("MM", 4, 1400, 2001)
     with pytest.raises(InputError, match="class LL, tp 4"):
         profile.at("LL", 4, 1400, 1500)
+
+
+def test_idle_power_is_the_profiles_own(csv_of):
+    """At a clock the mean over classes; a GPU without an instance draws what the least drawing clock does."""
+    other = [line.replace(",MM,0,400", ",LL,0,440").replace("MM", "LL") for line in LINES]
+    slow = [line.replace(",1400,", ",900,").replace(",400,", ",300,") for line in LINES + other]
+    profile = read_profile(csv_of(*LINES, *other, *slow))
+    assert profile.idle_w(4, "1400") == 420 and profile.idle_w(4, "900") == 370 and profile.parked_w == 92.5
+
+
+def test_a_profile_that_could_not_be_read_is_not_written(tmp_path):
+    rows = [dict(zip(COLUMNS, line.split(","))) for line in LINES]
+    write_profile(tmp_path / "mine.csv", rows)
+    before = (tmp_path / "mine.csv").read_bytes()
+    with pytest.raises(InputError, match="line 3, column power_w: '-1'"):
+        write_profile(tmp_path / "mine.csv", [rows[0] | {"power_w": "-1"}, *rows[1:]])
+    assert (tmp_path / "mine.csv").read_bytes() == before
 
 
 def test_capacity_is_where_the_first_promise_breaks(csv_of):
@@ -72,6 +86,7 @@ def test_capacity_is_where_the_first_promise_breaks(csv_of):
         ([LINES[0], LINES[1] + ",7"], "13 cells under 12 columns"),
         ([LINES[0], LINES[1].replace("dgx", "other")], "rows of several models or GPUs"),
         ([LINES[0]], "one load alone"),
+        (LINES[1:], "class MM, tp 4, 1400 MHz: no row at load 0 (idle power, latencies of a lone request); add one"),
         ([], "no rows under the header"),
     ],
 )

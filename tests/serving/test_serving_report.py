@@ -95,6 +95,21 @@ def test_the_parts_of_the_change_are_the_whole(folder):
     assert split(energy) == pytest.approx({"instances": 0, "degrees": -3, "clocks": -10}) and len(KNOBS) == 3
 
 
+@pytest.mark.parametrize("idle", ["ScaleFreq", "SinglePool", "all"])
+def test_a_system_that_serves_nothing_in_time_leaves_its_parts_empty(folder, tmp_path, idle):
+    runs = json.loads((folder / "experiments/systems.json").read_text())
+    for each in runs:
+        if idle in (each["system"], "all"):
+            each["j_per_token_in_time"] = None
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "study.json").write_bytes((folder / "study.json").read_bytes())
+    (tmp_path / "experiments/systems.json").write_text(json.dumps(runs))
+    empty = table(tmp_path, "split").set_index("part").of_singlepool_percent.isna()
+    # without ScaleFreq the knobs cannot be told apart, the whole still can
+    assert list(empty) == [idle != "ScaleFreq", True, True, True, idle != "ScaleFreq"]
+    assert main(["serving", "figure", "split", str(tmp_path)]) == 0
+
+
 def test_cost_and_carbon_follow_servers_and_energy(folder):
     savings, cost = table(folder, "savings").set_index("system"), table(folder, "cost").set_index("system")
     one = cost.loc["SinglePool"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _INFINITY = float("inf")
+_MOST_LINKS = 40  # on the way to a file, as the kernel has it (path_resolution(7))
 
 
 @contextmanager
@@ -119,10 +120,36 @@ def _refuse_constant(text: str) -> float:
 
 
 def is_roots_own(path: str) -> bool:
-    """Whether nobody but root can change or replace a file or folder: it and the folder that it lies in are root's, and
-    writable by no others."""
+    """Whether nobody but root can change or replace a file or folder: it, and every folder and link on the way to it,
+    are root's and writable by no others. A folder above it may be like /tmp, where nobody can replace what is root's.
+    """
+    at, links = "/", 0
+    ahead = ["/", *_names(os.path.join(os.getcwd(), path))]
     try:
-        found = [os.stat(each) for each in (path, os.path.dirname(os.path.realpath(path)))]
+        while ahead:
+            name = ahead.pop(0)
+            if name == "..":
+                at = os.path.dirname(at)  # no link by now
+                continue
+            step = os.path.join(at, name)
+            about = os.lstat(step)
+            if about.st_uid != 0:
+                return False
+            if stat.S_ISLNK(about.st_mode):
+                links += 1
+                if links > _MOST_LINKS:
+                    return False
+                target = os.readlink(step)
+                at = "/" if target.startswith("/") else at
+                ahead = _names(target) + ahead
+                continue
+            at = step
+            if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (ahead and about.st_mode & stat.S_ISVTX):
+                return False
     except OSError:
         return False
-    return all(about.st_uid == 0 and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) for about in found)
+    return True
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]

@@ -120,7 +120,9 @@ def _reset(nvml: Library, uuid: str, options: argparse.Namespace) -> str:
     lease = Lease(uuid)
 
     def given_back() -> str:
-        setter = choice.opened(choice.resolve(options.through, uuid), board)
+        way = choice.resolve(options.through, uuid)
+        choice.check_after(way, after)
+        setter = choice.opened(way, board)
         try:
             return _given_back(board, setter, after)
         finally:

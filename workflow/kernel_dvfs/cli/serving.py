@@ -248,11 +248,10 @@ def _import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _import(options: argparse.Namespace) -> None:
     from kernel_dvfs.serving.benchmarks import import_runs
-    from kernel_dvfs.serving.profile import read_profile, write_profile
+    from kernel_dvfs.serving.profile import write_profile
 
     rows, notes = import_runs(options.runs)
     write_profile(options.output, rows)
-    read_profile(options.output)  # what cannot be read between is said now
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
 

@@ -71,7 +71,7 @@ class Holder(Control):
         # a worker that the program forks would keep the pipe open, and so the clocks locked
         PRIVATE.update((self._process.stdin.fileno(), self._process.stdout.fileno()))
         try:
-            found = self._answer()
+            found = _value(self._answer())
         except BaseException:
             self.close()
             raise
@@ -89,11 +89,14 @@ class Holder(Control):
         """Have the clocks restored, and wait for that."""
         process, self._process = self._process, None
         if process:
-            assert process.stdin and process.stdout
-            PRIVATE.difference_update((process.stdin.fileno(), process.stdout.fileno()))
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            failed = [heard["error"] for heard in map(self._heard, process.stdout) if "error" in heard]
+            assert process.stdout
+            _end(process)
+            failed = []
+            for line in process.stdout:
+                with suppress(ValueError):  # the rest of an answer whose reading was interrupted
+                    heard = self._heard(line)
+                    failed += [heard["error"]] if "error" in heard else []
+            PRIVATE.discard(process.stdout.fileno())
             process.stdout.close()
             process.wait()
             if failed:
@@ -122,23 +125,26 @@ class Holder(Control):
     def _ask(self, what: str, *about: Any) -> Any:
         with self._lock:
             process = self._process
+            if process is None or process.stdin is None or process.stdin.closed:
+                raise InputError(_GONE.format(uuid=self._uuid))
             try:
-                if process is None or process.stdin is None:
-                    raise BrokenPipeError
                 process.stdin.write(json.dumps([what, *about]) + "\n")
                 process.stdin.flush()
-            except BrokenPipeError:
-                raise InputError(_GONE.format(uuid=self._uuid)) from None
-            return self._answer()
+                answer = self._answer()
+            except BaseException as error:
+                # an answer that comes later would be taken for that of the next request
+                _end(process)
+                if isinstance(error, BrokenPipeError):
+                    raise InputError(_GONE.format(uuid=self._uuid)) from None
+                raise
+        return _value(answer)
 
-    def _answer(self) -> Any:
+    def _answer(self) -> dict[str, Any]:
         assert self._process and self._process.stdout
         for line in self._process.stdout:
             answer = self._heard(line)
-            if "error" in answer:
-                raise InputError(answer["error"])
-            if "value" in answer:
-                return answer["value"]
+            if "error" in answer or "value" in answer:
+                return answer
         raise InputError(_GONE.format(uuid=self._uuid))
 
     def _heard(self, line: str) -> dict[str, Any]:
@@ -149,6 +155,20 @@ class Holder(Control):
 
 
 _GONE = "the process that holds the clocks of GPU {uuid} is gone; kernel-dvfs devices says whether they were restored"
+
+
+def _value(answer: dict[str, Any]) -> Any:
+    if "error" in answer:
+        raise InputError(answer["error"])
+    return answer["value"]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the pipe, upon which the other process restores the clocks."""
+    if process.stdin and not process.stdin.closed:
+        PRIVATE.discard(process.stdin.fileno())
+        with suppress(BrokenPipeError):
+            process.stdin.close()
 
 
 class _Board:

@@ -26,7 +26,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -40,12 +40,13 @@ from kernel_dvfs.gpu.nvml.errors import LOST, NO_PERMISSION, UNKNOWN, NvmlError
 from kernel_dvfs.gpu.nvml.facts import facts
 from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import may_set_clocks
+from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, may_set_clocks
 from kernel_dvfs.gpu.setters.broker import socket_path
 
 After = Mapping[str, "list[int] | None"]
 _LOOK_EVERY_S = 1.0
 _LONGEST = 1 << 12  # bytes of a request
+_PATIENCE_S = 3.0  # with who is just about to give a GPU back
 _MOST = 64  # clients at a time
 _INVALID = 2  # NVML's code for an argument that is not possible
 
@@ -75,8 +76,11 @@ def unit(allow: str, after: str) -> str:
     Raises InputError where others than root could change that.
     """
     check_owned_by_root()
-    words = [sys.executable, "-m", "kernel_dvfs", "broker", "--allow", allow]
+    # -P: nothing is run from the folder that it happens to start in
+    words = [sys.executable, "-P", "-m", "kernel_dvfs", "broker", "--allow", allow]
     words += ["--after", after] if after else []
+    named = os.environ.get(lease.VARIABLE)
+    library = os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))
     return "\n".join(
         [
             "[Unit]",
@@ -84,7 +88,8 @@ def unit(allow: str, after: str) -> str:
             "After=nvidia-persistenced.service",
             "",
             "[Service]",
-            f"Environment=PYTHONPATH={os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))}",
+            f"Environment={_quoted('PYTHONPATH=' + library)}",
+            *([f"Environment={_quoted(f'{lease.VARIABLE}={named}')}"] if named else []),
             f"ExecStart={shlex.join(words).replace('%', '%%')}",
             "RuntimeDirectory=kernel-dvfs",
             "RuntimeDirectoryPreserve=yes",
@@ -92,6 +97,7 @@ def unit(allow: str, after: str) -> str:
             "CapabilityBoundingSet=CAP_SYS_ADMIN",
             "NoNewPrivileges=yes",
             "ProtectSystem=strict",
+            f"ReadWritePaths={_quoted('-' + lease.folder())}",
             "ProtectHome=read-only",
             "PrivateNetwork=yes",
             "",
@@ -101,14 +107,32 @@ def unit(allow: str, after: str) -> str:
     )
 
 
+def _quoted(word: str) -> str:
+    """A word as systemd reads it: in quotes, with its own escapes (systemd.syntax(7), systemd.unit(5))."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
 def check_owned_by_root() -> None:
     """Raise InputError where root would run code that other users can change."""
-    for path in (os.path.dirname(os.path.abspath(kernel_dvfs.__file__)), os.path.realpath(sys.executable)):
+    for path in _run_by_root():
         if not is_roots_own(path):
             raise InputError(
                 f"{path}: others than root can change it, and the broker runs as root; install kernel-dvfs where only "
                 "root may write (sudo python3 -m venv /opt/kernel-dvfs, sudo /opt/kernel-dvfs/bin/pip install ...)"
             )
+
+
+def _run_by_root() -> Iterator[str]:
+    """Paths that decide what code this Python runs: its own, where it looks for modules, and each file of ours."""
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *sys.path):
+        path = os.path.abspath(path)
+        while not os.path.lexists(path):  # what is not there, who may make it?
+            path = os.path.dirname(path)
+        yield path
+    for folder, _, names in os.walk(os.path.dirname(os.path.abspath(kernel_dvfs.__file__))):
+        yield folder
+        yield from (os.path.join(folder, name) for name in names)
 
 
 def serve(allow: frozenset[int], after: After) -> NoReturn:
@@ -121,13 +145,15 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
         check_owned_by_root()
     at = socket_path()
     listener = _listening(at)
-    # leases of the broker's own, where users cannot write: they have theirs elsewhere
+    # leases of the broker's own, where users cannot write; everybody's are taken too (_shared)
+    leases = lease.folder()
     os.environ[lease.VARIABLE] = os.path.dirname(at)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, _leave)
     # in a process of its own: whoever has had NVML open must not fork a guard
     if os.waitpid(_forked(partial(_check_after, after), listener), 0)[1]:
-        os.unlink(at)
+        with contextlib.suppress(OSError):
+            os.unlink(at)
         raise SystemExit(2)
     children: set[int] = set()
     children |= {_forked(partial(_sweep, uuid, after), listener) for uuid in lease.left_behind()}
@@ -138,10 +164,12 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
     try:
         while True:
             children -= {pid for pid in children if os.waitpid(pid, os.WNOHANG)[0]}
-            if select.select([listener], [], [], _LOOK_EVERY_S)[0]:
+            if not select.select([listener], [], [], _LOOK_EVERY_S)[0]:
+                continue
+            try:
                 connection, _ = listener.accept()
                 with connection:
-                    client = _Client(connection, after)
+                    client = _Client(connection, after, leases)
                     # strangers cost no process, and nobody can start them without end
                     if client.uid not in allow:
                         client.refuse(f"user {_name(client.uid)} is not among those whom it sets clocks for")
@@ -149,14 +177,22 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
                         client.refuse(f"{_MOST} clients are connected already")
                     else:
                         children.add(_forked(client.serve, listener))
+            except OSError as error:
+                # no file or process is to be had, or the client is gone: one client's loss, not everybody's
+                _say(f"error: a client was not served: {error.strerror}")
+                time.sleep(_LOOK_EVERY_S)
     finally:
-        os.unlink(at)
+        # nothing comes before the clocks, nor between
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, signal.SIG_IGN)
         for pid in children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         for pid in children:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
+        with contextlib.suppress(OSError):  # someone may have deleted it
+            os.unlink(at)
 
 
 def _check_after(after: After) -> None:
@@ -208,21 +244,59 @@ def _forked(life: Callable[[], None], *inherited: socket.socket) -> int:
     except (InputError, ExceptionGroup) as error:
         for line in lines(error):
             _say(f"error: {line}")
+    except Exception as error:
+        _say(f"error: {type(error).__name__}: {error}")
     finally:
         os._exit(code)
 
 
 def _sweep(uuid: str, after: After) -> None:
     """Restore what a broker that was killed has left."""
-    with contextlib.suppress(lease.Held), Guard(uuid, after, say=_say, through="nvml"):
-        pass
+    try:
+        with Guard(uuid, after, say=_say, through="nvml"):
+            pass
+    except lease.Held as held:
+        _say(f"error: not looked for clocks that were left locked: {held}")
+
+
+@contextlib.contextmanager
+def _shared(uuid: str, folder: str, of_client: object) -> Iterator[lease.Lease | None]:
+    """Hold the lease in the folder where all who set clocks without the broker look; None where the client holds it.
+
+    of_client: lease.identity of the client's own, as it says. Raises lease.Held where another process holds it.
+    """
+    held = lease.Lease(uuid, folder)
+    is_clients = bool(of_client) and of_client == lease.identity(held.path)
+    try:
+        held.take(0.0 if is_clients else _PATIENCE_S)
+    except lease.Held:
+        if not is_clients:
+            raise
+        yield None
+        return
+    except InputError as error:
+        # what users put in its place must not keep others from their GPU
+        _say(f"warning: those who set clocks without the broker are not told: {error}")
+        yield None
+        return
+    is_left = False
+    try:
+        yield held
+    except NotRestored:
+        is_left = True
+        raise
+    finally:
+        if is_left or held.stale:
+            held.close()
+        else:
+            held.release()
 
 
 class _Client:
     """One connection."""
 
-    def __init__(self, connection: socket.socket, after: After) -> None:
-        self._connection, self._after = connection, after
+    def __init__(self, connection: socket.socket, after: After, leases: str) -> None:
+        self._connection, self._after, self._leases = connection, after, leases
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self._pid, self.uid, _ = struct.unpack("3i", credentials)
         self._unread = b""
@@ -241,8 +315,19 @@ class _Client:
             return
         uuid = str(request.get("uuid"))
         try:
-            with Guard(uuid, self._after, say=_say, through="nvml") as guard:
+            with contextlib.ExitStack() as stack:
+                try:
+                    shared = stack.enter_context(_shared(uuid, self._leases, request.get("lease")))
+                except lease.Held as held:
+                    self.refuse(str(held))
+                    return
+                guard = stack.enter_context(Guard(uuid, self._after, say=_say, through="nvml"))
+                if shared and shared.stale and not shared.stale.rebooted:
+                    leave_as_configured(guard.setter, self._after)
                 guard.announce(f"clocks for {who}")
+                if shared:
+                    shared.note(f"clocks for {who}")
+                    shared.stale = None
                 _say(f"GPU {uuid}: taken by {who}")
                 self._tell()
                 while request := self._request():
@@ -275,7 +360,10 @@ class _Client:
         """The next request; {} where the client is gone, or says what is none."""
         while b"\n" not in self._unread:
             ready = select.select(self._watched, [], [])[0]
-            part = self._connection.recv(_LONGEST) if self._connection.fileno() in ready else b""
+            try:
+                part = self._connection.recv(_LONGEST) if self._connection.fileno() in ready else b""
+            except OSError:  # reset by a client that died with answers unread
+                part = b""
             if not part or len(self._unread) > _LONGEST:
                 return {}
             self._unread += part

@@ -7,14 +7,17 @@ bench_serving. Each object is one request rate at one degree and clock. A list o
 Power: `nvidia-smi --query-gpu=timestamp,index,power.draw.instant,clocks.sm --format=csv -lms 100` in local time, or the
 samples of Zeus's PowerMonitor as a CSV with its own names (timestamp in Unix time, gpu_index, power_mw). The mean is
 taken over the run without a tenth at either end, where a benchmark fills and drains the server, and added up over GPUs.
+Dates of results and of nvidia-smi are both the benchmark machine's local time and are compared as they stand, whatever
+the time zone here; against Unix time they need that machine's utc_offset_h.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import sys
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from glob import glob
 from math import isfinite
 from pathlib import Path
@@ -27,7 +30,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.profile import LATENCIES
 from kernel_dvfs.serving.requests import CLASSES, classify
 
-# of a run, at each end
+# of a run, at each end; a log without times to cut it by may be off the run by as much, which the trimming takes away
 TRIMMED = 0.1
 # samples of a GPU within a run that a mean is taken of, and seconds of a run without one
 LEAST_SAMPLES, LONGEST_GAP_S = 10, 2.0
@@ -35,8 +38,12 @@ LEAST_SAMPLES, LONGEST_GAP_S = 10, 2.0
 FAILED_SHARE = 0.01
 # SM clock in the log against the one named: above it, another run's
 CLOCK_TOLERANCE = 0.02
-_LIST_KEYS = {"model", "gpu", "runs", "kv_tokens", "kv_byte_per_token"}
-_RUN_KEYS = {"result", "power", "tp", "core_mhz", "gpus", "idle_power_w"}
+_LIST_KEYS = {"model", "gpu", "runs", "kv_tokens", "kv_byte_per_token", "utc_offset_h"}
+_RUN_KEYS = {"result", "power", "tp", "core_mhz", "gpus", "idle_power_w", "ends"}
+# characters of a wrong value in a message
+_SHOWN = 40
+# of all time zones
+_LEAST_OFFSET_H, _MOST_OFFSET_H = -12, 14
 # result's keys, ms, by column of a profile; vLLM and SGLang agree on them
 _LATENCY_KEYS = dict(zip(LATENCIES, ("median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms")))
 
@@ -46,7 +53,7 @@ class Result:
     """What one benchmark at one request rate found."""
 
     where: str  # file and place in it
-    ends_s: float | None  # Unix time in this machine's time zone; None where it is not said
+    ends_s: float | None  # local time of the benchmark's machine, as if it were UTC; None where it is not said
     duration_s: float
     input_tokens: float  # mean of a request
     output_tokens: float
@@ -61,11 +68,15 @@ class Result:
     @property
     def class_(self) -> str:
         """Its requests' class. Raises InputError where they belong to several."""
-        lengths = (self.said.get("input_lens"), self.said.get("output_lens"))
-        if all(isinstance(each, list) and each for each in lengths):
-            found = np.unique(classify(np.array(lengths[0]), np.array(lengths[1])))
+        inputs, outputs = (self.said.get(name) for name in ("input_lens", "output_lens"))
+        if isinstance(inputs, list) and isinstance(outputs, list):
+            if len(inputs) != len(outputs) or not all(each == 0 or _positive(each) for each in inputs + outputs):
+                raise InputError(f"{self.where}: input_lens and output_lens are not two numbers a request; cut off?")
+            # a request that failed has no answer
+            answered = [pair for pair in zip(inputs, outputs) if pair[1]]
+            found = set(classify(*np.array(answered, dtype=float).T).tolist()) if answered else set()
             if len(found) > 1:
-                names = ", ".join(CLASSES[each] for each in found)
+                names = ", ".join(CLASSES[each] for each in sorted(found))
                 raise InputError(f"{self.where}: requests of classes {names}; benchmark each class by itself")
         return CLASSES[int(classify(np.array([self.input_tokens]), np.array([self.output_tokens]))[0])]
 
@@ -78,8 +89,16 @@ def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
     listed = _read_list(path)
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
+    idle_w: dict[tuple[int, int], list[float]] = {}  # by degree and clock: each run's
     for number, run in enumerate(listed["runs"], start=1):
-        rows += _rows_of(Path(path), f"{path}: run {number}", run, listed, notes)
+        where = f"{path}: run {number}"
+        own = _rows_of(Path(path), where, run, listed, notes)
+        rows += own
+        if "idle_power_w" in run:
+            if not _positive(run["idle_power_w"]):
+                raise InputError(f"{where}: idle_power_w {run['idle_power_w']}; expected watts of the whole instance")
+            for setting in {(row["tp"], row["core_mhz"]) for row in own}:
+                idle_w.setdefault(setting, []).append(float(run["idle_power_w"]))
     # means of a class's requests are one figure of the whole profile
     for class_ in {row["class"] for row in rows}:
         own = [row for row in rows if row["class"] == class_]
@@ -87,6 +106,7 @@ def import_runs(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
             mean = float(np.average([row[name] for row in own]))
             for row in own:
                 row[name] = mean
+    rows += _idle_rows(path, rows, {setting: float(np.mean(own)) for setting, own in idle_w.items()})
     rows.sort(key=lambda row: (row["tp"], CLASSES.index(row["class"]), row["core_mhz"], row["tps"]))
     return rows, notes
 
@@ -96,7 +116,7 @@ def _read_list(path: str | Path) -> dict[str, Any]:
         listed = yaml.safe_load(Path(path).read_text("utf-8"))
     except FileNotFoundError:
         raise InputError(f"{path}: no such list of runs") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(listed, dict) or not isinstance(listed.get("runs"), list) or not listed["runs"]:
         raise InputError(f"{path}: expected model, gpu and runs, a list of {{result: ..., power: ...}}")
@@ -106,6 +126,16 @@ def _read_list(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: kv_tokens {kv_tokens}; expected {{tp: tokens}}")
     if "kv_byte_per_token" in listed and not _positive(listed["kv_byte_per_token"]):
         raise InputError(f"{path}: kv_byte_per_token {listed['kv_byte_per_token']}; expected a number above 0")
+    offset_h = listed.get("utc_offset_h", 0)
+    if (
+        isinstance(offset_h, bool)
+        or not isinstance(offset_h, int | float)
+        or not (_LEAST_OFFSET_H <= offset_h <= _MOST_OFFSET_H)
+    ):
+        raise InputError(
+            f"{path}: utc_offset_h {offset_h}; expected hours of the benchmark machine's local time before UTC, "
+            f"{_LEAST_OFFSET_H} to {_MOST_OFFSET_H}, such as 1 for Paris in winter"
+        )
     return listed
 
 
@@ -121,23 +151,24 @@ def _require_keys(where: str, given: Any, allowed: set[str], needed: tuple[str, 
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
 def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: list[str]) -> list[dict[str, Any]]:
     _require_keys(where, run, _RUN_KEYS, ("result", "power"))
-    files = sorted(glob(str(path.parent / run["result"])))
+    files = sorted(glob(run["result"], root_dir=path.parent))
     if not files:
         raise InputError(f"{where}: result {run['result']}: no such file")
     log = read_power(path.parent / run["power"])
-    results = [result for file in files for result in read_results(file)]
+    results = [result for file in files for result in read_results(path.parent / file)]
     rows: list[dict[str, Any]] = []
     for result in results:
         if result.ends_s is None and len(results) > 1:
             raise InputError(f"{result.where}: no date in it, so each result needs a run with a power log of its own")
+        start_s, end_s = _span(where, result, run, log, listed)
         tp = _setting(result, run, "tp")
         core_mhz = _setting(result, run, "core_mhz")
-        power_w, clock_mhz, gpus = log.mean(result, run.get("gpus"))
+        power_w, clock_mhz, gpus = log.mean(result, start_s, end_s, run.get("gpus"))
         if gpus != tp:
             raise InputError(
                 f"{result.where}: power of {gpus} GPUs, but tp {tp}; name the instance's own: gpus: [0, 1]"
@@ -157,7 +188,43 @@ def _rows_of(path: Path, where: str, run: Any, listed: dict[str, Any], notes: li
             | {"input_tokens": result.input_tokens, "output_tokens": result.output_tokens}
             | _cache(where, listed, tp)
         )
-    return rows + _idle_rows(where, run, rows, notes)
+    return rows
+
+
+def _span(
+    where: str, result: Result, run: dict[str, Any], log: PowerLog, listed: dict[str, Any]
+) -> tuple[float, float]:
+    """When a result's run started and ended, s on its power log's clock. Raises InputError where nothing says it."""
+    ends_s = result.ends_s
+    if "ends" in run:
+        if ends_s is not None:
+            raise InputError(f"{where}: ends is given, but {result.where} has a date of its own; leave ends out")
+        ends_s = _moment(f"{where}: ends", run["ends"])
+    if ends_s is not None:
+        if log.unix:
+            if "utc_offset_h" not in listed:
+                raise InputError(
+                    f"{where}: {log.path} is in Unix time and the result's date in local time; give the list "
+                    "utc_offset_h, hours of that machine's time before UTC"
+                )
+            ends_s -= 3600 * listed["utc_offset_h"]
+        return ends_s - result.duration_s, ends_s
+    start_s = min(samples[0, 0] for samples in log.samples.values())
+    end_s = max(samples[-1, 0] for samples in log.samples.values())
+    if abs(end_s - start_s - result.duration_s) > TRIMMED * result.duration_s:
+        raise InputError(
+            f"{result.where}: no date in it, and {log.path} is {end_s - start_s:.0f} s long for a run of "
+            f"{result.duration_s:.0f} s; cut the log to the run, or give the run its end: ends: 20260131-235959"
+        )
+    return start_s, end_s
+
+
+def _moment(where: str, text: Any) -> float:
+    """A date as vLLM writes it, s, local time as if it were UTC. Raises InputError."""
+    try:
+        return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise InputError(f"{where} {text!r}; expected such as 20260131-235959") from None
 
 
 def _cache(where: str, listed: dict[str, Any], tp: int) -> dict[str, Any]:
@@ -172,19 +239,32 @@ def _cache(where: str, listed: dict[str, Any], tp: int) -> dict[str, Any]:
     return made
 
 
-def _idle_rows(where: str, run: dict[str, Any], rows: list[dict], notes: list[str]) -> list[dict[str, Any]]:
-    """Rows without load: idle power, and the latencies of the least load measured."""
-    if "idle_power_w" not in run:
-        notes.append(f"{where}: no idle_power_w: loads below the least measured one cannot be planned")
-        return []
-    if not _positive(run["idle_power_w"]):
-        raise InputError(f"{where}: idle_power_w {run['idle_power_w']}; expected watts of the whole instance")
+def _idle_rows(
+    path: str | Path, rows: list[dict[str, Any]], idle_w: dict[tuple[int, int], float]
+) -> list[dict[str, Any]]:
+    """A row without load for each curve: idle power, and the latencies of the least load measured.
+
+    idle_w: of the whole instance, by degree and clock. Raises InputError where it is missing, or no less than power
+    under load.
+    """
     least: dict[tuple, dict[str, Any]] = {}
     for row in rows:
-        key = row["tp"], row["core_mhz"], row["class"]
+        setting = row["tp"], row["core_mhz"]
+        where = f"{path}: tp {setting[0]}, {setting[1]} MHz"
+        if setting not in idle_w:
+            raise InputError(
+                f"{where}: no idle_power_w; give it to one of its runs: watts of the whole instance without requests "
+                "at that clock"
+            )
+        if row["power_w"] <= idle_w[setting]:
+            raise InputError(
+                f"{where}: {row['power_w']:.1f} W at {row['tps']:.0f} tokens/s, but idle_power_w {idle_w[setting]:g}; "
+                "is the log of that run, on that machine's clock (utc_offset_h), and the idle power of the instance?"
+            )
+        key = *setting, row["class"]
         if key not in least or row["tps"] < least[key]["tps"]:
             least[key] = row
-    return [row | {"tps": 0.0, "power_w": float(run["idle_power_w"])} for row in least.values()]
+    return [row | {"tps": 0.0, "power_w": idle_w[row["tp"], row["core_mhz"]]} for row in least.values()]
 
 
 def _setting(result: Result, run: dict[str, Any], name: str) -> int:
@@ -193,9 +273,9 @@ def _setting(result: Result, run: dict[str, Any], name: str) -> int:
     try:
         if value is not None and not isinstance(value, bool) and int(value) == float(value) and int(value) >= 1:
             return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
-    said = "missing" if value is None else f"{value!r}"
+    said = "missing" if value is None else repr(value)[:_SHOWN]
     raise InputError(f"{result.where}: {name} {said}; give it to the run, or to the benchmark: --metadata {name}=...")
 
 
@@ -217,7 +297,7 @@ def read_results(path: str | Path) -> list[Result]:
         where = f"{path}: result {len(found) + 1}"
         try:
             said, place = decoder.raw_decode(text, place)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{where}: not JSON ({error}); cut off?") from None
         if not isinstance(said, dict):
             raise InputError(f"{where}: expected an object, as vllm bench serve --save-result writes")
@@ -231,7 +311,7 @@ def _result(where: str, said: dict[str, Any]) -> Result:
     def number(name: str, remedy: str = "is this vllm bench serve's or SGLang's?") -> float:
         value = said.get(name)
         if not _positive(value):
-            raise InputError(f"{where}: {name} {'missing' if value is None else repr(value)}; {remedy}")
+            raise InputError(f"{where}: {name} {'missing' if value is None else repr(value)[:_SHOWN]}; {remedy}")
         return float(value)  # type: ignore[arg-type]
 
     completed = number("completed")
@@ -241,12 +321,7 @@ def _result(where: str, said: dict[str, Any]) -> Result:
         raise InputError(f"{where}: {failed:.0f} of {completed + failed:.0f} requests failed; measure that load again")
     percentiles = "add --percentile-metrics ttft,tpot,itl --metric-percentiles 99 to the benchmark"
     latencies = {column: number(name, percentiles) / 1e3 for column, name in _LATENCY_KEYS.items()}
-    ends_s = None
-    if "date" in said:
-        try:
-            ends_s = datetime.strptime(str(said["date"]), "%Y%m%d-%H%M%S").timestamp()
-        except ValueError:
-            raise InputError(f"{where}: date {said['date']!r}; expected such as 20260131-235959") from None
+    ends_s = _moment(f"{where}: date", said["date"]) if "date" in said else None
     inputs, outputs = (number(f"total_{name}_tokens") / completed for name in ("input", "output"))
     return Result(where, ends_s, number("duration"), inputs, outputs, latencies, said)
 
@@ -259,10 +334,16 @@ class PowerLog:
     """Samples of power by GPU: arrays of shape (n,) each, ascending in time."""
 
     path: str
-    samples: dict[str, np.ndarray]  # by GPU: (n, 3) Unix time s, W, SM clock MHz or NaN
+    samples: dict[str, np.ndarray]  # by GPU: (n, 3) time s, W, SM clock MHz or NaN
+    unix: bool  # whether the time is Unix time; else local time as if it were UTC
 
-    def mean(self, result: Result, gpus: list[int] | None = None) -> tuple[float, float | None, int]:
-        """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run. Raises InputError."""
+    def mean(
+        self, result: Result, start_s: float, end_s: float, gpus: list[int] | None = None
+    ) -> tuple[float, float | None, int]:
+        """(W of all GPUs together, median SM clock MHz where logged, GPUs) over a result's run from start_s to end_s.
+
+        Raises InputError where it was not logged throughout.
+        """
         chosen = self.samples
         if gpus is not None:
             if not isinstance(gpus, list):
@@ -272,12 +353,9 @@ class PowerLog:
                 raise InputError(f"{self.path}: no GPU {', '.join(missing)}; it has {', '.join(chosen)}")
             chosen = {str(each): chosen[str(each)] for each in gpus}
         total_w, clocks = 0.0, []
+        trimmed_s = TRIMMED * (end_s - start_s)
+        start_s, end_s = start_s + trimmed_s, end_s - trimmed_s
         for gpu, samples in chosen.items():
-            start_s, end_s = samples[0, 0], samples[-1, 0]
-            if result.ends_s is not None:
-                start_s, end_s = result.ends_s - result.duration_s, result.ends_s
-            trimmed_s = TRIMMED * (end_s - start_s)
-            start_s, end_s = start_s + trimmed_s, end_s - trimmed_s
             inside = samples[(samples[:, 0] >= start_s) & (samples[:, 0] <= end_s)]
             moments = [start_s, *inside[:, 0], end_s]
             if len(inside) < LEAST_SAMPLES or np.diff(moments).max() > LONGEST_GAP_S:
@@ -323,15 +401,19 @@ def read_power(path: str | Path) -> PowerLog:
         found.setdefault(row.get(gpu, "0"), []).append(sample)
     if not found:
         raise InputError(f"{path}: no samples under the header")
-    return PowerLog(str(path), {name: np.array(sorted(own)) for name, own in found.items()})
+    return PowerLog(str(path), {name: np.array(sorted(own)) for name, own in found.items()}, unix=zeus)
 
 
 def _sample(where: str, row: dict[str, str], power: str, clock: str | None, zeus: bool) -> tuple[float, float, float]:
     try:
         if zeus:
-            return float(row["timestamp"]), float(row[power]) / 1e3, float("nan")
-        moment = datetime.strptime(row["timestamp"], "%Y/%m/%d %H:%M:%S.%f").timestamp()
-        watt = float(row[power].removesuffix("W"))
-        return moment, watt, float(row[clock].removesuffix("MHz")) if clock else float("nan")
+            moment, watt = float(row["timestamp"]), float(row[power]) / 1e3
+        else:
+            moment = datetime.strptime(row["timestamp"], "%Y/%m/%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
+            watt = float(row[power].removesuffix("W"))
+        core_mhz = float(row[clock].removesuffix("MHz")) if clock else 0.0
+        if not (isfinite(moment) and isfinite(watt) and isfinite(core_mhz) and watt >= 0 and core_mhz >= 0):
+            raise ValueError(f"power {row[power]!r}")
+        return moment, watt, core_mhz if clock else float("nan")
     except ValueError as error:
         raise InputError(f"{where}: {error}; expected a time, a power and a clock as the header says") from None

@@ -143,9 +143,9 @@ class PoolColumns:
         return self.capacity.get((tp, self.owner.top(tp)), 0.0)
 
     def power_w(self, tp: int, clock: str, tps: float) -> float:
-        """Power of an instance at a load, W; beyond the profiled range, that at its end."""
+        """Power of an instance at a load, W; above the profiled ones, that at the highest."""
         curve = self.owner.profile.curve(CLASSES[self.kind], tp, clock)
-        return float(curve.power(min(max(tps, float(curve.tps[0])), float(curve.tps[-1]))))
+        return float(curve.power(min(tps, float(curve.tps[-1]))))
 
     def power_at(self, tp: int, relative: np.ndarray, clock_margin: float | None) -> np.ndarray:
         """Power of an instance, W, at loads relative to `largest` (0 to 1, any shape), linear between 65 of them.

@@ -42,8 +42,7 @@ def plan(
     """
     columns = Columns(profile, slo_scale=slo_scale, layouts=False)
     columns.require([index(name) for name in loads])
-    parked_w = min(float(curve.power_w[0]) / tp for (_, tp, _), curve in profile.curves.items())
-    levels = [_level(columns, loads, factor, servers, margin, parked_w) for factor in times]
+    levels = [_level(columns, loads, factor, servers, margin) for factor in times]
     return {
         "schema": SCHEMA,
         "profile": profile.name,
@@ -56,9 +55,8 @@ def plan(
     }
 
 
-def _level(
-    columns: Columns, loads: dict[str, float], factor: float, servers: int, margin: float, parked_w: float
-) -> dict[str, Any]:
+def _level(columns: Columns, loads: dict[str, float], factor: float, servers: int, margin: float) -> dict[str, Any]:
+    parked_w = columns.profile.parked_w
     wanted = {index(name): factor * margin * tps for name, tps in loads.items()}
     offers = {}
     for kind in range(len(CLASSES)):
@@ -88,8 +86,7 @@ def _level(
         most = sum(column.tps * use for column, use in own) / count
         tps = most / margin
         clock = offer.least_power_clock(tp, most)
-        curve = columns.profile.curve(CLASSES[kind], tp, clock)
-        point = curve.at(max(tps, float(curve.tps[0])))
+        point = columns.profile.at(CLASSES[kind], tp, clock, tps)
         instances.append(
             {
                 "pool": f"{CLASSES[kind]}-tp{tp}" + ("" if len(served) == 1 else "-shared"),
@@ -104,9 +101,11 @@ def _level(
                 "tbt_p99_s": float(f"{point.tbt_p99_s:.4g}"),
                 "ttft_promise_s": min(ttft_slo_s(CLASSES[each]) for each in served) * columns.slo_scale,
                 "tbt_promise_s": TBT_SLO_S * columns.slo_scale,
-                # the clock for any load: that of the first line whose load is at least the instance's
+                # the clock for any load: that of the first line whose load is at least the instance's; each leaves the
+                # margin that the plan itself leaves
                 "clocks": [
-                    {"up_to_tps": round(limit, 1), "core_mhz": mhz(name)} for limit, name in offer.clock_ladder(tp)
+                    {"up_to_tps": round(limit / margin, 1), "core_mhz": mhz(name)}
+                    for limit, name in offer.clock_ladder(tp)
                 ],
             }
         )
@@ -142,11 +141,30 @@ def read_plan(path: str) -> dict[str, Any]:
             found = yaml.safe_load(file)
     except FileNotFoundError:
         raise InputError(f"{path}: no such plan; make one with kernel-dvfs serving plan") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
         raise InputError(f"{path}: no plan of this version ({SCHEMA}); make it again with kernel-dvfs serving plan")
+    try:
+        pools = [each for level in found["levels"] for each in level["instances"]]
+        whole = pools and all(isinstance(each["pool"], str) and _is_ladder(each["clocks"]) for each in pools)
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise InputError(
+            f"{path}: its levels lack pools with clocks ({{up_to_tps, core_mhz}}); cut off? make it again with "
+            "kernel-dvfs serving plan"
+        )
     return found
+
+
+def _is_ladder(clocks: Any) -> bool:
+    """Whether it is a list of loads and clocks as _level writes it. Raises KeyError or TypeError for other steps."""
+    return (
+        isinstance(clocks, list)
+        and bool(clocks)
+        and all(type(each["up_to_tps"]) in (int, float) and type(each["core_mhz"]) is int for each in clocks)
+    )
 
 
 def as_yaml(content: dict[str, Any]) -> str:

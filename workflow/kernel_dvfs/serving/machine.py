@@ -86,7 +86,7 @@ class MeasuredMachine:
         self.kv_byte_per_token = float(byte)
         settings = sorted({(tp, clock) for _, tp, clock in profile.curves})
         self.fits = {(tp, clock): self.engine(tp, clock).fit for tp, clock in settings}
-        self.parked_w = min(self.engine(tp, clock).idle_w / tp for tp, clock in settings)
+        self.parked_w = profile.parked_w
 
     def note(self) -> str:
         """How well the fitted engines give back the profile, in a line."""

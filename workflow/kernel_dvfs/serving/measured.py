@@ -110,7 +110,8 @@ def engine(profile: Profile, tp: int, clock: str, kv_tokens: int, **limits: int)
     time, tbt, ttft = _times(curves, lengths, **limits)
     if time[:2].sum() <= 0:
         raise InputError(f"{where}: its times between tokens fit no engine; measure more loads, or leave it out")
-    idle_w, energy, power = _energies(curves, lengths, _Terms(time), kv_tokens, **limits)
+    idle_w = profile.idle_w(tp, clock)
+    energy, power = _energies(curves, lengths, _Terms(time), kv_tokens, idle_w, **limits)
     fit = Fit(tbt, ttft, power)
     for name in ("tbt", "power"):
         error = getattr(fit, name)
@@ -158,11 +159,10 @@ def _terms(tokens: float, start: float = 0, context: float = 0) -> np.ndarray:
 
 
 def _energies(
-    curves: dict[str, Curve], lengths: Lengths, terms: _Terms, kv_tokens: int, **limits: int
-) -> tuple[float, np.ndarray, float]:
-    """(idle W, (5,) w and e0 to e3, median relative error of power)."""
+    curves: dict[str, Curve], lengths: Lengths, terms: _Terms, kv_tokens: int, idle_w: float, **limits: int
+) -> tuple[np.ndarray, float]:
+    """((5,) w and e0 to e3, median relative error of power). idle_w is measured, so it is not fitted."""
     rows: list[Row] = []
-    idle: list[float] = []
     for name, curve in curves.items():
         load = _load(name, lengths[name])
         # a few loads of a curve say as much as all
@@ -170,19 +170,13 @@ def _energies(
             tps, drawn_w = float(curve.tps[place]), float(curve.power_w[place])
             if tps:
                 rows.append((np.asarray(measure(terms, kv_tokens, load, tps, **limits).power_w), drawn_w))
-            else:
-                idle.append(drawn_w)
     occurs = np.array([row for row, _ in rows])
     power_w = np.array([watt for _, watt in rows])
-    # idle power that was measured is not fitted
-    known_w = float(np.mean(idle)) if idle else 0.0
-    wanted = np.maximum(0.0, power_w - known_w * occurs[:, 0])
-    if idle:
-        occurs[:, 0] = 0
-    scale = np.where(occurs.max(axis=0) > 0, occurs.max(axis=0), 1.0)
-    found = nnls(occurs / scale / power_w[:, None], wanted / power_w)[0] / scale
-    found[0] += known_w
-    return float(found[0]), found[1:], _error(found, rows)
+    wanted = np.maximum(0.0, power_w - idle_w * occurs[:, 0])
+    terms_of = occurs[:, 1:]
+    scale = np.where(terms_of.max(axis=0) > 0, terms_of.max(axis=0), 1.0)
+    found = nnls(terms_of / scale / power_w[:, None], wanted / power_w)[0] / scale
+    return found, _error(np.array([idle_w, *found]), rows)
 
 
 def _load(name: str, lengths: tuple[float, float]) -> Load:

@@ -153,6 +153,16 @@ class Profile:
                 f"{self.name}: no rows for class {class_}, tp {tp}, core clock {core_mhz}; profile it, or leave it out"
             ) from None
 
+    def idle_w(self, tp: int, clock: str) -> float:
+        """Power of an instance without load at a clock, W. Raises InputError where it was not profiled."""
+        own = [curve for (_, degree, name), curve in self.curves.items() if (degree, name) == (tp, clock)]
+        return float(np.mean([curve.power(0.0) for curve in own]))
+
+    @cached_property
+    def parked_w(self) -> float:
+        """Power of a GPU without an instance, W: of the degree and clock that draws least at no load."""
+        return min(self.idle_w(tp, clock) / tp for tp, clock in {key[1:] for key in self.curves})
+
     def at(self, class_: str, tp: int, core_mhz: int | str, tps: float) -> Point:
         """See Curve.at."""
         return self.curve(class_, tp, core_mhz).at(tps)
@@ -164,18 +174,34 @@ class Profile:
 
 
 def write_profile(path: str | Path, rows: list[dict]) -> None:
-    """Rows as a profile, whole or not at all: dicts by COLUMNS and what the first has of OPTIONAL; floats: 6 digits."""
+    """Rows as a profile, whole or not at all: dicts by COLUMNS and what the first has of OPTIONAL; floats: 6 digits.
+
+    Raises InputError, and writes nothing, where read_profile would refuse the file.
+    """
     columns = [*COLUMNS, *(name for name in OPTIONAL if rows and name in rows[0])]
     lines = [f"# rows: {len(rows)}", ",".join(columns)]
     for row in rows:
         cells = (row[name] for name in columns)
         lines.append(",".join(f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells))
-    write_text(path, "\n".join(lines) + "\n")
+    text = "\n".join(lines) + "\n"
+    _parsed(path, text)
+    write_text(path, text)
 
 
 def read_profile(path: str | Path) -> Profile:
     """A profile from its CSV. Raises InputError: what is wrong in which line and column, and the remedy."""
-    lines, promised = _lines(path)
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return _parsed(path, file.read())
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such serving profile") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a CSV in UTF-8 ({error})") from None
+
+
+def _parsed(path: str | Path, text: str) -> Profile:
+    """See read_profile; path: for messages."""
+    lines, promised = _lines(path, text)
     (_, first), *body = lines or [(1, [])]
     header = [name.strip() for name in first]
     missing = [name for name in COLUMNS if name not in header]
@@ -212,15 +238,11 @@ def read_profile(path: str | Path) -> Profile:
     return Profile(model, gpu, curves, sources, str(path), **given.of_profile([key[1] for key in found]))
 
 
-def _lines(path: str | Path) -> tuple[list[tuple[int, list[str]]], int | None]:
+def _lines(path: str | Path, text: str) -> tuple[list[tuple[int, list[str]]], int | None]:
     """([(number, cells)] of all lines that hold something, header first; how many rows the file says it has)."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            text = file.read()
         cells = list(csv.reader(text.splitlines()))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such serving profile") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except csv.Error as error:
         raise InputError(f"{path}: not a CSV in UTF-8 ({error})") from None
     if text and not text.endswith("\n"):
         raise InputError(f"{path}: its last line has no end: cut off? make it again, or end the line")
@@ -253,6 +275,10 @@ def _where(class_: str, tp: int, clock: str) -> str:
 def _curve(points: dict[float, list[float]], where: str) -> Curve:
     if len(points) < 2:
         raise InputError(f"{where}: one load alone; a profile needs at least two to read between")
+    if 0.0 not in points:
+        raise InputError(
+            f"{where}: no row at load 0 (idle power, latencies of a lone request); add one: idle power is not guessed"
+        )
     tps = np.array(sorted(points))
     return Curve(where, tps, *np.array([points[load] for load in tps.tolist()]).T)
 

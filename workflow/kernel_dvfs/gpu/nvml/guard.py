@@ -71,6 +71,7 @@ class Guard:
         try:
             if self._sets_clocks:
                 self.through = choice.resolve(self.through, self._lease.uuid)
+                choice.check_after(self.through, self._after)
                 self._janitor.start(self.through)
         except BaseException:
             self._lease.close()
@@ -99,6 +100,7 @@ class Guard:
         """What sets the clocks. Raises errors.NvmlError where it cannot be reached, here and below."""
         if self._opened_setter is None:
             self.through = choice.resolve(self.through, self._lease.uuid)
+            choice.check_after(self.through, self._after)
             self._opened_setter = choice.opened(self.through, self.board)
         return self._opened_setter
 

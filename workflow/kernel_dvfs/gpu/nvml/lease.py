@@ -2,7 +2,8 @@
 
 The file outlives a killed run and says that clocks may still be locked. The lock does not outlive it, so a pid that is
 in use again cannot mislead anyone. A file can be deleted under its holder; so the holder also has a name that is in no
-folder (an abstract socket, unix(7)), and whoever finds that name taken does not become a second owner.
+folder (an abstract socket, unix(7)), and whoever finds that name taken does not become a second owner. In a folder that
+only its owner can write to, the file is enough.
 """
 
 from __future__ import annotations
@@ -81,19 +82,28 @@ def where_leases_lie() -> str:
     return f"leases of GPUs lie in {at} ({why}); a container must mount this folder from its host"
 
 
-def path_of(uuid: str) -> str:
-    """The lease file of a GPU. Raises InputError for what cannot be a UUID."""
+def path_of(uuid: str, at: str = "") -> str:
+    """The lease file of a GPU, in `folder` or in the folder `at`. Raises InputError for what cannot be a UUID."""
     if not re.fullmatch(r"[\w-]+", uuid):
         raise InputError(f"'{uuid}' is no GPU's UUID; kernel-dvfs devices lists those that are here")
-    return os.path.join(folder(), f"kernel-dvfs-{uuid}.json")
+    return os.path.join(at or folder(), f"kernel-dvfs-{uuid}.json")
+
+
+def identity(path: str) -> list[int]:
+    """What names a file to every process of the machine, by whatever path it sees it; [] where there is none."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return []
+    return [about.st_dev, about.st_ino]
 
 
 class Lease:
-    """The lease of one GPU, held from `take` to `release` or to the end of this process."""
+    """The lease of one GPU, held from `take` to `release` or to the end of this process. at: see path_of."""
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuid: str, at: str = "") -> None:
         self.uuid = uuid
-        self.path = path_of(uuid)
+        self.path = path_of(uuid, at)
         self.stale: Stale | None = None  # what `take` found there
         self._file = _CLOSED
         self._name = _CLOSED  # of the socket whose name nobody can delete
@@ -295,11 +305,14 @@ class _Taken(Exception):
 def _named(path: str) -> int:
     """Hold the name of a lease, which exists as long as a process holds it and in no folder: a file descriptor.
 
-    _CLOSED where this system has no such names. They are a network namespace's own: a container with its own network
-    does not see them, and has the file alone. Raises _Taken.
+    _CLOSED where this system has no such names, and where only the folder's owner can delete the file: anyone may take
+    a name, and so keep the owner out. They are a network namespace's own: a container with its own network does not
+    see them, and has the file alone. Raises _Taken.
     """
     # each folder of leases has its own names, however it is reached
     folder = os.stat(os.path.dirname(path))
+    if not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return _CLOSED
     place = hashlib.blake2b(f"{folder.st_dev}|{folder.st_ino}".encode(), digest_size=6).hexdigest()
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:

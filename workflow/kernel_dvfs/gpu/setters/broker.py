@@ -12,6 +12,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.errors import NO_PERMISSION, TIMEOUT, UNKNOWN, refused
 from kernel_dvfs.gpu.nvml.janitor import PRIVATE
 from kernel_dvfs.gpu.nvml.library import patience_s
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "/run/kernel-dvfs"
 # names another folder of the socket: a container mounts the host's somewhere
 VARIABLE = "KERNEL_DVFS_BROKER_DIR"
+_CLOSED = -1  # no connection
 _LOG = "its log has more (journalctl -u kernel-dvfs-broker)"
 _REMEDY = "is the broker running (systemctl status kernel-dvfs-broker)? In a container, mount its folder"
 
@@ -37,15 +39,21 @@ class Broker(Setter):
     and where another client has the GPU."""
 
     name = "broker"
-    capabilities = Capabilities(needs="the broker (kernel-dvfs broker), which names you", survives=True)
+    capabilities = Capabilities(
+        needs="the broker (kernel-dvfs broker), which names you", survives=True, heeds_after=False
+    )
 
     def __init__(self, board: Board) -> None:
         super().__init__(board)
+        self._connection = _CLOSED
+        self._take()
+
+    def _take(self) -> None:
         # a bare descriptor, since a forked child must close it, and an object would close it there once more
-        self._connection = _connected(board.uuid).detach()
+        self._connection = _connected(self.uuid).detach()
         PRIVATE.add(self._connection)
         try:
-            self._ask({"do": "take", "uuid": board.uuid})
+            self._ask({"do": "take", "uuid": self.uuid, "lease": lease.identity(lease.path_of(self.uuid))})
         except BaseException:
             self.close()
             raise
@@ -57,25 +65,39 @@ class Broker(Setter):
         self._ask({"do": "reset", "domain": domain})
 
     def _ask(self, request: dict[str, Any]) -> None:
+        if self._connection not in PRIVATE:
+            if request["do"] != "reset":
+                why = "an earlier request was left without its answer, upon which the connection was ended"
+                raise refused(_call(request), self.uuid, why, _LOG)
+            self._take()  # waits until the broker has restored what the ended connection had locked
         connection = socket.socket(fileno=self._connection)
         try:
             connection.settimeout(patience_s())
-            _asked(connection, self.uuid, request)
-        finally:
+            answer = _answer(connection, self.uuid, request)
+        except BaseException:
+            # an answer that comes later would be taken for that of the next request
             connection.detach()
+            self.close()
+            raise
+        connection.detach()
+        _check(answer, self.uuid, request)
 
     def close(self) -> None:
         """End the connection, upon which the broker frees the clocks."""
         if self._connection in PRIVATE:
             PRIVATE.discard(self._connection)
             os.close(self._connection)
+            self._connection = _CLOSED
 
 
 def hello(uuid: str = "this machine") -> str:
     """Whom the broker lets set clocks, in words. Raises NvmlError where there is none, or it does not let this user."""
     connection = _connected(uuid)
     with connection:
-        return str(_asked(connection, uuid, {"do": "hello"})["allowed"])
+        request = {"do": "hello"}
+        answer = _answer(connection, uuid, request)
+    _check(answer, uuid, request)
+    return str(answer["allowed"])
 
 
 def _connected(uuid: str) -> socket.socket:
@@ -91,9 +113,13 @@ def _connected(uuid: str) -> socket.socket:
     return connection
 
 
-def _asked(connection: socket.socket, uuid: str, request: dict[str, Any]) -> dict[str, Any]:
-    """The broker's answer. Raises NvmlError where it refuses or is gone."""
-    call = f"broker: {request['do']} {request.get('domain', '')}".strip()
+def _call(request: dict[str, Any]) -> str:
+    return f"broker: {request['do']} {request.get('domain', '')}".strip()
+
+
+def _answer(connection: socket.socket, uuid: str, request: dict[str, Any]) -> dict[str, Any]:
+    """The broker's answer, a refusal too. Raises NvmlError where none comes, or none that is understood."""
+    call = _call(request)
     data = b""
     try:
         with suppress(BrokenPipeError):  # one that has been refused at once has its answer to read
@@ -112,6 +138,10 @@ def _asked(connection: socket.socket, uuid: str, request: dict[str, Any]) -> dic
         raise refused(call, uuid, "an answer that is not understood", _REMEDY) from None
     if not isinstance(answer, dict):
         raise refused(call, uuid, "an answer that is not understood", _REMEDY)
-    if "error" in answer:
-        raise refused(call, uuid, str(answer["error"]), _LOG, int(answer["code"]))
     return answer
+
+
+def _check(answer: dict[str, Any], uuid: str, request: dict[str, Any]) -> None:
+    """Raise NvmlError for an answer that refuses."""
+    if "error" in answer:
+        raise refused(_call(request), uuid, str(answer["error"]), _LOG, int(answer["code"]))

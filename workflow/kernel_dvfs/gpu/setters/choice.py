@@ -102,6 +102,15 @@ def _zeusd_obstacle() -> str:
     return ""
 
 
+def check_after(way: str, after: Mapping[str, list[int] | None]) -> None:
+    """Raise InputError where a way (see `resolve`) would not leave behind what `after` asks for."""
+    if any(after.values()) and not WAYS[way].capabilities.heeds_after:
+        raise InputError(
+            f"after: through {way}, whoever runs it says what is left locked (kernel-dvfs {way} --after ...); leave "
+            "`after` empty, or set clocks another way"
+        )
+
+
 def opened(way: str, board: Board) -> Setter:
     """The setter of a way (see `resolve`) for a board. Raises NvmlError where it cannot be reached."""
     return WAYS[way](board)

@@ -35,6 +35,7 @@ class Capabilities:
     alone: bool = True  # one clock can be locked and the other left to the GPU
     ranges: bool = True  # a range can be locked, not only one clock
     survives: bool = False  # clocks come back even if every process of the client's job is killed, its janitor too
+    heeds_after: bool = True  # leaves behind what its caller asks for; else what the service was told by its site
 
 
 class Setter(ABC):

@@ -53,9 +53,10 @@ class Sudo(Setter):
 
 
 def tool() -> str:
-    """nvidia-smi's path, as sudoers must name it: one that only root can change, since sudo runs it as root."""
+    """nvidia-smi's path, as sudoers must name it: one that only root can change, since sudo runs it as root. Without
+    links, so that what was looked at is what is run."""
     found = (shutil.which("nvidia-smi", path=folder) for folder in os.get_exec_path() if os.path.isabs(folder))
-    return next((path for path in found if path and is_roots_own(path)), "/usr/bin/nvidia-smi")
+    return next((os.path.realpath(path) for path in found if path and is_roots_own(path)), "/usr/bin/nvidia-smi")
 
 
 def allowed(uuids: Sequence[str]) -> str:

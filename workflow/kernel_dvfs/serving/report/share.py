@@ -29,20 +29,29 @@ def by_system(outcomes: list[dict]) -> dict[str, dict]:
     return {each["system"]: each for each in outcomes}
 
 
-def split(energy_of: dict[str, float]) -> dict[str, float]:
+def difference(value: float | None, reference: float | None) -> float | None:
+    """value - reference; None where either is missing (no token served in time)."""
+    return None if value is None or reference is None else value - reference
+
+
+def split(energy_of: dict[str, float | None]) -> dict[str, float | None]:
     """{knob: change}: each knob's mean contribution over all orders of turning them (Shapley), in energy's unit.
 
     energy_of: {system: energy} of all SUBSETS. The parts add up to DynamoLLM minus MultiPool: negative = saved.
+    None for all where one of them is missing (no token served in time).
     """
+    known = {name: value for name, value in energy_of.items() if value is not None}
+    if not known.keys() >= set(SUBSETS.values()):
+        return dict.fromkeys(KNOBS)
     parts = dict.fromkeys(KNOBS, 0.0)
     orders = list(permutations(KNOBS))
     for order in orders:
         turned: tuple[str, ...] = ()
         for knob in order:
             then = tuple(each for each in KNOBS if each in (*turned, knob))
-            parts[knob] += (energy_of[SUBSETS[then]] - energy_of[SUBSETS[turned]]) / len(orders)
+            parts[knob] += (known[SUBSETS[then]] - known[SUBSETS[turned]]) / len(orders)
             turned = then
-    return parts
+    return {**parts}
 
 
 def subtitle(study: ServingStudy, better: str = "") -> str:

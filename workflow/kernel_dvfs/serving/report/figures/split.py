@@ -29,8 +29,10 @@ def draw(study: ServingStudy) -> p9.ggplot:
     from kernel_dvfs.report import style
 
     frame = split.make(study)
+    frame = frame.assign(part=pd.Categorical(frame.part, frame.part[::-1]))
+    # no bar where a system that the part is made of served no token in time
+    frame = frame.dropna(subset="of_singlepool_percent")
     frame = frame.assign(
-        part=pd.Categorical(frame.part, frame.part[::-1]),
         label=[f"{value:+.1f} " for value in frame.of_singlepool_percent],
         whole=frame.part == "all",
     )
@@ -40,7 +42,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.geom_text(p9.aes(label="label"), ha="right", size=6, color=style.INK)
         + p9.coord_flip()
         + p9.scale_fill_manual({False: style.SERIES[0], True: style.SERIES[1]})
-        + p9.scale_y_continuous(limits=(1.25 * frame.of_singlepool_percent.min(), 5))
+        + p9.scale_y_continuous(limits=(1.25 * min([0.0, *frame.of_singlepool_percent]), 5))
         + p9.labs(
             title="Where the change comes from",
             subtitle=subtitle(study, "left"),

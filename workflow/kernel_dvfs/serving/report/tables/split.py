@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report import reported
-from kernel_dvfs.serving.report.share import by_system, change_percent, split
+from kernel_dvfs.serving.report.share import by_system, change_percent, difference, split
 from kernel_dvfs.serving.system import BASELINE, KNOBS, STATIC, SUBSETS
 
 if TYPE_CHECKING:
@@ -26,24 +26,25 @@ NAMES = {"instances": "instances (consolidation)", "degrees": "tensor-parallel d
 def make(study: ServingStudy) -> pd.DataFrame:
     """Changes of a token's energy, percent of SinglePool's on all servers; alone: of MultiPool's.
 
-    paper: one knob alone, reference not stated.
+    paper: one knob alone, reference not stated. Empty where a system that it is made of served no token in time.
     """
     import pandas as pd
 
     runs = by_system(study.experiment("systems"))
     energy = {name: runs[name]["j_per_token_in_time"] for name in (*SUBSETS.values(), BASELINE)}
-    parts = split(energy)
+    base, parts = energy[BASELINE], split(energy)
 
-    def row(part: str, change: float, system: str, alone: bool = True, paper: float | None = None) -> dict:
+    def row(part: str, change: float | None, system: str, alone: bool = True, paper: float | None = None) -> dict:
         return {
             "part": part,
-            "of_singlepool_percent": 100 * change / energy[BASELINE],
+            "of_singlepool_percent": 100 * change / base if change is not None and base else None,
             "alone_of_multipool_percent": change_percent(energy[system], energy[STATIC]) if alone else None,
             "kept_percent": runs[system]["kept_percent"],
             "paper_alone_percent": paper,
         }
 
     whole = SUBSETS[KNOBS]
-    rows = [row("pools by class", energy[STATIC] - energy[BASELINE], STATIC, alone=False)]
+    rows = [row("pools by class", difference(energy[STATIC], base), STATIC, alone=False)]
     rows += [row(NAMES[knob], parts[knob], _ALONE[knob], paper=reported.BY_KNOB[knob]) for knob in KNOBS]
-    return pd.DataFrame([*rows, row("all", energy[whole] - energy[BASELINE], whole)])
+    frame = pd.DataFrame([*rows, row("all", difference(energy[whole], base), whole)])
+    return frame.astype({"of_singlepool_percent": float, "alone_of_multipool_percent": float})
