@@ -1,5 +1,10 @@
 """What `devices` tells and `reset` does: both for people, and for a batch system's epilog."""
 
+import subprocess
+import sys
+import time
+
+import pytest
 from test_guard import kill_owner_and_janitor, script
 
 
@@ -131,3 +136,39 @@ def test_reset_and_apply_leave_the_clocks_of_the_site(lab):
 def test_devices_says_where_leases_lie(lab):
     made = lab(time="real")
     assert f"leases of GPUs lie in {made.locks} (KERNEL_DVFS_LOCK_DIR names it)" in made.command("devices").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--after", "core=345"), "after 'core=345': expected core=LOWEST-HIGHEST"),
+        (("--after", "core=1700-345"), "core [1700, 345] MHz is not possible"),
+        (("--after", "core=5000-6000"), "holds no clock of this GPU"),
+        (("--through", "nvlm"), "through: 'nvlm' is no way to set clocks"),
+        (("--through", "dcgm", "--after", "core=900-900"), "locks both clocks or none"),
+        (("--through", "dcgm", "--after", "core=345-900,mem=2201-2201"), "locks each clock to one value"),
+    ],
+)
+@pytest.mark.parametrize("watch", [(), ("--watch",)])
+def test_reset_refuses_what_it_could_never_do_although_nothing_is_left_behind_yet(lab, words, said, watch):
+    made = lab(time="real")
+    done = made.command("reset", "--all", "--stale", *watch, *words)
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_watch_tells_each_lease_that_it_cannot_use_once(lab):
+    made = lab(time="real")
+    for name in "ab":
+        (made.locks / f"kernel-dvfs-GPU-{name}.json").write_text("junk")
+    words = [sys.executable, "-m", "kernel_dvfs", "reset", "--all", "--stale", "--watch"]
+    log = made.folder / "watch.log"
+    with log.open("w") as file:
+        watch = subprocess.Popen(words, env=made.environment(), cwd=made.folder, stdout=file, stderr=file)
+    try:
+        assert made.comes_to(lambda: "GPU-b" in log.read_text())
+        time.sleep(2.5)  # it looks every second
+    finally:
+        watch.kill()
+        watch.wait()
+    said = log.read_text().splitlines()
+    assert len(said) == 2 and "GPU-a" in said[0] and "GPU-b" in said[1]

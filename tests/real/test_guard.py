@@ -426,13 +426,15 @@ control.__exit__(None, None, None)
     assert process.returncode == 0 and made.restored(), said
 
 
-@pytest.mark.parametrize("through", ["apply", "a player's holder"])
+@pytest.mark.parametrize("through", ["apply", "latency", "a player's holder"])
 def test_a_dry_run_leaves_what_a_killed_run_has_left_and_says_so(lab, through):
     made = lab()
     kill_owner_and_janitor(made)
     sets = int(made.boards.get("sets"))
     if through == "apply":
         done = made.command("apply", "--pair", "1500,2201", "--dry-run", "--", "true")
+    elif through == "latency":
+        done = made.command("latency", "--dry-run", "-o", "l.json")
     else:
         code = "import sys\nfrom kernel_dvfs.deploy.holder import Holder\n"
         code += f"with Holder({made.boards.uuid!r}, True, lambda line: print(line, file=sys.stderr)): pass"

@@ -107,6 +107,7 @@ def test_a_request_that_changes_nothing_is_no_change(lab):
         ({}, ("--core", 1000), "--core 1000: this GPU has no such clock"),
         ({}, ("--core", 1980, "--mem", 3201), "two different clocks"),
         ({}, ("--repeats", 0), "argument --repeats"),
+        ({}, ("--through", "dcgm", "--lock", "exact"), "through: dcgm locks both clocks or none"),
     ],
 )
 def test_refusals_are_one_line(lab, knobs, words, said):

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from test_guard import DEATHS, script
@@ -100,6 +101,40 @@ def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab
 
 
 @pytest.mark.parametrize(
+    ("way", "end", "patience_s"),
+    [
+        ("sudo", signal.SIGKILL, 60),
+        ("sudo", signal.SIGINT, 60),
+        ("dcgm", signal.SIGKILL, 60),
+        ("sudo", signal.SIGKILL, 1.5),  # less than it takes: restored at once, and again when it has landed
+    ],
+)
+def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(lab, way, end, patience_s):
+    made = lab(time="real")
+    made.offer(way)
+    name, slow, pair = {
+        "sudo": ("nvidia-smi", "*-lgc*", "(345, 900), None"),
+        "dcgm": ("dcgmi", "*2201,900*", "(900, 900), (2201, 2201)"),
+    }[way]
+    tool = made.boards.path.parent / "offered" / name
+    real = tool.rename(tool.with_name(f"{name}.real"))
+    # the lock is slow, as where the driver has to come up; a reset is not
+    tool.write_text(f'#!/bin/sh\ncase "$*" in {slow}) touch begun; sleep 2;; esac\nexec {real} "$@"\n')
+    tool.chmod(0o755)
+    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code += f"with Guard({made.boards.uuid!r}, through={way!r}) as guard: guard.lock({pair})"
+    environment = made.environment(KERNEL_DVFS_NVML_PATIENCE_S=str(patience_s))
+    run = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=made.folder, stderr=subprocess.DEVNULL)
+    assert made.comes_to((made.folder / "begun").exists)
+    run.send_signal(end)
+    assert run.wait(timeout=60)
+    assert made.comes_to(lambda: not made.lease.exists(), 30)
+    assert made.boards.locks == ("none", "none")
+    time.sleep(2.5)  # what was under way would have landed by now
+    assert made.boards.locks == ("none", "none")
+
+
+@pytest.mark.parametrize(
     ("way", "said"),
     [
         ("nvml", "no permission"),
@@ -165,13 +200,55 @@ def test_a_tool_that_does_not_end_is_not_waited_for_without_end(lab):
 # --- zeusd ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_zeusd_from_before_0_4_is_understood(lab):
+def pci_bus(made, gpus):
+    """Code that has zeusd's client look at a machine of so many GPUs, and of more that are none."""
+    devices = [("0x10de", "0x030200")] * gpus + [("0x10de", "0x068000"), ("0x1a03", "0x030000")]
+    for number, (vendor, kind) in enumerate(devices):
+        folder = made.folder / f"devices/0000:{number:02x}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "class").write_text(f"{kind}\n")
+    return f"from kernel_dvfs.gpu.setters import choice, zeusd\nzeusd.PCI_DEVICES = {str(made.folder / 'devices')!r}\n"
+
+
+def locked_by_zeusd(made, gpus):
+    """A guarded lock on a machine of so many GPUs, at whose end another is left."""
+    code = f"{pci_bus(made, gpus)}from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code += f"print(choice.obstacle('zeusd', {made.boards.uuid!r}))\n"
+    code += f"with Guard({made.boards.uuid!r}, {{'core': [345, 1500]}}, through='zeusd') as guard:\n"
+    code += "  guard.lock((345, 900), None); print('locked')"
+    return made.python(code)
+
+
+def test_a_zeusd_from_before_0_4_is_understood_where_the_machine_has_one_gpu(lab):
     made = lab()
-    config = made.offer("zeusd", "old")
-    done, record = made.measure(**config)
-    assert record["verdict"] == "ok", done.stderr
-    made.stop()
-    assert made.restored()
+    made.offer("zeusd", "old")
+    done = locked_by_zeusd(made, 1)
+    assert done.stdout == "\nlocked\n", done.stderr
+    assert made.boards.locks == ("345-1500", "none") and made.boards.get("sets") == "4" and not made.lease.exists()
+
+
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_a_zeusd_that_cannot_say_which_gpu_is_which_is_not_asked_for_one_of_several(lab, gpus):
+    """A container that is given the sixth GPU of eight calls it 0."""
+    made = lab()
+    made.offer("zeusd", "old")
+    done = locked_by_zeusd(made, gpus)
+    said = f"does not say which GPU is which; the PCI bus of this machine shows {gpus}"
+    assert said in done.stdout and said in done.stderr and "locked" not in done.stdout
+    assert made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+@pytest.mark.parametrize("said", ["{}", '{"gpu_ids": [0]}'])
+def test_a_zeusd_since_0_4_that_gives_no_addresses_is_not_taken_for_an_old_one(lab, said):
+    made = lab()
+    made.offer("zeusd")
+    code = f"{pci_bus(made, 8)}ask = zeusd._ask\n"
+    code += f"zeusd._ask = lambda *how: (200, {said!r}) if how[2] == '/discover' else ask(*how)\n"
+    code += "from kernel_dvfs.gpu.nvml.board import Board\nfrom kernel_dvfs.gpu.nvml.library import Library\n"
+    code += f"with Library() as nvml: zeusd.Zeusd(Board(nvml, {made.boards.uuid!r}))"
+    done = made.python(code)
+    assert "without addresses; 1 GPU(s) are visible here, and 8 on the PCI bus" in done.stderr, done.stderr
 
 
 def test_a_zeusd_that_wants_a_token_gets_it(lab):
@@ -236,6 +313,23 @@ def test_sudoers_names_no_tool_that_its_user_could_change(lab):
     (mine / "nvidia-smi").chmod(0o755)
     mine.chmod(0o777)
     assert made.python(code, PATH=f"{mine}:{made.more['PATH']}").stdout.strip() == said
+
+
+@pytest.mark.parametrize("sudo", ["", "old", "password", "old password"])
+def test_sudo_that_would_ask_for_a_password_is_not_taken(lab, sudo):
+    """One that was given a while ago is of no use when the clocks are to be given back."""
+    made = lab(time="real")
+    made.offer("sudo")
+    code = "from kernel_dvfs.gpu.setters import choice\n"
+    code += f"print(choice.obstacle('sudo', {made.boards.uuid!r}))"
+    said = made.python(code, KERNEL_DVFS_TEST_SUDO=sudo).stdout
+    # before 1.9.15 it cannot be asked
+    assert said.endswith(" without a password\n") if sudo == "password" else said == "\n"
+    words = ("apply", "--pair", "900,2201", "--through", "sudo", "--", "true")
+    done = made.command(*words, KERNEL_DVFS_TEST_SUDO=sudo)
+    assert done.returncode == (2 if "password" in sudo else 0), done.stderr
+    assert ("a password is required" in done.stderr) == ("password" in sudo)
+    assert made.restored()
 
 
 def test_nothing_on_the_way_to_what_root_runs_may_be_a_users(tmp_path, monkeypatch):
@@ -307,6 +401,31 @@ def test_a_grid_for_dcgm_leaves_out_pairs_with_one_clock_at_auto(lab):
     done = made.python(code)
     assert done.stdout.startswith("['auto,auto', '345,2201'") and "DCGM locks both clocks or none" in done.stdout
     assert ",auto'" not in done.stdout.replace("'auto,auto'", "") and "'auto,2201'" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ({"core": [900, 900], "mem": None}, "locks both clocks or none"),
+        ({"core": [345, 900], "mem": [2201, 2201]}, "locks each clock to one value"),
+    ],
+)
+def test_clocks_to_leave_behind_that_dcgm_cannot_lock_are_refused_before_anything_is_set(lab, after, said):
+    made = lab()
+    assert said in made.refused(after=after, **made.offer("dcgm"))
+    words = ["apply", "--pair", "900,2201", "--lock", "exact", "--through", "dcgm", "--after"]
+    done = made.command(
+        *words, ",".join(f"{name}={mhz[0]}-{mhz[1]}" for name, mhz in after.items() if mhz), "--", "true"
+    )
+    assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
+    assert made.boards.get("sets") == "0" and not made.lease.exists()
+
+
+def test_clocks_to_leave_behind_that_dcgm_can_lock_are_left(lab):
+    made = lab()
+    made.offer("dcgm")
+    done = made.command("reset", "--all", "--through", "dcgm", "--after", "core=900-900,mem=2201-2201")
+    assert done.returncode == 0 and made.boards.locks == ("900-900", "2201-2201"), done.stderr
 
 
 def test_a_host_engine_without_root_is_a_missing_right(lab):

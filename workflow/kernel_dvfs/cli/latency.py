@@ -67,6 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> None:
     from kernel_dvfs.deploy.control import facts_of
     from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.setters import choice
     from kernel_dvfs.measurement import latency_file
     from kernel_dvfs.measurement.real import latency, loads, preflight
 
@@ -79,14 +80,15 @@ def run(options: Namespace) -> None:
         limit_s=options.limit,
         lock=options.lock,
     )
+    after = parse_after(options.after)
+    choice.check(options.through, after, one_clock_alone=not options.dry_run)
     about = facts_of(options.gpu.removeprefix("nvml:"))
     wanted = latency.transitions(about["clocks"], options.core, options.mem)
     if not wanted:
         raise InputError("latency: a change needs two different clocks of --core or of --mem")
-    after = parse_after(options.after)
     check_after(about["clocks"], after, "--after")
     started_utc = latency.utc()
-    with Guard(about["uuid"], after, "auto-only" if options.dry_run else "lock", _say, options.through) as guard:
+    with Guard(about["uuid"], after, "dry-run" if options.dry_run else "lock", _say, options.through) as guard:
         preflight.check_board(guard.board, options.share, _say)
         stamping = loads.open_stamping(guard.nvml, about["uuid"])
         gpu: dict[str, Any] = {key: about[key] for key in ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")}

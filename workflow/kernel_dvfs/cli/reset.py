@@ -53,11 +53,16 @@ def run(options: argparse.Namespace) -> None:
         raise InputError("reset: which GPU? --uuid UUID, --all, or --stale for those that a killed run has left locked")
     if options.watch and not options.stale:
         raise InputError("reset: --watch looks for what killed runs leave; add --stale")
+    # what could never be done is refused now, not when something is left behind and nobody looks
+    after = parse_after(options.after)
+    choice.check(options.through, after)
     if options.watch:
+        _check_here(options.uuid, after)
         _watch(options)
     if options.stale:
         wanted = [uuid for uuid in left_behind() if options.uuid in (None, uuid)]
         if not wanted:
+            _check_here(options.uuid, after)
             print("no lease is left behind: nothing to reset")
             return
     with Library() as nvml:
@@ -78,23 +83,33 @@ def run(options: argparse.Namespace) -> None:
         raise ExceptionGroup("not all clocks were reset", errors)
 
 
+def _check_here(uuid: str | None, after: dict[str, list[int] | None]) -> None:
+    """Raise InputError unless `after` can be locked on the GPU, or on each where none is named."""
+    if not any(after.values()):
+        return  # nothing is asked of NVML, so that a watch may start before a driver does
+    with Library() as nvml:
+        for each in [uuid] if uuid else uuids(nvml):
+            check_after(facts(nvml, Board(nvml, each))["clocks"], after, f"--after on {each}")
+
+
 def _watch(options: argparse.Namespace) -> None:
     """Reset what killed runs leave locked as soon as they have left it; does not return.
 
     A job that is killed with all its processes takes its janitor along. Whoever runs this lives elsewhere.
     """
-    told = ""
+    told: dict[str, str] = {}  # by UUID, so that two that fail in turn are told once each
     while True:
         for uuid in left_behind():
             try:
                 if options.uuid in (None, uuid) and left_at(uuid):
                     with Library() as nvml:
                         print(_reset(nvml, uuid, options), flush=True)
+                    told.pop(uuid, None)
             except (InputError, ExceptionGroup) as error:
                 line = "; ".join(lines(error))
-                if line != told:
+                if line != told.get(uuid):
                     print(f"error: {line}", file=sys.stderr, flush=True)
-                told = line
+                told[uuid] = line
         time.sleep(_LOOK_EVERY_S)
 
 

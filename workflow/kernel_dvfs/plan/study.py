@@ -672,6 +672,7 @@ def _spread(ends: list[float], points: int) -> list[float]:
 def _real(config: dict, results: str) -> Study:
     """A study of a real GPU. What needs clocks to be set is left out where they are not ours to set."""
     from kernel_dvfs.gpu.nvml.known import kept_as, known_facts
+    from kernel_dvfs.gpu.setters import choice
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)
     slug, mode = facts["slug"], config["clocks"]
@@ -682,6 +683,8 @@ def _real(config: dict, results: str) -> Study:
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     omitted: list[tuple[Pair, str]] = []
     both_or_none = mode == "lock" and config["through"] == "dcgm"
+    if mode != "external":
+        choice.check(config["through"], config["after"])
     if both_or_none and config["lock"] != "exact":
         raise InputError("config: through: dcgm locks each clock to one value; configure lock: exact")
     if both_or_none and not facts["clocks"]["mem_mhz"]:

@@ -36,10 +36,10 @@ class Guard:
     even that is touched: the one cannot tell it from what the batch system has set, the other sets nothing at all.
     say: called with one line for the user; default: print on stderr. through: the way that clocks are set, see
     setters.choice; once it is known, the one that it means here. Raises InputError where the GPU is taken, and where
-    that way would not leave `after` behind; on leaving,
-    NotRestored where clocks could not be given back, errors.Denied where that comes of the same lack of rights as what
-    ended the context. What could not be given back stays in the lease, and so is told by `devices` and by the next run
-    until it is. A forked child holds nothing: it sets no clocks, and leaving does nothing.
+    that way could not set `after`; on leaving, NotRestored where clocks could not be given back, errors.Denied where
+    that comes of the same lack of rights as what ended the context. What could not be given back stays in the lease,
+    and so is told by `devices` and by the next run until it is. A forked child holds nothing: it sets no
+    clocks, and leaving does nothing.
     """
 
     nvml: Library  # open within the context
@@ -64,6 +64,8 @@ class Guard:
         self._owner = 0  # the process that entered: a fork of it holds nothing
 
     def __enter__(self) -> Guard:
+        if self._sweeps:
+            choice.check(self.through, self._after)
         self._owner = os.getpid()
         self._lease.take(_PATIENCE_S)
         try:

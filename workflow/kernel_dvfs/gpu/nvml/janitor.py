@@ -1,12 +1,14 @@
 """A process that outlives its owner by the moment it takes to restore the clocks, whatever killed the owner.
 
 It is forked before NVML and CUDA are opened, waits at a pipe that only the owner holds open, and inherits the lease,
-so that the GPU stays taken until it is done.
+so that the GPU stays taken until it is done. A tool that the owner had called to set a clock outlives it too: the
+janitor waits for its end before it restores, and sees that end at a second pipe, which the tool has as its input.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.gpu.nvml.lease import RESTORING
-from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.gpu.nvml.library import Library, patience_s
 from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ ENDING_SIGNALS = (
 )
 # what a forked child of the owner must not keep: with a pipe's end it would keep whoever restores the clocks waiting
 PRIVATE: set[int] = set()
+# by UUID of a GPU that a janitor watches: the file that a tool which sets its clocks must keep open while it runs
+HELD_BY_TOOLS: dict[str, int] = {}
 
 
 class Janitor:
@@ -43,17 +47,20 @@ class Janitor:
 
     def __init__(self, lease: Lease, after: Mapping[str, list[int] | None]) -> None:
         self._lease, self._after = lease, after
-        self._pid = self._pipe = _NONE
+        self._pid = self._pipe = self._held = _NONE
 
     def start(self, through: str) -> None:
         """Fork it, to restore the clocks through a way of setters.choice. The lease must be held, and NVML not open
         yet."""
         read_end, self._pipe = os.pipe()
+        self._held, watches_held = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(read_end, self._lease, self._after, through)
+            _watch(read_end, watches_held, self._lease, self._after, through)
         os.close(read_end)
-        PRIVATE.update((self._pipe, *self._lease.file_descriptors))
+        os.close(watches_held)
+        PRIVATE.update((self._pipe, self._held, *self._lease.file_descriptors))
+        HELD_BY_TOOLS[self._lease.uuid] = self._held
 
     def is_alive(self) -> bool:
         """Whether it still watches: someone may have killed it."""
@@ -69,8 +76,10 @@ class Janitor:
 
     def abandon(self) -> None:
         """Let it do its work now; back when that is done."""
-        PRIVATE.difference_update((self._pipe, *self._lease.file_descriptors))
+        PRIVATE.difference_update((self._pipe, self._held, *self._lease.file_descriptors))
+        HELD_BY_TOOLS.pop(self._lease.uuid, None)
         os.close(self._pipe)
+        os.close(self._held)
         if self.is_alive():
             os.waitpid(self._pid, 0)
             self._pid = _NONE
@@ -80,12 +89,13 @@ def _close_private() -> None:
     for file in PRIVATE:
         os.close(file)
     PRIVATE.clear()
+    HELD_BY_TOOLS.clear()
 
 
 os.register_at_fork(after_in_child=_close_private)
 
 
-def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None], through: str) -> NoReturn:
+def _watch(read_end: int, held: int, lease: Lease, after: Mapping[str, list[int] | None], through: str) -> NoReturn:
     """The janitor's life; does not return."""
     from kernel_dvfs.gpu.setters.choice import opened
 
@@ -94,13 +104,20 @@ def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None], t
         os.setsid()  # a signal to the owner's group is not for us
         for ignored in ENDING_SIGNALS:
             signal.signal(ignored, signal.SIG_IGN)
-        _keep_only(read_end, *lease.file_descriptors)
+        _keep_only(read_end, held, *lease.file_descriptors)
         nvml = Library()  # found now, opened later: files may be gone by then
         if os.read(read_end, 1) != _DONE:
             # read by others only if this process dies as well, or hangs in the driver and is ended by the library
             lease.note(RESTORING)
             with nvml:
-                leave_as_configured(opened(through, Board(nvml, lease.uuid)), after)
+                setter = opened(through, Board(nvml, lease.uuid))
+                if not _tools_ended(held):
+                    # as well as can be now, and once more when what is under way has landed
+                    with suppress(NotRestored):
+                        leave_as_configured(setter, after)
+                    if not _tools_ended(held):
+                        raise InputError("a call to set them is still under way")
+                leave_as_configured(setter, after)
             lease.release()
         code = 0
     except NotRestored as failed:
@@ -110,6 +127,13 @@ def _watch(read_end: int, lease: Lease, after: Mapping[str, list[int] | None], t
         lease.note(f"clocks that could not be restored: {error}")
     finally:
         os._exit(code)
+
+
+def _tools_ended(held: int) -> bool:
+    """Whether no tool of the owner's runs any more; waits for that as long as for any call. The owner is gone."""
+    poll = select.poll()
+    poll.register(held, 0)  # an error is told unasked: nobody has the other end open
+    return bool(poll.poll(1000 * patience_s()))
 
 
 def _keep_only(*files: int) -> None:

@@ -13,7 +13,7 @@ from kernel_dvfs.gpu.setters.broker import socket_path as broker_socket
 from kernel_dvfs.gpu.setters.dcgm import Dcgm, engine_id
 from kernel_dvfs.gpu.setters.setter import Nvml, Setter
 from kernel_dvfs.gpu.setters.sudo import Sudo, allowed
-from kernel_dvfs.gpu.setters.zeusd import PLACES, Zeusd, offer, socket_path
+from kernel_dvfs.gpu.setters.zeusd import PLACES, Zeusd, offer, socket_path, why_not_by_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +24,37 @@ AUTO = "auto"
 WAYS: dict[str, type[Setter]] = {each.name: each for each in (Nvml, Broker, Zeusd, Sudo, Dcgm)}
 
 
+def check(through: str, after: Mapping[str, list[int] | None], *, one_clock_alone: bool = False) -> None:
+    """Raise InputError for a word that is no way, and for what that way could never do, before anything is locked.
+
+    after: clocks to leave behind, see locks.leave_as_configured. one_clock_alone: one clock will be locked while the
+    other is left to the GPU.
+    """
+    if through != AUTO and through not in WAYS:
+        raise InputError(f"through: '{through}' is no way to set clocks; allowed: {', '.join([AUTO, *WAYS])}")
+    if through == AUTO:
+        return  # takes only ways that can do everything
+    can = WAYS[through].capabilities
+    if one_clock_alone and not can.alone:
+        raise InputError(
+            f"through: {through} locks both clocks or none, and here one is locked alone; name another way"
+        )
+    asked = [mhz for mhz in (after.get("core"), after.get("mem")) if mhz]
+    if not can.alone and len(asked) == 1:
+        raise InputError(f"through: {through} locks both clocks or none, so after must name both core and mem, or none")
+    if not can.ranges and any(lowest != highest for lowest, highest in asked):
+        raise InputError(
+            f"through: {through} locks each clock to one value, so the lowest and highest of after must be equal"
+        )
+
+
 def resolve(through: str, uuid: str) -> str:
     """The way that `through` means for a GPU: itself, or for `auto` the first that works: NVML with its right, broker,
     zeusd, sudo. Where none does, NVML, whose refusal says what to do. DCGM is not among them: it locks otherwise.
 
     Sets no clock. Raises InputError for a word that is no way.
     """
-    if through != AUTO and through not in WAYS:
-        raise InputError(f"through: '{through}' is no way to set clocks; allowed: {', '.join([AUTO, *WAYS])}")
+    check(through, {})
     if through != AUTO:
         return through
     return working(uuid) or Nvml.name
@@ -71,6 +94,8 @@ def _zeusd_obstacle() -> str:
     if not os.path.exists(socket_path()):
         return f"no zeusd listens at {socket_path() or ' or '.join(PLACES)}"
     offered = offer()
+    if offered is None:
+        return why_not_by_index()
     groups = offered.get("enabled_api_groups")
     if groups is not None and "gpu-control" not in groups:
         return f"zeusd at {socket_path()} runs without the API group gpu-control"

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernel_dvfs.gpu.nvml.errors import TIMEOUT, refused
+from kernel_dvfs.gpu.nvml.janitor import HELD_BY_TOOLS
 from kernel_dvfs.gpu.nvml.library import patience_s
 
 if TYPE_CHECKING:
@@ -98,9 +99,9 @@ def run_tool(words: list[str], uuid: str) -> tuple[int, str]:
     call, limit_s = " ".join(words), patience_s()
     pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace"
-        )
+        # where a janitor watches, its input tells it that the tool still runs; none of them reads it
+        watched = HELD_BY_TOOLS.get(uuid, subprocess.DEVNULL)
+        process = subprocess.Popen(words, stdin=watched, stdout=pipe, stderr=pipe, text=True, errors="replace")
     except OSError as error:
         raise refused(call, uuid, error.strerror or str(error), "kernel-dvfs devices says what works here") from None
     try:
@@ -109,5 +110,10 @@ def run_tool(words: list[str], uuid: str) -> tuple[int, str]:
         with suppress(OSError):  # what runs as root is not ours to kill, nor to wait for
             process.kill()
         raise refused(call, uuid, f"has not ended in {limit_s:g} s", "look what it waits for", TIMEOUT) from None
+    except BaseException:
+        # whoever is interrupted gives the clocks back next: what is still under way must not land after that
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(limit_s)
+        raise
     said = " ".join(f"{errors} {output}".split())
     return process.returncode, said or f"exit code {process.returncode}"

@@ -1,4 +1,4 @@
-"""Clocks through `sudo -n nvidia-smi`: an entry in sudoers that allows four options for named GPUs, and nothing else.
+"""Clocks through `sudo -k -n nvidia-smi`: an entry in sudoers that allows four options for named GPUs, no more.
 
 nvidia-smi's exit codes are NVML's error codes (nvidia-smi(1), "RETURN VALUE"). It also ends with 0 after "not
 supported ... Treating as warning and moving on", so what it prints is read too.
@@ -23,6 +23,8 @@ _LOCK: dict[Domain, str] = {"core": "-lgc", "mem": "-lmc"}
 _RESET: dict[Domain, str] = {"core": "-rgc", "mem": "-rmc"}
 # exit codes of nvidia-smi that NVML has too; 1 is sudo's own refusal
 _CODES = (2, 3, 4, 6, 9, 12, 15)
+# no question, and no answer that was given a while ago: what works now must still work when the clocks are given back
+_SUDO = ("sudo", "-k", "-n")
 _ALLOW = "have the lines that kernel-dvfs devices prints put into /etc/sudoers.d/kernel-dvfs"
 
 
@@ -39,7 +41,7 @@ class Sudo(Setter):
         self._run(_RESET[domain])
 
     def _run(self, *option: str) -> None:
-        code, said = run_tool(["sudo", "-n", tool(), "-i", self.uuid, *option], self.uuid)
+        code, said = run_tool([*_SUDO, tool(), "-i", self.uuid, *option], self.uuid)
         call = f"sudo nvidia-smi {option[0]}"
         if re.search("not supported", said, re.IGNORECASE):
             raise refused(call, self.uuid, said, "kernel-dvfs devices shows what the GPU can do", NOT_SUPPORTED)
@@ -58,7 +60,11 @@ def tool() -> str:
 
 
 def allowed(uuids: Sequence[str]) -> str:
-    """Why this user may not set clocks of all these GPUs by sudo; "" where he may. Nothing is run but `sudo -l`."""
+    """Why this user may not set clocks of all these GPUs by sudo; "" where he may. Nothing is run but `sudo -ll`.
+
+    From 1.9.15 on it names the rule that matches, and so whether that asks for a password. Before, it repeats the
+    command alone, and a rule that does ask shows when the first clock is set.
+    """
     if not shutil.which("sudo"):
         return "sudo is not on PATH"
     if not os.path.exists(tool()):
@@ -67,10 +73,10 @@ def allowed(uuids: Sequence[str]) -> str:
     for uuid in uuids:
         for words in wanted:
             try:
-                code, _ = run_tool(["sudo", "-n", "-l", tool(), "-i", uuid, *words], uuid)
+                code, said = run_tool([*_SUDO, "-ll", tool(), "-i", uuid, *words], uuid)
             except NvmlError as error:
                 return str(error)
-            if code:
+            if code or not (said.startswith(tool()) or "!authenticate" in said):
                 return f"sudo does not let you run {tool()} -i {uuid} {words[0]} without a password"
     return ""
 

@@ -1,7 +1,9 @@
 """Clocks through zeusd, the Zeus project's daemon: HTTP over its Unix socket.
 
 Protocol: https://github.com/ml-energy/zeus, zeusd/src/routes/gpu.rs and docs, "HTTP API Reference". Since zeusd 0.4
-parameters are in the query and `GET /discover` says what is offered; before, they were JSON, below /gpu/<index>/.
+parameters are in the query and `GET /discover` says what is offered; before, they were JSON, below /gpu/<index>/, and
+nothing said which GPU an index is: it is the host's, and a container that has one GPU of eight would call it 0. So a
+daemon from before is asked only where the machine has one GPU.
 zeusd has no lease and restores nothing: the janitor asks it to.
 """
 
@@ -12,6 +14,7 @@ import json
 import os
 import re
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 # Zeus's own variables; where neither is set, the places of its default and of its systemd unit
 SOCKET, TOKEN = "ZEUSD_SOCK_PATH", "ZEUSD_TOKEN"
+PCI_DEVICES = "/sys/bus/pci/devices"  # all of the machine's, in a container too
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI's vendor; its class of VGA and 3D controllers
 PLACES = ("/run/zeusd/zeusd.sock", "/var/run/zeusd.sock")
 _REMEDY = "look at zeusd's log"
 
@@ -44,7 +49,9 @@ class Zeusd(Setter):
     def __init__(self, board: Board) -> None:
         super().__init__(board)
         self._offer = offer(board.uuid)
-        self._index = _index(self._offer, board) if self._offer else board.index()
+        if self._offer is None and (against := why_not_by_index()):
+            raise refused("zeusd", board.uuid, against, "have zeusd updated to 0.4 or newer")
+        self._index = 0 if self._offer is None else _index(self._offer, board)
 
     def _lock(self, domain: Domain, lowest_mhz: int, highest_mhz: int) -> None:
         self._post(f"set_{_WORDS[domain]}_locked_clocks", min_clock_mhz=lowest_mhz, max_clock_mhz=highest_mhz)
@@ -54,7 +61,7 @@ class Zeusd(Setter):
 
     def _post(self, what: str, **numbers: int) -> None:
         # block: answer when the driver has; without it a refusal would go unseen
-        if self._offer:
+        if self._offer is not None:
             query = urlencode({"gpu_ids": self._index, **numbers, "block": "true"})
             status, said = _ask(self.uuid, "POST", f"/gpu/{what}?{query}")
         else:
@@ -76,12 +83,12 @@ class Zeusd(Setter):
 _WORDS: dict[Domain, str] = {"core": "gpu", "mem": "mem"}
 
 
-def offer(uuid: str = "this machine") -> dict[str, Any]:
-    """What zeusd says that it offers; {} from one before 0.4, which cannot be asked. Raises NvmlError where none
+def offer(uuid: str = "this machine") -> dict[str, Any] | None:
+    """What zeusd says that it offers; None from one before 0.4, which cannot be asked. Raises NvmlError where none
     answers."""
     status, said = _ask(uuid, "GET", "/discover")
     if status == 404:
-        return {}
+        return None
     try:
         found = json.loads(said)
         if status == 200 and isinstance(found, dict):
@@ -89,6 +96,30 @@ def offer(uuid: str = "this machine") -> dict[str, Any]:
     except ValueError:
         pass
     raise refused("zeusd /discover", uuid, f"not understood: HTTP {status}, {said[:80]}", _REMEDY)
+
+
+def why_not_by_index() -> str:
+    """Why a zeusd from before 0.4, which says nothing of its GPUs, must not be asked for one; "" where the machine has
+    only one."""
+    count = _on_bus()
+    if count == 1:
+        return ""
+    return f"it is from before 0.4 and does not say which GPU is which; the PCI bus of this machine shows {count}"
+
+
+def _on_bus() -> int:
+    """How many NVIDIA GPUs the machine has: NVML shows a container only its own."""
+    count = 0
+    for device in os.listdir(PCI_DEVICES) if os.path.isdir(PCI_DEVICES) else []:
+        with suppress(OSError):
+            vendor, kind = (_line(os.path.join(PCI_DEVICES, device, name)) for name in ("vendor", "class"))
+            count += vendor == _NVIDIA and kind.startswith(_DISPLAY)
+    return count
+
+
+def _line(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read().strip()
 
 
 def _index(offer: dict[str, Any], board: Board) -> int:
@@ -105,11 +136,13 @@ def _index(offer: dict[str, Any], board: Board) -> int:
                 return each["id"]
         raise refused("zeusd /discover", board.uuid, f"lists no GPU at {bus_id}", "it serves another machine's GPUs")
     ids = offer.get("gpu_ids")
-    if not isinstance(ids, list) or len(ids) != board.count():
+    # where both see every GPU of the machine, both have them in the order of their addresses
+    if not isinstance(ids, list) or not len(ids) == board.count() == _on_bus():
         raise refused(
             "zeusd /discover",
             board.uuid,
-            f"numbers {ids} without addresses, and {board.count()} GPU(s) are visible here",
+            f"numbers {str(ids)[:80]} without addresses; {board.count()} GPU(s) are visible here, and {_on_bus()} on "
+            "the PCI bus",
             "have zeusd updated: newer ones say which is which",
         )
     return int(ids[board.index()])
