@@ -33,7 +33,7 @@ def test_the_study_is_complete_and_has_nothing_to_do_again(finished):
     tables = {path.name for path in (finished / FOLDER / "tables").iterdir()}
     names = ("no_straggler", "straggler", "emulation", "breakdown", "levels", "switching", "certificate")
     assert tables == {f"{name}.{form}" for name in names for form in ("csv", "md")}
-    assert len(list((finished / FOLDER / "figures").iterdir())) == 10
+    assert len(list((finished / FOLDER / "figures").iterdir())) == 12
     assert (finished / FOLDER / "mb4/plans/straggler-1.2.json").is_file()
     assert planned(finished, "pipeline", config=[SMALL]) == {}
 
