@@ -27,9 +27,10 @@ rule choose_schedule:
     params:
         options=lambda wildcards: STUDY.choice_options(wildcards.scope, wildcards.objective, wildcards.weights),
         ties=config["ties"],
+    # the run has its own line and ends with the answer: that of each schedule is for who calls the command
     shell:
         f"{RUN} choose {{input:q}} --granularity {{wildcards.granularity}} --scope {{wildcards.scope}} "
-        f"{{params.options}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"
+        f"{{params.options}} --ties {{params.ties}} -o {{output:q}} > /dev/null {LOGGED}"
 
 
 # the least energy at every tolerated slowdown: Figure 6
