@@ -195,7 +195,7 @@ def draw(lines) -> p9.ggplot:
             fill=style.SERIES[0],
             alpha=0.1,
         )
-        + p9.geom_vline(xintercept=0, size=0.4, color="#777777")
+        + p9.geom_vline(xintercept=0, size=0.4, color=style.FRAME)
         + p9.geom_point(color=style.SERIES[0], fill="none", shape="o", size=1.5, stroke=0.5)
         + p9.geom_point(data=means, color=style.SERIES[1], shape="|", size=4, stroke=1.2)
         + p9.facet_wrap("quantity", nrow=1)
@@ -206,8 +206,7 @@ def draw(lines) -> p9.ggplot:
             y="",
             caption="Ring: a kernel. Upright bar: mean of the family. Shaded: the goal for the mean absolute error.",
         )
-        + style.theme(3.2)
-        + p9.theme(figure_size=(2 * style.WIDTH, 3.2))
+        + style.theme(3.0, style.WIDE)
     )
 
 

@@ -82,10 +82,14 @@ def _about_pipeline(study: Path) -> dict:
     return {key: own[key] for key in ("subject", "name", *KEYS)}
 
 
+_TABLES = ("claims", "deployable", "headline", "headline_band", "relaxed")
 STUDIES = {
     "study": Kept(
         "default_study",
-        {f"{name}.csv": f"tables/{name}.csv" for name in ("claims", "deployable", "headline", "headline_band", "relaxed")}
+        {
+            f"{name}.csv": f"tables/{name}.csv"
+            for name in ("claims", "deployable", "headline", "headline_band", "relaxed")
+        }
         | {"headline_map.csv": "headline_map.csv"},
         _about_default,
     ),
@@ -339,7 +343,9 @@ def draw(name: str, study: Path | None = None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all that can be drawn; {', '.join(PICTURES)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"default: all that can be drawn; {', '.join(PICTURES)}"
+    )
     for name, kept in STUDIES.items():
         parser.add_argument(f"--{name}", type=Path, metavar="DIR", help=f"finished; kept in {kept.folder}")
     options = parser.parse_args()
