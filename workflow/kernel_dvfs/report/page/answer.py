@@ -306,7 +306,8 @@ def _of_records(tally: Tally) -> list[Caution]:
         )
         found.append(Caution(True, "Broken records", text))
     if len(tally.setups) > 1:
-        text = f"The sweep's records come from {len(tally.setups)} setups ({', '.join(tally.setups)}): settings were changed."
+        setups = ", ".join(tally.setups)
+        text = f"The sweep's records come from {len(tally.setups)} setups ({setups}): settings were changed."
         found.append(Caution(True, "Mixed settings", text))
     return found
 
