@@ -130,7 +130,7 @@ def draw(results: Results, name: str, column: str, axis: str, title: str) -> p9.
     frame["place"] = [values.index(value) + lane[one] for value, one in zip(frame.value, frame.series)]
     return (
         p9.ggplot(frame, p9.aes("place", "change", color="series", shape="series"))
-        + p9.geom_hline(yintercept=0, size=0.4, color="#777777")
+        + p9.geom_hline(yintercept=0, size=0.4, color=style.FRAME)
         + p9.geom_errorbar(
             p9.aes(ymin="low", ymax="high"), frame.dropna(subset="low"), width=0.17, size=0.5, show_legend=False
         )
