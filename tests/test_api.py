@@ -90,7 +90,9 @@ def test_a_plot_marks_the_chosen_pair(sweep, schedule, cut_off):
         (drawn.data.core_mhz.fillna(0) == (chosen["core_mhz"] or 0))
         & (drawn.data.mem_mhz.fillna(0) == (chosen["mem_mhz"] or 0))
     ].iloc[0]
-    (offsets,) = [each.get_offsets() for each in drawn.draw().axes[0].collections if len(each.get_offsets()) == 1]
+    # drawn last, over the points
+    offsets = drawn.draw().axes[0].collections[-1].get_offsets()
+    assert len(offsets) == 1
     assert offsets[0].tolist() == pytest.approx([mark.log_time, mark.energy_change_percent])
     with pytest.raises(kd.InputError, match="no target 'gelu'"):
         kd.plot(sweep.profile, "gelu")
