@@ -399,7 +399,7 @@ def test_a_grid_for_dcgm_leaves_out_pairs_with_one_clock_at_auto(lab):
     code += "print([','.join(map(str, pair)) for pair in study.pairs], [why for _, why in study.omitted][-1])"
     made.measure("auto,auto", clocks="auto-only")
     done = made.python(code)
-    assert done.stdout.startswith("['auto,auto', '345,2201'") and "DCGM locks both clocks or none" in done.stdout
+    assert done.stdout.startswith("['auto,auto', '345,2201'") and "dcgm locks both clocks or none" in done.stdout
     assert ",auto'" not in done.stdout.replace("'auto,auto'", "") and "'auto,2201'" not in done.stdout
 
 

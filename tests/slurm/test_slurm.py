@@ -64,19 +64,25 @@ def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
     assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
 
 
-def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels):
+@pytest.mark.parametrize("retries", ["0", "2"])
+def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels, retries):
     site.identify()
     wanted = records_of(kernels[:16], "1500-auto")
-    running = site.begin(*wanted, options=["--retries", "0"])
+    running = site.begin(*wanted, options=["--retries", retries])
     site.wait_for(lambda: site.boards.locks != ("none", "none") and len(site.records()) > 2, "locked clocks")
-    site.slurm.ask("scancel", site.job())
+    job, before = site.job(), site.jobs()
+    site.slurm.ask("scancel", job)
     site.wait_for(lambda: site.boards.locks == ("none", "none"), "restored clocks", 20)
     site.wait_for(lambda: not list(site.locks.glob("*.json")), "the lease to go", 5)
+    assert running.wait(timeout=120) != 0
     finished = site.records()
     assert 2 < len(finished) < len(wanted)
-    # it ends, or goes on in another job
-    running.wait(timeout=120)
+    said = (site.directory / "said").read_text()
+    assert f"Slurm job {job}, which holds the GPU, was cancelled" in said, said[-3000:]
+    # whoever cancels a job does not want it submitted again; who starts a run does
+    assert not site.job() and site.jobs() == before
     site.run(*wanted)
+    assert site.jobs() > before
     assert finished.items() <= site.records().items() and len(site.records()) == len(wanted)
 
 

@@ -22,6 +22,8 @@ class Pair(NamedTuple):
 
 
 BASELINE = Pair(AUTO, AUTO)
+# how a clock is locked: from the lowest clock up to the one that is asked for, or that one alone
+LOCKS = RANGE, EXACT = "range", "exact"
 
 
 def label(pair: tuple[Clock, Clock]) -> str:

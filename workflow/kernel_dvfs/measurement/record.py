@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, read_json, write_text
-from kernel_dvfs.gpu.clocks import AUTO, Pair, label
+from kernel_dvfs.gpu.clocks import AUTO, LOCKS, Pair, label
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
@@ -55,7 +55,7 @@ _NOT_NEGATIVE: _Kind = ("a number >= 0", lambda value: _is_number(value) and val
 _FLAG: _Kind = ("true, false or null", lambda value: value is None or type(value) is bool)
 _TEXT_OR_NULL: _Kind = ("text or null", lambda value: value is None or type(value) is str)
 _POLICY: _Kind = ("auto, lock or external", lambda value: value in (AUTO, "lock", "external"))
-_LOCK: _Kind = ("range or exact", lambda value: value in ("range", "exact"))
+_LOCK: _Kind = ("range or exact", lambda value: value in LOCKS)
 _POWER_LIMIT: _Kind = ("a positive number or null", lambda value: value is None or (_is_number(value) and value > 0))
 _SHARES: _Kind = (
     "a group of event bits and shares",

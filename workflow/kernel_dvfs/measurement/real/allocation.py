@@ -2,7 +2,8 @@
 that job. What `client` is on one machine.
 
 The first measurement job submits the Slurm job and waits in the queue, the others find it in a file. It ends with the
-run, when nobody asks any more, or at its time limit; then the next measurement job submits another.
+run, when nobody asks any more, or at its time limit; then the next measurement job submits another. One that was
+cancelled by somebody else ends the run: who cancels it does not want it submitted again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from kernel_dvfs import slurm
@@ -34,26 +36,29 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
     known = _known(setup)
     if not known:
         return None
-    state = slurm.status(known["job"]).get("JobState")
-    if state == slurm.ENDS:
-        raise _lost(known["job"], state, request)
+    job = known["job"]
+    state = slurm.settled(job, _LOOK_EVERY_S / 5)
+    if state == slurm.CANCELLED:
+        raise _cancelled(job)
     if state not in slurm.ALIVE:
         return None
     if known["clocks"] != _clocks(setup, pair):
-        _end(setup, known["job"])
+        _end(setup, job)
         return None
-    if state in slurm.WAITS:
-        # whoever submitted it was killed before it had its node: it is ours now
-        said = _wait_for(setup, known["job"])
-        if said:
-            return said
+    # whoever submitted it may have been killed before it had its node: it is ours now
+    if said := _wait_for(setup, job):
+        return said
     command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
-    done = slurm.inside(known["job"], command, json.dumps(request))
+    done = slurm.inside(job, command, json.dumps(request))
     try:
-        return parse_json(done.stdout)
+        answer = parse_json(done.stdout)
     except ValueError:
-        state = slurm.status(known["job"]).get("JobState", "gone")
-        raise _lost(known["job"], state, request) from None
+        state = slurm.settled(job, _LOOK_EVERY_S / 5) or "gone"
+        raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, request) from None
+    # no answer: its process is about to end, and the job with it
+    if answer is None and slurm.left(job, _LOOK_EVERY_S / 5) == slurm.CANCELLED:
+        raise _cancelled(job)
+    return answer
 
 
 def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
@@ -61,6 +66,20 @@ def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
         f"Slurm job {job} ({state}) was lost during {request['target']}; what is finished stays, run snakemake again; "
         f"see {slurm.LOGS}"
     )
+
+
+def _cancelled(job: str) -> InputError:
+    return InputError(
+        f"Slurm job {job}, which holds the GPU, was cancelled, so this run submits no other in its place; what is "
+        "finished stays, run snakemake again to go on"
+    )
+
+
+def begin(setup: Setup) -> None:
+    """A run begins: that a job was cancelled in an earlier one does not end this one."""
+    known = _known(setup)
+    if known and slurm.status(known["job"]).get("JobState") == slurm.CANCELLED:
+        _forget(setup)
 
 
 def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
@@ -82,8 +101,12 @@ def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
 
 def _wait_for(setup: Setup, job: str) -> dict[str, Any]:
     """Wait until the job's process listens or has failed. The answer is empty, or has "errors"."""
-    with slurm.cancelled_on_failure(job):
-        answer = wait(job, _said(setup))
+    try:
+        with slurm.cancelled_on_failure(job):
+            answer = wait(job, _said(setup))
+    except BaseException:
+        _forget(setup)  # cancelled by ourselves: that is nobody's wish to have no other
+        raise
     return {} if answer == ["ok"] else {"errors": answer}
 
 
@@ -122,7 +145,11 @@ def stop(path: str) -> None:
 def _end(setup: Setup, job: str) -> None:
     # SIGTERM to its step: the process restores the clocks and leaves
     slurm.end(job, _LOOK_EVERY_S / 5)
-    if os.path.exists(_file(setup)):
+    _forget(setup)
+
+
+def _forget(setup: Setup) -> None:
+    with suppress(FileNotFoundError):
         os.unlink(_file(setup))
 
 

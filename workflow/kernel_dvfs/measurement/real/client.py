@@ -108,6 +108,14 @@ class RemoteBench:
         return ask(self._setup.gpu["uuid"], request) or _start(self._setup, self._path)
 
 
+def begin(path: str) -> None:
+    """A run begins that will measure the GPU of a setup. path: of its file, which need not be there."""
+    if slurm_gpu() and os.path.exists(path):
+        from kernel_dvfs.measurement.real import allocation
+
+        allocation.begin(read(path))
+
+
 def stop(path: str) -> None:
     """End the measuring process of a setup's GPU, if there is one; returns when its clocks are restored.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, label
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check, label
 from kernel_dvfs.gpu.nvml.locks import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.estimate import TimeAccount
@@ -106,7 +106,7 @@ class RealGpu:
         """How the driver was asked: `range` allows all clocks up to the target, `exact` only the target."""
         if self._settings["clocks"] != "lock" or pair == BASELINE:
             return {}
-        core, mem = ranges(self._clocks, pair, self._settings["lock"] == "exact")
+        core, mem = ranges(self._clocks, pair, self._settings["lock"] == EXACT)
         return {
             "through": self._guard.through,
             "lock": self._settings["lock"],
@@ -310,7 +310,7 @@ class RealGpu:
         self._guard.announce(label(pair))
         self._pair = None
         self.settings_made += 1
-        lock_pair(self._guard, self._clocks, pair, self._settings["lock"] == "exact")
+        lock_pair(self._guard, self._clocks, pair, self._settings["lock"] == EXACT)
         self._pair = pair
 
     def release(self) -> None:
