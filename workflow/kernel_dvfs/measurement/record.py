@@ -215,7 +215,8 @@ def write_comparison(
     """Write interleaved comparisons of auto and chosen clocks.
 
     schedule: what the clocks were chosen by, a path or the clocks. comparisons: [{"target": id, "repeat": k, "session":
-    what was measured in one go, "points": [auto, chosen, chosen, auto]}], each point without windows.
+    what was measured in one go, "points": [auto, chosen, chosen, auto]}], each point as consistency.without_windows
+    leaves it. Raises InputError, and writes nothing, where their numbers do not agree: a reader would refuse them.
     """
     content = {
         "schema": COMPARISON,
@@ -223,7 +224,19 @@ def write_comparison(
         "device": device,
         "comparisons": comparisons,
     }
+    if wrong := _disagreement(content):
+        raise InputError(f"record {path}: not written: {wrong}; measure the comparison again")
     _write(path, content, device)
+
+
+def _disagreement(content: dict[str, Any]) -> str:
+    """What is wrong with the points of a comparison's record, in words; "" where they agree."""
+    found = (
+        consistency.of_summary(f"comparisons[{number}].points[{place}].", point, content["device"])
+        for number, comparison in enumerate(content["comparisons"])
+        for place, point in enumerate(comparison["points"])
+    )
+    return next(filter(None, found), "")
 
 
 def _write(path: str, content: dict[str, Any], device: dict[str, Any]) -> None:
@@ -279,7 +292,7 @@ def read_comparison(path: str) -> tuple[str, list[dict[str, Any]]]:
         _check(path, where, comparison, _COMPARISON_FIELDS)
         for place, point in enumerate(comparison["points"]):
             _check(path, f"{where}.points[{place}]", point, _POINT_FIELDS)
-            _consistent(path, consistency.of_summary(f"{where}.points[{place}].", point, content["device"]))
+    _consistent(path, _disagreement(content))
     _unchanged(path, content)
     return content["run"]["setup"], content["comparisons"]
 

@@ -1,9 +1,10 @@
 """The measuring process of a GPU on a cluster: it runs in a Slurm job that holds the node and is asked through steps of
 that job. What `client` is on one machine.
 
-The first measurement job submits the Slurm job and waits in the queue, the others find it in a file. It ends with the
-run, when nobody asks any more, or at its time limit; then the next measurement job submits another. One that was
-cancelled by somebody else ends the run: who cancels it does not want it submitted again.
+The first measurement job submits the Slurm job and waits in the queue, the others find it in a file. Each session has
+a measuring process of its own there too, one after the other in one job, which keeps the node between them. The job
+ends with the run, when nobody asks any more, or at its time limit; then the next measurement job submits another. One
+that was cancelled by somebody else ends the run: who cancels it does not want it submitted again.
 """
 
 from __future__ import annotations
@@ -48,10 +49,8 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
     # whoever submitted it may have been killed before it had its node: it is ours now
     if said := _wait_for(setup, job):
         return said
-    command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
-    done = slurm.inside(job, command, json.dumps(request))
     try:
-        answer = parse_json(done.stdout)
+        answer = _told(job, path, request)
     except ValueError:
         state = slurm.settled(job, _LOOK_EVERY_S / 5) or "gone"
         raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, request) from None
@@ -59,6 +58,13 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
     if answer is None and slurm.left(job, _LOOK_EVERY_S / 5) == slurm.CANCELLED:
         raise _cancelled(job)
     return answer
+
+
+def _told(job: str, path: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer of the measuring process in a job, None where there is no such process. Raises ValueError where none
+    came."""
+    command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
+    return parse_json(slurm.inside(job, command, json.dumps(request)).stdout)
 
 
 def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
@@ -132,6 +138,19 @@ def wait(job: str, tell: str) -> list[str]:
             waited = f"{(told_s - began_s) / 60:.0f} min"
             print(f"waiting for Slurm job {job}: {state} ({now.get('Reason')}), {waited}", file=sys.stderr, flush=True)
         time.sleep(_LOOK_EVERY_S if time.monotonic() - began_s > 5 else _LOOK_EVERY_S / 5)
+
+
+def renew(path: str) -> None:
+    """End the measuring process, if there is one; the next runs in the same job. Raises InputError where the clocks
+    could not be restored."""
+    known = _known(read(path))
+    if known and slurm.status(known["job"]).get("JobState") == "RUNNING":
+        try:
+            answer = _told(known["job"], path, {"do": "renew"})
+        except ValueError:
+            answer = None  # it is ended from elsewhere; the next request tells why
+        if answer and "errors" in answer:
+            raise InputError("; ".join(answer["errors"]))
 
 
 def stop(path: str) -> None:
