@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     Pair: TypeAlias = tuple[Clock, Clock]  # (core, memory), MHz or AUTO each
 
-# NVML's reasons that hold clocks below what was asked for: power cap, slowdowns, brake
-THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-
 
 class Control:
     """What a player, or a command by pass, asks clocks of.
