@@ -52,6 +52,8 @@ _FIELDS = {
 class Held(InputError):
     """Another process holds the GPU."""
 
+    pid = 0  # of that process, as the kernel knows it; 0 where it does not tell
+
 
 class Stale(NamedTuple):
     """A lease that a killed run has left behind."""
@@ -129,8 +131,10 @@ class Lease:
                 self._name = _named(self.path)
                 break
             except _Taken as taken:
+                pid = 0
                 owner = f"{taken}, which still runs although its lease, {self.path}, was deleted"
             except BlockingIOError:
+                pid = _locked_by(self._file)
                 owner = f"{_owner(self._file)} ({self.path})"
             except OSError as error:
                 self.close()
@@ -140,7 +144,9 @@ class Lease:
                 ) from None
             self.close()
             if time.monotonic() >= end_s:
-                raise Held(f"GPU {self.uuid} is held by {owner}; wait for it or stop it")
+                held = Held(f"GPU {self.uuid} is held by {owner}; wait for it or stop it")
+                held.pid = pid
+                raise held
             time.sleep(0.05)
         self.stale = _stale(_text(self._file))
 
