@@ -45,9 +45,7 @@ def test_a_typo_suggests_what_was_meant_in_one_line(words, said, capsys):
 
 
 def test_a_gpu_that_is_nearly_known_is_named_and_the_other_ways_too():
-    with pytest.raises(
-        InputError, match=r"did you mean 'rtx_3080_ti'.*; nvml for a GPU of this machine; \{kind: table"
-    ):
+    with pytest.raises(InputError, match=r"did you mean .rtx_3080_ti.*; nvml for a GPU of this machine; .kind: table"):
         resolve("rtx_3080ti")
     assert meant("entirely else", ["rtx_3080_ti"]) == ""
 
