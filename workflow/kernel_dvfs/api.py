@@ -7,7 +7,7 @@
     kd.write_page("page.html", sweep.profile, schedule, checked)
 
 A profile is a path to Parquet, a schedule a dict as its JSON has it; both are what the commands and the workflow read
-and write (docs/formats.md). Numbers of a simulated GPU are simulated, and everything that shows one says so.
+and write (docs/reference/results.md). Numbers of a simulated GPU are simulated, and everything that shows one says so.
 Everything raises kernel_dvfs.InputError, one line, for what a user can mend.
 """
 
