@@ -25,36 +25,36 @@ COMMANDS = {
     "import": of_module("import_", "read a table of measurements into a profile"),
     "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
-    "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
+    "apply": of_module("apply", "run a command at chosen clocks, then restore them"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
     "latency": of_module(
-        "latency", "measure how long a GPU takes to change its clocks, and what stands still meanwhile"
+        "latency", "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile"
     ),
     "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
-    "broker": of_module("broker", "a daemon that root runs: sets GPU clocks for named users, and gives them back"),
+    "broker": of_module("broker", "a daemon run by root: sets GPU clocks for named users, and restores them"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "build": of_module("build", "compile the native layer"),
-    "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),
+    "identify": of_module("identify", "find out which GPU a cluster gives, and keep what a study must know about it"),
     "measure": of_module("measure", "measure one target at one clock pair: one record"),
 }
 _MEASURE = {
     "compare": of_module("compare", "measure auto and a schedule's clocks in turn: a validation"),
     "sweep": of_module("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
-    "search": of_module("search", "measure, beyond a sweep, what might be chosen, until nothing is left"),
+    "search": of_module("search", "after a sweep, measure again what might be chosen, until no more is needed"),
     "pool": of_module("profile", "pool records into a profile"),
-    "step": of_module("step_measured", "put what a study measured of a captured step into its record"),
+    "step": of_module("step_measured", "add what a study measured of a captured step to the step's record"),
     "records": of_module("records", "find truncated and foreign records, and delete them on request"),
     "serve": of_module("serve", "the measuring process of a real GPU", listed=False),
     "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),
 }
 _STUDY = {
-    "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? studied over and over"),
+    "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? many simulated studies"),
     "guided": of_module(
         "guided_study", "guided search compared with other ways to search: what each finds, what it takes"
     ),
-    "switching": of_module("switching_study", "what is left of the saving where a change of clocks takes time"),
+    "switching": of_module("switching_study", "what is left of the saving when a clock change takes time"),
     "deployable": of_module("deployable", "what can be deployed at known latencies: a list, and schedules to play"),
-    "headline-map": of_module("headline_map", "the strict saving over what nobody has measured: its map"),
+    "headline-map": of_module("headline_map", "a map of the strict saving over figures that nobody has measured"),
     "table": of_module("table", "write one table of the report", listed=False),
     "figure": of_module("figure", "draw one figure of the report", listed=False),
     "compare-gpus": of_module(
