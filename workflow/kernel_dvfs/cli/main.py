@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
-from kernel_dvfs.errors import InputError, leaves, lines, one_line
+from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
 from kernel_dvfs.files import write_text
 
 if TYPE_CHECKING:
@@ -149,7 +150,17 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like all others; argparse prints the usage before them."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{self.prog.removeprefix('kernel-dvfs ')}: {message} ({self.prog} --help says more)")
+        raise InputError(
+            f"{self.prog.removeprefix('kernel-dvfs ')}: {message}{self._hint(message)} ({self.prog} --help says more)"
+        )
+
+    def _hint(self, message: str) -> str:
+        """What was meant instead of an option or a choice that argparse refuses."""
+        if choice := re.search(r"invalid choice: '(.+?)' \(choose from (.+)\)", message):
+            return meant(choice[1], re.findall(r"[\w-]+", choice[2]))
+        if option := re.search(r"unrecognized arguments: (--[\w-]+)", message):
+            return meant(option[1], re.findall(r"--[\w-]+", self.format_help()))
+        return ""
 
 
 def _listed(commands: dict[str, Command]) -> dict[str, str]:
@@ -185,8 +196,4 @@ def _refuse(parser: _Parser, words: list[str], known: Iterable[str]) -> NoReturn
     given = parser.parse_known_args(words)[0].command
     if given is None:
         raise InputError(f"{parser.prog}: a command is expected; {parser.prog} --help lists them")
-    from difflib import get_close_matches
-
-    close = get_close_matches(given, list(known), 1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
-    raise InputError(f"{parser.prog}: unknown command '{given}'{hint}; {parser.prog} --help lists them")
+    raise InputError(f"{parser.prog}: unknown command '{given}'{meant(given, known)}; {parser.prog} --help lists them")
