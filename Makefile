@@ -8,6 +8,16 @@ CORES ?= 1
 # pytest's and snakemake's own options: make test ARGS="-k gpu", make run ARGS="--config batch=20"
 ARGS ?=
 
+# a .venv that is there is used as it is, so a PYTHON that was asked for is looked at here
+ifeq ($(origin PYTHON),command line)
+  ifeq ($(shell command -v $(PYTHON)),)
+    $(error there is no $(PYTHON); name a Python 3.11 or newer that you have: make PYTHON=python3 run)
+  endif
+  ifneq ($(wildcard $(VENV)/bin/python),)
+    $(info note: $(VENV) is there and stays as it is; to make it again with $(PYTHON), delete it first)
+  endif
+endif
+
 .PHONY: run test unit cuda lint docs reference release-check clean help
 
 help:

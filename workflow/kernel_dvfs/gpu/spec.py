@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, meant
 from kernel_dvfs.gpu.kernel import BACKWARD
 
 SOURCES = ("measured", "published", "inferred", "assumed")
@@ -227,8 +227,8 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
 
     if name not in names():
         raise InputError(
-            f"gpu '{name}': no such simulated GPU; allowed: {', '.join(names())}; nvml for a GPU of this machine; "
-            "{kind: table, path: mine.csv} for measurements"
+            f"gpu '{name}': no such simulated GPU{meant(name, names())}; allowed: {', '.join(names())}; nvml for a GPU "
+            "of this machine; {kind: table, path: mine.csv} for measurements"
         )
     spec = _strip(_read(name), name)
     families = _strip(_read(_FAMILIES), _FAMILIES)
