@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.outputs import Output, outputs
+from kernel_dvfs.outputs import outputs
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import Change, chart
-from kernel_dvfs.report.page.other_studies import studies_in
+from kernel_dvfs.report.page.other_studies import Known, studies_in
 from kernel_dvfs.report.page.render import Figures, render
 from kernel_dvfs.report.page.tables import Rows, number, read_rows, table
 
@@ -55,10 +55,9 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
     return page, missing
 
 
-def _known(name: str) -> dict[str, Output]:
+def _known(name: str) -> Known:
     """What the tables and figures of a kind of study say of themselves."""
-    packages = (import_module(f"kernel_dvfs.{name}.report.{each}") for each in ("tables", "figures"))
-    return {name: output for package in packages for name, output in outputs(package).items()}
+    return Known(*(outputs(import_module(f"kernel_dvfs.{name}.report.{each}")) for each in ("tables", "figures")))
 
 
 def _validated_first(row: dict[str, str]) -> dict[str, str]:

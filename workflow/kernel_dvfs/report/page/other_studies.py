@@ -25,16 +25,24 @@ class OtherStudy:
     long: list[tuple[str, int]]  # (file, rows) of tables that are not shown
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the tables and figures of a kind of study say of themselves, by name."""
+
+    tables: Mapping[str, Output]
+    figures: Mapping[str, Output]
+
+
 def study_below(
-    folder: str | Path, missing: list[str], inside: Figures | None = None, known: Mapping[str, Output] | None = None
+    folder: str | Path, missing: list[str], inside: Figures | None = None, known: Known | None = None
 ) -> OtherStudy | None:
     """The study in a folder and all below it; None where it holds no table and no figure. missing: as in study_page.
 
-    known: what its tables and figures say of themselves, by name; all other tables are then only named, because they
-    are what these are made from. None: all are shown as they are.
+    known: what its tables and figures say of themselves; all other tables are then only named, because they are what
+    these are made from. None: all are shown as they are.
     """
     folder, inside = Path(folder), inside or Figures()
-    about = known or {}
+    of_tables, of_figures = (known.tables, known.figures) if known else ({}, {})
     tables, long, figures = [], [], []
     for path in sorted(folder.rglob("*.csv")):
         try:
@@ -42,16 +50,16 @@ def study_below(
         except InputError as error:
             missing.append(str(error))
             continue
-        is_material = known is not None and not (path.stem in known and path.parent.name == "tables")
+        is_material = known is not None and not (path.stem in of_tables and path.parent.name == "tables")
         if len(rows) > _LONGEST_ROWS or is_material:
             long.append((path.relative_to(folder).as_posix(), len(rows)))
         elif rows:
-            shown = table(path.stem, rows, about.get(path.stem))
-            tables.append(replace(shown, text=shown.text or _sentence(about.get(path.stem)), folded=len(rows) > 12))
+            shown = table(path.stem, rows, of_tables.get(path.stem))
+            tables.append(replace(shown, text=shown.text or _sentence(of_tables.get(path.stem)), folded=len(rows) > 12))
     for path in sorted(folder.rglob("*.png")):
         try:
-            figure = inside.figure(path, about.get(path.stem))
-            figures.append(replace(figure, text=figure.text or _sentence(about.get(path.stem))))
+            figure = inside.figure(path, of_figures.get(path.stem))
+            figures.append(replace(figure, text=figure.text or _sentence(of_figures.get(path.stem))))
         except InputError as error:
             missing.append(str(error))
     if not (tables or long or figures):
@@ -64,9 +72,7 @@ def _sentence(about: Output | None) -> str:
     return f"{about.caption}." if about else ""
 
 
-def studies_in(
-    root: str | Path, missing: list[str], inside: Figures, known: Mapping[str, Output] | None = None
-) -> list[OtherStudy]:
+def studies_in(root: str | Path, missing: list[str], inside: Figures, known: Known | None = None) -> list[OtherStudy]:
     """The studies below a root such as results/pipeline: one for each folder with `tables` or `figures`.
 
     known: as of study_below.
