@@ -126,12 +126,12 @@ def test_the_programme_of_waiting_agrees_with_cp_sat():
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_without_latency_the_choice_is_the_global_optimum_of_all_launches(iteration, behaviour):
-    found = choose_changes(iteration, Timing(behaviour, 0.0))
-    optimum = least_energy(iteration.as_problem(), iteration.baseline_time_s, effort=0)
-    best_j = float(iteration.as_problem().energy[optimum.option].sum())
+def test_without_latency_the_choice_is_the_global_optimum_of_all_launches(whole_iteration, behaviour):
+    found = choose_changes(whole_iteration, Timing(behaviour, 0.0))
+    optimum = least_energy(whole_iteration.as_problem(), whole_iteration.baseline_time_s, effort=0)
+    best_j = float(whole_iteration.as_problem().energy[optimum.option].sum())
     assert found.bound_j <= best_j * (1 + 1e-9)
-    saving_j = iteration.baseline_energy_j - best_j
+    saving_j = whole_iteration.baseline_energy_j - best_j
     assert found.energy_j - best_j <= 0.002 * saving_j
     assert found.gap_j <= 0.005 * saving_j
 
@@ -197,15 +197,15 @@ def test_jitter_that_is_drawn_is_drawn_again_alike(iteration):
     assert once == twice and once != other
 
 
-def test_one_pair_a_pass_pays_for_both_its_changes(iteration):
-    at_once = baselines.per_pass(iteration, Timing("wait", 0.0))
+def test_one_pair_a_pass_pays_for_both_its_changes(whole_iteration):
+    at_once = baselines.per_pass(whole_iteration, Timing("wait", 0.0))
     assert len(at_once) == 2 and at_once.at == (0, 291)
-    chain = chain_of(iteration, Timing("wait", 0.0, 0.0, 1e-3, 1e-3))
+    chain = chain_of(whole_iteration, Timing("wait", 0.0, 0.0, 1e-3, 1e-3))
     time_s, _ = chain.totals(at_once)
-    before, after = (iteration.pairs[pair] for pair in (at_once.first, at_once.to[0]))
+    before, after = (whole_iteration.pairs[pair] for pair in (at_once.first, at_once.to[0]))
     clocks = sum(old != new for old, new in zip(before, after))
-    assert time_s == pytest.approx(replay(iteration, Timing("wait", 0.0), at_once).time_s + 2 * clocks * 1e-3)
-    late = baselines.per_pass(iteration, Timing("wait", 1.0))
+    assert time_s == pytest.approx(replay(whole_iteration, Timing("wait", 0.0), at_once).time_s + 2 * clocks * 1e-3)
+    late = baselines.per_pass(whole_iteration, Timing("wait", 1.0))
     assert len(late) == 0, "a second's stall pays for nothing"
 
 
