@@ -17,6 +17,17 @@ def pytest_addoption(parser):
     parser.addoption("--fuzz", type=int, default=2000, help="damaged inputs of each kind (2000; 10000 by hand)")
 
 
+def pytest_xdist_auto_num_workers(config) -> int:
+    """Two more than there are cores: many tests wait, for processes that they started or for time to pass."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Files that run Snakemake or compile come first: a long one that comes last leaves all cores but one idle."""
+    long = {item.path for item in items if any(map(item.get_closest_marker, ("workflow", "compiles")))}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(scope="session")
 def fuzz(request) -> int:
     """How many damaged inputs of a kind are tried."""
