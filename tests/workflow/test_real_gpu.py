@@ -34,15 +34,11 @@ FOLDER = f"results/{SLUG}/gpt3-xl-b40-tp1"
 @pytest.fixture(scope="module")
 def finished_real(fake_library, tmp_path_factory):
     """(a clone in which the study of a board is complete, the boards). Not to be changed: use `real`."""
-    import fake
-
     folder = tmp_path_factory.mktemp("real")
-    boards = fake.Boards(fake_library, folder / "boards.state", "h200,h200", time="virtual")
-    boards.set(board=1, time="virtual")
     directory = clone(folder / "clone")
     # a copy: it stands for the native library, which a test changes
     shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", directory)
-    real = Real(directory, boards)
+    real = Real.beside_boards(folder, fake_library)
     real.build("first sources")
     real.run("all")
     return real
@@ -51,17 +47,21 @@ def finished_real(fake_library, tmp_path_factory):
 @pytest.fixture
 def real(finished_real, tmp_path):
     """A copy of it with boards of its own, to change."""
-    import fake
-
-    directory = tmp_path / "clone"
-    shutil.copytree(finished_real.directory, directory, symlinks=True)
-    boards = fake.Boards(finished_real.boards.library, tmp_path / "boards.state", "h200,h200", time="virtual")
-    boards.set(board=1, time="virtual")
-    return Real(directory, boards)
+    shutil.copytree(finished_real.directory, tmp_path / "clone", symlinks=True)
+    return Real.beside_boards(tmp_path, finished_real.boards.library)
 
 
 class Real:
     """A clone beside fake boards."""
+
+    @classmethod
+    def beside_boards(cls, folder, library):
+        """The clone in a folder, beside two new boards on virtual time."""
+        import fake
+
+        boards = fake.Boards(library, folder / "boards.state", "h200,h200", time="virtual")
+        boards.set(board=1, time="virtual")
+        return cls(folder / "clone", boards)
 
     def __init__(self, directory, boards):
         self.directory, self.boards = directory, boards

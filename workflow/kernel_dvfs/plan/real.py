@@ -8,17 +8,8 @@ from pathlib import Path
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, sweep_pairs
 from kernel_dvfs.measurement import campaign, target
+from kernel_dvfs.plan import shared
 from kernel_dvfs.plan.asked import PlannedFile, Study, Variant
-from kernel_dvfs.plan.shared import (
-    degrees_of,
-    granularities_of,
-    other_sizes,
-    protocol,
-    schedule_names,
-    setup_file,
-    weights_of,
-    workload_folder,
-)
 from kernel_dvfs.plan.step import step_source
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import of_step
@@ -66,11 +57,11 @@ def real(config: dict, results: str) -> Study:
             "workload: a captured step is measured on the machine that Snakemake runs on; start it in a job of its "
             "own, without slurm_gpu"
         )
-    name = workload_folder(step, config)
+    name = shared.workload_folder(step, config)
     folder = f"{results}/{slug}/{name}"
     # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps
     is_carried = mode == "lock" and not step
-    degrees = degrees_of(config) if is_carried else []
+    degrees = shared.degrees_of(config) if is_carried else []
     batches = config["data_parallel_batches"] if is_carried else []
     record = "" if step is None else step.file if step.is_recorded else f"{folder}/step.json"
 
@@ -81,10 +72,10 @@ def real(config: dict, results: str) -> Study:
             workload = of_step(read_step(record), step.name, record, within)
         else:
             workload = of_model(options, facts["sm_count"], facts["threads_per_sm"])
-        return setup_file(folder, {"kind": "nvml"} | facts, workload, protocol(config, "nvml")), workload
+        return shared.setup_file(folder, {"kind": "nvml"} | facts, workload, shared.protocol(config, "nvml")), workload
 
     variants = {}
-    for variant, kind, value, changed in other_sizes(config, batches, degrees):
+    for variant, kind, value, changed in shared.other_sizes(config, batches, degrees):
         file, workload = planned(config | changed)
         variants[variant] = Variant(file, kind, value, list(workload.kernels))
     study = Study(
@@ -110,10 +101,10 @@ def real(config: dict, results: str) -> Study:
     if record and not Path(record).is_file():
         return study  # not captured yet: which targets there are is not known
     file, workload = planned(config)
-    granularities = [] if mode == "auto-only" else granularities_of(workload)
+    granularities = [] if mode == "auto-only" else shared.granularities_of(workload)
     return replace(
         study,
-        schedules=schedule_names(granularities, config["slack_percent"], weights_of(config, "nvml")),
+        schedules=shared.schedule_names(granularities, config["slack_percent"], shared.weights_of(config, "nvml")),
         setup=file,
         kernels=tuple(workload.kernels),
         passes=tuple(workload.passes),

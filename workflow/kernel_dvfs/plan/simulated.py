@@ -12,17 +12,8 @@ from kernel_dvfs.gpu.clocks import sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.layout import subject
 from kernel_dvfs.measurement import campaign
+from kernel_dvfs.plan import shared
 from kernel_dvfs.plan.asked import PlannedFile, Study, Variant
-from kernel_dvfs.plan.shared import (
-    degrees_of,
-    granularities_of,
-    other_sizes,
-    protocol,
-    schedule_names,
-    setup_file,
-    weights_of,
-    workload_folder,
-)
 from kernel_dvfs.plan.step import step_source
 from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled
@@ -50,7 +41,7 @@ def simulated(config: dict, results: str) -> Study:
         # a forecast is held to what was measured of this step; other sizes of it are other steps
         energies_pj = []
     else:
-        degrees, batches = degrees_of(config), config["data_parallel_batches"]
+        degrees, batches = shared.degrees_of(config), config["data_parallel_batches"]
         if energies_pj is None:
             energies_pj = gpu_spec.tensor_energy_range_pj(config["gpu"])
     gpu = {"kind": "simulated", "slug": slug, "name": spec["name"], "model": MODEL}
@@ -65,11 +56,11 @@ def simulated(config: dict, results: str) -> Study:
             workload = of_model(
                 options, spec["sm_count"], spec["threads_per_sm"], lambda rows: dense_gemm_byte(rows, spec)
             )
-        folder = f"{results}/{slug}/{workload_folder(step, config)}"
-        return setup_file(folder, gpu | {"spec": spec}, workload, protocol(config, "simulated")), workload
+        folder = f"{results}/{slug}/{shared.workload_folder(step, config)}"
+        return shared.setup_file(folder, gpu | {"spec": spec}, workload, shared.protocol(config, "simulated")), workload
 
     variants = {}
-    for name, study, value, changed in other_sizes(config, batches, degrees):
+    for name, study, value, changed in shared.other_sizes(config, batches, degrees):
         file, workload = planned(spec, config | changed)
         variants[name] = Variant(file, study, value, list(workload.kernels))
     for value in energies_pj:
@@ -85,7 +76,9 @@ def simulated(config: dict, results: str) -> Study:
         workload=workload.name,
         folder=f"{results}/{slug}/{workload.name}",
         options=config,
-        schedules=schedule_names(granularities_of(workload), config["slack_percent"], weights_of(config, "simulated")),
+        schedules=shared.schedule_names(
+            shared.granularities_of(workload), config["slack_percent"], shared.weights_of(config, "simulated")
+        ),
         title=subject(gpu),
         setup=file,
         kernels=tuple(workload.kernels),
