@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-_VOID = {"meta", "link", "img", "br", "hr", "input"}
+_VOID = {"meta", "link", "img", "br", "hr", "input", "wbr"}
 _ADDRESSES = ("src", "href", "data", "action", "poster", "srcset")
 
 

@@ -117,7 +117,7 @@ def run(options: Namespace) -> None:
 
 def _run_schedule(options: Namespace, slack: float) -> None:
     from kernel_dvfs.choice.schedule import choose
-    from kernel_dvfs.report.answer_line import answer_line, answer_of
+    from kernel_dvfs.report.words import answer_line, answer_of
 
     schedule = choose(
         options.profile,

@@ -19,8 +19,8 @@ QUANTITIES = ("time", "energy")
 # of a table's text: the two sides are not chosen alike
 CHOSEN_THERE_IS = (
     "What is carried over, and all of its own row, is the study's own schedule. A choice made elsewhere rests on one "
-    "sweep without margin, so it may run late, and the cost of carrying over holds that difference too: compare the "
-    "fresh time before the energy."
+    "sweep without margin, so it may run late, and the loss from reusing clocks holds that difference too: compare the "
+    "validated time before the energy."
 )
 _LANES = 0.4  # share of a step that the series of a value are spread over
 # of the columns of a table: prefix of each series

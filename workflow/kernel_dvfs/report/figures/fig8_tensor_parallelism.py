@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 OUTPUT = Output(
     caption="Tensor parallelism, one rank, communication left out: change of time and energy against auto at other "
-    "degrees, with the clocks chosen at one degree and with clocks chosen there; 95 % intervals over fresh repeats",
+    "degrees, with the clocks chosen at one degree and with clocks chosen there; 95 % intervals over the validation "
+    "repeats",
     title="Figure 8. The schedule at other tensor-parallel degrees",
     text="Fresh repeats with 95 % intervals, one rank, no communication.",
     section="carried",

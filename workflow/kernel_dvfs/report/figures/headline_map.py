@@ -30,8 +30,6 @@ OUTPUT = Output(
 PAPER_PERCENT = -headline_band.PAPER_PERCENT["kernel"]
 _STEP_PERCENT = 2.0  # between contours
 _FINE = 61  # cells of the coloured ground along an axis
-_COLUMNS = 2  # of a paper, for its panels side by side
-_PAPER = "#D1741C"
 _X, _Y = "tensor_energy_pj", "gemm_traffic"
 
 
@@ -53,7 +51,7 @@ def draw(results: Results) -> p9.ggplot:
         p9.ggplot(ground, p9.aes(_X, _Y))
         + p9.geom_raster(p9.aes(fill="saved"))
         + p9.geom_path(p9.aes(group="line"), others, color="white", size=0.35, alpha=0.8)
-        + p9.geom_path(p9.aes(group="line"), paper, color=_PAPER, size=1.2)
+        + p9.geom_path(p9.aes(group="line"), paper, color=style.SERIES[1], size=1.2)
         + p9.geom_text(p9.aes(label="text"), labels, color="white", size=style.SMALL_PT - 0.5)
         + p9.geom_point(data=default, color="white", fill=style.INK, shape="o", size=2.6, stroke=0.7)
         + p9.geom_label(p9.aes(label="text"), default, ha=side, nudge_y=0.25, size=style.SMALL_PT, label_padding=0.15)
@@ -70,10 +68,10 @@ def draw(results: Results) -> p9.ggplot:
             y="DRAM traffic of dense products,\ntimes each operand once",
             fill="energy saved, %",
             caption=f"Strict: no time lost. Contours: every {_STEP_PERCENT:g} points; the paper's {PAPER_PERCENT:g} %: "
-            f"{reached}. Truth of the model without noise, exact choice.",
+            f"{reached}.\nTruth of the model without noise, exact choice.",
         )
-        + style.theme(3.0)
-        + p9.theme(figure_size=(_COLUMNS * style.WIDTH, 3.0), legend_key_width=110, legend_key_height=7)
+        + style.theme(2.9, style.WIDE)
+        + p9.theme(legend_key_width=110, legend_key_height=7)
     )
 
 

@@ -179,7 +179,7 @@ def _said(change: Change) -> str:
     """The same in words, for those who cannot see the chart."""
     text = [] if change.claimed is None else [f"claimed {signed(change.claimed)} %"]
     if change.validated is not None and change.low is not None and change.high is not None:
-        text.append(f"fresh {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
+        text.append(f"validated {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
     return ", ".join(text)
 
 
