@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,10 @@ def pytest_xdist_auto_num_workers(config) -> int:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Files that run Snakemake or compile come first: a long one that comes last leaves all cores but one idle."""
-    long = {item.path for item in items if any(map(item.get_closest_marker, ("workflow", "compiles")))}
-    items.sort(key=lambda item: item.path not in long)
+    """Files that run Snakemake or compile come first, the more often the sooner: a long one that comes last leaves all
+    cores but one idle."""
+    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("workflow", "compiles"))))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope="session")
