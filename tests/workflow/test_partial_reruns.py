@@ -42,7 +42,7 @@ def test_another_way_to_choose_does_not_repeat_the_sweep(study, change):
     assert not {"measure", "pool_records", "sweep_variant"} & set(jobs)
 
 
-A4000 = ("gpu=rtx_a4000", "grid={core_mhz: [1470], mem_mhz: [7001], auto: false}")
+A4000 = ("gpu=rtx_a4000", "grid={core_mhz: [1050, 1470], mem_mhz: [7001], auto: false}")
 
 
 def test_another_gpu_measures_its_own_and_keeps_the_first(study):
@@ -121,7 +121,7 @@ def test_a_measurement_setting_measures_again(study, change):
 
 
 def test_a_finer_grid_measures_only_the_new_pairs(study):
-    finer = "grid={core_mhz: [1050, 1260, 1470], mem_mhz: [9251], auto: false}"
+    finer = "grid={core_mhz: [1050, 1260, 1470, 2100], mem_mhz: [9251], auto: false}"
     assert planned(study, config=[finer])["measure"] == 48 * 2
 
 
