@@ -43,6 +43,15 @@ FIGURE = Output("Errors of the simulated H200 against a measured one at auto clo
 GPU, MODEL, BATCH = "h200_sxm", "gpt3-xl", 40
 GOALS = {"time": 5.0, "energy": 5.0, "clock": 3.0}  # mean absolute error, percent
 PANELS = {"time": "time", "energy": "energy", "clock": "SM clock"}
+# what the figure calls a family whose name is shorthand
+WORDS = {
+    "gemm": "matrix product",
+    "attention_gemm": "attention product",
+    "bias": "bias gradient",
+    "bias_reduce": "bias gradient, sum",
+    "residual": "residual + layernorm",
+    "gelu": "GELU",
+}
 QUANTITIES = ("time_us", "energy_mj", "sm_mhz")
 COLUMNS = ("kernel", "family", *(f"{which}_{name}" for name in QUANTITIES for which in ("measured", "predicted")))
 HEAD = (
@@ -167,7 +176,7 @@ def off_by_family(lines) -> pd.DataFrame:
     ]
     frame = pd.concat(frames, ignore_index=True)
     worst = frame.error_percent.abs().groupby(frame.family).max().sort_values()
-    words = {family: family.replace("_", " ") for family in worst.index}
+    words = {family: WORDS.get(family, family) for family in worst.index}
     return frame.assign(
         quantity=pd.Categorical(frame.quantity, list(PANELS.values())),
         family=pd.Categorical(frame.family.map(words), list(words.values())),

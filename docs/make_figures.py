@@ -215,13 +215,13 @@ def _report_page(study: Path | None, path: Path) -> None:
 # --- the pictures -----------------------------------------------------------------------------------------------------
 
 _LIBRARY = "workflow/kernel_dvfs"
-_STYLE = (f"{_LIBRARY}/report/style.py", f"{_LIBRARY}/report/write.py")
+_STYLE = f"{_LIBRARY}/report/style.py"
 
 
 def _own(name: str, *kept: str) -> Picture:
     return Picture(
         tuple(f"default_study/{each}" for each in (*kept, "study.json")),
-        (f"{_LIBRARY}/report/figures/{name}.py", *_STYLE),
+        (f"{_LIBRARY}/report/figures/{name}.py", _STYLE),
         _figure(name),
     )
 
@@ -229,17 +229,17 @@ def _own(name: str, *kept: str) -> Picture:
 def _of_pipeline(name: str, *tables: str) -> Picture:
     code = [f"{_LIBRARY}/pipeline/report/{each}.py" for each in (f"figures/{name}", "figures/__init__", *tables)]
     inputs = tuple(f"pipeline_study/{each}" for each in ("methods.csv", "runs.csv", "study.json"))
-    return Picture(inputs, (*code, *_STYLE), _pipeline(name), needs="pipeline")
+    return Picture(inputs, (*code, _STYLE), _pipeline(name), needs="pipeline")
 
 
 PICTURES: dict[str, Picture] = {
     "fig6_relaxed_waste": _own("fig6_relaxed_waste", "relaxed.csv"),
     "headline_map": _own("headline_map", "headline_map.csv"),
     "fig5_kernels_h200": Picture(
-        ("auto_only_h200.csv",), (f"{_LIBRARY}/report/figures/fig5_kernels.py", *_STYLE), _kernels_h200
+        ("auto_only_h200.csv",), (f"{_LIBRARY}/report/figures/fig5_kernels.py", _STYLE), _kernels_h200
     ),
-    "switching": Picture(("switching.csv",), (f"{_LIBRARY}/studies/report/switching.py", *_STYLE), _switching),
-    "prediction_h200": Picture(("prediction_h200.csv",), ("benchmarks/gpu_prediction.py", *_STYLE), _prediction),
+    "switching": Picture(("switching.csv",), (f"{_LIBRARY}/studies/report/switching.py", _STYLE), _switching),
+    "prediction_h200": Picture(("prediction_h200.csv",), ("benchmarks/gpu_prediction.py", _STYLE), _prediction),
     "pipeline_frontier": _of_pipeline("frontier"),
     "pipeline_timeline": _of_pipeline("timeline"),
     "pipeline_straggler": _of_pipeline("straggler", "tables/straggler"),

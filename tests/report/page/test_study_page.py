@@ -305,7 +305,10 @@ def test_intervals_of_one_session_are_called_that(own):
     path = own / "tables/validation.csv"
     path.write_text(path.read_text().replace("over 10 sessions", "within one session"))
     text = page_of(own).text
-    assert "within one session" in text and "do not hold what changes from one session to the next" in text
+    assert (
+        "within one session" in text
+        and "What changes from one session to the next is not in the 95 % intervals" in text
+    )
 
 
 def test_without_fresh_repeats_the_saving_is_called_claimed(tmp_path, capsys):

@@ -21,6 +21,7 @@ INK = "#222222"
 GRID = "#E4E4E4"
 FRAME = "#777777"  # of panels; lines at zero
 QUIET = "#555555"  # text around the panels
+NOTHING = "#F2F2F2"  # a cell without a value
 SQUARE = "#1F5FBF"  # "better than auto"
 # of series, one colour each: the first three are dark, mid, light; any two differ for colour-blind readers as well
 # (tests/report/test_style.py)

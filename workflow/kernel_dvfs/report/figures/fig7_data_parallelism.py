@@ -30,5 +30,5 @@ OUTPUT = Output(
 
 def draw(results: Results) -> p9.ggplot:
     """See carried.draw."""
-    title = f"Data parallelism: clocks of batch {results.workload['batch']} at others"
+    title = f"Clocks chosen at batch {results.workload['batch']}, used at other batches"
     return carried.draw(results, "data_parallelism", "batch", "batch, sequences per GPU", title)

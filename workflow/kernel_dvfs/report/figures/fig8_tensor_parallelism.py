@@ -31,6 +31,7 @@ OUTPUT = Output(
 
 def draw(results: Results) -> p9.ggplot:
     """See carried.draw."""
-    title = f"Tensor parallelism: clocks of degree {results.workload['tensor_parallel']} at others"
+    degree = results.workload["tensor_parallel"]
+    title = f"Clocks chosen at degree {degree}, used at other degrees"
     axis = "tensor-parallel degree (one rank, no communication)"
     return carried.draw(results, "tensor_parallelism", "tensor_parallel", axis, title)

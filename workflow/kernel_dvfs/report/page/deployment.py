@@ -89,8 +89,8 @@ def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[
     schedule = f"{place}/{found[len(found) // 2] if found else PASS_STRICT}.json"
     text = (
         f"step is what kernel_dvfs.capture gives of {workload.get('source') or 'it'}. It is cut where clocks change, "
-        "and the schedule is used only if repeats on the step itself show that it holds. Take the schedule whose ms "
-        "are what a change of clocks takes on your GPU (switch_s of a record's request)."
+        "and the schedule is used only if repeats on the step itself show that it saves and keeps its limit. Take the "
+        "schedule whose ms are the time that a clock change takes on your GPU (switch_s of a record's request)."
     )
     play = (
         f"with kernel_dvfs.deploy.play(step, {schedule!r}) as run:\n    for batch in batches:\n"
@@ -195,8 +195,8 @@ def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
     kernels = profile[(profile.study == "kernel") & profile.is_baseline]
     notes.append(
         f"Clocks per kernel ({STRICT}) assume that a change of clocks costs nothing. It takes {takes}, and the kernels "
-        f"take {1e3 * kernels.time_s.min():.3g} to {1e3 * kernels.time_s.max():.3g} ms a launch. What is left of the "
-        "saving at known latencies stands in the table of what can be deployed."
+        f"take {1e3 * kernels.time_s.min():.3g} to {1e3 * kernels.time_s.max():.3g} ms a launch. The table of what "
+        "can be deployed has what is left of the saving at known latencies."
     )
     return notes
 
