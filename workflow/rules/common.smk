@@ -47,6 +47,7 @@ def start():
         files.usable_folder("results")
         if STUDY.is_real and config["slurm_gpu"]:
             slurm.check(config["slurm_gpu"], "slurm_gpu")
+            client.begin(STUDY.uuid)
     except InputError as error:
         sys.exit(f"error: {error}")
     if STUDY.facts:

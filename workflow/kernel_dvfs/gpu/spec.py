@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, meant
+from kernel_dvfs.gpu.kernel import BACKWARD
 
 SOURCES = ("measured", "published", "inferred", "assumed")
 _FOLDER = files("kernel_dvfs.gpu") / "specs"
@@ -225,8 +226,8 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
     """
     if name not in names():
         raise InputError(
-            f"gpu '{name}': no such simulated GPU; allowed: {', '.join(names())}; nvml for a GPU of this machine; "
-            "{kind: table, path: mine.csv} for measurements"
+            f"gpu '{name}': no such simulated GPU{meant(name, names())}; allowed: {', '.join(names())}; nvml for a GPU "
+            "of this machine; {kind: table, path: mine.csv} for measurements"
         )
     if overrides:
         return _checked(name, merge(_merged(name), _keys_as_text(overrides)))
@@ -246,6 +247,12 @@ def _merged(name: str) -> dict[str, Any]:
     own = spec.get("families", {})
     # a GPU's own figures, also those for all families, before the shared ones
     shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
+    # a backward family is a GPU's own alone: one that says nothing of it has the forward one's figures (gpu.kernel)
+    shared |= {
+        family: shared[forward] | own.get(forward, {})
+        for family in own
+        if (forward := family.removesuffix(BACKWARD)) != family and family not in shared and forward in shared
+    }
     return spec | {"families": {family: values | own.get(family, {}) for family, values in shared.items()}}
 
 

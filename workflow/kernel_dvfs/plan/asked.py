@@ -180,9 +180,10 @@ class Study:
 
     @property
     def sessions(self) -> int:
-        """Measuring processes that repeats are spread over. On a cluster each would wait in the queue: there it is
-        one."""
-        return self.options["sessions"] if self.is_real and self.options["slurm_gpu"] is None else 1
+        """Measuring processes that repeats are spread over. Where Slurm sets the clocks, each pair's job has its own
+        anyway."""
+        by_pair = self.clocks == "external" and self.options["slurm_gpu"] is not None
+        return self.options["sessions"] if self.is_real and not by_pair else 1
 
     def session_of(self, rank: int) -> str:
         """The session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only one."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, sweep_pairs
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
 from kernel_dvfs.measurement import campaign, target
 from kernel_dvfs.plan import shared
 from kernel_dvfs.plan.asked import PlannedFile, Study, Variant
@@ -32,13 +32,13 @@ def real(config: dict, results: str) -> Study:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     omitted: list[tuple[Pair, str]] = []
-    both_or_none = mode == "lock" and config["through"] == "dcgm"
+    both_or_none = mode == "lock" and not choice.can(config["through"]).alone
     if mode != "external":
-        choice.check(config["through"], config["after"])
-    if both_or_none and config["lock"] != "exact":
-        raise InputError("config: through: dcgm locks each clock to one value; configure lock: exact")
+        choice.check(config["through"], config["after"], ranges=mode == "lock" and config["lock"] != EXACT)
     if both_or_none and not facts["clocks"]["mem_mhz"]:
-        raise InputError("config: through: dcgm locks both clocks or none, so grid.mem_mhz must not be empty")
+        raise InputError(
+            f"config: through: {config['through']} locks both clocks or none, so grid.mem_mhz must not be empty"
+        )
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:
@@ -49,7 +49,7 @@ def real(config: dict, results: str) -> Study:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
     if both_or_none:
         halves = [pair for pair in pairs if pair != BASELINE and "auto" in pair]
-        omitted += [(pair, "DCGM locks both clocks or none") for pair in halves]
+        omitted += [(pair, f"{config['through']} locks both clocks or none") for pair in halves]
         pairs = [pair for pair in pairs if pair not in halves]
     step = step_source(config["workload"])
     if step and config["slurm_gpu"]:
