@@ -1,15 +1,15 @@
 """Take training steps through the whole workflow on a real GPU at its default clocks: captured, every kernel measured,
 sections, the whole, the longest kernels within it, and the page.
 
-Sets nothing on the GPU (`clocks: auto-only`). Per step two calls of Snakemake: `profile`, which needs the GPU, then, once
-all steps are measured, `all` for the page, which does not. Records stay in results/<gpu>/, so a call that was stopped
+Sets nothing on the GPU (`clocks: auto-only`). Per step two calls of Snakemake: `profile`, which needs the GPU, then,
+once all steps are measured, `all` for the page, which does not. Records stay in results/<gpu>/, so a call that was stopped
 goes on where it was. To be run from the root of the repository; on two GPUs at once from two copies of it.
 
     kernel-dvfs build --graph on
-    python benchmarks/own_step_workflow.py -o out                            # every step of benchmarks/own_steps/steps.py
+    python benchmarks/own_step_workflow.py -o out                       # every step of benchmarks/own_steps/steps.py
     python benchmarks/own_step_workflow.py -o out --gpu nvml:1 --steps llama gpt3_xl --limit-s 600
 
-Writes per step: STEP/ (step_totals, step_check, step_kernels and passes as CSV), and steps.csv, a row a step: nodes,
+Writes per step STEP/ (step_totals, step_check, step_kernels and passes as CSV), and steps.csv, a row a step: nodes,
 targets, coverage, the sums of kernels against the whole, whether every bit was put back, seconds of each stage.
 """
 
@@ -36,8 +36,8 @@ from kernel_dvfs.workload import step as steps
 STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")
 TABLES = ("step_totals", "step_check", "step_kernels", "passes")
 SOURCE = "benchmarks/own_steps/steps.py"
-# a window of 2 s a target is the shortest that a counter which moves every 100 ms allows; the temperature is taken as it
-# is, since heating and cooling would take longer than all windows
+# windows of 2 s are the shortest that a counter which moves every 100 ms allows; the temperature is taken as it is:
+# heating and cooling would take longer than all windows
 PROTOCOL = {
     **{"clocks": "auto-only", "auto_repeats": 1, "warmup_s": 0.1, "window_s": 2, "windows": 1, "max_windows": 1},
     **{"temperature": "cool", "band_c": 60, "native": {"cpu": "off", "cuda": "off", "pipeline": "off"}},
