@@ -2,8 +2,8 @@
 sections, the whole, the longest kernels within it, and the page.
 
 Sets nothing on the GPU (`clocks: auto-only`). Per step two calls of Snakemake: `profile`, which needs the GPU, then,
-once all steps are measured, `all` for the page, which does not. Records stay in results/<gpu>/, so a call that was stopped
-goes on where it was. To be run from the root of the repository; on two GPUs at once from two copies of it.
+once all steps are measured, `all` for the page, which does not. Records stay in results/<gpu>/, so a call that was
+stopped goes on where it was. To be run from the root of the repository; on two GPUs at once from two copies of it.
 
     kernel-dvfs build --graph on
     python benchmarks/own_step_workflow.py -o out                       # every step of benchmarks/own_steps/steps.py
