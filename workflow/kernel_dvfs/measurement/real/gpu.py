@@ -123,11 +123,11 @@ class RealGpu:
 
     def _settle(self, load: Load, seconds: float) -> None:
         assert self._steady
-        self._run(seconds)
         slice_s = max(_SLICE_S, _LEAST_RUNS * load.run_s)
         seen: list[tuple[float, int]] = []
-        limit_s = self._loads.now_s() + max(_SETTLE_LIMIT_S, 4 * slice_s)
-        while self._loads.now_s() < limit_s and not _has_settled(seen):
+        warm_s = self._loads.now_s() + seconds
+        limit_s = warm_s + max(_SETTLE_LIMIT_S, 4 * slice_s)
+        while self._loads.now_s() < limit_s and not (self._loads.now_s() >= warm_s and _has_settled(seen)):
             start_s = self._loads.now_s()
             self._run(slice_s)
             ran = self._steady.between(start_s, self._loads.now_s())
