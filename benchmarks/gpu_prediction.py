@@ -3,9 +3,12 @@
 The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_only_h200.csv. The
 spec is calibrated on energy probes, none of which is one of these kernels, and has no parameter of any one kernel.
 
-    python benchmarks/gpu_prediction.py                # benchmarks/results/prediction_h200.csv, the figure, the table
+    python benchmarks/gpu_prediction.py                # benchmarks/results/prediction_h200.csv, and what it comes to
     python benchmarks/gpu_prediction.py --table        # only print the tables, from the result files
+    python docs/make_figures.py prediction_h200        # the figure, from the result file
 """
+
+from __future__ import annotations
 
 import argparse
 import csv
@@ -15,6 +18,9 @@ import statistics
 import sys
 from collections import namedtuple
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "workflow"))
 
@@ -24,13 +30,28 @@ from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.kernel import Work, clock_share, parameters
 from kernel_dvfs.gpu.simulated import SimulatedGpu
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.workload.rows import kernel_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-FIGURE = ROOT / "docs" / "figures" / "prediction_h200.png"
+FIGURE = Output("Errors of the simulated H200 against a measured one at auto clocks, by family of kernels")
 GPU, MODEL, BATCH = "h200_sxm", "gpt3-xl", 40
 GOALS = {"time": 5.0, "energy": 5.0, "clock": 3.0}  # mean absolute error, percent
+PANELS = {"time": "time", "energy": "energy", "clock": "SM clock"}
+# what the figure calls a family whose name is shorthand
+WORDS = {
+    "gemm": "matrix product",
+    "attention_gemm": "attention product",
+    "bias": "bias gradient",
+    "bias_reduce": "bias gradient, sum",
+    "residual": "residual + layernorm",
+    "gelu": "GELU",
+}
 QUANTITIES = ("time_us", "energy_mj", "sm_mhz")
 COLUMNS = ("kernel", "family", *(f"{which}_{name}" for name in QUANTITIES for which in ("measured", "predicted")))
 HEAD = (
@@ -145,56 +166,63 @@ def families(lines) -> str:
     return "\n".join(text)
 
 
-def _breaks(limits):
-    """Powers of ten on a long axis, hundreds on a short one."""
-    low, high = limits
-    if high < 3 * low:
-        return [mhz for mhz in range(0, int(high) + 1, 200) if mhz >= low]
-    return [10**power for power in range(-1, 5) if low <= 10**power <= high]
+def off_by_family(lines) -> pd.DataFrame:
+    """A row a kernel and quantity: quantity, family (a category, that of the largest error on top), error_percent."""
+    import pandas as pd
+
+    frames = [
+        pd.DataFrame({"quantity": PANELS[name], "family": [line["family"] for line in lines], "error_percent": values})
+        for name, values in errors(lines)._asdict().items()
+    ]
+    frame = pd.concat(frames, ignore_index=True)
+    worst = frame.error_percent.abs().groupby(frame.family).max().sort_values()
+    words = {family: WORDS.get(family, family) for family in worst.index}
+    return frame.assign(
+        quantity=pd.Categorical(frame.quantity, list(PANELS.values())),
+        family=pd.Categorical(frame.family.map(words), list(words.values())),
+    )
 
 
-def _labels(breaks):
-    return [f"{value:g}" for value in breaks]
-
-
-def draw(lines, path) -> None:
-    """Predicted over measured, one point a kernel."""
+def draw(lines) -> p9.ggplot:
+    """Errors of the simulated H200, a row a family of kernels: a ring a kernel, a bar for the family's mean."""
     import pandas as pd
     import plotnine as p9
 
-    names = {"time_us": "time, us", "energy_mj": "energy, mJ", "sm_mhz": "SM clock, MHz"}
-    frame = pd.DataFrame(
-        [
-            {
-                "quantity": label,
-                "family": line["family"],
-                "measured": float(line[f"measured_{name}"]),
-                "predicted": float(line[f"predicted_{name}"]),
-            }
-            for line in lines
-            for name, label in names.items()
-        ]
+    from kernel_dvfs.report import style
+
+    frame = off_by_family(lines)
+    means = frame.groupby(["quantity", "family"], observed=True).error_percent.mean().reset_index()
+    goals = pd.DataFrame({"quantity": list(PANELS.values()), "goal": list(GOALS.values())})
+    goals = goals.assign(quantity=pd.Categorical(goals.quantity, list(PANELS.values())), low=-goals.goal)
+    count = len(frame) // len(PANELS)
+    return (
+        p9.ggplot(frame, p9.aes("error_percent", "family"))
+        + p9.geom_rect(
+            p9.aes(xmin="low", xmax="goal", ymin=-np.inf, ymax=np.inf),
+            goals,
+            inherit_aes=False,
+            fill=style.SERIES[0],
+            alpha=0.1,
+        )
+        + p9.geom_vline(xintercept=0, size=0.4, color=style.FRAME)
+        + p9.geom_point(color=style.SERIES[0], fill="none", shape="o", size=1.5, stroke=0.5)
+        + p9.geom_point(data=means, color=style.SERIES[1], shape="|", size=4, stroke=1.2)
+        + p9.facet_wrap("quantity", nrow=1)
+        + p9.labs(
+            title="How far the simulated H200 is off, by family of kernels",
+            subtitle=f"simulated and measured H200, {count} kernels of GPT-3 XL at auto clocks; better: nearer to 0",
+            x="predicted against measured, % (negative: predicted too low)",
+            y="",
+            caption="Ring: a kernel. Upright bar: mean of the family. Shaded: the goal for the mean absolute error.",
+        )
+        + style.theme(3.0, style.WIDE)
     )
-    frame["quantity"] = pd.Categorical(frame["quantity"], list(names.values()))
-    plot = (
-        p9.ggplot(frame, p9.aes("measured", "predicted", color="family"))
-        + p9.geom_abline(slope=1, intercept=0, color="#888888")
-        + p9.geom_point(size=2)
-        + p9.facet_wrap("quantity", scales="free")
-        + p9.scale_x_log10(breaks=_breaks, labels=_labels)
-        + p9.scale_y_log10(breaks=_breaks, labels=_labels)
-        + p9.labs(x="measured on an H200 at auto clocks", y="predicted by the simulated H200", color="")
-        + p9.theme_bw()
-        + p9.theme(figure_size=(10, 3.6))
-    )
-    plot.save(path, dpi=120, verbose=False)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("-o", "--output", default=str(RESULTS / "prediction_h200.csv"))
-    parser.add_argument("--figure", default=str(FIGURE), help="path of the PNG; '' for none")
     options = parser.parse_args()
     if options.table:
         print(comparison(), table(), sep="\n\n")
@@ -205,8 +233,6 @@ def main():
     writer.writeheader()
     writer.writerows(lines)
     write_text(options.output, text.getvalue())
-    if options.figure:
-        draw(lines, options.figure)
     print(summary(lines))
     print(families(lines))
 

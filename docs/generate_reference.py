@@ -32,7 +32,24 @@ def _table(head: tuple, rows: list) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
+    """Plain text, with words in backticks, as a table cell that shows every character of it."""
+    spans = re.split(r"(`[^`]+`)", " ".join(str(text).split()))
+    return "".join(_code(span[1:-1]) if number % 2 else _plain(span) for number, span in enumerate(spans))
+
+
+def _plain(text: str) -> str:
+    """Escaped, because Markdown, its attribute lists ({...}) and HTML (<...>) would each take a part for their own."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    # an underscore within a word and a bracket without a link are plain for every renderer
+    return re.sub(r"[\\`*{}|]|(?<!\w)_|_(?!\w)|\](?=[(\[])", r"\\\g<0>", text)
+
+
+def _code(text: str) -> str:
+    """Within backticks nothing needs escaping, except the bar, which ends a cell: renderers disagree how."""
+    if "|" not in text:
+        return f"`{text}`"
+    inner = _plain(text.replace("|", "\0")).replace("\0", "&#124;")
+    return f"<code>{inner}</code>"
 
 
 def _value(value) -> str:
@@ -120,7 +137,7 @@ def commands() -> str:
             continue
         parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}")
         command.add_arguments(parser)
-        parts.append(f"\n## {name}\n\n{command.help[0].upper()}{command.help[1:]}.\n\n")
+        parts.append(f"\n## {name}\n\n{_cell(command.help[0].upper() + command.help[1:])}.\n\n")
         rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in parser._actions[1:]]
         parts.append(_table(("option", "required", "meaning"), rows))
         if parser.epilog:
@@ -146,12 +163,12 @@ def _required(action: argparse.Action) -> bool:
 
 def _help(action: argparse.Action) -> str:
     text = (action.help or "").replace("%%", "%")
-    return text.replace("%(default)s", str(action.default)).replace("<", "&lt;")
+    return text.replace("%(default)s", str(action.default))
 
 
 def _epilog(text: str) -> str:
     what, colon, command = text.partition("example: ")
-    return f"{what}Example: `{command}`" if colon else text
+    return f"{_cell(what)} Example: `{command}`".strip() if colon else _cell(text)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
@@ -209,11 +226,12 @@ def results() -> str:
     folder = "results/<gpu>/<workload>"
     parts = [
         "# Results\n\nThe output contract: names that scripts may rely on. A study leaves out what it cannot "
-        f"measure or was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so.\n\n"
+        f"measure or was not asked for. All below `{folder}/`; every number of a simulated GPU is marked so. "
+        "[Records](records.md) says what a record holds.\n\n"
     ]
     rows = [
         ("`setup/<digest>.json`", "what the measurements were made under; named by its content"),
-        ("`measurements/`", "one [record](records.md) a measurement"),
+        ("`measurements/`", "one record a measurement"),
         ("`search.json`", "what was measured beyond the sweep, and the checksums of the records that it followed from"),
         ("`profile.parquet`", "all measurements of the choice, pooled: one row a target and pair"),
         ("`schedules/<granularity>-<scope>-<objective>.json`", "chosen clocks, totals, and by what argument optimal"),

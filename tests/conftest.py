@@ -139,3 +139,32 @@ def refused(capsys):
         return said
 
     return run
+
+
+@pytest.fixture(scope="session")
+def cut_off():
+    """`cut_off(plot)` draws a figure: [] or what cannot be read in it, text over the edge or over other text."""
+    import io
+    from itertools import combinations
+
+    from matplotlib.text import Text
+
+    def unreadable(plot) -> list[str]:
+        figure = plot.draw()
+        figure.savefig(io.BytesIO(), format="png")  # lays it out; a canvas without a window draws nothing by itself
+        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        boxes = {text: text.get_window_extent() for text in shown}
+        over = [
+            f"over the edge: {text.get_text()}"
+            for text, box in boxes.items()
+            if box.x0 < -1 or box.y0 < -1 or box.x1 > figure.bbox.width + 1 or box.y1 > figure.bbox.height + 1
+        ]
+        # labels of points may touch; what stands around the panels may not
+        around = [text for text in shown if not any(text in axes.texts for axes in figure.axes)]
+        return over + [
+            f"one over the other: {first.get_text()} | {second.get_text()}"
+            for first, second in combinations(around, 2)
+            if boxes[first].shrunk(0.98, 0.9).overlaps(boxes[second].shrunk(0.98, 0.9))
+        ]
+
+    return unreadable

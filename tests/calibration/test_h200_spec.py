@@ -91,6 +91,21 @@ def test_the_documented_tables_are_those_of_the_result_files(benchmark, root, wh
     assert table in (root / "docs/measured-gpus.md").read_text(encoding="utf-8")
 
 
+def test_the_figure_of_predictions_shows_every_kernels_error_by_family(benchmark, cut_off):
+    module = benchmark("gpu_prediction")
+    lines = module.read(module.RESULTS / "prediction_h200.csv")
+    frame = module.off_by_family(lines)
+    for name, values in module.errors(lines)._asdict().items():
+        shown = frame[frame.quantity == module.PANELS[name]].error_percent
+        assert sorted(shown) == pytest.approx(sorted(values))
+    # the family that is furthest off on top
+    worst = frame.error_percent.abs().groupby(frame.family, observed=True).max()
+    assert worst.is_monotonic_increasing and frame.family.nunique() == len({line["family"] for line in lines})
+    plot = module.draw(lines)
+    assert "%" in plot.labels.x and "46 kernels" in plot.labels.subtitle
+    assert cut_off(plot) == []
+
+
 def test_the_documented_summary_is_that_of_the_result_files(benchmark, root):
     module = benchmark("gpu_prediction")
     assert module.comparison() in (root / "docs/measured-gpus.md").read_text(encoding="utf-8")

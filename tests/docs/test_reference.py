@@ -1,15 +1,25 @@
-"""The pages of docs/reference are what the schemas and the code say now."""
+"""The pages of docs/reference are what the schemas and the code say now, and show every word of it."""
 
-import runpy
+import html.parser
+import importlib.util
 
 import pytest
+import yaml
 
 from kernel_dvfs.cli.main import every_command
 
 
 @pytest.fixture(scope="module")
-def generated(root):
-    return runpy.run_path(str(root / "docs/generate_reference.py"))["pages"]()
+def generator(root):
+    spec = importlib.util.spec_from_file_location("generate_reference", root / "docs/generate_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def generated(generator):
+    return generator.pages()
 
 
 def test_the_committed_pages_are_those_that_the_code_gives(root, generated):
@@ -34,3 +44,68 @@ def test_no_page_speaks_of_a_key_that_has_no_meaning(generated):
     rows = [line.split(" | ") for line in generated["configuration.md"].splitlines() if line.startswith("| `")]
     explained = [row[0] for row in rows if row[2].strip()]
     assert len(explained) == len(rows)
+
+
+class Rows(html.parser.HTMLParser):
+    """The text of every row of every table, cell by cell."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self._in_cell = [], False
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+            self._in_cell = True
+
+    def handle_endtag(self, tag):
+        self._in_cell = self._in_cell and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        if self._in_cell:
+            self.rows[-1][-1] += data
+
+
+def rendered(root, text: str) -> list:
+    """[[text of a cell]] of a page, as the site's own Markdown shows it."""
+    markdown = pytest.importorskip("markdown", reason="Markdown is not installed: make docs brings it")
+    pytest.importorskip("pymdownx", reason="the site's Markdown extensions are not installed: make docs brings them")
+    names, options = [], {}
+    for each in yaml.safe_load((root / "mkdocs.yml").read_text("utf-8"))["markdown_extensions"]:
+        name, settings = next(iter(each.items())) if isinstance(each, dict) else (each, {})
+        names.append(name)
+        options[name] = settings
+    parser = Rows()
+    parser.feed(markdown.markdown(text, extensions=names, extension_configs=options))
+    return parser.rows
+
+
+def shown(cell) -> str:
+    return " ".join(str(cell).replace("`", "").split())
+
+
+def test_the_site_shows_every_word_of_every_row(root, generator, monkeypatch):
+    """Nothing between braces, angle brackets, bars or asterisks is taken for markup and lost."""
+    asked, table = [], generator._table
+    monkeypatch.setattr(generator, "_table", lambda head, rows: asked.extend((head, *rows)) or table(head, rows))
+    pages = generator.pages().values()
+    found = [row for text in pages for row in rendered(root, text)]
+    assert len(found) > 300 and [list(map(shown, row)) for row in found] == [list(map(shown, row)) for row in asked]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "results/<gpu>/<UUID>",
+        "ends with {step: 210}",
+        "{kind: table, path: FILE[, name]} and more",
+        "a | b, `a | b`",
+        "*all* of a * b, core_mhz and _this_",
+        "a & b &lt; c, \\n, [x](y) [x][y]",
+        "`{a}`{b}",
+    ],
+)
+def test_a_cell_shows_what_it_is_given(root, generator, text):
+    assert rendered(root, generator._table(("key",), [(text,)]))[1:] == [[shown(text)]]

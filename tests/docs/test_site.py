@@ -1,8 +1,10 @@
 """docs/ builds as a site, strictly, and asks the reader's browser to fetch nothing."""
 
+import json
 import re
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 import yaml
@@ -27,6 +29,22 @@ def test_no_page_loads_anything_from_elsewhere(site):
         loaded = re.findall(r'<(?:script|img|iframe)[^>]+src="(https?:[^"]+)"', text)
         loaded += re.findall(r'<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="(https?:[^"]+)"', text)
         assert not loaded, page
+
+
+def test_the_search_finds_words_of_the_pages_on_the_server_that_the_docs_name(site):
+    """What the search box reads, by the command of CONTRIBUTING.md; it says which port it took."""
+    words = [sys.executable, "-u", "-m", "http.server", "-d", str(site), "0", "--bind", "127.0.0.1"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            address = re.search(r"http://[\d.:]+", server.stdout.readline())[0]
+            with urllib.request.urlopen(f"{address}/search/search_index.json", timeout=20) as answer:
+                found = json.load(answer)["docs"]
+        finally:
+            server.terminate()
+    told = {each["location"].partition("#")[0] for each in found}
+    assert {path.name for path in site.glob("*.html")} - {"404.html"} <= told
+    text = " ".join(each["text"] for each in found if each["location"].startswith("reference/configuration.html"))
+    assert "kernel-dvfs devices lists them" in text
 
 
 def test_every_page_is_in_the_menu_and_every_link_out_of_docs_leads_to_a_file(root):

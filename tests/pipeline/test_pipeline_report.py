@@ -3,7 +3,9 @@
 import pandas as pd
 import pytest
 
-from kernel_dvfs.pipeline.report import paper
+from kernel_dvfs.outputs import modules
+from kernel_dvfs.pipeline.report import figures, paper
+from kernel_dvfs.pipeline.report.figures import breakdown as breakdown_figure
 from kernel_dvfs.pipeline.report.figures import frontier, timeline
 from kernel_dvfs.pipeline.report.figures import straggler as straggler_figure
 from kernel_dvfs.pipeline.report.tables import (
@@ -41,9 +43,9 @@ def test_without_a_straggler_the_bound_saves_most_and_nothing_of_ours_is_late(st
     frame = no_straggler.make(study)
     for microbatches in (4, 6):
         own = ours(frame, microbatches=microbatches)
-        saved = own.energy_saved_percent
-        assert saved["bound"] >= saved["split"] >= saved["one clock"] >= saved["per-stage clock"] >= 0
-        assert (own.slowdown_percent[["one clock", "split", "uniform clock"]] <= 1e-9).all()
+        change = own.energy_change_percent
+        assert change["bound"] <= change["split"] <= change["one clock"] <= change["per-stage clock"] <= 0
+        assert (own.time_change_percent[["one clock", "split", "uniform clock"]] <= 1e-9).all()
 
 
 def test_the_papers_rows_follow_ours_and_are_marked(study):
@@ -55,20 +57,21 @@ def test_the_papers_rows_follow_ours_and_are_marked(study):
     row = theirs[
         (theirs.method == "Perseus") & theirs.workload.str.contains("A40") & theirs.workload.str.contains("T5")
     ]
-    assert row.energy_saved_percent.item() == 28.5 and row.microbatches.item() == 32
+    assert row.energy_change_percent.item() == -28.5 and row.microbatches.item() == 32
 
 
-def test_the_three_tables_of_savings_agree(study):
+def test_the_three_tables_of_changes_agree(study):
     plain, clusters, waiting = no_straggler.make(study), emulation.make(study), straggler.make(study)
     for method in ("one clock", "split", "bound"):
-        a, b = (ours(frame, microbatches=4).energy_saved_percent[method] for frame in (plain, clusters))
+        a, b = (ours(frame, microbatches=4).energy_change_percent[method] for frame in (plain, clusters))
         assert a == pytest.approx(b)
     both = breakdown.make(study)
     for method in ("one clock", "split", "bound"):
         row = ours(both, microbatches=4).loc[method]
-        assert row.pipeline_percent == pytest.approx(row.intrinsic_percent + row.extrinsic_percent)
-        at_ratio = ours(waiting, microbatches=4, straggler_ratio=1.2).energy_saved_percent[method]
-        assert row.pipeline_percent == pytest.approx(at_ratio)
+        assert row.pipeline_change_percent == pytest.approx(row.intrinsic_change_percent + row.extrinsic_change_percent)
+        assert row.pipeline_change_percent < 0
+        at_ratio = ours(waiting, microbatches=4, straggler_ratio=1.2).energy_change_percent[method]
+        assert row.pipeline_change_percent == pytest.approx(at_ratio)
     assert ours(clusters, microbatches=4).gpus["bound"] == 6 * 4 * 2
 
 
@@ -76,17 +79,17 @@ def test_a_pipeline_that_waits_saves_more_by_waiting_slower(study):
     frame = straggler.make(study)
     for microbatches in (4, 6):
         early, late = (
-            ours(frame, microbatches=microbatches, straggler_ratio=ratio).energy_saved_percent for ratio in (1.05, 1.2)
+            ours(frame, microbatches=microbatches, straggler_ratio=ratio).energy_change_percent for ratio in (1.05, 1.2)
         )
-        assert late["bound"] > early["bound"] and late["one clock"] > early["one clock"]
+        assert late["bound"] < early["bound"] and late["one clock"] < early["one clock"]
 
 
 def test_each_level_of_choice_adds(study):
-    frame = levels.make(study).set_index(["straggler_ratio", "level"]).energy_saved_percent
+    frame = levels.make(study).set_index(["straggler_ratio", "level"]).energy_change_percent
     for ratio in LEVEL_RATIOS:
         own = frame[ratio]
-        assert own["kernels in the pipeline, bound"] > own["operations, bound"] >= own["operations, one clock"]
-        assert own["kernels in the pipeline, bound"] > own["kernels alone"] > 0
+        assert own["kernels in the pipeline, bound"] < own["operations, bound"] <= own["operations, one clock"]
+        assert own["kernels in the pipeline, bound"] < own["kernels alone"] < 0
 
 
 def test_the_checks_hold_on_this_study(study):
@@ -99,19 +102,24 @@ def test_slower_changes_leave_less_and_no_plan_is_late(study):
     frame = switching.make(study)
     assert (frame.late_s == 0).all()
     for _, own in frame.groupby(["microbatches", "asked"]):
-        assert own.sort_values("latency_ms").energy_saved_percent.is_monotonic_decreasing
+        assert own.sort_values("latency_ms").energy_change_percent.is_monotonic_increasing
+
+
+def bound_percent(planner, base, time_percent):
+    """The least change of energy of an iteration whose time changes so."""
+    energy_j = float(planner.frontier.energy_at((1 + time_percent / 100) * base.time_ticks))
+    return 100 * (energy_j / base.energy_j() - 1)
 
 
 def test_the_frontier_figure_draws_no_plan_below_the_bound(study, solver):
     lines, marks, baselines = frontier.data(study, 4)
     planner, base = solver.planner(4), solver.base(4)
     for mark in pd.concat([marks, baselines]).itertuples():
-        bound = float(planner.frontier.energy_at(mark.time * base.time_ticks)) / base.energy_j()
-        assert mark.energy >= bound * (1 - 1e-9)
-    assert lines.energy.min() < 1
+        bound = bound_percent(planner, base, mark.time)
+        assert mark.energy >= bound - 1e-7
+    assert lines.energy.min() < 0 and baselines.time.min() == baselines.energy.max() == 0
     for point in lines.itertuples():
-        bound = float(planner.frontier.energy_at(point.time * base.time_ticks)) / base.energy_j()
-        assert point.energy == pytest.approx(bound, rel=1e-12)
+        assert point.energy == pytest.approx(bound_percent(planner, base, point.time), abs=1e-9)
 
 
 def test_the_timeline_shows_every_operation_twice_and_less_power_afterwards(study, solver):
@@ -127,5 +135,34 @@ def test_the_timeline_shows_every_operation_twice_and_less_power_afterwards(stud
 
 def test_the_straggler_figure_shows_its_tables_series(study):
     frame = straggler_figure.data(study, 6)
-    assert set(frame.method) == {"bound", "one clock", "published, as run", "published, best in time"}
+    assert list(frame.method.cat.categories) == [
+        "proven lower bound",
+        "one clock per operation",
+        "published plan, as run",
+        "published plan, best in time",
+    ]
     assert set(frame.microbatches) == {6}
+    table = straggler.make(study)
+    shown = table[(table.source == "ours") & (table.microbatches == 6) & (table.method == "bound")]
+    drawn = frame[frame.method == "proven lower bound"]
+    assert (
+        drawn.energy_change_percent.tolist() == shown.energy_change_percent.tolist()
+        and max(drawn.energy_change_percent) < 0
+    )
+
+
+@pytest.mark.parametrize("name", modules(figures))
+def test_a_figure_has_units_the_one_sign_and_no_shorthand(name, study, cut_off):
+    plot = modules(figures)[name].draw(study)
+    words = " ".join(str(plot.labels.get(key, "")) for key in ("title", "x", "y", "fill", "caption"))
+    assert "all-max" not in words and "saved, %" not in words
+    axes = [plot.labels.x, plot.labels.y]
+    if name != "timeline":
+        assert any("change of" in axis and "(negative: saved)" in axis.replace("\n", " ") for axis in axes), axes
+        assert "better: " in plot.labels.subtitle.replace("\n", " ")
+    assert cut_off(plot) == []
+
+
+def test_published_reductions_stand_beside_ours_with_the_same_sign(study):
+    frame = breakdown_figure.data(study)
+    assert (frame.change_percent <= 0).all() and set(frame.part) == {"intrinsic", "extrinsic", "paper"}

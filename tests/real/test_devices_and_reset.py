@@ -1,8 +1,11 @@
 """What `devices` tells and `reset` does: both for people, and for a batch system's epilog."""
 
+import json
+import re
 import subprocess
 import sys
 import time
+from dataclasses import fields
 
 import pytest
 from test_guard import kill_owner_and_janitor, script
@@ -29,6 +32,52 @@ def test_devices_lists_what_each_gpu_can_do_and_what_a_study_would_take(lab, roo
     ):
         assert said in done.stdout, done.stdout
     assert made.boards.get("sets") == "0" and not made.lease.exists(), "nothing was changed"
+
+
+def test_devices_tells_other_programs_all_that_it_tells_people(lab, root):
+    made = lab("h200,rtx_3080_ti", time="real", foreign_compute=1)
+    (made.folder / "config.yaml").write_text((root / "config.yaml").read_text())
+    done = made.command("devices", "--json")
+    assert done.returncode == 0 and not done.stderr
+    told = json.loads(done.stdout)
+    assert told["schema"] == "kernel-dvfs/devices/1" and told["problem"] is None
+    first, second = told["gpus"]
+    assert (first["index"], second["index"], first["gpu"]) == (0, 1, f"nvml:{made.boards.uuid}")
+    assert (first["power_limit_w"], first["ecc"], first["mem_mhz"]) == (700, True, [2201, 3201])
+    assert (first["core_mhz"][0], first["core_mhz"][-1], len(first["core_mhz"])) == (345, 1980, 110)
+    assert first["counter_period_ms"] > first["counter_read_ms"] > 0 and first["counter_problem"] is None
+    studies = [(each["clocks"], each["targets"], each["pairs"]) for each in first["estimates"]]
+    assert studies[-1] == ("auto-only", 48, 1)
+    assert 12 * 60 < sum(first["estimates"][-1]["least_s"].values()) < 14 * 60, "13 min in the text"
+    # each text that people read, but for what both round or word differently
+    said = made.command("devices").stdout
+    for gpu in told["gpus"]:
+        assert gpu["notes"]
+        for text in [gpu["name"], gpu["driver"], gpu["pci_bus_id"], *gpu["notes"], *gpu["missing"]]:
+            assert text in said, text
+    for way in told["locking"]["ways"]:
+        assert way["name"] in said and (way["obstacle"] or "yes") in said
+    for request in told["locking"]["requests"]:
+        assert request["what"] in said and all(line in said for line in request["lines"])
+    assert told["leases"] in said and told["locking"]["slurm"] in said
+    assert all(f"gpu: {name}" in said for name in told["simulated"])
+
+
+def test_devices_tells_other_programs_of_a_machine_without_a_driver(lab):
+    made = lab(time="real")
+    done = made.command("devices", "--json", LD_LIBRARY_PATH="/nowhere")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0 and told["gpus"] == [] and told["locking"] is None
+    assert "no NVIDIA driver" in told["problem"] and "h200_sxm" in told["simulated"]
+
+
+def test_the_docs_name_each_field_that_devices_tells(root):
+    from kernel_dvfs.gpu.setters.advice import Advice, Request, Way
+    from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
+
+    section = (root / "docs/python.md").read_text().partition("**`devices --json`**")[2]
+    named = set(re.findall(r"`(\w+)`", section))
+    assert {field.name for kind in (Inventory, Gpu, Estimate, Advice, Way, Request) for field in fields(kind)} <= named
 
 
 def test_devices_says_what_is_in_the_way(lab):

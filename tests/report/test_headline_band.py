@@ -49,25 +49,25 @@ def test_the_band_is_least_and_most_over_what_varies():
     assert set(rows.loc["pass"].high_energy_change_percent) == {0.0}
 
 
-def with_savings(made):
-    return made.headline_map.assign(saved=lambda frame: -frame.kernel_energy_change_percent)
+def with_changes(made):
+    return made.headline_map.assign(change=lambda frame: frame.kernel_energy_change_percent)
 
 
-def test_contours_lie_where_the_saving_is_their_value():
-    ground, lines, _ = headline_map.surface(with_savings(Made()))
+def test_contours_lie_where_the_change_is_their_value():
+    ground, lines, _ = headline_map.surface(with_changes(Made()))
     for frame in (lines, ground):
         assert set(frame.auto_core_mhz) == {1905, 1950, 1995}
-    four = lines[lines.line.str.contains(" 4.0 ")]
+    four = lines[lines.line.str.contains(" -4.0 ")]
     assert len(four)
     for row in four.itertuples():
-        assert -saving(row.tensor_energy_pj, row.gemm_traffic, row.auto_core_mhz) == pytest.approx(4.0, abs=1e-6)
+        assert saving(row.tensor_energy_pj, row.gemm_traffic, row.auto_core_mhz) == pytest.approx(-4.0, abs=1e-6)
     assert not lines.is_paper.any()  # 14.6 % is nowhere
 
 
 def test_the_papers_value_is_a_line_where_it_is_reached():
     made = Made()
     made.headline_map["kernel_energy_change_percent"] -= 9
-    _, lines, _ = headline_map.surface(with_savings(made))
+    _, lines, _ = headline_map.surface(with_changes(made))
     assert lines.is_paper.any()
 
 
@@ -84,5 +84,5 @@ def test_the_figure_says_whether_the_papers_value_is_reached(tmp_path):
 def test_a_single_clock_is_a_single_panel():
     made = Made()
     made.headline_map = made.headline_map[made.headline_map.auto_core_mhz == 1950]
-    ground, _, _ = headline_map.surface(with_savings(made))
+    ground, _, _ = headline_map.surface(with_changes(made))
     assert set(ground.auto_core_mhz) == {1950}

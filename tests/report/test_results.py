@@ -125,7 +125,7 @@ def test_repeats_that_are_whole_are_summed(folder):
 def test_a_repeat_copied_over_another_is_refused(folder):
     (folder / "repeat-1.json").write_text((folder / "repeat-0.json").read_text())
     with pytest.raises(
-        InputError, match=r"stands twice \(repeat-0\.json, repeat-1\.json\); delete .* run snakemake"
+        InputError, match=r"appears twice \(repeat-0\.json, repeat-1\.json\); delete .* run snakemake"
     ) as no:
         comparisons(folder)
     assert str(folder) in str(no.value)

@@ -9,7 +9,7 @@ from kernel_dvfs.serving.report.tables import table1 as table
 from kernel_dvfs.serving.report.tables import table1_agreement, table1_mix
 from kernel_dvfs.serving.requests import CLASSES
 from kernel_dvfs.serving.study import ServingStudy
-from kernel_dvfs.serving.table1 import Cell, agreement, best, mix_saving, paper_row, simulated_cells
+from kernel_dvfs.serving.table1 import Cell, agreement, best, mix_change, paper_row, simulated_cells
 
 BEST = {
     "SS": ((2, 1.2), 48.3),
@@ -38,9 +38,9 @@ def usual(tmp_path_factory):
 
 
 @pytest.mark.parametrize("class_", CLASSES)
-def test_best_cell_and_saving_of_every_published_row(class_):
-    column, saved = best(paper_row(class_))
-    assert (column, pytest.approx(saved, abs=0.06)) == BEST[class_]
+def test_best_cell_and_change_of_every_published_row(class_):
+    column, change = best(paper_row(class_))
+    assert (column, pytest.approx(-change, abs=0.06)) == BEST[class_]
 
 
 def test_only_eight_gpus_above_the_lowest_clock_serve_every_class():
@@ -56,12 +56,12 @@ def test_only_eight_gpus_above_the_lowest_clock_serve_every_class():
     ],
 )
 def test_the_class_mix_times_the_table_gives_the_published_arithmetic(mix, reference, chosen, both, clock, degree):
-    found = mix_saving(mix)
+    found = mix_change(mix)
     assert found.reference_wh == pytest.approx(reference, abs=5e-4)
     assert found.chosen_wh == pytest.approx(chosen, abs=5e-4)
-    assert found.percent == pytest.approx(both, abs=0.05)
-    assert mix_saving(mix, degrees=(8,)).percent == pytest.approx(clock, abs=0.05)
-    assert mix_saving(mix, clocks_ghz=(2.0,)).percent == pytest.approx(degree, abs=0.05)
+    assert found.change_percent == pytest.approx(both, abs=0.05)
+    assert mix_change(mix, degrees=(8,)).change_percent == pytest.approx(clock, abs=0.05)
+    assert mix_change(mix, clocks_ghz=(2.0,)).change_percent == pytest.approx(degree, abs=0.05)
 
 
 def test_a_table_agrees_with_itself():

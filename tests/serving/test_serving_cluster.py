@@ -84,7 +84,7 @@ def test_the_troubles_do_climb_the_ladder_move_requests_and_divide_servers(troub
     for _, cluster in troubled.values():
         seen.update(cluster.events)
     wanted = [f"emergency step {step}" for step in (1, 2, 3, 4)]
-    wanted += ["rejected", "mispredicted", "servers divided anew", "servers started", "servers released"]
+    wanted += ["rejected", "mispredicted", "servers divided again", "servers started", "servers released"]
     wanted += ["clock changes", "held back", "sent to a larger pool"]
     assert [name for name in wanted if not seen[name]] == []
 
@@ -141,7 +141,7 @@ def test_each_knob_turns_only_what_it_names(replayed):
     events = {name: replayed(name).events for name in SUBSETS.values()}
     for knobs, name in SUBSETS.items():
         assert ("clock changes" in events[name]) == ("clocks" in knobs), name
-        assert not ("servers divided anew" in events[name] and "degrees" not in knobs), name
+        assert not ("servers divided again" in events[name] and "degrees" not in knobs), name
         assert not ("servers released" in events[name] and "instances" not in knobs), name
 
 

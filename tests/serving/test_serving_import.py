@@ -276,7 +276,7 @@ def test_a_refused_import_leaves_no_profile(tmp_path, usual, log, capsys):
         one_run(tmp_path, json.dumps(usual) + json.dumps(usual), log)
         assert main(["serving", "import", str(tmp_path / "list.yaml"), "-o", str(tmp_path / place)]) == 2
         said = capsys.readouterr().err
-        assert "stands twice" in said and said.count("\n") == 1
+        assert "appears twice" in said and said.count("\n") == 1
     assert not (tmp_path / "new.csv").exists() and (tmp_path / "kept.csv").read_text() == "mine\n"
 
 

@@ -82,7 +82,7 @@ def test_capacity_is_where_the_first_promise_breaks(csv_of):
         ([LINES[0], LINES[1].replace(",4,1400", ",4,fast")], "column core_mhz: 'fast'; expected MHz"),
         ([LINES[0], LINES[1].replace(",4,1400", ",0,1400")], "column tp: '0'"),
         ([LINES[0], LINES[1].replace("1000,1000", "nan,1000")], "column tps: 'nan'"),
-        ([LINES[0], LINES[0]], "0 stands twice for class MM"),
+        ([LINES[0], LINES[0]], "0 appears twice for class MM"),
         ([LINES[0], LINES[1] + ",7"], "13 cells under 12 columns"),
         ([LINES[0], LINES[1].replace("dgx", "other")], "rows of several models or GPUs"),
         ([LINES[0]], "one load alone"),

@@ -6,8 +6,10 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
+from kernel_dvfs.outputs import modules
 from kernel_dvfs.serving import experiments
 from kernel_dvfs.serving.outcome import outcome
+from kernel_dvfs.serving.report import figures
 from kernel_dvfs.serving.report.figures import savings as savings_figure
 from kernel_dvfs.serving.report.share import split
 from kernel_dvfs.serving.study import ServingStudy
@@ -170,9 +172,30 @@ def test_the_other_tables_are_written(folder, name):
 
 
 @pytest.mark.parametrize("name", ["savings", "power", "knobs", "loads", "split"])
-def test_figures_are_drawn(folder, name):
+def test_figures_have_units_and_the_one_sign_and_are_readable(folder, name, cut_off):
+    plot = modules(figures)[name].draw(ServingStudy(folder))
+    assert cut_off(plot) == []
+    axes = " ".join(str(plot.labels.get(key, "")) for key in ("x", "y")).replace("\n", " ")
+    if name in ("savings", "loads", "split"):
+        assert "change of energy, % (negative: saved)" in axes
+        assert "better: " in plot.labels.subtitle.replace("\n", " ")
     assert main(["serving", "figure", name, str(folder)]) == 0
     assert (folder / f"figures/{name}.png").stat().st_size > 10_000
+
+
+def test_bars_and_lines_show_the_changes_of_their_tables(folder):
+    study = ServingStudy(folder)
+    savings, loads = table(folder, "savings"), table(folder, "loads")
+    bars = modules(figures)["savings"].draw(study).data.set_index("system").change_percent.dropna()
+    known = savings.set_index("system").change_percent.dropna()
+    both = [system for system in known.index if system in bars.index]
+    assert both and bars[both].astype(float).tolist() == pytest.approx(known[both].tolist())
+    lines = modules(figures)["loads"].draw(study).data
+    ours = lines[~lines.system.str.contains("reported")]
+    column = "change_of_all_servers_percent"
+    shown = loads[loads.system.isin(ours.system.unique())]
+    assert ours[column].dropna().tolist() == pytest.approx(shown[column].dropna().tolist())
+    assert (lines[lines.system.str.contains("reported")][column] < 0).all()
 
 
 def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kernel_dvfs.answer import summary
+from kernel_dvfs.report.words import line_of_study
 
 HEADER = "schedule,slack_percent,fresh_time_change_percent,fresh_energy_change_percent,verdict\n"
 
@@ -32,41 +32,41 @@ def claimed(kind):
 def test_a_validated_study_names_its_device_its_savings_and_its_page(study, tmp_path):
     folder = study("kernel-global-waste-slack0,0,-0.126,-6.741,within\npass-global-waste-slack0,0,9,9,within\n")
     (tmp_path / "report.html").touch()
-    assert summary(folder, "simulated RTX 3080 Ti") == (
+    assert line_of_study(folder, "simulated RTX 3080 Ti") == (
         f"simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (validated). Open {folder}/report.html"
     )
 
 
 def test_without_a_page_the_folder_is_named(study):
     folder = study("a,0,-0.1,-6.7,within\n")
-    assert summary(folder, "H200").endswith(f"(validated). See {folder}")
+    assert line_of_study(folder, "H200").endswith(f"(validated). See {folder}")
 
 
 @pytest.mark.parametrize(
     ("verdict", "said"), [("over", "slower than its limit"), ("ambiguous", "too few repeats to say")]
 )
 def test_a_limit_that_is_not_kept_for_certain_is_part_of_the_answer(study, verdict, said):
-    assert said in summary(study(f"a,0,0.5,-6.7,{verdict}\n"), "H200")
+    assert said in line_of_study(study(f"a,0,0.5,-6.7,{verdict}\n"), "H200")
 
 
 def test_what_rounds_to_zero_has_no_sign_and_a_cost_has_a_plus(study):
-    assert "H200: +1.2 % energy, 0.0 % time" in summary(study("a,0,-0.04,1.23,within\n"), "H200")
+    assert "H200: +1.2 % energy, 0.0 % time" in line_of_study(study("a,0,-0.04,1.23,within\n"), "H200")
 
 
 @pytest.mark.parametrize(
     ("kind", "how"), [("table", "(claimed, from the table's own rows)"), ("nvml", "(claimed, not validated)")]
 )
 def test_without_a_validation_the_schedule_claims(study, kind, how):
-    text = summary(study(schedule=claimed(kind)), "mine")
+    text = line_of_study(study(schedule=claimed(kind)), "mine")
     assert text.startswith(f"mine: -6.8 % energy, -0.1 % time {how}.")
 
 
 def test_a_headline_that_is_empty_or_damaged_is_passed_over(study):
-    assert "claimed" in summary(study("", schedule=claimed("simulated")), "mine")
+    assert "claimed" in line_of_study(study("", schedule=claimed("simulated")), "mine")
 
 
 def test_a_study_without_a_choice_has_no_answer(tmp_path):
-    assert summary(str(tmp_path), "mine") is None
+    assert line_of_study(str(tmp_path), "mine") is None
     (tmp_path / "schedules").mkdir()
     (tmp_path / "schedules/kernel-global-waste-slack0.json").write_text("{")
-    assert summary(str(tmp_path), "mine") is None
+    assert line_of_study(str(tmp_path), "mine") is None

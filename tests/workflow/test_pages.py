@@ -37,7 +37,7 @@ def test_the_answer_is_that_of_the_validation(finished, page):
     rows = {row["quantity"]: row for row in csv.DictReader((finished / FOLDER / "tables/validation.csv").open())}
     for quantity in ("energy", "time"):
         # the card: the change, its interval, the claim
-        card = page.text.split(f"{quantity.capitalize()}, fresh", 1)[1].split("Time", 1)[0]
+        card = page.text.split(f"{quantity.capitalize()}, validated", 1)[1].split("Time", 1)[0]
         card = re.sub(r"over \d+ sessions", "", card)
         names = ("fresh_change", "fresh_low", "fresh_high", "claimed_change")
         for (shown, tolerance), name in zip(numbers(card), names):

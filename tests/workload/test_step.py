@@ -79,7 +79,7 @@ def test_the_checksum_tells_shapes_and_order_apart_and_nothing_else():
         (lambda content: content.pop("targets"), "field 'targets' is missing"),
         (lambda content: content["targets"][0].pop("id"), "id"),
         (lambda content: content["targets"][0].update(id="../x"), "no name of lower-case"),
-        (lambda content: content["targets"][1].update(id=content["targets"][0]["id"]), "stands twice"),
+        (lambda content: content["targets"][1].update(id=content["targets"][0]["id"]), "appears twice"),
         (lambda content: content["targets"][0].update(grid=[1, 2]), "not enough values"),
         (lambda content: content["targets"][0].update(grid=[1, 2, -3]), "grid"),
         (lambda content: content["targets"][0].update(launches=3), "3 launches, and order holds 2"),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# of kernel_dvfs.api; imported when it is first asked for, since measurement jobs import little
-_API = (
+# what kernel_dvfs.api offers; imported when it is first asked for, since measurement jobs import little
+NAMES = (
     "InputError",
     "capture",
     "choose",
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_API])
+    return sorted([*globals(), *NAMES])
 
 
 def __getattr__(name: str) -> object:
-    if name in _API:
+    if name in NAMES:
         from importlib import import_module
 
         return getattr(import_module("kernel_dvfs.api"), name)

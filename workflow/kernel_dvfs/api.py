@@ -7,7 +7,7 @@
     kd.write_page("page.html", sweep.profile, schedule, checked)
 
 A profile is a path to Parquet, a schedule a dict as its JSON has it; both are what the commands and the workflow read
-and write (docs/formats.md). Numbers of a simulated GPU are simulated, and everything that shows one says so.
+and write (docs/reference/results.md). Numbers of a simulated GPU are simulated, and everything that shows one says so.
 Everything raises kernel_dvfs.InputError, one line, for what a user can mend.
 """
 
@@ -18,56 +18,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import shipped
+from kernel_dvfs import NAMES, shipped
+from kernel_dvfs.choice.frontier import relaxed_frontier
+from kernel_dvfs.choice.schedule import choose as choose
+from kernel_dvfs.deploy.playing import play as play
 from kernel_dvfs.errors import InputError as InputError
+from kernel_dvfs.report.words import answer_line
+from kernel_dvfs.step.api import capture as capture
 
 if TYPE_CHECKING:
     import plotnine as p9
 
-    from kernel_dvfs.choice.frontier import relaxed_frontier as frontier
-    from kernel_dvfs.choice.schedule import choose as choose
-    from kernel_dvfs.deploy.playing import play as play
-    from kernel_dvfs.report.answer_line import answer_line as summary
-    from kernel_dvfs.step.api import capture as capture
+__all__ = list(NAMES)  # one home, which imports nothing
 
-# what is elsewhere, by its name here; imported when it is first asked for
-_ELSEWHERE = {
-    "choose": ("kernel_dvfs.choice.schedule", "choose"),
-    "frontier": ("kernel_dvfs.choice.frontier", "relaxed_frontier"),
-    "summary": ("kernel_dvfs.report.answer_line", "answer_line"),
-    "capture": ("kernel_dvfs.step.api", "capture"),
-    "play": ("kernel_dvfs.deploy.playing", "play"),
-}
-__all__ = (
-    "InputError",
-    "capture",
-    "choose",
-    "frontier",
-    "import_table",
-    "load_profile",
-    "play",
-    "plot",
-    "simulate",
-    "summary",
-    "validate",
-    "write_page",
-)
-
+frontier = relaxed_frontier
+summary = answer_line
 # of a simulated sweep that is to be quick: every fourth core clock or so
 CORE_MHZ, MEM_MHZ = {"step": 210}, "all"
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
-def __getattr__(name: str) -> object:
-    if name in _ELSEWHERE:
-        from importlib import import_module
-
-        module, own = _ELSEWHERE[name]
-        return getattr(import_module(module), own)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +132,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     from kernel_dvfs.measurement.campaign import open_bench
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target
-    from kernel_dvfs.report.answer_line import checked
+    from kernel_dvfs.report.words import checked
 
     if type(repeats) is not int or not 1 <= repeats <= 1000:
         raise InputError(f"validate: repeats = {repeats!r}: expected a whole number from 1 to 1000")
@@ -219,8 +186,8 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
 
     from kernel_dvfs.layout import subject
     from kernel_dvfs.profile.store import read_profile
-    from kernel_dvfs.report.answer_line import asked
     from kernel_dvfs.report.results import is_chosen
+    from kernel_dvfs.report.words import asked
 
     found = read_profile(profile)
     points = found.table.to_pandas()

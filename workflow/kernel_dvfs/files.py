@@ -2,7 +2,7 @@
 
 A file is written beside its place, then renamed. What took a real GPU to find out is on the disk before that (durable),
 so that it survives a loss of power too; what can be computed again need not wait for a disk. JSON with NaN, infinity, a
-number too large for a float or a name that stands twice in one object is refused, written or read.
+number too large for a float or a name that appears twice in one object is refused, written or read.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The one JSON value in a text. Raises ValueError, also on NaN, infinity, and a name that stands twice."""
+    """The one JSON value in a text. Raises ValueError, also on NaN, infinity, and a name that appears twice."""
     try:
         return json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_refuse_constant)
     except RecursionError:
@@ -104,7 +104,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
         twice = next(name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place]))
-        raise ValueError(f"{twice!r} stands twice")
+        raise ValueError(f"{twice!r} appears twice")
     return content
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 LIBRARY = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(LIBRARY))
 
-from kernel_dvfs import answer, environment, files, layout, lock, outputs, slurm
+from kernel_dvfs import environment, files, layout, lock, outputs, slurm
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
+from kernel_dvfs.report.words import line_of_study
 from snakemake_logger_plugin_kernel_dvfs import at_end
 
 try:
@@ -138,4 +139,4 @@ def native_mode(wildcards):
     return "on" if needed else config["native"].get(backend, "auto")
 
 
-at_end(lambda: answer.summary(FOLDER, STUDY.title))
+at_end(lambda: line_of_study(FOLDER, STUDY.title))

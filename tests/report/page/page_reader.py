@@ -3,7 +3,7 @@
 import re
 from html.parser import HTMLParser
 
-_VOID = {"meta", "link", "img", "br", "hr", "input"}
+_VOID = {"meta", "link", "img", "br", "hr", "input", "wbr"}
 _ADDRESSES = ("src", "href", "data", "action", "poster", "srcset")
 
 
@@ -19,7 +19,7 @@ class Page(HTMLParser):
         self.feed(html)
         self.close()
         self.faults += [f"<{tag}> is not closed" for tag in self._open]
-        self.faults += [f"id {each} stands twice" for each in {each for each in self.ids if self.ids.count(each) > 1}]
+        self.faults += [f"id {each} appears twice" for each in {each for each in self.ids if self.ids.count(each) > 1}]
         self.text = " ".join("".join(self._words).split())
 
     def handle_starttag(self, tag, attributes):

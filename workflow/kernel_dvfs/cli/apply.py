@@ -24,17 +24,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs apply --pair 1470,5001 --baseline -- python train.py"
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--pair", metavar="CORE,MEM", help="MHz or auto, each")
-    what.add_argument("--schedule", metavar="S.json", help="of kernel-dvfs choose: one pair for all, or --pass-level")
+    what.add_argument(
+        "--schedule",
+        metavar="S.json",
+        help="a schedule of kernel-dvfs choose: one pair for all, or with --pass-level one for each pass",
+    )
     parser.add_argument(
         "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/playing.md)"
     )
-    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, where there are several")
+    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
     parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")
     parser.add_argument(
         "--lock",
         choices=("range", "exact"),
         default="range",
-        help="from the lowest clock up to the target, or it alone",
+        help="lock from the lowest clock up to the target, or the target alone",
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(
@@ -43,12 +47,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
         help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="set nothing: say what would be asked, only look and count"
-    )
-    parser.add_argument("--share", action="store_true", help="although other processes compute on the GPU")
-    parser.add_argument("--report", metavar="R.json", help="what was seen, for programs")
-    parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="after --")
+    parser.add_argument("--dry-run", action="store_true", help="set nothing: say what would be requested, and measure")
+    parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
+    parser.add_argument("--report", metavar="R.json", help="also write what was measured, as JSON")
+    parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
 
 
 def run(options: Namespace) -> int:

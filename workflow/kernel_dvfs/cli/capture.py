@@ -19,8 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs capture train.py:make_step -o step.json"
     parser.add_argument("source", metavar="FILE.py:FUNCTION", help="what makes the step")
     parser.add_argument("-o", "--output", default="step.json", metavar="STEP.json", help="default: step.json")
-    parser.add_argument("--name", default="", help="of the step (default: of file and function)")
-    parser.add_argument("--results", default="results", metavar="DIR", help="the folder with the native layer built")
+    parser.add_argument("--name", default="", help="name of the step (default: from file and function)")
+    parser.add_argument(
+        "--results", default="results", metavar="DIR", help="folder of the built native layer (default: results)"
+    )
     parser.add_argument("--keep", default="", metavar="DIR", help="also keep the nodes and the trace in a folder")
 
 

@@ -30,7 +30,7 @@ def add_stall_arguments(parser: ArgumentParser | _ArgumentGroup) -> None:
         "--stall-w",
         type=WATTS,
         metavar="W",
-        help="power while the GPU stands still (the least of any kernel at its pair)",
+        help="power while the GPU stands still, W (default: the least of any kernel at its pair)",
     )
 
 

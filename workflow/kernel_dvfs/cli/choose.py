@@ -61,8 +61,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--margin-z",
         type=STANDARD_ERRORS,
         metavar="Z",
-        help="global waste: keep the time limit by Z standard errors of the total, among pairs that were remeasured "
-        "(default: the optimum of the profile as it is)",
+        help="global waste: stay below the time limit by Z standard errors of the total, choosing among remeasured "
+        "pairs (default: the optimum of the profile as it is)",
     )
     sequence = parser.add_argument_group(
         "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/switching.md"
@@ -76,13 +76,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--switch-latency",
         type=_seconds_or_file,
         metavar="S",
-        help="seconds from a request to its effect; or a file of kernel-dvfs latency, which says jitter and stalls too",
+        help="seconds from a request to its effect; or a file of kernel-dvfs latency, which has jitter and stalls too",
     )
     sequence.add_argument(
-        "--switch-jitter", type=SHARE, metavar="SHARE", help="share of it by which a change may land early or late (0)"
+        "--switch-jitter",
+        type=SHARE,
+        metavar="SHARE",
+        help="share of the latency by which a change may take effect early or late (default: 0)",
     )
     sequence.add_argument(
-        "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (ahead)"
+        "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (default: ahead)"
     )
     add_stall_arguments(sequence)
     sequence.add_argument(
@@ -117,7 +120,7 @@ def run(options: Namespace) -> None:
 
 def _run_schedule(options: Namespace, slack: float) -> None:
     from kernel_dvfs.choice.schedule import choose
-    from kernel_dvfs.report.answer_line import answer_line, answer_of
+    from kernel_dvfs.report.words import answer_line, answer_of
 
     schedule = choose(
         options.profile,

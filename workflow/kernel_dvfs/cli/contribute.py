@@ -15,13 +15,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs contribute results/nvidia-h200-9fca33e6/gpt3-xl-b40-tp1 --credit 'A. Lab'"
     parser.add_argument("study", help="folder of a study of a real GPU, or a profile")
     parser.add_argument("--latency", metavar="FILE", help="what `kernel-dvfs latency` measured of the board")
-    parser.add_argument("--facts", metavar="FILE.json", help="the board's facts, for a profile made of a table")
+    parser.add_argument(
+        "--facts", metavar="FILE.json", help="facts about the board, for a profile that was made from a table"
+    )
     parser.add_argument("--credit", metavar="NAME", help=f"whom to name, as {LICENCE} asks (default: nobody)")
     parser.add_argument("--salt", metavar="FILE", help="secret that hashes the UUID (default: in the results folder)")
     parser.add_argument(
-        "--settings", nargs="*", default=(), metavar="COLUMN", help="columns of settings that are text and may leave"
+        "--settings", nargs="*", default=(), metavar="COLUMN", help="text columns of settings that may be included"
     )
-    parser.add_argument("-o", "--output", metavar="FILE.tar.gz", help="or a folder (default: by board and workload)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.tar.gz", help="an archive, or a folder (default: named by board and workload)"
+    )
 
 
 def run(options: Namespace) -> None:

@@ -15,12 +15,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs study deployable profile.parquet --latencies 0.001 0.01 0.05 -o schedules"
     parser.add_argument("profile", metavar="P.parquet")
     parser.add_argument(
-        "--latencies", nargs="+", type=SECONDS, metavar="S", help="of a change, seconds (as measured: median and 95 %%)"
+        "--latencies",
+        nargs="+",
+        type=SECONDS,
+        metavar="S",
+        help="latencies of a change, seconds (default: as measured, median and 95 %%)",
     )
-    parser.add_argument("--measured", metavar="L.json", help="a file of kernel-dvfs latency, for what is not told here")
+    parser.add_argument("--measured", metavar="L.json", help="a file of kernel-dvfs latency, for values not given here")
     add_stall_arguments(parser)
     parser.add_argument(
-        "--stalls", nargs="*", type=SECONDS, default=[], metavar="S", help="further ones, of both clocks, for the table"
+        "--stalls",
+        nargs="*",
+        type=SECONDS,
+        default=[],
+        metavar="S",
+        help="further stalls of both clocks, s, for the table",
     )
     parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
     parser.add_argument(

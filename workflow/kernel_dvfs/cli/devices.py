@@ -6,18 +6,15 @@ Changes nothing on any GPU. Without a driver it says so, and names the simulated
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu import spec as gpu_spec
-
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.gpu.setters.advice import Advice
+    from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,133 +22,99 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", default="", metavar="FILE", help="the study to estimate (default: config.yaml, or as shipped)"
     )
+    parser.add_argument("--json", action="store_true", help="print it all as one JSON object (docs/python.md)")
 
 
 def run(options: argparse.Namespace) -> None:
-    from kernel_dvfs.gpu.nvml.board import Board, uuids
-    from kernel_dvfs.gpu.nvml.lease import where_leases_lie
-    from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.advice import said
+    from kernel_dvfs.measurement.real.inventory import inventory
     from kernel_dvfs.shipped import config_or
 
-    try:
-        with Library() as nvml:
-            found = uuids(nvml)
-            for index, uuid in enumerate(found):
-                for line in _describe(nvml, index, Board(nvml, uuid), config_or(options.config)):
-                    print(line)
-            if found:
-                for line in said(found):
-                    print(line)
-            else:
-                print("no NVIDIA GPU is visible; in a container, start it with --gpus")
-            print(where_leases_lie())
-    except InputError as error:
-        print(error)
-    print(f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in gpu_spec.names())}")
-
-
-def _describe(nvml: Library, index: int, board: Board, config: str) -> Iterator[str]:
-    from kernel_dvfs.gpu.nvml.facts import facts
-    from kernel_dvfs.gpu.nvml.lease import Lease
-    from kernel_dvfs.gpu.setters.choice import working
-
-    yield f"{index}: {board.name()}  gpu: nvml:{board.uuid}"
-    try:
-        known = facts(nvml, board)
-    except InputError as error:
-        yield f"   cannot be measured: {error}"
+    found = inventory(config_or(options.config))
+    if options.json:
+        print(json.dumps(asdict(found)))
         return
-    cores: list[int] = next(reversed(known["clocks"]["core_mhz"]["listed"].values()), [])
-    mems = known["clocks"]["mem_mhz"]
-    ecc = {True: "on", False: "off", None: "none"}[known["ecc"]]
-    limit_w = "unknown" if known["power_limit_mw"] is None else f"{known['power_limit_mw'] / 1000:g} W"
-    yield f"   driver {known['driver']}, PCI {known['pci_bus_id']}, power limit {limit_w}, ECC {ecc}"
+    for line in _lines(found):
+        print(line)
+
+
+def _lines(found: Inventory) -> Iterator[str]:
+    for gpu in found.gpus:
+        yield f"{gpu.index}: {gpu.name}  gpu: {gpu.gpu}"
+        yield from (f"   {line}" for line in _of_gpu(gpu))
+    if found.locking:
+        yield from _of_locking(found.locking)
+    if found.problem:
+        yield found.problem
+    if found.leases:
+        yield found.leases
+    yield f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in found.simulated)}"
+
+
+def _of_gpu(gpu: Gpu) -> Iterator[str]:
+    if gpu.problem:
+        yield f"cannot be measured: {gpu.problem}"
+        return
+    ecc = {True: "on", False: "off", None: "none"}[gpu.ecc]
+    limit_w = "unknown" if gpu.power_limit_w is None else f"{gpu.power_limit_w:g} W"
+    yield f"driver {gpu.driver}, PCI {gpu.pci_bus_id}, power limit {limit_w}, ECC {ecc}"
+    cores, mems = gpu.core_mhz, gpu.mem_mhz
     if cores:
-        yield f"   core clocks: {cores[0]} to {cores[-1]} MHz ({len(cores)}), can be locked"
-        yield f"   memory clocks: {', '.join(map(str, mems))} MHz, can be locked" if mems else "   memory clock: fixed"
+        yield f"core clocks: {cores[0]} to {cores[-1]} MHz ({len(cores)}), can be locked"
+        yield f"memory clocks: {', '.join(map(str, mems))} MHz, can be locked" if mems else "memory clock: fixed"
     else:
-        yield "   clocks: the driver lists none, so none can be locked: measure it with clocks: auto-only"
-    yield f"   energy counter: {_counter(board)} (of the {known['energy_scope']})"
-    way = working(board.uuid)
-    yield f"   permission to lock clocks: {f'yes, through {way}' if way else 'no, see below'}"
-    yield from _obstacles(board)
-    try:
-        lease = Lease(board.uuid)
-        lease.take()
-        stale = lease.stale
-        lease.close() if stale else lease.release()
-        if stale:
-            yield f"   left behind by {stale.owner}: the next run resets it, or kernel-dvfs reset --uuid {board.uuid}"
-    except InputError as error:
-        yield f"   {error}"
-    yield from _study(board.uuid, config, bool(way) and bool(cores))
-
-
-def _counter(board: Board) -> str:
-    from kernel_dvfs.errors import CounterFault
-    from kernel_dvfs.gpu.nvml.errors import NvmlError
-    from kernel_dvfs.measurement.counter import EnergyCounter
-
-    try:
-        counter = EnergyCounter(board.energy_mj, time.monotonic, time.sleep, lambda: None)
-        counter.calibrate()
-    except (NvmlError, CounterFault) as error:
-        return f"no: {error}"
-    return f"moves every {1000 * counter.period_s:.0f} ms, {1000 * counter.read_s:.1f} ms a read"
-
-
-def _obstacles(board: Board) -> Iterator[str]:
-    from kernel_dvfs.measurement.real.preflight import check_board
-
-    said: list[str] = []
-    try:
-        check_board(board, False, said.append)
-    except InputError as error:
-        said.append(str(error))
-    for line in said:
-        yield f"   {line}"
-
-
-def _study(uuid: str, config: str, can_lock: bool) -> Iterator[str]:
-    """What would be measured, for how long, and what is missing for it."""
-    from kernel_dvfs.measurement.real import loads
-
-    if not Path(config).is_file():
-        yield f"   no {config} here: give another --config to see what a study would take"
-        return
-    ways: list[dict[str, str]] = [{}, {"clocks": "auto-only"}] if can_lock else [{"clocks": "auto-only"}]
-    # a configuration may be for auto-only already
-    yield from dict.fromkeys(line for changed in ways for line in _estimate(uuid, config, changed))
-    if not Path(loads.record()).is_file():
-        yield "   missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"
-
-
-def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Iterator[str]:
-    """What would be measured and for how long. changed: keys of the configuration."""
-    from kernel_dvfs.measurement.real.estimate import study_s
-    from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.plan.study import load, plan
-
-    with TemporaryDirectory() as folder:
-        try:
-            content = load(config) | {"gpu": f"nvml:{uuid}"} | changed
-            study = plan(content, folder)
-            assert study.setup, "only tables have no setup"
-            measurement = read(study.setup.write()).measurement
-        except (InputError, KeyError) as error:
-            yield f"   no study as configured: {error}"
-            return
-    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
-    end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + sum(parts.values())))
-    targets, pairs = len(study.kernels) + len(study.passes), len(study.pairs)
-    yield (
-        f"   {config} with clocks: {content['clocks']}: {targets} targets x {pairs} clock pair{'s' * (pairs != 1)}, at "
-        f"least {_told(sum(parts.values()))} ({', '.join(f'{part} {_told(s)}' for part, s in parts.items() if s)}), "
-        f"until {end} if started now"
+        yield "clocks: the driver lists none, so none can be locked: measure it with clocks: auto-only"
+    counter = (
+        f"no: {gpu.counter_problem}"
+        if gpu.counter_problem
+        else f"moves every {gpu.counter_period_ms:.0f} ms, {gpu.counter_read_ms:.1f} ms a read"
     )
-    if parts.get("other sizes"):
-        yield "   (data_parallel_batches and tensor_parallel_degrees: [] leave the other sizes out)"
+    yield f"energy counter: {counter} (of the {gpu.energy_scope})"
+    yield f"permission to lock clocks: {f'yes, through {gpu.through}' if gpu.through else 'no, see below'}"
+    yield from gpu.notes
+    if gpu.left_behind_by:
+        yield f"left behind by {gpu.left_behind_by}: the next run resets it, or kernel-dvfs reset --uuid {gpu.uuid}"
+    if gpu.lease_problem:
+        yield gpu.lease_problem
+    for estimate in gpu.estimates:
+        yield from _of_study(estimate)
+    yield from gpu.missing
+
+
+def _of_study(estimate: Estimate) -> Iterator[str]:
+    from kernel_dvfs.measurement.real.inventory import OTHER_SIZES
+
+    if estimate.problem:
+        yield f"no study as configured: {estimate.problem}"
+        return
+    total_s = sum(estimate.least_s.values())
+    end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + total_s))
+    yield (
+        f"{estimate.config} with clocks: {estimate.clocks}: {estimate.targets} targets x {estimate.pairs} clock "
+        f"pair{'s' * (estimate.pairs != 1)}, at least {_told(total_s)} "
+        f"({', '.join(f'{part} {_told(s)}' for part, s in estimate.least_s.items())}), until {end} if started now"
+    )
+    if OTHER_SIZES in estimate.least_s:
+        yield "(data_parallel_batches and tensor_parallel_degrees: [] leave the other sizes out)"
+
+
+def _of_locking(locking: Advice) -> Iterator[str]:
+    yield "ways to lock clocks here (docs/clocks-without-root.md):"
+    for way in locking.ways:
+        limits = f"; {way.limits}" if way.limits else ""
+        yield (
+            f"   {way.name:7} no: {way.obstacle}; needs {way.needs}" if way.obstacle else f"   {way.name:7} yes{limits}"
+        )
+    yield f"   {'slurm':7} {locking.slurm}"
+    if not locking.through:
+        yield "   through: auto finds none of its ways. Your administrator can give you one of these:"
+        for request in locking.requests:
+            yield f"   - {request.what}"
+            yield from (f"        {line}" for line in request.lines)
+        return
+    yield f"   through: auto takes {locking.through}"
+    if locking.watch:
+        yield "   a job killed with all its processes leaves clocks locked; this, started outside of it, frees them:"
+        yield f"        {locking.watch}"
 
 
 def _told(seconds: float) -> str:

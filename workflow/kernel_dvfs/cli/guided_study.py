@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=number(0.01, 100, "percent"),
         default=10.0,
         metavar="PERCENT",
-        help="of all measurements (default: 10)",
+        help="percent of all measurements (default: 10)",
     )
     parser.add_argument(
         "--points",

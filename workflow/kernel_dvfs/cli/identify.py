@@ -7,9 +7,11 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs identify --slurm='--partition=gpu --gpus=1 --exclusive'"
-    parser.add_argument("--gpu", default="", metavar="UUID|INDEX", help="which (default: the only one, or Slurm's)")
+    parser.add_argument("--gpu", default="", metavar="UUID|INDEX", help="which GPU (default: the only one, or Slurm's)")
     parser.add_argument("--results", default="results", metavar="FOLDER", help="where it is kept (results)")
-    parser.add_argument("--slurm", metavar="OPTIONS", help="look at one that a job with these options of sbatch gets")
+    parser.add_argument(
+        "--slurm", metavar="OPTIONS", help="look at the GPU that a job with these options of sbatch gets"
+    )
     parser.add_argument("--tell", metavar="FILE", help="also write what is printed, or the error, here")
 
 

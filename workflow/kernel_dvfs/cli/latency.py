@@ -22,7 +22,7 @@ CLOCK = whole(1, 20000)  # MHz
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs latency -o latency.json"
-    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, where there are several")
+    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
     for domain in ("core", "mem"):
         parser.add_argument(
             f"--{domain}",
@@ -30,10 +30,14 @@ def add_arguments(parser: ArgumentParser) -> None:
             type=CLOCK,
             default=[],
             metavar="MHZ",
-            help="clocks to change between, each to each (the lowest, a middle and the highest)",
+            help="clocks to change between, from each to each other (default: the lowest, a middle and the highest)",
         )
-    parser.add_argument("--repeats", type=COUNT, default=10, metavar="N", help="of each change, interleaved (10)")
-    parser.add_argument("--seed", type=SEED, default=1, metavar="N", help="of their order (1)")
+    parser.add_argument(
+        "--repeats", type=COUNT, default=10, metavar="N", help="trials of each change, interleaved (default: 10)"
+    )
+    parser.add_argument(
+        "--seed", type=SEED, default=1, metavar="N", help="seed of the order of the trials (default: 1)"
+    )
     parser.add_argument(
         "--step-us", type=number(5, 1000, "us"), default=20.0, metavar="US", help="from stamp to stamp (20)"
     )
@@ -42,13 +46,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=number(0.05, 10, "seconds"),
         default=1.0,
         metavar="S",
-        help="a change that takes longer is missed (1)",
+        help="seconds after which a change counts as missed (default: 1)",
     )
     parser.add_argument(
         "--lock",
         choices=("range", "exact"),
         default="range",
-        help="from the lowest clock up to the target, or it alone",
+        help="lock from the lowest clock up to the target, or the target alone",
     )
     parser.add_argument(
         "--after",
@@ -57,10 +61,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
-    parser.add_argument("--share", action="store_true", help="although other processes compute on the GPU")
-    parser.add_argument("--dry-run", action="store_true", help="set nothing: stamp at the clocks as they are")
+    parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
+    parser.add_argument("--dry-run", action="store_true", help="set nothing: write stamps at the present clocks")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="L.json", help="a table of the same name (.csv) beside"
+        "-o",
+        "--output",
+        required=True,
+        metavar="L.json",
+        help="where it goes; a table of the same name (.csv) goes next to it",
     )
 
 

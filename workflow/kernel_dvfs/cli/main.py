@@ -48,7 +48,9 @@ _MEASURE = {
 }
 _STUDY = {
     "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? studied over and over"),
-    "guided": of_module("guided_study", "guided search beside other ways to search: what each finds, what it takes"),
+    "guided": of_module(
+        "guided_study", "guided search compared with other ways to search: what each finds, what it takes"
+    ),
     "switching": of_module("switching_study", "what is left of the saving where a change of clocks takes time"),
     "deployable": of_module("deployable", "what can be deployed at known latencies: a list, and schedules to play"),
     "headline-map": of_module("headline_map", "the strict saving over what nobody has measured: its map"),

@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         default="",
         metavar="FILE",
-        help="workload and protocol where --gpu is a name (default: config.yaml, or as shipped)",
+        help="workload and protocol if --gpu is a name (default: config.yaml, or as shipped)",
     )
-    parser.add_argument("--log", default="", metavar="FILE", help="where an error is written as well")
+    parser.add_argument("--log", default="", metavar="FILE", help="also write an error to this file")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 

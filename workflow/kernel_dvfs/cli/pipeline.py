@@ -73,7 +73,7 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
         type=SECONDS,
         default=0.0,
         metavar="S",
-        help="each change of clocks stops its stage for so long; the time is kept all the same (default: 0)",
+        help="each change of clocks stops its stage for so long; the plan keeps its time nevertheless (default: 0)",
     )
     parser.add_argument("-o", "--output", required=True, metavar="PLAN.json")
 
@@ -131,7 +131,9 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stragglers", required=True, metavar="SLOW.csv", help="iteration,pipeline,slowdown: a factor above 1"
     )
-    parser.add_argument("--pipelines", type=SIZE, required=True, metavar="N", help="that share each iteration")
+    parser.add_argument(
+        "--pipelines", type=SIZE, required=True, metavar="N", help="pipelines that share each iteration"
+    )
     parser.add_argument("--iterations", type=whole(1, 10**7), metavar="K", help="(default: to the end of SLOW.csv)")
     parser.add_argument(
         "--known-after",
@@ -144,7 +146,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "--time",
         type=number(0, 1e9, "seconds"),
         metavar="S",
-        help="of an iteration without one (default: all clocks high)",
+        help="time of an iteration without a straggler (default: all clocks at their highest)",
     )
     parser.add_argument("-o", "--output", required=True, metavar="REPLAY.csv")
 
@@ -276,7 +278,7 @@ def _add_shape(parser: argparse.ArgumentParser) -> None:
         type=number(0, 1e9, "W"),
         default=0.0,
         metavar="W",
-        help="power of a transfer, on top (default: 0)",
+        help="additional power during a transfer (default: 0)",
     )
     _add_scales(parser)
     parser.add_argument(
@@ -299,7 +301,9 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--early-recompute", action="store_true", help="recompute activations before the gradient arrives"
     )
-    parser.add_argument("--transfer-s", type=SECONDS, default=0.0, metavar="S", help="between stages (default: 0)")
+    parser.add_argument(
+        "--transfer-s", type=SECONDS, default=0.0, metavar="S", help="time of a transfer between stages (default: 0)"
+    )
     parser.add_argument("--constant", nargs="*", default=[], metavar="NAME", help="work that runs first, with + last")
 
 

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example: kernel-dvfs measure records results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements "
         "--gpu SETUP.json --delete-bad"
     )
-    parser.add_argument("folder", help="folder with kernel/, pass/, validation/ and the like; variants/ is beside it")
+    parser.add_argument("folder", help="folder with kernel/, pass/, validation/ and the like; variants/ is next to it")
     parser.add_argument(
         "--gpu", required=True, metavar="SETUP", help="the setup that the sweep should have been measured under"
     )

@@ -17,11 +17,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "folder", metavar="FOLDER|P.parquet", help="results/<gpu>/<workload>, results/comparison, or a profile"
     )
-    parser.add_argument("schedule", nargs="?", metavar="S.json", help="of a profile: what was chosen from it")
+    parser.add_argument("schedule", nargs="?", metavar="S.json", help="for a profile: the schedule chosen from it")
     parser.add_argument("--usd-per-kwh", type=number(0, 1000, "USD"), metavar="USD", help="price, for a fleet's day")
-    parser.add_argument("--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="of the grid, likewise")
+    parser.add_argument(
+        "--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="CO2 of the grid, g per kWh, for a fleet's day"
+    )
     parser.add_argument("--json", action="store_true", help="print the page's path and what it misses as JSON")
-    parser.add_argument("-o", "--output", metavar="HTML", help="the page; default: report.html beside it")
+    parser.add_argument("-o", "--output", metavar="HTML", help="the page (default: report.html next to what it shows)")
     parser.add_argument(
         "--without", default="", metavar="NAMES", help="tables and figures that the study leaves out: do not miss them"
     )

@@ -32,13 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--uuid", metavar="UUID", help="one GPU")
     which.add_argument("--all", action="store_true", help="every GPU")
-    parser.add_argument("--stale", action="store_true", help="only where a killed run has left a lease behind (all)")
+    parser.add_argument(
+        "--stale", action="store_true", help="only GPUs on which a killed run has left a lease (default: of all GPUs)"
+    )
     parser.add_argument(
         "--watch",
         action="store_true",
-        help="with --stale: go on looking, every second; to be started outside of the jobs that it watches",
+        help="with --stale: look again every second; start it outside of the jobs that it watches",
     )
-    parser.add_argument("--force", action="store_true", help="also where another run holds the GPU")
+    parser.add_argument("--force", action="store_true", help="even if another run holds the GPU")
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
     parser.add_argument(
         "--after",

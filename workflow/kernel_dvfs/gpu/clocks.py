@@ -115,7 +115,7 @@ def _lists_core(clocks: dict[str, Any], core_mhz: int, mem_mhz: Clock) -> bool:
 
 
 def _beside(mem_mhz: Clock) -> str:
-    return "" if mem_mhz == AUTO else f" beside memory clock {mem_mhz} MHz"
+    return "" if mem_mhz == AUTO else f" at memory clock {mem_mhz} MHz"
 
 
 def _cores(clocks: dict[str, Any], mem_mhz: Clock) -> str:

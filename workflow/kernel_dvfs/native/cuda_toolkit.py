@@ -77,7 +77,7 @@ def find() -> Toolkit:
     places = _cublaslt_places(major, root)
     cublaslt = next(filter(None, (_cublaslt_in(place, major) for place in places)), None)
     if not cublaslt:
-        remedy = CUBLAS_REMEDY if major == 13 else f"install cuBLAS of CUDA {major} beside its nvcc"
+        remedy = CUBLAS_REMEDY if major == 13 else f"install cuBLAS of CUDA {major} next to its nvcc"
         raise MissingTool(
             f"nvcc {version} is there ({nvcc}), but no cublasLt.h with libcublasLt.so.{major} "
             f"(looked in {', '.join(places)}): {remedy}"

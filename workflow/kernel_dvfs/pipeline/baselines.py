@@ -84,7 +84,8 @@ def per_stage(planner: Planner, limit_ticks: int) -> Plan:
         shared = _shared([tables[key] for key in keys])
         if not shared:
             raise InputError(
-                f"{planner.profile.name}: the instructions of stage {stage} share no clock; profile them alike"
+                f"{planner.profile.name}: the instructions of stage {stage} share no clock; profile them at the same "
+                "clocks"
             )
         # a step always saves: pairs that cost more than a higher one are left out
         clocks[stage], least = [], np.inf

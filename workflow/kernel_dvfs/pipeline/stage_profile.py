@@ -178,7 +178,9 @@ def _settings(where: str, own: dict[Clocks, dict[tuple, tuple]]) -> Settings:
     for pair, ranks in own.items():
         if len(ranks) < len(every):
             mhz = " and ".join(f"{each:g}" for each in pair if each is not None) or "auto"
-            raise InputError(f"{where} at {mhz} MHz has rows of {len(ranks)} of {len(every)} ranks: profile all alike")
+            raise InputError(
+                f"{where} at {mhz} MHz has rows of {len(ranks)} of {len(every)} ranks: profile all at the same clocks"
+            )
     clocks = np.array(list(own), float)
     by_clocks = [list(ranks.values()) for ranks in own.values()]
     time_s = [max(each[0] for each in ranks) for ranks in by_clocks]

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernel_dvfs.change import change_percent
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, whole
 
@@ -118,14 +119,14 @@ class Method:
     base_energy_j: float  # of all-max until T'
 
     @property
-    def saved_percent(self) -> float:
-        """Of the energy of all-max in the same time."""
-        return 100 * (1 - self.energy_j / self.base_energy_j)
+    def energy_change_percent(self) -> float:
+        """Against all-max in the same time."""
+        return change_percent(self.energy_j, self.base_energy_j)
 
     @property
-    def slowdown_percent(self) -> float:
-        """Of the time of all-max."""
-        return 100 * (self.time_s / self.base_time_s - 1)
+    def time_change_percent(self) -> float:
+        """Against all-max."""
+        return change_percent(self.time_s, self.base_time_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,11 @@ class SlowChange:
     base_energy_j: float  # of all-max
     switches: int  # changes in one iteration
     late_s: float  # beyond the time of all-max; 0: kept
+
+    @property
+    def energy_change_percent(self) -> float:
+        """Against all-max."""
+        return change_percent(self.energy_j, self.base_energy_j)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,11 @@ class Level:
     level: str
     energy_j: float  # until T'
     base_energy_j: float  # of all-max until T'
+
+    @property
+    def energy_change_percent(self) -> float:
+        """Against all-max in the same time."""
+        return change_percent(self.energy_j, self.base_energy_j)
 
 
 @dataclass(frozen=True, slots=True)

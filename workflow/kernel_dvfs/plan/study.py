@@ -467,8 +467,8 @@ def plan(config: dict, results: str = "results") -> Study:
     latencies_s = config["clock_changes"]["latency_s"]
     if len(set(map(layout.iteration_name, latencies_s))) < len(latencies_s):
         raise InputError(
-            f"config: clock_changes.latency_s = {latencies_s}: two of them are the same but for the last digits, which "
-            "a file's name does not tell; allowed: values that differ in the first twelve"
+            f"config: clock_changes.latency_s = {latencies_s}: two of them differ only after the twelfth digit, which "
+            "a file's name does not show; allowed: values that differ in the first twelve digits"
         )
     if isinstance(gpu, dict):
         return _table(config, results)
@@ -557,7 +557,7 @@ def _table(config: dict, results: str) -> Study:
 
     gpu = config["gpu"]
     if config["workload"] != MODEL_WORKLOAD:
-        raise InputError("config: workload: a table of measurements says itself what ran; leave workload out")
+        raise InputError("config: workload: a table of measurements already says what ran; leave workload out")
     if not Path(gpu["path"]).is_file():
         raise InputError(f"config: gpu.path = '{gpu['path']}': no such file; allowed: a CSV or Parquet table")
     slug, workload = gpu_slug(gpu["path"], gpu.get("name")), "as-measured"

@@ -626,7 +626,7 @@ def plausible(where: str, about: Mapping[str, Any], columns: Mapping[str, list[A
         (row["study"], row["target"]) for row in rows if row["is_baseline"]
     }
     if bare:
-        raise InputError(f"{where}: {'/'.join(min(bare))} has no baseline, so no change can be told")
+        raise InputError(f"{where}: {'/'.join(min(bare))} has no baseline, so no change can be computed")
     if 2 * odd > len(rows):
         raise InputError(f"{where}: {odd} of {len(rows)} points have a verdict other than ok; measure them again")
     notes = [f"{odd} of {len(rows)} points have a verdict other than ok"] if odd else []

@@ -18,9 +18,9 @@ CARRIED, CHOSEN_THERE, CLAIMED = "carried over", "chosen there", "claimed when c
 QUANTITIES = ("time", "energy")
 # of a table's text: the two sides are not chosen alike
 CHOSEN_THERE_IS = (
-    "What is carried over, and all of its own row, is the study's own schedule. A choice made elsewhere rests on one "
-    "sweep without margin, so it may run late, and the cost of carrying over holds that difference too: compare the "
-    "fresh time before the energy."
+    "The schedule that is carried over, and everything in its own row, is the study's own. A choice made "
+    "elsewhere comes from one sweep without margin, so it may run late, and the loss from reusing clocks "
+    "includes that difference: compare the validated time before the energy."
 )
 _LANES = 0.4  # share of a step that the series of a value are spread over
 # of the columns of a table: prefix of each series
@@ -130,7 +130,7 @@ def draw(results: Results, name: str, column: str, axis: str, title: str) -> p9.
     frame["place"] = [values.index(value) + lane[one] for value, one in zip(frame.value, frame.series)]
     return (
         p9.ggplot(frame, p9.aes("place", "change", color="series", shape="series"))
-        + p9.geom_hline(yintercept=0, size=0.4, color="#777777")
+        + p9.geom_hline(yintercept=0, size=0.4, color=style.FRAME)
         + p9.geom_errorbar(
             p9.aes(ymin="low", ymax="high"), frame.dropna(subset="low"), width=0.17, size=0.5, show_legend=False
         )

@@ -1,6 +1,8 @@
-"""Figures 3 and 4: what each clock pair saves in a pass, in three views of one plane, each closer to auto.
+"""Figures 3 and 4: what each clock pair does to a pass, in two views of one plane: all pairs, and those around auto.
 
-Savings against auto, so that better is up and to the right. Reads the profile.
+Time over auto on a logarithmic axis, change of energy on a plain one; better is down and to the left. Around auto lies
+the box in which a pair that runs just as auto does would be measured, so that scatter is not taken for a saving. Reads
+the profile.
 """
 
 from __future__ import annotations
@@ -13,16 +15,17 @@ import numpy as np
 import pandas as pd
 import plotnine as p9
 
+from kernel_dvfs.change import change_percent
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.report import labels, style
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.workload.workload import WHOLE, study_of
 
-_LEAST_PERCENT = 0.1  # extent of a panel
+_LEAST = (4e-4, 0.1)  # extent of a panel: decades of time, percent of energy
 
 
 class View(NamedTuple):
-    """A panel: its name and the limits of its axes, percent saved."""
+    """A panel: its name and the limits of its axes, in X and Y."""
 
     name: str
     left: float
@@ -31,27 +34,36 @@ class View(NamedTuple):
     top: float
 
 
-X, Y = "time_saved_percent", "energy_saved_percent"
-_NEAR_PERCENT = 40  # largest slowdown of the second view
-_HALF_WIDTH_PERCENT = 1.5  # least half width of the third view
-_PANEL_INCHES = (2.85, 1.4)
+class Box(NamedTuple):
+    """How far off auto a pair that runs just as auto does is measured, in 95 of 100 cases: half widths, percent."""
+
+    time_percent: float
+    energy_percent: float
+
+
+# log10 of time over auto, so that all that is drawn lies on a plain axis; the ticks say the ratio
+X, Y = "log_time", "energy_change_percent"
+_HALF_TIME, _HALF_PERCENT = 0.0065, 1.5  # least half extent of the view around auto: decades (1.5 %), percent
+_NORMAL_95 = 2.236  # standard errors that both of two independent quantities keep within, in 95 of 100 cases
+_PANEL_INCHES = (2.85, 1.75)
+_RATIOS = (0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50)
 
 
 def draw(results: Results, name: str) -> p9.ggplot:
     """Pass `name` of `results`, or a captured step as a whole. Raises InputError if the profile has no such pass."""
-    points = savings(results, name)
+    points = changes(results, name)
     memories = list(points.memory.cat.categories)
     colours = dict(zip(memories, [*style.steps(len(memories) - 1), "black"]))
     points["fill"] = [colours[m] if reached else "white" for m, reached in zip(points.memory, points.reached)]
-    panels = views(points)
+    box = scatter(points)
+    panels = views(points, box)
     shown = _in_panels(panels, lambda view: points[_inside(points, view)])
-    gains = better_than_auto(points)
     title = "memory\nclock"
     return (
         p9.ggplot(shown, p9.aes(X, Y))
         + p9.geom_blank(data=_in_panels(panels, _corners))
         + p9.geom_rect(
-            p9.aes(xmin=0, xmax="right", ymin=0, ymax="top"),
+            p9.aes(xmin="left", xmax=0, ymin="bottom", ymax=0),
             _in_panels(panels, lambda view: pd.DataFrame([view._asdict()])),
             inherit_aes=False,
             fill=style.SQUARE,
@@ -61,17 +73,15 @@ def draw(results: Results, name: str) -> p9.ggplot:
         )
         + p9.geom_rect(
             p9.aes(xmin="left", xmax="right", ymin="bottom", ymax="top"),
-            _in_panels(panels, lambda view: _next(panels, view)),
+            _in_panels(panels[-1:], lambda _: _edges(box), panels),
             inherit_aes=False,
-            fill="none",
-            color="#777777",
-            size=0.3,
-            linetype="dashed",
+            fill=style.SERIES[2],
+            alpha=0.3,
         )
         # around auto a curve would only join noise
         + p9.geom_path(
             p9.aes(color="memory", linetype="memory", group="piece"),
-            _in_panels(panels[:-1], lambda view: _curves(points, view), panels),
+            _in_panels(panels[:1], lambda view: _curves(points, view), panels),
             size=0.45,
         )
         + p9.geom_point(p9.aes(color="memory", shape="memory", fill="fill"), size=1.4, stroke=0.4)
@@ -87,26 +97,25 @@ def draw(results: Results, name: str) -> p9.ggplot:
         + p9.scale_shape_manual([*style.cycle(style.SHAPES, len(memories) - 1), "*"], drop=False)
         + p9.scale_linetype_manual([*style.cycle(("solid", "dashed"), len(memories) - 1), "dotted"], drop=False)
         + p9.scale_fill_identity()
-        + p9.scale_x_continuous(expand=(0, 0))
+        + p9.scale_x_continuous(expand=(0, 0), breaks=breaks, labels=ratios)
         + p9.scale_y_continuous(expand=(0, 0))
         + style.keys(color=title, shape=title, linetype=title)
         + p9.labs(
             title=f"{'The whole step' if name == WHOLE else f'{name.capitalize()} pass'}: each clock pair against auto",
-            subtitle=style.subtitle(results, "up and to the right"),
-            x="time saved, % (negative: lost)",
-            y="energy saved, % (negative: lost)",
-            caption=f"+: auto. Blue square: better than auto, {_best(gains)}.\n"
-            "Numbers: core clock, MHz. Hollow: the GPU did not reach the clock\n"
-            "(power cap, its range). Dashed frame: the view below.",
+            subtitle=style.subtitle(results, "down and to the left"),
+            x="time over auto (logarithmic; below 1: faster)",
+            y="change of energy against auto, % (negative: saved)",
+            caption=_caption(points, box),
         )
-        + style.theme(6.2)
+        + style.theme(5.6)
     )
 
 
-def savings(results: Results, name: str) -> pd.DataFrame:
-    """A row a pair of pass `name`: clocks in MHz (NaN = auto), what it saves in percent, whether they were reached.
+def changes(results: Results, name: str) -> pd.DataFrame:
+    """A row a pair of pass `name`: clocks in MHz (NaN = auto), X and Y, whether the clocks were reached.
 
-    `memory`: the memory clock as a category, ascending, auto last. Raises InputError if the profile has no such pass.
+    `memory`: the memory clock as a category, ascending, auto last. time_se, energy_se: standard errors as shares, NaN
+    where nothing tells. Raises InputError if the profile has no such pass.
     """
     profile = results.profile
     points = profile[(profile.study == study_of(results.workload, "pass", name)) & (profile.target == name)]
@@ -119,8 +128,10 @@ def savings(results: Results, name: str) -> pd.DataFrame:
         {
             "core_mhz": points.core_mhz,
             "mem_mhz": points.mem_mhz,
-            X: 100 * (1 - points.time_s / auto.time_s),
-            Y: 100 * (1 - points.energy_j / auto.energy_j),
+            X: np.log10(points.time_s / auto.time_s),
+            Y: change_percent(points.energy_j, auto.energy_j),
+            "time_se": points.time_se_s.astype(float) / points.time_s,
+            "energy_se": points.energy_se_j.astype(float) / points.energy_j,
             "reached": points.verdict == "ok",
             "is_baseline": points.is_baseline,
             "memory": pd.Categorical([_mhz(clock) for clock in points.mem_mhz], [_mhz(clock) for clock in clocks]),
@@ -130,19 +141,58 @@ def savings(results: Results, name: str) -> pd.DataFrame:
 
 def better_than_auto(points: pd.DataFrame) -> pd.DataFrame:
     """The pairs in the waste square: no time lost, energy saved; best first."""
-    return points[(points[X] >= 0) & (points[Y] > 0)].sort_values(Y, ascending=False)
+    return points[(points[X] <= 0) & (points[Y] < 0)].sort_values(Y)
 
 
-def views(points: pd.DataFrame) -> list[View]:
-    """All pairs; those at most 40 % slower; the surroundings of auto."""
-    gains = better_than_auto(points)
-    half_x = max(_HALF_WIDTH_PERCENT, 1.25 * points[X].max())
-    half_y = max(_HALF_WIDTH_PERCENT, 1.25 * gains[Y].max() if len(gains) else 0)
-    return [
-        _around("all pairs", points),
-        _around(f"up to {_NEAR_PERCENT} % slower", points[points[X] >= -_NEAR_PERCENT]),
-        View("around auto", -half_x, half_x, -half_y, half_y),
+def scatter(points: pd.DataFrame) -> Box | None:
+    """From the standard errors of auto and, in the median, of the other pairs; None where they are not known.
+
+    Of the difference of two independent measurements the variances add.
+    """
+    auto, others = points[points.is_baseline].iloc[0], points[~points.is_baseline]
+    halves = [
+        100 * _NORMAL_95 * float(np.hypot(auto[name], others[name].median())) for name in ("time_se", "energy_se")
     ]
+    return None if np.isnan(halves).any() else Box(*halves)
+
+
+def beyond(points: pd.DataFrame, box: Box) -> pd.Series:
+    """Which pairs lie outside the box."""
+    return (np.abs(10 ** points[X] - 1) > box.time_percent / 100) | (np.abs(points[Y]) > box.energy_percent)
+
+
+def views(points: pd.DataFrame, box: Box | None) -> list[View]:
+    """All pairs; the surroundings of auto, with the square's best and the box."""
+    gains = better_than_auto(points)
+    half_x, half_y = _HALF_TIME, _HALF_PERCENT
+    if len(gains):
+        half_x, half_y = max(half_x, -1.25 * gains[X].min()), max(half_y, -1.25 * gains[Y].min())
+    if box:
+        half_x = max(half_x, 1.25 * np.log10(1 + box.time_percent / 100))
+        half_y = max(half_y, 1.25 * box.energy_percent)
+    near = View("", -half_x, half_x, -half_y, half_y)
+    inside = int(_inside(points, near).sum())
+    return [
+        _around(f"all {len(points)} pairs", points),
+        near._replace(name=f"around auto: {inside} pairs, the other {len(points) - inside} lie outside"),
+    ]
+
+
+def breaks(limits: tuple[float, float]) -> list[float]:
+    """Ticks of the time axis, log10 of round ratios that lie within the limits (log10 themselves)."""
+    low, high = (10**each for each in limits)
+    if high / low > 1.5:
+        inside = [each for each in _RATIOS if low <= each <= high]
+        # on a long axis those of the upper end would touch
+        return [float(np.log10(each)) for each in (inside if len(inside) <= 7 else inside[::2])]
+    step = next(each for each in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1) if (high - low) / each <= 7)
+    count = range(int(np.ceil((low - 1) / step)), int((high - 1) / step) + 1)
+    return [float(np.log10(1 + number * step)) for number in count]
+
+
+def ratios(ticks: Sequence[Any]) -> list[str]:
+    """What ticks of the time axis say."""
+    return [f"{10**tick:.4g}" for tick in ticks]
 
 
 def visible(path: np.ndarray, view: View) -> list[np.ndarray]:
@@ -179,8 +229,8 @@ def _in_panels(
 def _around(name: str, points: pd.DataFrame) -> View:
     (left, right), (bottom, top) = ((min(points[a].min(), 0), max(points[a].max(), 0)) for a in (X, Y))
     # pairs that are all alike, as where no clock was obeyed, still need a panel
-    wide, high = max(right - left, _LEAST_PERCENT), max(top - bottom, _LEAST_PERCENT)
-    return View(name, left - 0.06 * wide, right + 0.05 * wide, bottom - 0.1 * high, top + 0.14 * high)
+    wide, high = max(right - left, _LEAST[0]), max(top - bottom, _LEAST[1])
+    return View(name, left - 0.05 * wide, right + 0.06 * wide, bottom - 0.1 * high, top + 0.14 * high)
 
 
 def _inside(points: pd.DataFrame, view: View) -> pd.Series:
@@ -191,19 +241,13 @@ def _corners(view: View) -> pd.DataFrame:
     return pd.DataFrame({X: [view.left, view.right], Y: [view.bottom, view.top]})
 
 
-def _next(panels: list[View], view: View) -> pd.DataFrame:
-    """What the panel below shows of this one; no row in the last."""
-    return pd.DataFrame(
-        [
-            {
-                "left": max(view.left, below.left),
-                "right": min(view.right, below.right),
-                "bottom": max(view.bottom, below.bottom),
-                "top": min(view.top, below.top),
-            }
-            for below in panels[panels.index(view) + 1 :][:1]
-        ]
-    )
+def _edges(box: Box | None) -> pd.DataFrame:
+    """The box in X and Y; no row where there is none."""
+    frame = pd.DataFrame(columns=["left", "right", "bottom", "top"], dtype=float)
+    if box:
+        sides = [np.log10(1 + sign * box.time_percent / 100) for sign in (-1, 1)]
+        frame.loc[0] = [*sides, -box.energy_percent, box.energy_percent]
+    return frame
 
 
 def _curves(points: pd.DataFrame, view: View) -> pd.DataFrame:
@@ -219,41 +263,48 @@ def _curves(points: pd.DataFrame, view: View) -> pd.DataFrame:
 
 
 def _labels(points: pd.DataFrame, panels: list[View], view: View) -> pd.DataFrame:
-    """Core clocks next to their points, as far as there is room; what lies in the view below is labelled there.
+    """Core clocks next to their points, as far as each can be told from its neighbours.
 
-    Ends and bests of the curves first, and in the first view nothing else.
+    Of all pairs only ends and bests of the curves, and none that the view around auto shows.
     """
-    below = panels[panels.index(view) + 1 :][:1]
     inside = points[_inside(points, view)]
-    named = inside[~inside.is_baseline].assign(first=_landmarks(points))
-    for closer in below:
-        named = named[~_inside(named, closer)]
-    if view is panels[0]:
-        named = named[named["first"]]
-    named = named.sort_values(["first", Y], ascending=False)
+    named = inside[~inside.is_baseline]
+    is_first = view is panels[0]
+    if is_first:
+        named = named[_landmarks(points)[named.index] & ~_inside(named, panels[1])]
+    named = named.sort_values(Y)
     wanted = pd.DataFrame({"x": named[X], "y": named[Y], "label": [_core(clock) for clock in named.core_mhz]})
-    edges = [np.array([[0, view.top], [0, 0], [view.right, 0]])]
-    if below:
-        edges += [np.array([[closer.left, 0], [closer.right, 0]]) for closer in below]
+    edges = [np.array([[0, view.bottom], [0, 0], [view.left, 0]])]
+    if is_first:
         edges += [piece[[X, Y]].to_numpy() for _, piece in _curves(points, view).groupby("piece")]
-    obstacles = [*inside[[X, Y]].to_numpy()[:, None], *edges]
     # curves that lie on one another need one label, points around auto one each
-    return labels.place(wanted, obstacles, view[1:], _PANEL_INCHES, apart=0.35 if below else 0)
+    apart = 0.35 if is_first else 0
+    return labels.place(wanted, inside[[X, Y]].to_numpy(), edges, view[1:], _PANEL_INCHES, apart)
 
 
 def _landmarks(points: pd.DataFrame) -> pd.Series:
     """Which points are the lowest, the highest or the auto core clock of their curve, or its least energy."""
     curves = points.groupby("memory", observed=True)
     ends = [points.core_mhz == curves.core_mhz.transform(extreme) for extreme in ("min", "max")]
-    return ends[0] | ends[1] | points.core_mhz.isna() | (points[Y] == curves[Y].transform("max"))
+    return ends[0] | ends[1] | points.core_mhz.isna() | (points[Y] == curves[Y].transform("min"))
 
 
-def _best(gains: pd.DataFrame) -> str:
-    if gains.empty:
-        return "no pair"
-    first = gains.iloc[0]
-    pairs = "1 pair" if len(gains) == 1 else f"{len(gains)} pairs"
-    return f"{pairs}.\nThe best in it: core {_core(first.core_mhz)}, memory {_mhz(first.mem_mhz)}"
+def _caption(points: pd.DataFrame, box: Box | None) -> str:
+    gains = better_than_auto(points)
+    told = "Blue: better than auto, no pair."
+    if len(gains):
+        first = gains.iloc[0]
+        pairs = "1 pair" if len(gains) == 1 else f"{len(gains)} pairs"
+        told = f"Blue: better than auto, {pairs}"
+        if box:
+            told += f", {int(beyond(gains, box).sum()) or 'none'} outside the box"
+        told += f".\nThe best: core {_core(first.core_mhz)}, memory {_mhz(first.mem_mhz)}."
+    grey = (
+        "Grey box: where 95 of 100 pairs that run just as auto does would lie."
+        if box
+        else "No box: how far measurements scatter is not known."
+    )
+    return f"+: auto. {told}\n{grey}\nNumbers: core clock, MHz. Hollow: a clock that the GPU did not reach."
 
 
 def _core(clock: float) -> str:

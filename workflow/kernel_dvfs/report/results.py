@@ -181,8 +181,8 @@ def _check_complete(paths: Sequence[Path], read: list, known: dict[str, int]) ->
                 raise InputError(f"{path}: its setup has no kernel {target}; delete the file and run snakemake")
             if (target, repeat) in found:
                 raise InputError(
-                    f"{path.parent}: {target}, repeat {repeat} stands twice ({found[target, repeat].name}, {path.name})"
-                    "; delete both files and run snakemake"
+                    f"{path.parent}: {target}, repeat {repeat} appears twice ({found[target, repeat].name}, "
+                    f"{path.name}); delete both files and run snakemake"
                 )
             found[target, repeat] = path
     targets = {target: None for target, _ in found}

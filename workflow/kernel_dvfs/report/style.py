@@ -12,17 +12,25 @@ from typing import Any
 import plotnine as p9
 
 WIDTH = 3.5  # inches: one column
+WIDE = 1.5 * WIDTH  # three panels side by side
 TEXT_PT = 7.5
 SMALL_PT = 6.5
 _SUBTITLE_CHARACTERS = 72
 
 INK = "#222222"
 GRID = "#E4E4E4"
+FRAME = "#777777"  # of panels; lines at zero
+QUIET = "#555555"  # text around the panels
+NOTHING = "#F2F2F2"  # a cell without a value
 SQUARE = "#1F5FBF"  # "better than auto"
-# two or three series: dark, mid, light
-SERIES = ("#0B3C5D", "#D1741C", "#8A8A8A")
+# of series, one colour each: the first three are dark, mid, light; any two differ for colour-blind readers as well
+# (tests/report/test_style.py)
+SERIES = ("#0B3C5D", "#D1741C", "#8A8A8A", "#22AAFF", "#7700CC", "#552200", "#996644", "#000000")
 # steps of an ordered quantity, light to dark
 STEPS = ("#9BD93C", "#35B779", "#21908C", "#31688E", "#443983", "#31123B")
+# titles of an axis that shows a change: the one sign (kernel_dvfs.change)
+ENERGY_CHANGE = "change of energy, %\n(negative: saved)"
+TIME_CHANGE = "change of time, % (negative: saved)"
 # each can be filled or hollow
 SHAPES = ("o", "^", "s", "D", "v", "h", "p", "8")
 LINES = ("solid", "dashed", "dotted", "dashdot")
@@ -30,16 +38,16 @@ LINES = ("solid", "dashed", "dotted", "dashdot")
 GAIN = ("#FDE725", "#7AD151", "#22A884", "#2A788E", "#414487", "#440154")
 
 
-def theme(height: float) -> p9.theme:
-    """The theme at `height` inches."""
+def theme(height: float, width: float = WIDTH) -> p9.theme:
+    """The theme of a figure so many inches high and wide."""
     text = p9.element_text(size=TEXT_PT, color=INK)
     return p9.theme_bw(base_size=TEXT_PT, base_family="DejaVu Sans") + p9.theme(
-        figure_size=(WIDTH, height),
+        figure_size=(width, height),
         dpi=300,
         text=text,
         plot_title=p9.element_text(size=TEXT_PT + 1, weight="bold", ha="left", margin={"b": 2}),
-        plot_subtitle=p9.element_text(size=SMALL_PT, color="#555555", ha="left", margin={"b": 7}),
-        plot_caption=p9.element_text(size=SMALL_PT, color="#555555", ha="left", margin={"t": 4}),
+        plot_subtitle=p9.element_text(size=SMALL_PT, color=QUIET, ha="left", margin={"b": 7}),
+        plot_caption=p9.element_text(size=SMALL_PT, color=QUIET, ha="left", margin={"t": 4}),
         plot_title_position="plot",
         plot_caption_position="plot",
         plot_margin=0.02,
@@ -47,7 +55,7 @@ def theme(height: float) -> p9.theme:
         axis_text=p9.element_text(size=SMALL_PT, color=INK),
         panel_grid_minor=p9.element_blank(),
         panel_grid_major=p9.element_line(color=GRID, size=0.4),
-        panel_border=p9.element_rect(color="#777777", size=0.5),
+        panel_border=p9.element_rect(color=FRAME, size=0.5),
         panel_spacing_y=0.02,
         strip_background=p9.element_blank(),
         strip_text=p9.element_text(size=TEXT_PT, ha="left", margin={"t": 5, "b": 2, "unit": "pt"}),

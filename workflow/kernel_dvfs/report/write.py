@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.files import whole, write_text
 from kernel_dvfs.outputs import FIGURE_FORMATS, TABLE_FORMATS
+from kernel_dvfs.report.headings import headings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,8 +57,8 @@ def latex(text: str) -> str:
 
 
 def _readable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as a reader wants them: two decimals, a dash for nothing."""
-    return frame.map(_cell).rename(columns=lambda name: name.replace("_", " "))
+    """Numbers as a reader wants them, two decimals and a dash for nothing, below headings with units."""
+    return frame.map(_cell).rename(columns=headings(frame.columns))
 
 
 def _cell(value: Any) -> str:

@@ -130,7 +130,7 @@ def read_sequence(
     settings = metadata.get("settings", ["core_mhz", "mem_mhz"])
     if list(settings) != ["core_mhz", "mem_mhz"]:
         raise InputError(
-            f"{where}: settings {', '.join(settings[2:])} beside the clocks cannot be changed from launch to launch; "
+            f"{where}: settings {', '.join(settings[2:])} cannot be changed from launch to launch as clocks can; "
             "import one value of each"
         )
     problem = problem_from(profile, "kernel", "raw", ties)

@@ -229,7 +229,7 @@ def _parsed(path: str | Path, text: str) -> Profile:
         tps = row.number("tps", 0)
         points = found.setdefault(key, {})
         if tps in points:
-            raise InputError(f"{path}: line {number}, column tps: {tps:g} stands twice for {_where(*key)}; keep one")
+            raise InputError(f"{path}: line {number}, column tps: {tps:g} appears twice for {_where(*key)}; keep one")
         points[tps] = [row.number(name, 0, positive=True) for name in ("power_w", *LATENCIES)]
         for name, owner in zip(OPTIONAL, (key[0], key[0], f"tp {key[1]}", "the model")):
             if name in row.cells:

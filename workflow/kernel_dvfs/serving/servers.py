@@ -217,7 +217,7 @@ class Fleet:
     def _change(self, server: Server, layout: Layout) -> None:
         assert server.pool is not None
         self.changing[server.pool] = server
-        self.events["servers divided anew"] += 1
+        self.events["servers divided again"] += 1
         self.park(server, self.agenda.now_s)
         server.state = SWITCHING
         waiting = self.router.withdraw(server)

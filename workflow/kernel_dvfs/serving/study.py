@@ -48,7 +48,7 @@ def _check(where: str, asked: dict[str, Any]) -> None:
         if key not in asked or not is_one(asked[key]):
             found = repr(asked[key])[:40] if key in asked else "missing"
             raise InputError(
-                f"{where}: {key} is {found}; run snakemake --cores 1 serving, which asks as config.yaml says"
+                f"{where}: {key} is {found}; run snakemake --cores 1 serving, which writes it from config.yaml"
             )
     checked_settings(f"{where}: settings", asked["settings"])
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kernel_dvfs.change import change_percent
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.serving.make_profile import Load, excess, measure
 from kernel_dvfs.serving.models import HOST_S
@@ -54,21 +55,21 @@ def paper_row(class_: str) -> Row:
 
 
 def best(row: Row) -> tuple[Setting, float]:
-    """((tp, GHz), saved percent against the reference) of the least energy in a row."""
+    """((tp, GHz), change against the reference in percent) of the least energy in a row."""
     column = min(row, key=row.__getitem__)
-    return column, 100 * (1 - row[column] / row[REFERENCE])
+    return column, change_percent(row[column], row[REFERENCE])
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
+class MixChange:
     """Arithmetic on the published table, per mean request of a trace."""
 
     reference_wh: float
     chosen_wh: float
-    percent: float  # change, negative: saved
+    change_percent: float
 
 
-def mix_saving(mix: str, degrees: Sequence[int] = DEGREES, clocks_ghz: Sequence[float] = CLOCKS_GHZ) -> Saving:
+def mix_change(mix: str, degrees: Sequence[int] = DEGREES, clocks_ghz: Sequence[float] = CLOCKS_GHZ) -> MixChange:
     """Table I times the shares of a trace: all at the reference, and each class at its best among the columns given.
 
     Regression arithmetic on published figures, not a result: it takes the table's unit to be one request's energy.
@@ -80,7 +81,7 @@ def mix_saving(mix: str, degrees: Sequence[int] = DEGREES, clocks_ghz: Sequence[
         own = [wh for (tp, ghz), wh in row.items() if tp in degrees and ghz in clocks_ghz]
         reference += share * row[REFERENCE]
         chosen += share * min(own, default=row[REFERENCE])
-    return Saving(reference, chosen, 100 * (chosen / reference - 1))
+    return MixChange(reference, chosen, change_percent(chosen, reference))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def mixes() -> list[dict]:
         "degree alone": {"clocks_ghz": (2.0,)},
     }
     return [
-        {"trace": mix, "knobs": knob} | asdict(mix_saving(mix, **limits))
+        {"trace": mix, "knobs": knob} | asdict(mix_change(mix, **limits))
         for mix in MIX
         for knob, limits in knobs.items()
     ]

@@ -108,7 +108,7 @@ def _child(told: dict[str, Any]) -> Any:
         code = child.wait()
     if not ended:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        raise InputError(f"{told['source']}: the process that captured it died ({how}); its last lines stand above")
+        raise InputError(f"{told['source']}: the process that captured it died ({how}); its last lines are above")
 
 
 # --- in the child -----------------------------------------------------------------------------------------------------

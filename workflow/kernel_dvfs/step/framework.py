@@ -72,7 +72,7 @@ def torch_module() -> Any:
         raise InputError("torch sees no GPU: capture on the machine that trains (nvidia-smi shows its GPUs)")
     if torch.cuda.get_allocator_backend() != "native":
         raise InputError(
-            f"torch allocates by {torch.cuda.get_allocator_backend()}, which tells nobody what memory is in use: "
+            f"torch allocates by {torch.cuda.get_allocator_backend()}, which does not report what memory is in use: "
             "switch it off (backend in PYTORCH_CUDA_ALLOC_CONF)"
         )
     return torch

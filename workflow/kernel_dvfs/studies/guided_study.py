@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kernel_dvfs.change import change_of_reduction
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu import specimen
@@ -35,7 +36,7 @@ COLUMNS = (
     "way",
     "seed",
     "measurements_percent",
-    "saving_percent",
+    "energy_change_percent",
     "time_change_percent",
     "of_oracle_percent",
     "of_exhaustive_percent",
@@ -231,7 +232,7 @@ def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.nd
         "way": way,
         "seed": seed,
         "measurements_percent": None if spent is None else 100 * spent / testbed.measurements,
-        "saving_percent": 100 * saving,
+        "energy_change_percent": change_of_reduction(100 * saving),
         "time_change_percent": 100 * change,
         "rounds": None,
         "left_percent": None,
@@ -240,13 +241,13 @@ def _row(testbed: Testbed, way: str, seed: int, spent: int | None, choice: np.nd
 
 def _against(rows: list[Row]) -> list[Row]:
     """The rows with their shares of what the oracle and the exhaustive search save; None where that is nothing."""
-    best = next(row["saving_percent"] for row in rows if row["way"] == "oracle")
-    full = next((row["saving_percent"] for row in rows if row["way"].startswith("exhaustive")), None)
+    best = next(row["energy_change_percent"] for row in rows if row["way"] == "oracle")
+    full = next((row["energy_change_percent"] for row in rows if row["way"].startswith("exhaustive")), None)
     return [
         row
         | {
-            "of_oracle_percent": 100 * row["saving_percent"] / best if best > 0 else None,
-            "of_exhaustive_percent": 100 * row["saving_percent"] / full if full else None,
+            "of_oracle_percent": 100 * row["energy_change_percent"] / best if best < 0 else None,
+            "of_exhaustive_percent": 100 * row["energy_change_percent"] / full if full else None,
         }
         for row in rows
     ]
@@ -294,7 +295,7 @@ def _cell(value: Any) -> Any:
 
 _SHOWN = {
     "measurements_percent": ("measured, %", "{:.1f}"),
-    "saving_percent": ("saved, %", "{:.2f}"),
+    "energy_change_percent": ("energy, %", "{:+.2f}"),
     "time_change_percent": ("time, %", "{:+.2f}"),
     "over_limit": ("over the limit", "{:.0%}"),
     "of_oracle_percent": ("of oracle, %", "{:.1f}"),

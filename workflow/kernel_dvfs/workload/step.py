@@ -316,7 +316,7 @@ def _check(step: Step, path: str) -> None:
         refuse("it has no targets")
     ids = [target.id for target in step.targets]
     if twice := next((name for name, count in Counter(ids).items() if count > 1), None):
-        refuse(f"target {twice} stands twice")
+        refuse(f"target {twice} appears twice")
     for name, places, among in (("order", step.order, step.targets), ("nodes", step.nodes, step.order)):
         if wrong := [place for place in places if not _is_place(place, among)]:
             refuse(f"{name} holds {wrong[0]!r}, which is no place among {len(among)}")

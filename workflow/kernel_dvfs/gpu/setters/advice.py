@@ -1,10 +1,11 @@
-"""What `devices` says of setting clocks: which way works here, why another does not, and what to ask for."""
+"""Ways of setting clocks: which works here, why another does not, and what to ask for."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.lease import user
@@ -15,26 +16,52 @@ _CONTAINERS = ("/.dockerenv", "/run/.containerenv")
 _ROOTS_OWN = "/opt/kernel-dvfs"  # root must not run what users can change
 
 
-def said(uuids: Sequence[str]) -> Iterator[str]:
-    """The lines for GPUs of this machine. Sets no clock."""
-    yield "ways to lock clocks here (docs/clocks-without-root.md):"
-    for way in WAYS:
-        against = obstacle(way, *uuids)
-        about = WAYS[way].capabilities
-        limits = "" if about.alone else "; both clocks at once, each to one value: configure through: dcgm, lock: exact"
-        yield f"   {way:7} no: {against}; needs {about.needs}" if against else f"   {way:7} yes{limits}"
-    yield f"   {'slurm':7} {_slurm()}"
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to set clocks."""
+
+    name: str
+    obstacle: str | None  # why it would not work here; null: it works
+    needs: str  # in words
+    limits: str | None  # what it can do less than the others
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What an administrator can be asked for."""
+
+    what: str
+    lines: list[str]  # commands or lines of a file, ready to paste
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Which way of setting clocks works for GPUs here, why another does not, and what to ask for."""
+
+    ways: list[Way]
+    slurm: str  # whether Slurm sets clocks, in words
+    through: str | None  # the way that `through: auto` takes; null: none works
+    watch: str | None  # a command that frees clocks after a killed job, where that way gives nothing back by itself
+    requests: list[Request]  # where none works, the safest first
+
+
+def advice(uuids: Sequence[str]) -> Advice:
+    """What to know about setting the clocks of GPUs of this machine. Sets no clock."""
     taken = working(*uuids)
-    if taken:
-        yield f"   through: auto takes {taken}"
-        if not WAYS[taken].capabilities.survives:
-            yield (
-                "   a job killed with all its processes leaves clocks locked; this, started outside of it, frees them:"
-            )
-            yield f"        kernel-dvfs reset --all --stale --watch --through {taken}"
-        return
-    yield "   through: auto finds none of its ways. Your administrator can give you one of these:"
-    yield from _requests(uuids)
+    watched = taken and not WAYS[taken].capabilities.survives
+    return Advice(
+        [_way(name, uuids) for name in WAYS],
+        _slurm(),
+        taken or None,
+        f"kernel-dvfs reset --all --stale --watch --through {taken}" if watched else None,
+        [] if taken else list(_requests(uuids)),
+    )
+
+
+def _way(name: str, uuids: Sequence[str]) -> Way:
+    about = WAYS[name].capabilities
+    limits = None if about.alone else "both clocks at once, each to one value: configure through: dcgm, lock: exact"
+    return Way(name, obstacle(name, *uuids) or None, about.needs, limits)
 
 
 def _slurm() -> str:
@@ -52,32 +79,45 @@ def in_container() -> bool:
     return bool(told) or any(map(os.path.exists, _CONTAINERS))
 
 
-def _requests(uuids: Sequence[str]) -> Iterator[str]:
-    """What to ask for, ready to paste, the safest first."""
+def _requests(uuids: Sequence[str]) -> Iterator[Request]:
+    """What to ask for, the safest first."""
     me = user()
     if in_container():
-        yield "   - this container with the broker of its host (below), and with its leases:"
-        yield "        --volume /run/kernel-dvfs:/run/kernel-dvfs --volume /run/lock:/run/lock"
-        yield "     or, which is much wider, with root's right: --cap-add=SYS_ADMIN, and root inside"
-    yield "   - a broker, which gives clocks back whatever happens to a job; as root, from a copy of this repository:"
-    yield f"        python3 -m venv {_ROOTS_OWN} && {_ROOTS_OWN}/bin/pip install ."
+        yield Request(
+            "this container with the broker of its host (below), and with its leases:",
+            ["--volume /run/kernel-dvfs:/run/kernel-dvfs --volume /run/lock:/run/lock"],
+        )
+        yield Request(
+            "this container with root's right, which is much wider: root inside, and", ["--cap-add=SYS_ADMIN"]
+        )
     unit = "/etc/systemd/system/kernel-dvfs-broker.service"
-    yield f"        {_ROOTS_OWN}/bin/kernel-dvfs broker --allow {me} --unit > {unit}"
-    yield "        systemctl enable --now kernel-dvfs-broker"
+    yield Request(
+        "a broker, which gives clocks back whatever happens to a job; as root, from a copy of this repository:",
+        [
+            f"python3 -m venv {_ROOTS_OWN} && {_ROOTS_OWN}/bin/pip install .",
+            f"{_ROOTS_OWN}/bin/kernel-dvfs broker --allow {me} --unit > {unit}",
+            "systemctl enable --now kernel-dvfs-broker",
+        ],
+    )
     if not in_container():
         yield from _sudoers(me, uuids)
     if "SLURM_JOB_ID" in os.environ or shutil.which("sbatch"):
-        yield "   - Slurm's own way: AutoDetect=nvml in gres.conf. This tells whether it sets clocks:"
-        yield "        srun --gpus=1 --gpu-freq=low,memory=low,verbose true"
-    yield "   - zeusd, if the site has it; it gives nothing back by itself, so leave this running outside of your jobs:"
-    yield "        zeusd serve --socket-path /run/zeusd/zeusd.sock --socket-permissions 666"
-    yield "        kernel-dvfs reset --all --stale --watch --through zeusd"
+        yield Request(
+            "Slurm's own way: AutoDetect=nvml in gres.conf. This tells whether it sets clocks:",
+            ["srun --gpus=1 --gpu-freq=low,memory=low,verbose true"],
+        )
+    yield Request(
+        "zeusd, if the site has it; it gives nothing back by itself, so leave this running outside of your jobs:",
+        [
+            "zeusd serve --socket-path /run/zeusd/zeusd.sock --socket-permissions 666",
+            "kernel-dvfs reset --all --stale --watch --through zeusd",
+        ],
+    )
 
 
-def _sudoers(me: str, uuids: Sequence[str]) -> Iterator[str]:
+def _sudoers(me: str, uuids: Sequence[str]) -> Iterator[Request]:
     try:
         lines = sudoers(f"#{me}" if me.isdecimal() else me, uuids).splitlines()
     except InputError:
         return  # a name that sudoers cannot hold
-    yield "   - these lines as /etc/sudoers.d/kernel-dvfs (sudo 1.9.10 or newer; visudo -cf checks them):"
-    yield from (f"        {line}" for line in lines)
+    yield Request("these lines as /etc/sudoers.d/kernel-dvfs (sudo 1.9.10 or newer; visudo -cf checks them):", lines)

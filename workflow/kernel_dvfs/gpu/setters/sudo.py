@@ -89,7 +89,7 @@ def sudoers(user: str, uuids: Sequence[str]) -> str:
     Regular expressions, since in sudoers the wildcard * also matches further options.
     """
     if not re.fullmatch(r"#[0-9]+|[A-Za-z0-9_][\w.-]*", user, re.ASCII):
-        raise InputError(f"sudoers: '{user}' is no plain user name; its number may stand for it: #1000")
+        raise InputError(f"sudoers: '{user}' is no plain user name; give the user's number instead: #1000")
     options = rf"({'|'.join(_LOCK.values())}) [0-9]+,[0-9]+|{'|'.join(_RESET.values())}"
     lines = [rf"    {tool()} ^-i {uuid} ({options})$" for uuid in uuids]
     return "\n".join(

@@ -158,7 +158,7 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
     except ValueError:
         raise InputError(
             f"the measuring process of GPU {uuid} died during {request.get('target', 'its end')}; another process "
-            f"restores its clocks; {_LOG} says why where the driver or a kernel hung; run snakemake again"
+            f"restores its clocks; {_LOG} says why, if the driver or a kernel hung; run snakemake again"
         ) from None
 
 

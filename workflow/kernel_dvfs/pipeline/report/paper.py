@@ -1,5 +1,7 @@
 """Figures of the Perseus paper (Chung et al., SOSP 2024) and its artifact, as data. No measurement here is ours.
 
+Reductions of energy as they are printed, positive; tables show them as changes, negative = saved (kernel_dvfs.change).
+
 Tables 3 and 4 were measured on testbeds that cannot be emulated from clocks alone: our tables show them as "paper".
 Table 6 and Figure 7 are emulations from measured stage profiles.
 """

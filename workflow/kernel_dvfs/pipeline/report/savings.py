@@ -1,4 +1,4 @@
-"""What a study's methods save: the order in which reports name them, and the bloat of a whole cluster.
+"""What a study's methods change: the order in which reports name them, and the bloat of a whole cluster.
 
 A cluster: data-parallel pipelines that wait for the slowest. Accounting of the SOSP 2024 artifact: intrinsic bloat is
 what runs needlessly fast inside one pipeline; extrinsic bloat is what comes on top because pipelines wait for a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_dvfs.change import change_percent
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.study import (
     BEST_PUBLISHED,
@@ -33,14 +34,14 @@ def in_order(found: dict[str, Method], names: tuple[str, ...]) -> list[Method]:
 
 @dataclass(frozen=True, slots=True)
 class Bloat:
-    """One straggling pipeline and n - 1 others. Percent of the energy of all-max, in the same iteration time T'."""
+    """One straggling pipeline and n - 1 others. Changes against all-max in the same iteration time T', percent."""
 
     ratio: float  # T' / T
     pipelines: int  # n
-    intrinsic_percent: float  # saved by the plan for T, then waiting
-    extrinsic_percent: float  # saved in addition by the plan for T'
-    pipeline_percent: float  # their sum, of a pipeline that waits
-    cluster_percent: float  # of all n pipelines
+    intrinsic_change_percent: float  # by the plan for T, then waiting
+    extrinsic_change_percent: float  # on top of it, by the plan for T'
+    pipeline_change_percent: float  # their sum, of a pipeline that waits
+    cluster_change_percent: float  # of all n pipelines
 
 
 def bloat(base: Method, at_base_j: float, waiting_j: float, blocking_w: float, ratio: float, pipelines: int) -> Bloat:
@@ -62,8 +63,8 @@ def bloat(base: Method, at_base_j: float, waiting_j: float, blocking_w: float, r
     return Bloat(
         ratio=ratio,
         pipelines=pipelines,
-        intrinsic_percent=100 * (1 - intrinsic_j / all_max_j),
-        extrinsic_percent=100 * (intrinsic_j - plan_j) / all_max_j,
-        pipeline_percent=100 * (1 - plan_j / all_max_j),
-        cluster_percent=100 * (1 - (straggler_j + others * plan_j) / (straggler_base_j + others * all_max_j)),
+        intrinsic_change_percent=change_percent(intrinsic_j, all_max_j),
+        extrinsic_change_percent=100 * (plan_j - intrinsic_j) / all_max_j,
+        pipeline_change_percent=change_percent(plan_j, all_max_j),
+        cluster_change_percent=change_percent(straggler_j + others * plan_j, straggler_base_j + others * all_max_j),
     )

@@ -53,7 +53,7 @@ def per_pass(results: Results) -> Finding:
             for name, row in rows.iterrows()
         )
         why = f"the pairs of {PASS_STRICT} ran at {clocks}{evidence.power_left(rows)}"
-    ours = f"{change(time, energy)}, {'fresh' if shown else 'claimed'}"
+    ours = f"{change(time, energy)}, {'validated' if shown else 'claimed'}"
     ours += f" (claimed: {change(*claimed)})" if shown else ""
     alone = time <= 0 and abs(energy - PER_PASS) <= ABOUT_PP and not scatter
     return _finding(results, "pass", ours, alone, why, PER_PASS, ABOUT_PP)
@@ -71,7 +71,7 @@ def validated(results: Results) -> Finding:
     bounds = "; ".join(
         f"{name} {row.fresh_low_percent:+.2f} to {row.fresh_high_percent:+.2f}" for name, row in rows.iterrows()
     )
-    ours = f"{change(time, energy)}, fresh (95 %: {bounds})"
+    ours = f"{change(time, energy)}, validated (95 %: {bounds})"
     alone = abs(energy - VALIDATED[0]) <= SAME_ENERGY_PP and abs(time - VALIDATED[1]) <= SAME_TIME_PP
     finding = _finding(results, "kernel", ours, alone, _split(results), VALIDATED[0], SAME_ENERGY_PP)
     # that time is lost is the paper's finding: less of it is no contradiction, more is

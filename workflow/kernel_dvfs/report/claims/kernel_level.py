@@ -85,7 +85,7 @@ def _save_both(results: Results, rows: pd.DataFrame) -> tuple[pd.DataFrame, str]
     ]
     both = rows.loc[[name for name in rows.index if name in names]].copy()
     both["time_change"] = [validated[name][0].mean for name in both.index]
-    return both, "fresh"
+    return both, "validated"
 
 
 @claim(11, "Kernels prefer a lower memory clock or a lower core clock, not both", "6")

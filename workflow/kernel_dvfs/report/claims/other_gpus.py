@@ -58,10 +58,10 @@ def second_gpu(results: Results) -> Finding:
 
 
 def _saved(*of: Results) -> tuple[list[float], str]:
-    """(change of energy of each by its strict schedule, "fresh" where all were validated, else "claimed")."""
+    """(change of energy of each by its strict schedule, "validated" where all were validated, else "claimed")."""
     try:
         tables = [evidence.table(each, "validation").set_index("quantity") for each in of]
-        return [rows.fresh_change_percent.energy for rows in tables], "fresh"
+        return [rows.fresh_change_percent.energy for rows in tables], "validated"
     except NotTestable:
         return [evidence.schedule(each, evidence.STRICT)["energy_change_percent"] for each in of], "claimed"
 

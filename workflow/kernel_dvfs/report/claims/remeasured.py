@@ -62,7 +62,8 @@ def optimism(results: Results) -> Finding:
         f" {percent(claimed['energy_change_percent'], 2)}); {reached} reach the claim in both, {cheap} in"
         " energy",
         bool(rows.optimism_pp.time > 0 and rows.optimism_pp.energy > 0 and not reached),
-        "table validation: the claim is the best of noisy measurements (selection bias), fresh repeats did not choose",
+        "table validation: the claim is the best of noisy measurements (selection bias), and validation repeats "
+        "did not choose",
     )
 
 
@@ -74,7 +75,7 @@ def error_grows(results: Results) -> Finding:
     sizes = [size for size in SUBSETS if size < count]
     if not sizes or len(kernels.validated) < 2:
         raise NotTestable(
-            f"{count} kernels and {len(kernels.validated)} fresh repeats: more than {SUBSETS[0]} kernels and two"
+            f"{count} kernels and {len(kernels.validated)} validation repeats: more than {SUBSETS[0]} kernels and two"
             " repeats are needed"
         )
     draw = np.random.default_rng(SEED)
@@ -86,7 +87,7 @@ def error_grows(results: Results) -> Finding:
         ratio.append(found[:, 0].mean() / found[:, 1].mean())
     shown = ", ".join(str(size) for size in sizes) + f", all {count} kernels that choose for themselves"
     return Finding(
-        f"time fresh - claimed of {shown}: {', '.join(points(value, 2) for value in bias)} points; in units"
+        f"time validated - claimed of {shown}: {', '.join(points(value, 2) for value in bias)} points; in units"
         f" of the scatter of one repeat: {', '.join(f'{value:.1f}' for value in ratio)}",
         bool(bias[0] > 0 and bias[-1] > GROWS * bias[0]),
         "random subsets of the same choice (schedule and validation records): at one price of time each"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import PASS_STRICT, STRICT
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.report.headings import headings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 OUTPUT = Output(
     caption="GPUs and workloads side by side: changes of an iteration's time and energy against auto",
     title="GPUs and workloads side by side",
-    text="Changes of an iteration against the GPU's own auto clocks. Claimed: by the data that chose; fresh: measured "
-    "again, with the 95 % interval. EDP trades time away, so compare its energy with its time.",
+    text="Changes of an iteration against the GPU's own auto clocks. Claimed: by the data that chose; validated: "
+    "measured again, with the 95 % interval. EDP trades time away, so compare its energy with its time.",
 )
 EDP = "kernel-global-edp"
 
@@ -56,7 +57,7 @@ def make(results_root: str | Path) -> pd.DataFrame:
 
 def to_markdown(frame: pd.DataFrame) -> str:
     """The table in Markdown, a column for each GPU: they are few, their figures many."""
-    words = frame.map(_cell).rename(columns=lambda name: name.replace("_", " ")).set_index("gpu").T
+    words = frame.map(_cell).set_index("gpu").rename(columns=headings(frame.columns)).T
     return words.to_markdown(disable_numparse=True)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.report.headings import headings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +65,7 @@ def to_markdown(frame: pd.DataFrame) -> str:
     if frame.empty:
         return "No two boards of one type have been measured with the same workload."
     table = frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else value).T
-    return table.rename(index=lambda name: name.replace("_", " ")).to_markdown(headers=[""] * (len(frame) + 1))
+    return table.rename(index=headings(COLUMNS)).to_markdown(headers=[""] * (len(frame) + 1))
 
 
 def _row(first: Results, second: Results) -> dict:

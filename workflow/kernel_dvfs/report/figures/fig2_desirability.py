@@ -42,17 +42,17 @@ def waste_score(time_change: np.ndarray, energy_change: np.ndarray) -> np.ndarra
 
 
 def scores() -> pd.DataFrame:
-    """Both scores in percent over the plane of savings in percent; NaN where waste discards."""
+    """Both scores in percent over the plane of changes in percent; NaN where waste discards."""
     import numpy as np
     import pandas as pd
 
     # cells lie astride no axis, so that each is either loss or gain
-    saved = np.arange(-RANGE_PERCENT + _STEP_PERCENT / 2, RANGE_PERCENT, _STEP_PERCENT)
-    time, energy = (values.ravel() for values in np.meshgrid(saved, saved))
-    waste = 100 * waste_score(-time / 100, -energy / 100)
-    both = ((EDP, 100 * edp_score(-time / 100, -energy / 100)), (WASTE, np.where(waste > 0, waste, np.nan)))
+    changes = np.arange(-RANGE_PERCENT + _STEP_PERCENT / 2, RANGE_PERCENT, _STEP_PERCENT)
+    time, energy = (values.ravel() for values in np.meshgrid(changes, changes))
+    waste = 100 * waste_score(time / 100, energy / 100)
+    both = ((EDP, 100 * edp_score(time / 100, energy / 100)), (WASTE, np.where(waste > 0, waste, np.nan)))
     frames = [
-        pd.DataFrame({"time_saved_percent": time, "energy_saved_percent": energy, "score": score, "rule": rule})
+        pd.DataFrame({"time_change_percent": time, "energy_change_percent": energy, "score": score, "rule": rule})
         for rule, score in both
     ]
     return pd.concat(frames).assign(rule=lambda frame: _rules(frame.rule))
@@ -67,9 +67,9 @@ def draw(results: Results) -> p9.ggplot:
     from kernel_dvfs.report import style
 
     time = np.linspace(-RANGE_PERCENT, RANGE_PERCENT, 121)
-    even = pd.DataFrame({"x": time, "y": 100 * (1 - 1 / (1 - time / 100))}).query("y.abs() <= @RANGE_PERCENT")
+    even = pd.DataFrame({"x": time, "y": 100 * (1 / (1 + time / 100) - 1)}).query("y.abs() <= @RANGE_PERCENT")
     return (
-        p9.ggplot(scores(), p9.aes("time_saved_percent", "energy_saved_percent"))
+        p9.ggplot(scores(), p9.aes("time_change_percent", "energy_change_percent"))
         + p9.geom_raster(p9.aes(fill="score"))
         + p9.geom_path(p9.aes("x", "y"), even.assign(rule=_rules([EDP] * len(even))), linetype="dashed", size=0.5)
         + p9.geom_hline(yintercept=0, size=0.25)
@@ -83,10 +83,10 @@ def draw(results: Results) -> p9.ggplot:
         + p9.coord_fixed()
         + p9.labs(
             title="What EDP rewards, and what waste rewards",
-            subtitle=f"By definition, no data (study: {results.subject}).\nBetter: darker; waste: upper right only",
-            x="time saved, % (negative: lost)",
-            y="energy saved, %\n(negative: lost)",
-            fill="score, %",
+            subtitle=f"By definition, no data (study: {results.subject}).\nBetter: darker; waste: lower left only",
+            x=style.TIME_CHANGE,
+            y=style.ENERGY_CHANGE,
+            fill="score, %\n(positive: rewarded)",
             caption="EDP: 1 − (1 + Δt)(1 + Δe), changes Δ relative to auto. Waste: energy\n"
             "saved if no time is lost, whatever the time gained; else discarded.",
         )
@@ -107,13 +107,13 @@ def _notes() -> pd.DataFrame:
     from kernel_dvfs.report import style
 
     rows = [
-        (-19, 5, "score 0", style.INK, EDP),
-        (16, 18, "gain", "white", EDP),
-        (-16, -18, "loss", style.INK, EDP),
-        (15, 18, "gain", "white", WASTE),
-        (-15, 15, "time lost:\ndiscarded", style.INK, WASTE),
-        (15, -15, "energy lost:\ndiscarded", style.INK, WASTE),
-        (-15, -15, "both lost:\ndiscarded", style.INK, WASTE),
+        (19, -5, "score 0", style.INK, EDP),
+        (-16, -18, "gain", "white", EDP),
+        (16, 18, "loss", style.INK, EDP),
+        (-15, -18, "gain", "white", WASTE),
+        (15, -15, "time lost:\ndiscarded", style.INK, WASTE),
+        (-15, 15, "energy lost:\ndiscarded", style.INK, WASTE),
+        (15, 15, "both lost:\ndiscarded", style.INK, WASTE),
     ]
     notes = pd.DataFrame(rows, columns=["x", "y", "text", "ink", "rule"])
     return notes.assign(rule=_rules(notes.rule))

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="The forward pass at every clock pair: time and energy saved against auto, one curve per memory clock; "
-    "the blue square is better than auto, the best is the highest in it",
+    caption="The forward pass at every clock pair: time over auto (logarithmic) and change of energy against auto "
+    "(negative = saved), one curve per memory clock; the blue square is better than auto, the best is the lowest in it",
     title="Figure 3. The forward pass at each clock pair",
-    text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved.",
+    text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved. Pairs in the "
+    "grey box of the lower view differ from auto by no more than measurements scatter.",
     section="passes",
     place=1,
     formats=FIGURE_FORMATS,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OUTPUT = Output(
     caption="Data parallelism: change of time and energy against auto at other batches, with the clocks chosen at one "
-    "batch and with clocks chosen there; 95 % intervals over fresh repeats",
+    "batch and with clocks chosen there; 95 % intervals over the validation repeats",
     title="Figure 7. The schedule at other batches",
     text="Fresh repeats with 95 % intervals; where they leave zero on the energy axis, the clocks still pay there.",
     section="carried",
@@ -30,5 +30,5 @@ OUTPUT = Output(
 
 def draw(results: Results) -> p9.ggplot:
     """See carried.draw."""
-    title = f"Data parallelism: clocks of batch {results.workload['batch']} at others"
+    title = f"Clocks chosen at batch {results.workload['batch']}, used at other batches"
     return carried.draw(results, "data_parallelism", "batch", "batch, sequences per GPU", title)

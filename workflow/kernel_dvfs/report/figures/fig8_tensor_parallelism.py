@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 OUTPUT = Output(
     caption="Tensor parallelism, one rank, communication left out: change of time and energy against auto at other "
-    "degrees, with the clocks chosen at one degree and with clocks chosen there; 95 % intervals over fresh repeats",
+    "degrees, with the clocks chosen at one degree and with clocks chosen there; 95 % intervals over the validation "
+    "repeats",
     title="Figure 8. The schedule at other tensor-parallel degrees",
     text="Fresh repeats with 95 % intervals, one rank, no communication.",
     section="carried",
@@ -30,6 +31,7 @@ OUTPUT = Output(
 
 def draw(results: Results) -> p9.ggplot:
     """See carried.draw."""
-    title = f"Tensor parallelism: clocks of degree {results.workload['tensor_parallel']} at others"
+    degree = results.workload["tensor_parallel"]
+    title = f"Clocks chosen at degree {degree}, used at other degrees"
     axis = "tensor-parallel degree (one rank, no communication)"
     return carried.draw(results, "tensor_parallelism", "tensor_parallel", axis, title)

@@ -1,4 +1,4 @@
-"""The map of the headline: the strict saving over tensor-core energy and traffic of dense products."""
+"""The map of the headline: the strict change of energy over tensor-core energy and traffic of dense products."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="Strict saving over tensor-core energy and DRAM traffic of dense products, at each highest clock at auto; "
-    "dot: default; thick line: the paper's value. Truth of the model without noise, exact choice",
+    caption="Strict change of energy (negative = saved) over tensor-core energy and DRAM traffic of dense products, at "
+    "each highest clock at auto; dot: default; thick line: the paper's value. Truth of the model without noise, exact "
+    "choice",
     title="Where the headline may lie",
-    text="Energy saved with no time lost over what nobody has measured. The dot is the default, the thick line the "
+    text="Change of energy with no time lost over what nobody has measured. The dot is the default, the thick line the "
     "paper's value, where it is reached. On the model's truth, without noise, by the exact choice.",
     section="rests-on",
     place=1,
@@ -27,11 +28,9 @@ OUTPUT = Output(
     when=headline_band.OUTPUT.when,
     inputs=headline_band.OUTPUT.inputs,
 )
-PAPER_PERCENT = -headline_band.PAPER_PERCENT["kernel"]
+PAPER_PERCENT = headline_band.PAPER_PERCENT["kernel"]
 _STEP_PERCENT = 2.0  # between contours
 _FINE = 61  # cells of the coloured ground along an axis
-_COLUMNS = 2  # of a paper, for its panels side by side
-_PAPER = "#D1741C"
 _X, _Y = "tensor_energy_pj", "gemm_traffic"
 
 
@@ -41,8 +40,8 @@ def draw(results: Results) -> p9.ggplot:
 
     from kernel_dvfs.report import style
 
-    found = results.headline_map.assign(saved=lambda frame: -frame.kernel_energy_change_percent)
-    default = found[found.is_default].assign(text=lambda one: f"default: {one.saved.iloc[0]:.1f} %")
+    found = results.headline_map.assign(change=lambda frame: frame.kernel_energy_change_percent)
+    default = found[found.is_default].assign(text=lambda one: f"default: {one.change.iloc[0]:+.1f} %")
     clocks = sorted(found.auto_core_mhz.unique())
     ground, lines, labels, default = (_with_panels(frame, clocks) for frame in (*surface(found), default))
     paper, others = lines[lines.is_paper], lines[~lines.is_paper]
@@ -51,37 +50,37 @@ def draw(results: Results) -> p9.ggplot:
     reached = "the thick line" if len(paper) else "not reached anywhere here"
     return (
         p9.ggplot(ground, p9.aes(_X, _Y))
-        + p9.geom_raster(p9.aes(fill="saved"))
+        + p9.geom_raster(p9.aes(fill="change"))
         + p9.geom_path(p9.aes(group="line"), others, color="white", size=0.35, alpha=0.8)
-        + p9.geom_path(p9.aes(group="line"), paper, color=_PAPER, size=1.2)
+        + p9.geom_path(p9.aes(group="line"), paper, color=style.SERIES[1], size=1.2)
         + p9.geom_text(p9.aes(label="text"), labels, color="white", size=style.SMALL_PT - 0.5)
         + p9.geom_point(data=default, color="white", fill=style.INK, shape="o", size=2.6, stroke=0.7)
         + p9.geom_label(p9.aes(label="text"), default, ha=side, nudge_y=0.25, size=style.SMALL_PT, label_padding=0.15)
         + p9.facet_wrap("panel", nrow=1)
         + p9.scale_fill_gradientn(
-            style.GAIN, limits=(min(0.0, found.saved.min()), max(found.saved.max(), PAPER_PERCENT))
+            style.GAIN[::-1], limits=(min(found.change.min(), PAPER_PERCENT), max(0.0, found.change.max()))
         )
         + p9.scale_x_continuous(expand=(0, 0))
         + p9.scale_y_continuous(expand=(0, 0))
         + p9.labs(
-            title="Where the headline may lie",
+            title="The strict saving, over what nobody has measured",
             subtitle=style.subtitle(results, "darker"),
             x="energy of a tensor-core FLOP at the lowest voltage, pJ",
             y="DRAM traffic of dense products,\ntimes each operand once",
-            fill="energy saved, %",
+            fill="change of energy, %\n(negative: saved)",
             caption=f"Strict: no time lost. Contours: every {_STEP_PERCENT:g} points; the paper's {PAPER_PERCENT:g} %: "
-            f"{reached}. Truth of the model without noise, exact choice.",
+            f"{reached}.\nTruth of the model without noise, exact choice.",
         )
-        + style.theme(3.0)
-        + p9.theme(figure_size=(_COLUMNS * style.WIDTH, 3.0), legend_key_width=110, legend_key_height=7)
+        + style.theme(2.9, style.WIDE)
+        + p9.theme(legend_key_width=110, legend_key_height=7)
     )
 
 
 def surface(box: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """(ground, lines, labels): the savings of each highest clock, bilinear between the points of `box`, and contours.
+    """(ground, lines, labels): the changes of each highest clock, bilinear between the points of `box`, and contours.
 
-    box: the map, with `saved` (percent). Each has the columns of the two axes and auto_core_mhz;
-    ground `saved`, lines `line` (its name) and `is_paper` (the contour of the paper's value), labels `text`.
+    box: the map, with `change` (percent). Each has the columns of the two axes and auto_core_mhz;
+    ground `change`, lines `line` (its name) and `is_paper` (the contour of the paper's value), labels `text`.
     """
     import numpy as np
     import pandas as pd
@@ -93,15 +92,15 @@ def surface(box: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame
     nothing = np.array([])
     grounds, lines, labels = [], [], []
     for mhz, part in box.groupby("auto_core_mhz"):
-        grid = part.pivot(index=_Y, columns=_X, values="saved")
+        grid = part.pivot(index=_Y, columns=_X, values="change")
         x, y = grid.columns.to_numpy(), grid.index.to_numpy()
         fine_x, fine_y = (np.linspace(axis[0], axis[-1], _FINE) for axis in (x, y))
         along = np.array([np.interp(fine_x, x, row) for row in grid.to_numpy()])
-        saved = np.array([np.interp(fine_y, y, column) for column in along.T]).T
+        change = np.array([np.interp(fine_y, y, column) for column in along.T]).T
         cells_x, cells_y = np.meshgrid(fine_x, fine_y)
-        grounds.append(frame(cells_x.ravel(), cells_y.ravel(), mhz, saved=saved.ravel()))
-        contours = contour_generator(fine_x, fine_y, saved)
-        levels = _STEP_PERCENT * np.arange(1, np.ceil(saved.max() / _STEP_PERCENT))
+        grounds.append(frame(cells_x.ravel(), cells_y.ravel(), mhz, change=change.ravel()))
+        contours = contour_generator(fine_x, fine_y, change)
+        levels = -_STEP_PERCENT * np.arange(1, np.ceil(-change.min() / _STEP_PERCENT))
         for level in (*levels, PAPER_PERCENT):
             found: Any = contours.lines(level)  # its type depends on a setting
             for number, line in enumerate(found):

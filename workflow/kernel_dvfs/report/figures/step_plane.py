@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="The whole step at every clock pair: time and energy saved against auto, one curve per memory clock; the "
-    "blue square is better than auto",
+    caption="The whole step at every clock pair: time over auto (logarithmic) and change of energy against auto "
+    "(negative = saved), one curve per memory clock; the blue square is better than auto",
     title="The whole step at each clock pair",
     text="One pair of clocks for the whole step, against auto clocks: what can be had without a change of clocks "
     "within a step. In the blue square no time is lost and energy is saved.",

@@ -179,7 +179,7 @@ def _said(change: Change) -> str:
     """The same in words, for those who cannot see the chart."""
     text = [] if change.claimed is None else [f"claimed {signed(change.claimed)} %"]
     if change.validated is not None and change.low is not None and change.high is not None:
-        text.append(f"fresh {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
+        text.append(f"validated {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
     return ", ".join(text)
 
 
@@ -197,18 +197,17 @@ def cautions(
             Caution(
                 True,
                 "Forecast",
-                "No number on this page was measured at the clocks that it is for. Each kernel of the step is held to "
-                "what its capture, or a study at auto, says of it; how it answers to clocks is the model of a "
-                "simulated GPU, by its FLOP and bytes. Where the capture knows neither, the kernel is taken as bound "
-                "by the core. "
+                "Nothing on this page was measured at the chosen clocks. At auto each kernel of the step has the "
+                "values of its capture or of a study. How it responds to clocks comes from the model of a simulated "
+                "GPU, by its FLOP and bytes. If the capture knows neither, the kernel is taken as bound by the core. "
                 + (
                     "Nobody has measured the power of its kernels either: joules and watts are the model's, and may be "
-                    "far off (a small conv net: 2.2 J forecast, 3.6 J measured on an H200), so forecast from the "
-                    "step-measured.json of an auto-only study. "
+                    "far off (a small conv net: 2.2 J forecast, 3.6 J measured on an H200). A forecast from the "
+                    "step-measured.json of an auto-only study is better. "
                     if gpu.get("power_modelled")
                     else ""
                 )
-                + "With the right to set clocks, measure it: docs/your-step.md of the project.",
+                + "Measure the step where you may set clocks: docs/your-step.md of the project.",
             )
         )
     elif kind == "simulated":
@@ -248,8 +247,8 @@ def _of_locking(rows: Iterable[Mapping[str, str]]) -> list[Caution]:
         Caution(
             False,
             "A lock changes something by itself",
-            f"Locked at the highest clocks, this GPU does not run as at auto: {'; '.join(told)}. This is in every "
-            "saving on this page; the table Locking has all that was measured.",
+            f"Locked at the highest clocks, this GPU does not run as at auto: {'; '.join(told)}. Every "
+            "saving on this page includes this difference; the table Locking has all that was measured.",
         )
     ]
 
@@ -263,8 +262,8 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
             Caution(
                 True,
                 "Claimed only",
-                f"The saving is what the data that chose the clocks promise ({why}). Such promises are optimistic: "
-                "among noisy points a choice prefers the lucky ones.",
+                f"The saving is claimed, and {why}. Claimed savings are optimistic: the same noisy data selected the "
+                "clocks.",
             )
         ]
     found = _of_interval(answer)
@@ -272,12 +271,12 @@ def _of_answer(answer: Answer | None, kind: str) -> list[Caution]:
     if answer.verdict == "over":
         text = (
             f"Measured again, the time is {signed(answer.time.validated)} % where {signed(limit)} % was allowed; "
-            "the whole 95 % interval lies above the limit."
+            "the whole 95 % interval is above the limit."
         )
         return [Caution(True, "Over its time limit", text), *found]
     if answer.verdict == "ambiguous":
         more = f" About {answer.repeats_to_decide} repeats would decide." if answer.repeats_to_decide else ""
-        text = f"The 95 % interval of the time holds the limit of {signed(limit)} %.{more}"
+        text = f"The 95 % interval of the time contains the limit of {signed(limit)} %.{more}"
         return [Caution(False, "Time limit undecided", text), *found]
     return found
 
@@ -286,8 +285,8 @@ def _of_interval(answer: Answer) -> list[Caution]:
     if answer.interval != WITHIN_SESSION:
         return []
     text = (
-        "All repeats were measured in one session: the 95 % intervals do not hold what changes from one session to the "
-        "next, which can be several times as much."
+        "All repeats were measured in one session. What changes from one session to the next is not in the 95 % "
+        "intervals, and can be several times as much."
     )
     return [Caution(False, "Intervals within one session", text)]
 
@@ -307,9 +306,8 @@ def _of_records(tally: Tally) -> list[Caution]:
         )
         found.append(Caution(True, "Broken records", text))
     if len(tally.setups) > 1:
-        text = (
-            f"The sweep's records are of {len(tally.setups)} setups ({', '.join(tally.setups)}): settings were changed."
-        )
+        setups = ", ".join(tally.setups)
+        text = f"The sweep's records come from {len(tally.setups)} setups ({setups}): settings were changed."
         found.append(Caution(True, "Mixed settings", text))
     return found
 
@@ -323,7 +321,7 @@ def _of_chosen(kernels: Table | None) -> list[Caution]:
     if not count:
         return []
     of = f"{count} of {len(kernels.rows)} kernels"
-    text = f"{of} have a pair that the GPU did not run as asked; the table says what it ran."
+    text = f"{of} have a clock pair that the GPU did not run as requested; the table says what it ran."
     return [Caution(False, "Chosen, but not reached", text)]
 
 

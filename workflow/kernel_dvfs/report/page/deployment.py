@@ -11,9 +11,9 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE, PASS_STRICT, STRICT, iteration_name
-from kernel_dvfs.report.answer_line import in_words
 from kernel_dvfs.report.page.tables import Rows
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.words import in_words
 from kernel_dvfs.sequence.costs import ASSUMED
 from kernel_dvfs.sequence.costs import in_words as sources_in_words
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH, PASS, RUN
@@ -58,16 +58,20 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
         pairs = ", ".join(f"{name} {_pair(pair)}" for name, pair in passes["targets"].items())
         apply = f"kernel-dvfs apply --pass-level --schedule {place}/{PASS_STRICT}.json --baseline -- {_COMMAND}"
         text = f"{pairs}; {_claimed(passes)}. The script marks its passes with kernel_dvfs.deploy.mark."
+        if all(each == AUTO for pair in passes["targets"].values() for each in pair.values()):
+            text, apply = "Of all pairs, auto is the best for each pass: nothing to set.", ""
         steps.append(Step("A pair for each pass", text, apply))
-    for path in _iterations(results):
-        found = _iteration(path)
-        if found:
-            latency, costs, change = found
-            text = (
-                f"For changes that take {latency} ms ({costs}), claimed: {change}. The program that launches the "
-                f"kernels plays {place}/{path.name} with kernel_dvfs.deploy.player."
-            )
-            steps.append(Step(f"Launch by launch, asked {latency} ms ahead", text, ""))
+    launches = [(path, found) for path in _iterations(results) if (found := _iteration(path))]
+    if launches:
+        text = (
+            "The program that launches the kernels plays one of these with kernel_dvfs.deploy.player, and asks for "
+            "each change ahead of time. Take the one for the time that a change of clocks takes on your GPU."
+        )
+        lines = [
+            f"{place}/{path.name}\n    changes take {latency} ms ({costs}); claimed: {change}"
+            for path, (latency, costs, change) in launches
+        ]
+        steps.append(Step("Launch by launch", text, "\n".join(lines)))
     steps.append(
         Step(
             "Give the clocks back",
@@ -85,8 +89,8 @@ def _of_step(results: Results, place: str, workload: Mapping[str, Any]) -> list[
     schedule = f"{place}/{found[len(found) // 2] if found else PASS_STRICT}.json"
     text = (
         f"step is what kernel_dvfs.capture gives of {workload.get('source') or 'it'}. It is cut where clocks change, "
-        "and the schedule is used only if repeats on the step itself show that it holds. Take the schedule whose ms "
-        "are what a change of clocks takes on your GPU (switch_s of a record's request)."
+        "and the schedule is used only if repeats on the step itself show that it saves and keeps its limit. Take the "
+        "schedule whose ms are the time that a clock change takes on your GPU (switch_s of a record's request)."
     )
     play = (
         f"with kernel_dvfs.deploy.play(step, {schedule!r}) as run:\n    for batch in batches:\n"
@@ -191,8 +195,8 @@ def _notes(results: Results, workload: Mapping[str, Any]) -> list[str]:
     kernels = profile[(profile.study == "kernel") & profile.is_baseline]
     notes.append(
         f"Clocks per kernel ({STRICT}) assume that a change of clocks costs nothing. It takes {takes}, and the kernels "
-        f"take {1e3 * kernels.time_s.min():.3g} to {1e3 * kernels.time_s.max():.3g} ms a launch. What is left of the "
-        "saving at known latencies stands in the table of what can be deployed."
+        f"take {1e3 * kernels.time_s.min():.3g} to {1e3 * kernels.time_s.max():.3g} ms a launch. The table of what "
+        "can be deployed has what is left of the saving at known latencies."
     )
     return notes
 

@@ -22,7 +22,7 @@ from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.measurement.setup import Setup
-from kernel_dvfs.report.page.tables import title
+from kernel_dvfs.report.headings import heading_of
 from kernel_dvfs.report.results import Results
 
 _PACKAGES = ("snakemake", "ortools", "numpy", "pandas", "pyarrow")
@@ -117,7 +117,7 @@ def _group(top: str, run: dict) -> str:
         remeasured = str(run.get("campaign", "")).startswith("remeasure")
         return f"{_SWEEPS[top]}, measured again" if remeasured else _SWEEPS[top]
     if top.startswith("validation"):
-        return "fresh repeats"
+        return "validation repeats"
     study, _, value = top.partition("-")
     return {"batch": f"batch {value}", "tp": f"tensor-parallel degree {value}"}.get(study, top)
 
@@ -161,7 +161,7 @@ def of_protocol(setup: Setup | None) -> Facts:
     """How it was measured."""
     if setup is None:
         return []
-    settings = [(title(key), _value(key, value)) for key, value in setup.measurement.items()]
+    settings = [(heading_of(key), _value(key, value)) for key, value in setup.measurement.items()]
     return [("setup", setup.digest), *settings]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.outputs import Output
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 1_100_000
 # figures are drawn at 300 dpi: two pixels and a half for each of a screen's
 _SHOWN_PER_PIXEL = 0.48
+_WIDE = 1.8
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("kernel_dvfs.report.page"),
@@ -30,6 +33,8 @@ _ENVIRONMENT = Environment(
     undefined=StrictUndefined,
 )
 _ENVIRONMENT.filters["signed"] = signed
+# a long name may be broken after its underscores and slashes, and nowhere else
+_ENVIRONMENT.filters["breakable"] = lambda text: Markup(re.sub("([_/])", r"\1<wbr>", str(escape(text))))
 
 
 def render(template: str, **values: Any) -> str:
@@ -47,6 +52,11 @@ class Figure:
     source: str | None  # a data URI, or None where the page would become too large
     width: int  # pixels of the display
     height: int
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it can be read only where it has the whole width of the page."""
+        return self.width > _WIDE * self.height
 
 
 class Figures:

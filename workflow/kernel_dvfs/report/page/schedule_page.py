@@ -13,10 +13,10 @@ from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import SCHEDULE
-from kernel_dvfs.report.answer_line import asked, in_words, whose
-from kernel_dvfs.report.answer_line import checked as answered
 from kernel_dvfs.report.page.render import render
 from kernel_dvfs.report.page.tables import most, table
+from kernel_dvfs.report.words import asked, in_words, whose
+from kernel_dvfs.report.words import checked as answered
 
 
 def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") -> str:

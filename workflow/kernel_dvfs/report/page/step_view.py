@@ -89,7 +89,7 @@ def _notes(workload: Mapping[str, Any]) -> list[str]:
         notes.append(f"Left at auto, since they cannot be repeated alone; {told}{names}.")
     if overlapped := workload.get("overlapped"):
         notes.append(
-            f"Ran beside other kernels in the step, so that the sum of all kernels is above the whole: "
+            f"Overlapped with other kernels in the step, so the sum of all kernels is above the whole: "
             f"{', '.join(overlapped)}."
         )
     for section, why in workload.get("by_difference", {}).items():

@@ -16,7 +16,6 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT, subject
 from kernel_dvfs.outputs import Output, outputs
 from kernel_dvfs.report import figures, tables
-from kernel_dvfs.report.answer_line import in_words
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import Answer, answer, cautions, chart
 from kernel_dvfs.report.page.deployment import deployable, deployment
@@ -37,6 +36,7 @@ from kernel_dvfs.report.page.tables import (
     table,
 )
 from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.words import in_words, time_limit
 
 Made = TypeVar("Made")
 
@@ -126,6 +126,7 @@ def make(
             # a step says so itself, as a whole
             iteration=_iteration(results) if has_profile and "step" not in workload else None,
             in_words=in_words,
+            time_limit=time_limit(found.slack_percent or 0) if found else "",
             deployable=deployable(rows.get("deployable")),
             chart=found and chart([("energy", found.energy), ("time", found.time)]),
             validation=views.get("validation"),
@@ -216,19 +217,46 @@ def _sections(views: Mapping[str, Table], drawn: Mapping[str, Figure], known: Ma
     return found
 
 
+# what a reader compares stands first: on a phone, the first columns are all that is seen without scrolling
+_FIRST = {
+    "claims": ("number", "verdict", "claim"),
+    "headline": (
+        "schedule",
+        "claimed_energy_change_percent",
+        "fresh_energy_change_percent",
+        "claimed_time_change_percent",
+        "fresh_time_change_percent",
+        "slack_percent",
+        "margin_percent",
+        "verdict",
+        "status",
+    ),
+    "strategies": (
+        "granularity",
+        "scope",
+        "objective",
+        "time_change_percent",
+        "energy_change_percent",
+        "fresh_time_change_percent",
+        "fresh_energy_change_percent",
+        "slack_percent",
+        "margin_percent",
+        "waste_j",
+        "status",
+    ),
+}
+
+
 def _view(results: Results, name: str, rows: Rows, about: Output) -> Table:
+    first = _FIRST.get(name, ())
+    rows = [{column: row[column] for column in (*first, *row) if column in row} for row in rows]
     if name == "kernel_clocks":
         try:
             return kernels(results, rows, about)
         except InputError:
             pass  # the schedule or the profile is missing, which is said; the table by itself still tells
-    if name == "claims":
-        # on a phone the first columns are all that is seen without scrolling
-        first = ("number", "verdict", "claim")
-        rows = [{column: row[column] for column in (*first, *row) if column in row} for row in rows]
-        return table(name, rows, about, folds=False)
-    # what a step costs is what its page is for, however many kernels it has
-    return table(name, rows, about, folds=name != "step_kernels")
+    # claims are read, and what a step costs is what its page is for, however many kernels it has
+    return table(name, rows, about, folds=name not in ("claims", "step_kernels"))
 
 
 def _size(results: Results) -> dict[str, int]:

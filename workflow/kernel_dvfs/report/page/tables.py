@@ -8,69 +8,23 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import Output
+from kernel_dvfs.report.headings import heading_of, headings
 from kernel_dvfs.report.results import Results, is_chosen
 
 NOTHING = "–"
 MINUS = "−"  # as wide as a plus
-_UNITS = {
-    "percent": "%",
-    "pp": "points",
-    "mhz": "MHz",
-    "us": "µs",
-    "ms": "ms",
-    "s": "s",
-    "mj": "mJ",
-    "j": "J",
-    "w": "W",
-    "share": "share",
-}
 _THOUSAND = 1000.0
 _LARGER = {"us": "ms", "mj": "j"}
-# words that a practitioner knows by another name than the column's
-_TITLES = {
-    "row": "row",
-    "id": "id in schedules",
-    "core_mhz": "core, MHz",
-    "mem_mhz": "memory, MHz",
-    "reached_core_mhz": "core ran at, MHz",
-    "reached_mem_mhz": "memory ran at, MHz",
-    "time_change_percent": "time, %",
-    "energy_change_percent": "energy, %",
-    "slack_percent": "slower by at most, %",
-    "waste_j": "waste left, J",
-    "optimism_pp": "fresh less claimed, points",
-    "repeats_to_decide": "repeats that would decide",
-    "interval": "interval is",
-    "n": "measurements",
-    "pairs": "clock pairs",
-    "number": "no.",
-    "ours": "found here",
-    "tensor_energy_pj_per_flop": "tensor core, pJ/FLOP",
-    "is_default": "of the spec",
-    "default_energy_change_percent": "energy at the defaults, %",
-    "low_energy_change_percent": "least, %",
-    "high_energy_change_percent": "most, %",
-    "paper_energy_change_percent": "the paper, %",
-    "kernel_fresh_energy_change_percent": "energy, fresh, %",
-    "kernel_fresh_time_change_percent": "time, fresh, %",
-    "kernel_claimed_energy_change_percent": "energy, claimed, %",
-    "kernel_claimed_time_change_percent": "time, claimed, %",
-    "baseline_time_s": "time at auto, s",
-    "baseline_energy_j": "energy at auto, J",
-    "edp_time_change_percent": "time by EDP, %",
-    "edp_energy_change_percent": "energy by EDP, %",
-    "pass_time_change_percent": "time, clocks by pass, %",
-    "pass_energy_change_percent": "energy, clocks by pass, %",
-}
 _SIGNED = ("change", "difference", "optimism", "cost", "low", "high", "drift")
 _LONG_CHARACTERS = 40
+_INTERVAL = " (95 % interval)"
 _FOLD_ROWS = 24
 _VERDICTS = ("verdict", "status")
 # the same in every row, and said on top of the page
@@ -111,6 +65,12 @@ class Table:
     columns: list[Column]
     rows: list[list[Cell]]
     folded: bool  # long and of use to few, so shown on demand
+    same: list[tuple[str, str]] = field(default_factory=list)  # (heading, text) of what every row has alike
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it holds sentences, which a phone shows one below the other."""
+        return any(column.kind == "long" for column in self.columns)
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
@@ -125,16 +85,6 @@ def number(raw: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def title(column: str) -> str:
-    """A heading: `fresh_time_change_percent` is "fresh time, %"."""
-    if column in _TITLES:
-        return _TITLES[column]
-    words = column.split("_")
-    unit = _UNITS.get(words[-1]) if len(words) > 1 else None
-    words = [word for word in (words[:-1] if unit else words) if word != "change"]
-    return " ".join(words) + (f", {unit}" if unit else "")
-
-
 def shown(column: str, raw: str) -> str:
     """The value as read by a person; a dash for nothing."""
     if raw == "":
@@ -145,11 +95,15 @@ def shown(column: str, raw: str) -> str:
     if value is None:
         return raw
     words = column.split("_")
-    if words[-1] in ("percent", "pp"):
+    if words[-1] in ("percent", "pp", "points") and column != "slack_percent" and len(words) > 1:
         return signed(value) if any(word in _SIGNED for word in words) or words[-1] == "pp" else f"{value:.2f}"
     if words[-1] == "mhz" or (value == int(value) and "." not in raw and "e" not in raw):
         return f"{value:.0f}"
-    return plain(value)
+    # what is known exactly, such as 10.0 ms of a configuration, gets no digits that nobody measured
+    exact = f"{value:g}"
+    rounded = plain(value)
+    is_exact = float(exact) == value and "e" not in exact and len(exact) < len(rounded)
+    return exact.replace("-", MINUS) if is_exact else rounded
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -199,20 +153,34 @@ def read_rows(path: str | Path) -> Rows:
 def table(
     name: str, rows: Rows, about: Output | None = None, drop: Sequence[str] = _CONSTANT, folds: bool = True
 ) -> Table:
-    """The table of a CSV's rows (`read_rows`); about: what it says of itself. Columns without a value are left out."""
+    """The table of a CSV's rows (`read_rows`); about: what it says of itself. Columns without a value are left out.
+
+    Words and counts that are the same in every row stand above the table, which is narrower without them.
+    """
     names = [each for each in (rows[0] if rows else ()) if each not in drop and any(row[each] for row in rows)]
+    titles = headings(names)
+    same = [each for each in names[1:] if _is_same(each, rows)]
+    names = [each for each in names if each not in same]
     # a change takes its interval in
     bounds = {each: _bounds(each, names) for each in names}
     names = [each for each in names if each not in {bound for pair in bounds.values() if pair for bound in pair}]
     larger = {each: unit for each in names if (unit := _larger_unit(each, rows))}
-    titles = {each: title(each.rpartition("_")[0] + "_" + larger[each]) if each in larger else "" for each in names}
-    columns = [Column(each, titles[each] or _heading(each, bounds[each]), _kind(each, rows)) for each in names]
+    for each, unit in larger.items():
+        titles[each] = heading_of(f"{each.rpartition('_')[0]}_{unit}")
+    columns = [Column(each, titles[each] + _INTERVAL * bool(bounds[each]), _kind(each, rows)) for each in names]
     cells = [
         [_in_thousands(row[each]) if each in larger else _cell(row, each, bounds[each]) for each in names]
         for row in rows
     ]
     text = about.text if about else ""
-    return Table(name, heading(name, about), text, columns, cells, folds and len(rows) > _FOLD_ROWS)
+    alike = [(titles[each], shown(each, rows[0][each])) for each in same]
+    return Table(name, heading(name, about), text, columns, cells, folds and len(rows) > _FOLD_ROWS, alike)
+
+
+def _is_same(column: str, rows: Rows) -> bool:
+    """Whether every row has the same word here, or count of repeats."""
+    values = {row[column] for row in rows}
+    return len(rows) > 1 and len(values) == 1 and (column == "repeats" or _kind(column, rows) in ("text", "long"))
 
 
 def _bounds(column: str, names: Sequence[str]) -> tuple[str, str] | None:
@@ -220,10 +188,6 @@ def _bounds(column: str, names: Sequence[str]) -> tuple[str, str] | None:
     stem, found, unit = column.rpartition("_change_percent")
     pair = (f"{stem}_low_percent", f"{stem}_high_percent")
     return pair if found and not unit and all(each in names for each in pair) else None
-
-
-def _heading(column: str, bounds: tuple[str, str] | None) -> str:
-    return f"{title(column)} (95 % interval)" if bounds else title(column)
 
 
 def _larger_unit(column: str, rows: Rows) -> str | None:

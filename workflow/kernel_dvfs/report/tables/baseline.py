@@ -19,8 +19,9 @@ OUTPUT = Output(
     caption="Kernels and passes at auto clocks, per launch: time, energy, power, the clocks that the GPU ran, the "
     "share of time under its power cap, and the drift of the energy over the run",
     title="Every kernel and pass at auto clocks",
-    text="Per launch and per iteration, clocks left to the GPU: time, energy, power, the clocks that it ran, the share "
-    "of time under its power cap, and the drift over the run. Last, an iteration as the sum of its kernels.",
+    text="Per launch and per iteration, with clocks left to the GPU: time, energy, power, the clocks that it ran, "
+    "the share of time under its power cap, and the drift over the run. The last row is an iteration as the "
+    "sum of its kernels.",
     section="kernels",
     place=2,
     kinds=("nvml",),

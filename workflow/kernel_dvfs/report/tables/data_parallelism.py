@@ -16,7 +16,7 @@ OUTPUT = Output(
     caption="Data parallelism: the schedule carried to other batches, and clocks chosen there",
     title="The schedule at other batches",
     text="The same clocks with fewer sequences per GPU and, with reoptimise, a choice made there. Brackets: 95 % "
-    "interval over fresh repeats. Cost of carrying over: what not choosing there costs, in points. "
+    "interval over the repeats. Loss from reusing clocks: against a choice made there, percentage points. "
     + carried.CHOSEN_THERE_IS,
     section="carried",
     place=1,

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="What can be deployed where a change of clocks takes time and the GPU stands still for a moment: claimed "
-    "changes against auto, and the gap to the best choice of the same kind in percentage points of energy",
+    caption="What can be deployed if a clock change takes time and stalls the GPU for a moment: claimed changes "
+    "against auto, and the gap to the best choice of the same kind in percentage points of energy",
     title="What can be deployed",
-    text="A clock for each kernel assumes changes that cost nothing. Below it, what is left where a change takes "
-    "effect so many ms after it was asked for, and the GPU stands still as its core or memory clock changes. Costs: "
-    "measured by kernel-dvfs latency, or assumed, since nobody has published them. Chosen by the same data, with as "
-    "much time in reserve as the strict schedule keeps; claimed, not measured again, so optimistic. Gap: what a "
-    "better choice of the same kind could save at most, in points.",
+    text="Clocks for each kernel assume that a change costs nothing: you cannot realise this saving today. The "
+    "other rows say what is left if a change takes effect some ms after its request and stalls the GPU for a "
+    "moment. Costs are measured by kernel-dvfs latency, or assumed, because nobody has "
+    "published them. The changes are claimed and not measured again, so they are optimistic; each schedule "
+    "keeps as much time in reserve as the strict one. Gap: what a better choice of the same kind could save "
+    "at most, in points.",
     section="choosing",
     place=0,
     kinds=MEASURED,

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="Headline schedules measured again: claimed and fresh change, 95 % interval, verdict on the time limit",
+    caption="Headline schedules measured again: claimed and validated change, 95 % interval, verdict on the time limit",
     title="The schedules of the headline, measured again",
-    text="Each schedule claimed beside fresh, with 95 % intervals: over sessions, so that they hold what changes from "
-    "one to the next, or within one. The verdict is on its time limit: within, over, or ambiguous where the interval "
-    "holds the limit.",
+    text="What each schedule claimed, and what measuring it again gave (validated), with 95 % intervals. Over sessions "
+    "they hold what changes from one to the next; within one session they do not. The verdict is on the time limit: "
+    "within, over, or ambiguous where the interval holds the limit.",
     section="choosing",
     place=1,
     kinds=MEASURED,
@@ -36,6 +36,7 @@ def make(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
     import pandas as pd
 
     from kernel_dvfs.report import validation
+    from kernel_dvfs.report.tables.strategies import margin_percent, status
 
     rows = []
     for name in schedules:
@@ -52,10 +53,9 @@ def make(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
                 f"{quantity}_optimism_pp": change.mean - claimed,
             }
         verdict, needed = validation.verdict(changes[0], schedule["slack_percent"])
-        margin = (schedule["margin"] or {}).get("time_percent")
         rows.append(
             row
             | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}
-            | {"margin_percent": margin, "status": schedule["status"]}
+            | {"margin_percent": margin_percent(schedule), "status": status(schedule)}
         )
     return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", "margin_percent": float})

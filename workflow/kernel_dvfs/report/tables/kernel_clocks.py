@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 OUTPUT = Output(
     caption="Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto",
     title="Best clocks of each kernel (Table 1 of the paper)",
-    text="The strict schedule: all kernels together lose no time, so one that loses is paid for by one that gains. "
-    "Share: of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel adds to the "
-    "total, in percent of the iteration's energy, by the claimed change. Ran at: what the GPU made of the request.",
+    text="The strict schedule: all kernels together lose no time, so a kernel may lose time that another one "
+    "gains. Share: of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel "
+    "contributes to the total by its claimed change, in percent of the iteration's energy. Ran at: the clocks "
+    "that the GPU really ran.",
     section="kernels",
     place=1,
     formats=("csv", "md", "tex"),

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="Locked at the highest clocks against auto, auto, locked, locked, auto in turn: core clock alone, memory "
-    "clock alone, both; change with its 95 % interval over repeats, within one measuring session unless it says "
-    "otherwise, and the core clocks reached",
+    caption="Locked at the highest clocks, compared with auto (auto, locked, locked, auto in turn): core clock alone, "
+    "memory clock alone, both; change with its 95 % interval over repeats, within one measuring session "
+    "unless it says otherwise, and the core clocks reached",
     title="Locking",
-    text="Three kernels at auto and locked at the highest clocks, in turn: core alone, memory alone, both. Auto, the "
-    "baseline of every percentage, is both locks reset; where the two differ, a lock by itself changes how the GPU "
-    "controls its power, and that difference is in every saving. Differs: the interval leaves out zero, and the "
-    "change is at least 0.5 %.",
+    text="Three kernels ran at auto and locked at the highest clocks, in turn: the core locked alone, the memory "
+    "alone, and both. At auto, the baseline of every percentage, both locks are reset. If the two differ, a "
+    "lock by itself changes how the GPU controls its power, and every saving includes that difference. "
+    "Differs: the interval excludes zero, and the change is at least 0.5 %.",
     kinds=("nvml",),
     when=lambda plan: plan.clocks == "lock",
     inputs=lambda plan: plan.locking(),

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="Passes beside the sums of their kernels, each measured alone at the same clocks: at auto, and at those "
-    "that are best for the whole pass",
+    caption="Passes compared with the sums of their kernels, each measured alone at the same clocks: at auto, and at "
+    "those that are best for the whole pass",
     title="Passes",
-    text="Each pass as it ran, beside the sum of its kernels measured alone at the same clocks. Where a power limit is "
-    "at work the two need not agree.",
+    text="Each pass as it ran, compared with the sum of its kernels measured alone at the same clocks. A power "
+    "limit acts on them differently, so the two need not agree.",
     kinds=("nvml",),
     inputs=lambda plan: [*map(plan.schedule, plan.pass_schedules)],
     options=lambda plan: {"schedules": plan.pass_schedules},

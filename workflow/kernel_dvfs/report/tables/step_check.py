@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 TIME_PERCENT, ENERGY_PERCENT = 3.0, 5.0
 
 OUTPUT = Output(
-    caption="Sections of the step and the step as a whole at auto, beside the sums of their kernels measured alone in "
-    f"the same study; good within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy",
+    caption="Sections of the step and the whole step at auto, compared with the sums of their kernels measured alone "
+    f"in the same study; good within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy",
     title="Do the kernels add up to the step?",
-    text="Each section as it ran, beside the sum of its kernels, each repeated alone, at auto clocks. A difference is "
-    "how much more (+) or less the section took than that sum. Hot kernels are slower alone, where the power cap acts "
-    f"on them without cooler neighbours. Adds up: time within {TIME_PERCENT:g} %, energy within {ENERGY_PERCENT:g} %. "
-    "Kernels left at auto are in the section as it ran, not in the sum. Within the step: the same sum of times as the "
-    "trace of the capture has them within the step; where that agrees with the section and the other does not, nothing "
-    "is missing, and kernels are slower or faster alone. Copies, at auto-only: the sum with "
-    "the longest kernels as measured within the step, time and energy: copies right behind their launches, less the "
-    "step; copies_share says how much of the sum they are. Adds up is said of the sum of kernels alone.",
+    text="Each section as it ran, compared with the sum of its kernels, each repeated alone, at auto clocks. A "
+    "difference is how much more (+) or less the section took than that sum. Hot kernels are slower alone, "
+    "because no cooler neighbours leave them room under the power cap. Adds up: the sum of kernels alone is "
+    f"within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy. Kernels left at auto are in the "
+    "section as it ran, not in the sum. Within the step: the sum of the times that the kernels take in the "
+    "trace of the capture. If it agrees with the section and the sum of kernels alone does not, nothing is "
+    "missing; the kernels are slower or faster alone. Copies (auto-only studies): the sum with the longest "
+    "kernels as measured within the step, by copies right behind their launches, less the step; copies_share "
+    "says how much of the sum they are.",
     section="step",
     place=3,
     kinds=("nvml",),

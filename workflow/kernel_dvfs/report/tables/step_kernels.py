@@ -15,10 +15,10 @@ OUTPUT = Output(
     caption="Kernels of the step at auto clocks, the costliest first: energy of all launches of a step, its share, and "
     "of one launch time, energy, power, core clock and share of the time under the power cap",
     title="Your step, the costliest kernels first",
-    text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated alone at "
-    "auto clocks. Alone against step: how much longer a launch takes alone than within the step. A kernel alone has "
-    "the power cap to itself, without cooler neighbours, and its own data in the cache. In a forecast, energy and "
-    "power marked as the model's were never measured, and may be far off.",
+    text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated "
+    "alone at auto clocks. Alone against step: how much longer a launch takes alone than within the step. A "
+    "kernel alone meets the power cap without cooler neighbours, and finds its own data in the cache. In a "
+    "forecast, energy and power marked as the model's were never measured, and may be far off.",
     section="step",
     place=1,
     kinds=MEASURED,

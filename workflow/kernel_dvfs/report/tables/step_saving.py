@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 OUTPUT = Output(
     caption="What each kernel adds to the saving of the strict schedule, in J of a step, the largest first",
     title="Which kernels make the saving",
-    text="By the claimed change of the strict schedule. Who changes the clocks of the first kernels only, down to 80 "
-    "%, has most of the saving and few changes of clocks.",
+    text="By the claimed change of the strict schedule. If you change clocks only for the first kernels, down to "
+    "80 %, you get most of the saving with few clock changes.",
     section="step",
     place=2,
     kinds=MEASURED,

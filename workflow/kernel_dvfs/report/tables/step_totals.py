@@ -16,8 +16,8 @@ OUTPUT = Output(
     "and as the sum of its kernels, each measured alone; how many kernels take 80 % of the energy",
     title="One step",
     text="As a whole: the captured step, repeated. Sum: its kernels, each repeated alone, times their launches. "
-    "energy_least_j, energy_most_j: of a forecast of kernels whose power nobody has measured, what their energy lies "
-    "between: a board that only waits, and one at its power limit.",
+    "energy_least_j and energy_most_j limit the energy in a forecast of kernels whose power nobody has "
+    "measured: a board that only waits, and one at its power limit.",
     kinds=MEASURED,
     workload="step",
 )

@@ -16,12 +16,12 @@ _KIND = "tensor-energy"  # of variants
 
 OUTPUT = Output(
     caption="The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and "
-    "fresh",
+    "validated",
     title="The headline at other tensor-core energies",
-    text="No measurement fixes the energy of a tensor-core operation of this GPU, so the study is repeated at the "
-    "least and the most that the data allow. The default's row is the study's own schedule; the other rows are chosen "
-    "from one sweep without margin, so they may run late: compare the fresh time before the energy. What this figure "
-    "alone does: the headline and its band (headline_band).",
+    text="Nobody has measured the energy of a tensor-core operation of this GPU, so the study is repeated at the "
+    "least and the most that the data allow. The row of the default is the study's own schedule. The other "
+    "rows are chosen from one sweep without margin, so they may run late: compare the validated time before "
+    "the energy. The effect of this figure alone is in the headline and its band (headline_band).",
     section="rests-on",
     kinds=("simulated",),
     workload="model",

@@ -16,7 +16,7 @@ OUTPUT = Output(
     caption="Tensor parallelism, one rank, no communication: the schedule carried to other degrees, and chosen there",
     title="The schedule at other tensor-parallel degrees",
     text="The same clocks on one rank of a larger tensor-parallel group, without communication and, with reoptimise, "
-    "a choice made there. Brackets: 95 % interval over fresh repeats. " + carried.CHOSEN_THERE_IS,
+    "a choice made there. Brackets: 95 % interval over the repeats. " + carried.CHOSEN_THERE_IS,
     section="carried",
     place=2,
     kinds=MEASURED,

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from kernel_dvfs.report.results import Results
 
 OUTPUT = Output(
-    caption="The strict global schedule measured again: claimed and fresh change, 95 % interval and what it is over",
+    caption="The strict global schedule measured again: claimed and validated change, 95 % interval and what "
+    "it is over",
     title="The chosen clocks, measured again",
-    text="Claimed is what the measurements that chose the clocks promised. Fresh is what new measurements found: each "
-    "repeat runs every kernel at auto, chosen, chosen, auto, in a measuring session of its own. An interval over "
-    "sessions holds what changes from one to the next; one within a session does not. Trust fresh: a choice among "
-    "noisy points picks the lucky ones.",
+    text="Claimed is what the measurements that chose the clocks promised. Validated is what new measurements found: "
+    "each repeat runs every kernel at auto, chosen, chosen, auto. An interval over sessions holds what changes from "
+    "one measuring session to the next; one within a session does not. Trust the validated change: a choice among "
+    "noisy points prefers the lucky ones, so it claims too much.",
     kinds=MEASURED,
     when=lambda plan: plan.is_compared and plan.is_chosen,
     inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],

@@ -6,6 +6,7 @@ import textwrap
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from kernel_dvfs import change
 from kernel_dvfs.serving.system import KNOBS, SUBSETS
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ _CHARACTERS = 72  # of a subtitle's line
 
 
 def change_percent(value: float | None, reference: float | None) -> float | None:
-    """Percent of `reference`, negative where less is spent; None where either is missing (no token served in time)."""
-    return None if value is None or reference is None else 100.0 * (value / reference - 1.0)
+    """kernel_dvfs.change.change_percent; None where either is missing (no token served in time)."""
+    return None if value is None or reference is None else change.change_percent(value, reference)
 
 
 def promise_kept(study: ServingStudy, found: dict) -> bool:
@@ -24,7 +25,7 @@ def promise_kept(study: ServingStudy, found: dict) -> bool:
     return found["kept_percent"] >= study["settings"]["promise_percent"]
 
 
-def saving_percent(study: ServingStudy, found: dict, reference: dict) -> float | None:
+def token_change_percent(study: ServingStudy, found: dict, reference: dict) -> float | None:
     """Change of the energy of a token served in time against another run; None also where that one breaks the promise:
     against a baseline that does not do the work nothing is saved."""
     if not promise_kept(study, reference):

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 OUTPUT = Output(
     caption=(
         "Choosing from noisy measurements, the same studies by each procedure: mean change of time and energy in "
-        "percent of auto as claimed by the data that chose, in fresh repeats and in truth (the expectation over all "
-        "that is drawn); coverage = share of studies in which the fresh repeats' 95 % interval holds the truth, each "
+        "percent of auto as claimed by the data that chose, in validation repeats and in truth (the expectation over "
+        "all that is drawn); coverage = share of studies in which their 95 % interval holds the truth, each "
         "repeat in a session of its own (interval over sessions), or all of them in one session (interval within it); "
         "rounds = of measuring again, mean; over budget = share whose true time exceeds the limit"
     ),

@@ -1,4 +1,4 @@
-"""Figure 7: what can be saved with one straggler, intrinsic and extrinsic, ours and the paper's totals."""
+"""Figure 7: change of energy with one straggler, intrinsic and extrinsic, ours and the paper's totals."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import plotnine as p9
 
 OUTPUT = Output(
-    caption="Energy bloat of a pipeline that waits for a straggler (T'/T = 1.2), intrinsic and extrinsic; ours and the "
-    "paper's",
+    caption="Change of energy of a pipeline that waits for a straggler (T'/T = 1.2), negative = saved, intrinsic and "
+    "extrinsic; ours and the paper's",
     formats=FIGURE_FORMATS,
     inputs=lambda plan: breakdown.OUTPUT.inputs(plan),
 )
@@ -29,17 +29,19 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     from kernel_dvfs.report import style
 
     bars = data(study)
+    colours = {"intrinsic": style.SERIES[3], "extrinsic": style.SERIES[0], "paper": style.SERIES[2]}
     return (
-        p9.ggplot(bars, p9.aes("label", "percent", fill="part"))
+        p9.ggplot(bars, p9.aes("label", "change_percent", fill="part"))
         + p9.geom_col(width=0.7, color=style.INK, size=0.2)
         + p9.coord_flip()
-        + p9.scale_fill_manual(dict(zip(bars.part.cat.categories, ("#0B3C5D", "#7FB2D9", "#D9D9D9"))))
+        + p9.scale_fill_manual([colours[part] for part in bars.part.cat.categories])
         + p9.labs(
-            title="Energy bloat with one straggler",
-            subtitle=subtitle(study, "right"),
+            title="Energy saved beside a straggler",
+            subtitle=subtitle(study, "left"),
             x="",
-            y="% of a waiting pipeline's energy",
-            caption="paper: emulated from measured stages (SOSP'24 artifact).",
+            y=style.ENERGY_CHANGE,
+            caption="Of a pipeline that waits. Intrinsic: planned within it. Extrinsic: slower,\n"
+            "since it must wait. Ours: (microbatches). Paper: SOSP'24, emulated.",
         )
         + style.keys(fill="")
         + style.theme(3.4)
@@ -47,18 +49,21 @@ def draw(study: PipelineStudy) -> p9.ggplot:
 
 
 def data(study: PipelineStudy) -> pd.DataFrame:
-    """A row per bar and part: label, part, percent."""
+    """A row per bar and part: label, part, change_percent (negative = saved)."""
     import pandas as pd
 
     frame = breakdown.make(study)
     rows: list[tuple[str, str, float]] = []
     for own in frame.itertuples(index=False):
         if own.source == paper.OURS:
-            label = f"{own.microbatches} microbatches, {own.method}"
-            rows += [(label, "intrinsic", own.intrinsic_percent), (label, "extrinsic", own.extrinsic_percent)]
+            label = f"ours ({own.microbatches}): {own.method}"
+            rows += [
+                (label, "intrinsic", own.intrinsic_change_percent),
+                (label, "extrinsic", own.extrinsic_change_percent),
+            ]
         else:
-            rows.append((f"paper: {own.workload}, {own.method}", "paper", own.pipeline_percent))
-    made = pd.DataFrame(rows, columns=["label", "part", "percent"])
+            rows.append((f"{own.workload}, {own.method}", "paper", own.pipeline_change_percent))
+    made = pd.DataFrame(rows, columns=["label", "part", "change_percent"])
     labels = list(dict.fromkeys(made.label))[::-1]
     # the part drawn last lies nearest to the axis
     parts = [name for name in ("extrinsic", "intrinsic", "paper") if name in set(made.part)]

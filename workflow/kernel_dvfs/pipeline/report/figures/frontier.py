@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.change import change_percent
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
-from kernel_dvfs.pipeline.report.figures import subtitle
+from kernel_dvfs.pipeline.report.figures import NAMES, subtitle
 from kernel_dvfs.pipeline.study import (
     ALL_MAX,
     MARKED_RATIO,
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     import plotnine as p9
 
 OUTPUT = Output(
-    caption="Energy of an iteration against its time, relative to all clocks at their highest: bound, plans as run, "
-    "baselines",
+    caption="Energy of an iteration against its time, changes against all clocks at their highest (negative = saved): "
+    "bound, plans as run, baselines",
     formats=FIGURE_FORMATS,
     inputs=lambda plan: plan.solved(Corner)[:1] + plan.solved(Run)[:1],
 )
 # what the key calls the plans that are marked, and the names next to single points
-SERIES = {ONE_CLOCK: "one clock, as run", REALISED: REALISED}
-_NAMES = {ALL_MAX: "all-max", UNIFORM: "uniform", PER_STAGE: "per stage"}
+SERIES = {name: NAMES[name] for name in (ONE_CLOCK, REALISED)}
+_NAMED = (ALL_MAX, UNIFORM, PER_STAGE)
 _POINTS = 200  # of the bound's line
 
 
@@ -47,7 +48,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     marks = marks.assign(series=pd.Categorical(marks.series, series))
     return (
         p9.ggplot(lines, p9.aes("time", "energy"))
-        + p9.geom_hline(yintercept=1, linetype="dotted", size=0.4)
+        + p9.geom_hline(yintercept=0, linetype="dotted", size=0.4)
         + p9.geom_line(color=style.SERIES[0], size=0.7)
         + p9.geom_point(p9.aes(shape="series", color="series"), data=marks, size=1.5, fill="white", stroke=0.5)
         + p9.geom_point(data=baselines, size=1.6, color=style.INK)
@@ -57,19 +58,19 @@ def draw(study: PipelineStudy) -> p9.ggplot:
             size=style.SMALL_PT,
             ha="left",
             va="bottom",
-            nudge_x=0.006,
-            nudge_y=0.003,
+            nudge_x=0.6,
+            nudge_y=0.3,
         )
         + p9.scale_color_manual(style.SERIES[:2])
         # room for the topmost name
         + p9.scale_y_continuous(expand=(0.05, 0, 0.12, 0))
         + p9.scale_shape_manual(("o", "^"))
         + p9.labs(
-            title="Time-energy frontier of an iteration",
-            subtitle=subtitle(study, "down, left", microbatches),
-            x="iteration time / all-max",
-            y="energy / all-max",
-            caption="Line: exact lower bound. Marks: plans that can be run.",
+            title="Energy of an iteration against its time",
+            subtitle=subtitle(study, "down and to the left", microbatches),
+            x=style.TIME_CHANGE,
+            y=style.ENERGY_CHANGE,
+            caption="Against all clocks at their highest.\nLine: proven lower bound. Marks: plans that can be run.",
         )
         + style.keys(color="", shape="")
         + style.theme(3.0)
@@ -77,7 +78,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
 
 
 def data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """(bound; plans as run; baselines), each with columns time and energy relative to all-max."""
+    """(bound; plans as run; baselines), each with columns time and energy: changes against all-max in percent."""
     import numpy as np
     import pandas as pd
 
@@ -89,11 +90,16 @@ def data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame, pd.Data
     time_s = np.linspace(corner_s[0], min(base.time_s * MARKED_RATIO, corner_s[-1]), _POINTS)
     # straight between corners, waiting included
     energy_j = np.interp(time_s, corner_s, cost_j) + study.blocking_w * time_s
-    lines = pd.DataFrame({"time": time_s / base.time_s, "energy": energy_j / base.energy_j})
+    lines = pd.DataFrame(
+        {"time": change_percent(time_s, base.time_s), "energy": change_percent(energy_j, base.energy_j)}
+    )
 
-    def relative(run: Run) -> dict:
-        return {"time": run.time_s / base.time_s, "energy": run.energy_j / base.energy_j}
+    def changes(run: Run) -> dict:
+        return {
+            "time": change_percent(run.time_s, base.time_s),
+            "energy": change_percent(run.energy_j, base.energy_j),
+        }
 
-    marks = [relative(run) | {"series": SERIES[run.method]} for run in runs if run.method in SERIES]
-    named = [relative(run) | {"name": _NAMES[run.method]} for run in runs if run.method in _NAMES]
+    marks = [changes(run) | {"series": SERIES[run.method]} for run in runs if run.method in SERIES]
+    named = [changes(run) | {"name": NAMES[run.method]} for run in runs if run.method in _NAMED]
     return lines, pd.DataFrame(marks), pd.DataFrame(named).drop_duplicates(["time", "energy"])

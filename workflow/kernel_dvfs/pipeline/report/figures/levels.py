@@ -33,18 +33,18 @@ def draw(study: PipelineStudy) -> p9.ggplot:
         latency_ms=lambda kernels: [latency_of_level(level) for level in kernels.level]
     )
     own = own[own.latency_ms.notna()]
-    one_clock = frame[frame.level == ONE_CLOCK_EACH].set_index("straggler_ratio").energy_saved_percent
-    added = own.energy_saved_percent - own.straggler_ratio.map(one_clock)
+    one_clock = frame[frame.level == ONE_CLOCK_EACH].set_index("straggler_ratio").energy_change_percent
+    further = own.energy_change_percent - own.straggler_ratio.map(one_clock)
     latencies = sorted(set(own.latency_ms))
     ratios = sorted(set(own.straggler_ratio))
     words = [f"T'/T = {ratio:g}" for ratio in ratios]
     own = own.assign(
-        added_points=added,
+        further_points=further,
         place=[latencies.index(each) for each in own.latency_ms],
         waits=pd.Categorical([f"T'/T = {ratio:g}" for ratio in own.straggler_ratio], words),
     )
     return (
-        p9.ggplot(own, p9.aes("place", "added_points", color="waits", shape="waits"))
+        p9.ggplot(own, p9.aes("place", "further_points", color="waits", shape="waits"))
         + p9.geom_hline(yintercept=0, size=0.3)
         + p9.geom_line(p9.aes(linetype="waits"), size=0.6)
         + p9.geom_point(size=1.8, fill="white", stroke=0.5)
@@ -54,9 +54,10 @@ def draw(study: PipelineStudy) -> p9.ggplot:
         + p9.scale_linetype_manual(style.LINES[: len(words)])
         + p9.labs(
             title="What clocks per kernel add to clocks per operation",
-            subtitle=subtitle(study, "up", study["microbatches"][0]),
+            subtitle=subtitle(study, "down", study["microbatches"][0]),
             x="time of one change of clocks within an operation, ms",
-            y="added saving, percentage points",
+            y="further change of energy,\npoints (negative: saved)",
+            caption="T'/T: a straggler's iteration time over that of the highest clocks.",
         )
         + style.keys(color="", shape="", linetype="")
         + style.theme(2.6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
-from kernel_dvfs.pipeline.report.figures import subtitle
+from kernel_dvfs.pipeline.report.figures import NAMES, subtitle
 from kernel_dvfs.pipeline.report.tables import switching
 from kernel_dvfs.pipeline.study import PipelineStudy
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import plotnine as p9
 
 OUTPUT = Output(
-    caption="Energy saved at the time of all-max when each change of clocks stops a stage for a while",
+    caption="Change of energy against all clocks at their highest in the same time (negative = saved), when each "
+    "change of clocks stops a stage for a while",
     formats=FIGURE_FORMATS,
     inputs=lambda plan: switching.OUTPUT.inputs(plan),
 )
@@ -29,9 +30,11 @@ def draw(study: PipelineStudy) -> p9.ggplot:
     frame = switching.make(study)
     frame = frame[frame.microbatches == microbatches]
     latencies = sorted(set(frame.latency_ms))
-    frame = frame.assign(place=[latencies.index(each) for each in frame.latency_ms])
+    frame = frame.assign(
+        place=[latencies.index(each) for each in frame.latency_ms], asked=[NAMES[kind] for kind in frame.asked]
+    )
     return (
-        p9.ggplot(frame, p9.aes("place", "energy_saved_percent", color="asked", shape="asked"))
+        p9.ggplot(frame, p9.aes("place", "energy_change_percent", color="asked", shape="asked"))
         + p9.geom_line(p9.aes(linetype="asked"), size=0.6)
         + p9.geom_point(size=1.8, fill="white", stroke=0.5)
         + p9.expand_limits(y=0)
@@ -40,10 +43,11 @@ def draw(study: PipelineStudy) -> p9.ggplot:
         + p9.scale_shape_manual(style.SHAPES[:2])
         + p9.scale_linetype_manual(style.LINES[:2])
         + p9.labs(
-            title="Saving left by slow changes of clocks",
-            subtitle=subtitle(study, "up", microbatches),
-            x="latency of one change, ms",
-            y="energy saved, %",
+            title="What slow changes of clocks leave of the saving",
+            subtitle=subtitle(study, "down", microbatches),
+            x="time of one change of clocks, ms",
+            y=style.ENERGY_CHANGE,
+            caption="Against the highest clocks, in their time.",
         )
         + style.keys(color="", shape="", linetype="")
         + style.theme(2.6)

@@ -40,7 +40,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
             p9.aes(xmin="begin_s", xmax="end_s", ymin="low", ymax="high", fill="watt"), color="white", size=0.1
         )
         + p9.facet_wrap("plan", ncol=1)
-        + p9.scale_fill_gradientn(colors=list(style.GAIN), name="W per GPU", breaks=breaks_extended(n=4))  # type: ignore[arg-type]
+        + p9.scale_fill_gradientn(colors=list(style.GAIN), name="mean power of a GPU, W", breaks=breaks_extended(n=4))  # type: ignore[arg-type]
         + p9.scale_y_reverse(breaks=list(range(study["stages"])))
         + p9.labs(
             title="One iteration, stage by stage",

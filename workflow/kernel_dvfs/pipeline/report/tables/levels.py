@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OUTPUT = Output(
-    caption="Levels of choice: percent saved at the time of all-max, and while waiting for a straggler; changes of "
-    "clocks are free, or take time within an operation where a row says so",
+    caption="Levels of choice: change of energy against the highest clocks (negative = saved), in their time and while "
+    "waiting for a straggler; changes of clocks are free, or take time within an operation where a row says so",
     when=lambda plan: plan.knows_kernels,
     inputs=lambda plan: plan.solved(Level)[:1],
 )
@@ -28,7 +28,7 @@ def make(study: PipelineStudy) -> pd.DataFrame:
             "level": own.level,
             "microbatches": microbatches,
             "straggler_ratio": own.straggler_ratio,
-            "energy_saved_percent": 100 * (1 - own.energy_j / own.base_energy_j),
+            "energy_change_percent": own.energy_change_percent,
         }
         for own in study.read(microbatches, Level)
     )

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OUTPUT = Output(
-    caption="Changes of clocks that take time: percent saved at the time of all-max, each change a stop at the "
-    "blocking power",
+    caption="Changes of clocks that take time: change of energy against the highest clocks in the same time (negative "
+    "= saved), each change of clocks a stop at the blocking power",
     inputs=lambda plan: plan.solved(SlowChange),
 )
 
@@ -27,7 +27,7 @@ def make(study: PipelineStudy) -> pd.DataFrame:
             "asked": own.asked,
             "latency_ms": 1e3 * own.latency_s,
             "best_plan": own.best_plan,
-            "energy_saved_percent": 100 * (1 - own.energy_j / own.base_energy_j),
+            "energy_change_percent": own.energy_change_percent,
             "switches": own.switches,
             "late_s": own.late_s,
         }

@@ -60,7 +60,7 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.scale_linetype_manual(dict(zip(names, style.cycle(style.LINES, len(names)))))
         + p9.expand_limits(y=0)
         + p9.scale_y_continuous(breaks=_whole)
-        + p9.labs(title="DynamoLLM's knobs", subtitle=subtitle(study), x="time, min", y="")
+        + p9.labs(title="What DynamoLLM sets, over time", subtitle=subtitle(study), x="time, min", y="")
         + style.keys(color="", linetype="")
         + style.theme(4.2)
     )

@@ -25,8 +25,6 @@ OUTPUT = Output(
 )
 
 CHANGE = "change_of_all_servers_percent"
-# one a line: dark and light, none twice
-_COLOURS = ("#9E9E9E", "#35B779", "#21908C", "#443983", "#D1741C", "#0B3C5D", "#000000", "#B03060")
 
 
 def data(study: ServingStudy) -> pd.DataFrame:
@@ -64,15 +62,16 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.geom_line(size=0.5)
         + p9.geom_point(size=1.7, fill="white", stroke=0.5)
         + p9.scale_x_log10()
-        + p9.scale_color_manual(_COLOURS[: len(names)])
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(names)))
         + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
         + p9.scale_linetype_manual(style.cycle(style.LINES, len(names)))
         + p9.labs(
             title="Energy of a token over load",
             subtitle=subtitle(study, "down"),
-            x="tokens/s per server",
-            y="change against SinglePool, %",
+            x="load, tokens/s per server (logarithmic)",
+            y=style.ENERGY_CHANGE,
+            caption="Of a token served in time, against SinglePool on all servers.",
         )
         + p9.guides(**{name: p9.guide_legend(title="", ncol=2) for name in ("color", "shape", "linetype")})
-        + style.theme(3.3)
+        + style.theme(3.5)
     )

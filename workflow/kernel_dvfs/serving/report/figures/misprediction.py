@@ -19,7 +19,7 @@ OUTPUT = Output(
     inputs=lambda plan: plan.reads("misprediction"),
 )
 _PANELS = {
-    "change_percent": "energy of a token served in time, change in %",
+    "change_percent": "change of energy of a token, % (negative: saved)",
     "late_or_rejected_percent": "requests whose promises are broken, %",
 }
 
@@ -42,6 +42,11 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.geom_point(color=style.SERIES[0], size=1.8, fill="none")
         + p9.facet_wrap("panel", ncol=1, scales="free_y")
         + p9.expand_limits(y=0)
-        + p9.labs(title="Misprediction", subtitle=subtitle(study), x="share of answers mispredicted", y="")
+        + p9.labs(
+            title="What wrongly predicted answers cost",
+            subtitle=subtitle(study, "down"),
+            x="share of answers mispredicted",
+            y="",
+        )
         + style.theme(3.2)
     )

@@ -59,7 +59,7 @@ def plot(frame: pd.DataFrame, text: str, unit_s: float, x: str) -> p9.ggplot:
         + p9.scale_color_manual(style.cycle(style.SERIES, len(names)))
         + p9.scale_linetype_manual(style.cycle(style.LINES, len(names)))
         + p9.expand_limits(y=0)
-        + p9.labs(title="Power over time", subtitle=text, x=x, y="GPU power, kW")
+        + p9.labs(title="Power of all GPUs over time", subtitle=text, x=x, y="GPU power, kW")
         + style.keys(color="", linetype="")
         + style.theme(2.6)
     )

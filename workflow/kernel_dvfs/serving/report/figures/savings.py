@@ -59,7 +59,9 @@ def draw(study: ServingStudy) -> p9.ggplot:
             title="Energy of a token served in time",
             subtitle=subtitle(study, "left"),
             x="",
-            y="change against SinglePool, sized, %",
+            y="change of energy, % (negative: saved)",
+            caption="Against SinglePool on the fewest servers that keep the promise.\n"
+            "Grey: fewer promises kept than must be, so nothing is saved.",
         )
-        + style.theme(2.9)
+        + style.theme(3.2)
     )

@@ -47,7 +47,8 @@ def draw(study: ServingStudy) -> p9.ggplot:
             title="Where the change comes from",
             subtitle=subtitle(study, "left"),
             x="",
-            y="change, % of SinglePool's J/token",
+            y="change of energy, % (negative: saved)",
+            caption="Of a token served in time, against SinglePool on all servers.",
         )
-        + style.theme(2.2)
+        + style.theme(2.4)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel_dvfs.change import change_percent
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
 from kernel_dvfs.serving.report.share import subtitle
 from kernel_dvfs.serving.report.tables import sweeps
@@ -26,6 +27,12 @@ def _number(text: str) -> float:
     return float(text) if text[0].isdigit() else 0.0
 
 
+def _in_words(setting: str) -> str:
+    """`clock epoch, s` of `clock_epoch_s`."""
+    unit = ", s" if setting.endswith("_s") else ""
+    return setting.removesuffix("_s").replace("_", " ") + unit
+
+
 def draw(study: ServingStudy) -> p9.ggplot:
     """A panel a setting, all on one scale: what changes little looks so."""
     import pandas as pd
@@ -36,7 +43,8 @@ def draw(study: ServingStudy) -> p9.ggplot:
     frame = sweeps.make(study)
     own = frame[frame.is_default].j_per_token_in_time.iloc[0]
     frame = frame.assign(
-        change=100 * (frame.j_per_token_in_time / own - 1),
+        setting=[_in_words(name) for name in frame.setting],
+        change=change_percent(frame.j_per_token_in_time, own),
         value=[f"{value:g}" if type(value) in (int, float) else str(value).lower() for value in frame.value],
         label=[f"{kept:.1f}" for kept in frame.kept_percent],
     )
@@ -52,9 +60,11 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.scale_fill_manual({True: style.SERIES[0], False: "white"})
         + p9.labs(
             title="One setting at a time",
-            subtitle=subtitle(study, "down") + "; numbers: promises kept, %",
+            subtitle=subtitle(study, "down"),
             x="",
-            y="energy of a token served in time, change in %",
+            y="change of energy, % (negative: saved)",
+            caption="Of a token served in time, against the study's own setting (0).\n"
+            "Numbers: promises kept, %; hollow: fewer than must be.",
         )
         + style.theme(5.2)
     )

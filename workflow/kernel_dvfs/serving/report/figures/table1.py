@@ -26,7 +26,6 @@ _PANELS = {
     "lifetime_wh": "simulated: power × a request's lifetime",
     "share_wh": "simulated: a request's share of the power",
 }
-_BROKEN = "#F2F2F2"
 
 
 def ratios(cells: pd.DataFrame) -> pd.DataFrame:
@@ -74,14 +73,14 @@ def draw(study: ServingStudy) -> p9.ggplot:
         + p9.facet_wrap("panel", ncol=1)
         + p9.scale_color_identity()
         + p9.scale_fill_gradientn(
-            style.GAIN[::-1], limits=(0.2, 1.3), breaks=[0.4, 0.6, 0.8, 1.0, 1.2], na_value=_BROKEN
+            style.GAIN[::-1], limits=(0.2, 1.3), breaks=[0.4, 0.6, 0.8, 1.0, 1.2], na_value=style.NOTHING
         )
         + p9.labs(
             title="Least energy by degree, clock and class",
             subtitle=f"{subject(study)}, 2,000 tokens/s;\n1 = TP8 at 2.0 GHz, row by row; better: darker; framed: best",
             x="GPUs (tensor parallel) and clock, GHz",
             y="class",
-            fill="energy",
+            fill="energy, times that\nof the row's TP8 at 2.0 GHz",
             caption="Empty: P99 of time to first token or between tokens breaks its promise.\n"
             "Table I's unit is not stated: only ratios within a row can be compared.",
         )

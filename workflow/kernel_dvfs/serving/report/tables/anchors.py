@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "Serving on the simulated GPU beside published measurements; informed: a kernel family's figure rests on it",
+    "Serving on the simulated GPU compared with published measurements; informed: a kernel family's figure rests on it",
     inputs=lambda plan: plan.reads("anchors"),
 )
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "Events by system: clock changes, servers divided anew, started and released, steps of the emergency ladder",
+    "Events by system: clock changes, servers divided again, started and released, steps of the emergency ladder",
     inputs=lambda plan: plan.reads("systems"),
 )
 

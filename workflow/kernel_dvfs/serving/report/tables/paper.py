@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.report import reported
-from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept, saving_percent
+from kernel_dvfs.serving.report.share import by_system, change_percent, promise_kept, token_change_percent
 from kernel_dvfs.serving.report.tables import cost, loads, split
 from kernel_dvfs.serving.system import BASELINE, SIZED, STATIC, SUBSETS
 
@@ -43,7 +43,7 @@ def make(study: ServingStudy) -> pd.DataFrame:
     ours, sized, everything = (runs[name] for name in ("DynamoLLM", SIZED, BASELINE))
 
     def changed(reference: dict) -> float | None:
-        return saving_percent(study, ours, reference)
+        return token_change_percent(study, ours, reference)
 
     def row(claim: str, theirs: dict, percent: float | None, why: str, found: dict = ours) -> dict:
         first, second = theirs.get(reported.V1), theirs.get(reported.V2)
@@ -85,7 +85,9 @@ def make(study: ServingStudy) -> pd.DataFrame:
             theirs = {version: values[name] for version, values in reported.BY_LOAD.items()}
             claim = f"{name} load ({tps:g} tokens/s a server), SinglePool on all servers"
             rows.append(
-                row(claim, theirs, saving_percent(study, own["DynamoLLM"], own[BASELINE]), _UNIT, own["DynamoLLM"])
+                row(
+                    claim, theirs, token_change_percent(study, own["DynamoLLM"], own[BASELINE]), _UNIT, own["DynamoLLM"]
+                )
             )
     for name, change in reported.LATENCY.items():
         kind, share = name.lower().split(" ")

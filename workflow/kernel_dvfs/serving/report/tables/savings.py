@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, promise_kept, saving_percent
+from kernel_dvfs.serving.report.share import by_system, promise_kept, token_change_percent
 from kernel_dvfs.serving.system import BASELINE, SIZED
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def row(study: ServingStudy, found: dict, runs: dict) -> dict:
         "servers": found["servers"],
         "energy_kwh": found["energy_kwh"],
         "j_per_token_in_time": found["j_per_token_in_time"],
-        "change_percent": saving_percent(study, found, runs[SIZED]),
-        "change_of_all_servers_percent": saving_percent(study, found, runs[BASELINE]),
+        "change_percent": token_change_percent(study, found, runs[SIZED]),
+        "change_of_all_servers_percent": token_change_percent(study, found, runs[BASELINE]),
         "promise_kept": promise_kept(study, found),
     }
     cells |= {name: found[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}

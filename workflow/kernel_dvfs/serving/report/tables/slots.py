@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, promise_kept, saving_percent
+from kernel_dvfs.serving.report.share import by_system, promise_kept, token_change_percent
 from kernel_dvfs.serving.system import BASELINE, SIZED
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def make(study: ServingStudy) -> pd.DataFrame:
                 "late": ours["late"],
                 "rejected": ours["rejected"],
                 "server_hours": ours["server_hours"],
-                "change_of_slot_baseline_percent": saving_percent(study, ours, base),
-                "change_percent": saving_percent(study, ours, runs[SIZED]),
-                "change_of_all_servers_percent": saving_percent(study, ours, runs[BASELINE]),
+                "change_of_slot_baseline_percent": token_change_percent(study, ours, base),
+                "change_percent": token_change_percent(study, ours, runs[SIZED]),
+                "change_of_all_servers_percent": token_change_percent(study, ours, runs[BASELINE]),
             }
         )
     return pd.DataFrame(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.serving.report.share import by_system, promise_kept, saving_percent
+from kernel_dvfs.serving.report.share import by_system, promise_kept, token_change_percent
 from kernel_dvfs.serving.system import SIZED
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def make(study: ServingStudy) -> pd.DataFrame:
                 "value": each["value"],
                 "is_default": each["value"] == getattr(study.settings(), each["swept"]),
                 "j_per_token_in_time": each["j_per_token_in_time"],
-                "change_percent": saving_percent(study, each, base),
+                "change_percent": token_change_percent(study, each, base),
                 "promise_kept": promise_kept(study, each),
                 "ttft_p99_ms": 1000 * each["ttft_p99_s"],
                 "tbt_p99_ms": 1000 * each["tbt_p99_s"],

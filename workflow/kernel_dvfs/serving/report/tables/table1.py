@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.serving.study import ServingStudy
 
 OUTPUT = Output(
-    "DynamoLLM's Table I (Llama2-70B, 2K tokens/s; empty: promise broken) beside a simulated instance: energy of a "
+    "DynamoLLM's Table I (Llama2-70B, 2K tokens/s; empty: promise broken) and a simulated instance: energy of a "
     "request's share of the power, and power times a request's lifetime",
     when=lambda plan: plan.has("table1"),  # with a given profile there is no simulated instance to compare
     inputs=lambda plan: plan.reads("table1"),

@@ -1,13 +1,19 @@
-"""A schedule's answer in words: for the terminal, and for a page."""
+"""An answer in words, for the terminal and for a page: what a schedule claims, and what a study has found.
+
+The line that a run ends with is made from files alone, with the standard library: the workflow imports it.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
+import os
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import subject
+from kernel_dvfs.layout import STRICT, subject
 
 _OBJECTIVES = {
     "waste": "least energy, {limit}",
@@ -27,9 +33,15 @@ def in_words(percent: float, quantity: str) -> str:
 
 def asked(schedule: Mapping[str, Any]) -> str:
     """What a schedule was asked for."""
-    slack = schedule["slack_percent"]
-    limit = "no slower" if not slack else f"at most {slack:.3g} % slower" if slack > 0 else f"{-slack:.3g} % faster"
+    limit = time_limit(schedule["slack_percent"])
     return f"{_OBJECTIVES[schedule['objective']].format(limit=limit)}; {kinds(schedule)}, {_SCOPES[schedule['scope']]}"
+
+
+def time_limit(slack_percent: float | None) -> str:
+    """`no slower`, `at most 2 % slower`, `3 % faster`."""
+    if not slack_percent:
+        return "no slower"
+    return f"at most {slack_percent:.3g} % slower" if slack_percent > 0 else f"{-slack_percent:.3g} % faster"
 
 
 def kinds(schedule: Mapping[str, Any]) -> str:
@@ -113,3 +125,52 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
         f"against auto ({held}); "
         f"{len(schedule['targets'])} {kinds(schedule)} at {pairs}; asked for: {asked(schedule)}"
     )
+
+
+# --- of a study, when its run ends ------------------------------------------------------------------------------------
+
+_VERDICTS = {"over": ", slower than its limit", "ambiguous": ", too few repeats to say whether it keeps its limit"}
+
+
+def line_of_study(folder: str, device: str) -> str | None:
+    """`simulated RTX 3080 Ti: -6.7 % energy, -0.1 % time (validated). Open <folder>/report.html`.
+
+    Changes of an iteration under the strict schedule, in percent of auto, negative where something is saved: as
+    validated (tables/headline.csv), else as the schedule claims. None where the folder holds neither. device: how the
+    GPU is called in text.
+    """
+    found = _validated(folder) or _claimed(folder)
+    if found is None:
+        return None
+    energy_percent, time_percent, how = found
+    page = os.path.join(folder, "report.html")
+    where = f" Open {page}" if os.path.isfile(page) else f" See {folder}"
+    return f"{device}: {_signed(energy_percent)} % energy, {_signed(time_percent)} % time ({how}).{where}"
+
+
+def _validated(folder: str) -> tuple[float, float, str] | None:
+    try:
+        with open(os.path.join(folder, "tables", "headline.csv"), encoding="utf-8", newline="") as file:
+            # the strict schedule comes first
+            row = next(csv.DictReader(file))
+        energy, time = (float(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
+    except (OSError, ValueError, LookupError, StopIteration):
+        return None
+    return energy, time, f"validated{_VERDICTS.get(row.get('verdict', ''), '')}"
+
+
+def _claimed(folder: str) -> tuple[float, float, str] | None:
+    try:
+        with open(os.path.join(folder, "schedules", f"{STRICT}.json"), encoding="utf-8") as file:
+            schedule = json.load(file)
+        energy, time = (float(schedule[f"{quantity}_change_percent"]) for quantity in ("energy", "time"))
+        from_table = schedule["gpu"]["kind"] == "table"
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return energy, time, "claimed, from the table's own rows" if from_table else "claimed, not validated"
+
+
+def _signed(percent: float) -> str:
+    """One decimal, with a sign unless it is zero: what rounds to zero is no saving."""
+    text = f"{percent:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text

@@ -1,0 +1,371 @@
+"""Draw the pictures of docs/figures: python docs/make_figures.py [NAME ...] [--study DIR] [--pipeline DIR]
+
+All are drawn from results that are kept in benchmarks/results, so that anyone can draw them again. --study names a
+finished default study (results/sim-rtx-3080-ti/gpt3-xl-b40-tp1), --pipeline one of a training pipeline: their tables
+are kept first. What needs more of a study than is kept is drawn only where that study is named.
+
+Each picture says in small print what it was drawn from, as a digest. Its metadata hold that digest in full and that of
+the code that drew it; tests/docs/test_figures_fresh.py compares both with what is here, and so says what is stale.
+
+Another picture is another entry of PICTURES: the files whose numbers it shows, the code that it is drawn by, and a
+function that writes it. `screenshot` is such a function for a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks")]
+FOLDER = ROOT / "docs/figures"
+RESULTS = ROOT / "benchmarks/results"
+INPUTS, CODE = "Inputs", "Code"  # keys of a picture's metadata
+_SHOWN = 10  # digits of a digest in small print
+_SMALL_PT = 5  # of figures; screenshots have no points
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+class CannotDraw(Exception):
+    """Why a picture cannot be drawn here."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A file of docs/figures."""
+
+    inputs: tuple[str, ...]  # whose numbers it shows: files of benchmarks/results
+    code: tuple[str, ...]  # what draws it: files of the repository
+    draw: Callable[[Path | None, Path], None]  # (the finished study, or None; the PNG to write)
+    needs: str = ""  # name in STUDIES: it is drawn from that study itself, not from what is kept of it
+
+
+# --- what is kept of studies ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A study of which some files are kept."""
+
+    folder: str  # in benchmarks/results
+    files: dict[str, str]  # name there -> path in the study
+    about: Callable[[Path], dict]  # study -> what its study.json says
+
+
+def _about_default(study: Path) -> dict:
+    from kernel_dvfs.report.results import Results
+
+    results = Results(study)
+    return {
+        "subject": results.subject,
+        "workload": results.workload["name"],
+        "setup": results.workload["setup"],
+        "profile_sha256": digest([study / "profile.parquet"]),
+    }
+
+
+def _about_pipeline(study: Path) -> dict:
+    from kernel_dvfs.pipeline.study import KEYS, PipelineStudy
+
+    own = PipelineStudy(study)
+    return {key: own[key] for key in ("subject", "name", *KEYS)}
+
+
+_TABLES = ("claims", "deployable", "headline", "headline_band", "relaxed")
+STUDIES = {
+    "study": Kept(
+        "default_study",
+        {
+            f"{name}.csv": f"tables/{name}.csv"
+            for name in ("claims", "deployable", "headline", "headline_band", "relaxed")
+        }
+        | {"headline_map.csv": "headline_map.csv"},
+        _about_default,
+    ),
+    "pipeline": Kept(
+        "pipeline_study",
+        {f"{name}.csv": f"mb12/{name}.csv" for name in ("methods", "runs")},
+        _about_pipeline,
+    ),
+}
+
+
+def keep(name: str, study: Path) -> None:
+    """Keep of a finished study what pictures and pages show."""
+    kept = STUDIES[name]
+    folder = RESULTS / kept.folder
+    folder.mkdir(exist_ok=True)
+    for target, source in kept.files.items():
+        shutil.copyfile(study / source, folder / target)
+    (folder / "study.json").write_text(json.dumps(kept.about(study), indent=1) + "\n", "utf-8")
+
+
+# --- how each is drawn ------------------------------------------------------------------------------------------------
+
+
+def _figure(module: str) -> Callable[[Path | None, Path], None]:
+    """A figure of the default study, drawn from what is kept of it."""
+
+    def draw(_: Path | None, path: Path) -> None:
+        from importlib import import_module
+
+        import pandas as pd
+
+        folder = RESULTS / STUDIES["study"].folder
+        about = json.loads((folder / "study.json").read_text("utf-8"))
+
+        def table(name: str) -> Any:
+            return pd.read_csv(folder / f"{name}.csv")
+
+        results = SimpleNamespace(
+            subject=about["subject"],
+            workload={"name": about["workload"]},
+            table=table,
+            headline_map=table("headline_map"),
+        )
+        figure: Any = import_module(f"kernel_dvfs.report.figures.{module}")
+        _write(figure.draw(results), figure.OUTPUT, about["subject"], path)
+
+    return draw
+
+
+def _pipeline(module: str) -> Callable[[Path | None, Path], None]:
+    """A figure of a pipeline study."""
+
+    def draw(study: Path | None, path: Path) -> None:
+        from importlib import import_module
+
+        from kernel_dvfs.pipeline.study import PipelineStudy
+
+        assert study is not None
+        own = PipelineStudy(study)
+        figure: Any = import_module(f"kernel_dvfs.pipeline.report.figures.{module}")
+        _write(figure.draw(own), figure.OUTPUT, own.subject, path)
+
+    return draw
+
+
+def _kernels_h200(_: Path | None, path: Path) -> None:
+    from kernel_dvfs.cli import main
+    from kernel_dvfs.report.figures import fig5_kernels
+    from kernel_dvfs.report.results import Results
+
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["import", str(RESULTS / "auto_only_h200.csv"), "-o", f"{folder}/profile.parquet"]
+        if main.main(words):
+            raise CannotDraw("auto_only_h200.csv was refused")
+        results = Results(folder)
+        _write(fig5_kernels.draw(results), fig5_kernels.OUTPUT, results.subject, path)
+
+
+def _switching(_: Path | None, path: Path) -> None:
+    import pandas as pd
+
+    from kernel_dvfs.studies.report import switching
+
+    frame = pd.read_csv(RESULTS / "switching.csv")
+    subject, _comma, workload = frame.gpu.iloc[0].rpartition(", ")
+    _write(switching.draw(frame, subject, workload), switching.FIGURE, subject, path)
+
+
+def _prediction(_: Path | None, path: Path) -> None:
+    import gpu_prediction
+
+    lines = gpu_prediction.read(RESULTS / "prediction_h200.csv")
+    _write(gpu_prediction.draw(lines), gpu_prediction.FIGURE, "simulated and measured H200", path)
+
+
+def _write(plot: Any, output: Any, subject: str, path: Path) -> None:
+    """Draw as a study draws its own, and keep the PNG."""
+    from kernel_dvfs.report.write import write_figure
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_figure(plot, folder, path.stem, output.caption, subject)
+        shutil.move(f"{folder}/figures/{path.stem}.png", path)
+
+
+def screenshot(page: Path, path: Path, width: int, height: int) -> None:
+    """A page as a browser shows it in a window of that size, in CSS pixels. Raises CannotDraw where there is none."""
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        raise CannotDraw("no Chromium on this machine")
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}"]
+        words += [f"--window-size={width},{height}", f"--screenshot={path}", page.resolve().as_uri()]
+        subprocess.run([browser, *words], check=True, capture_output=True, timeout=120)
+
+
+def _report_page(study: Path | None, path: Path) -> None:
+    """The top of the page, at the width of a desk's screen."""
+    assert study is not None
+    screenshot(study / "report.html", path, 1280, 900)
+
+
+# --- the pictures -----------------------------------------------------------------------------------------------------
+
+_LIBRARY = "workflow/kernel_dvfs"
+_STYLE = f"{_LIBRARY}/report/style.py"
+
+
+def _own(name: str, *kept: str) -> Picture:
+    return Picture(
+        tuple(f"default_study/{each}" for each in (*kept, "study.json")),
+        (f"{_LIBRARY}/report/figures/{name}.py", _STYLE),
+        _figure(name),
+    )
+
+
+def _of_pipeline(name: str, *tables: str) -> Picture:
+    code = [f"{_LIBRARY}/pipeline/report/{each}.py" for each in (f"figures/{name}", "figures/__init__", *tables)]
+    inputs = tuple(f"pipeline_study/{each}" for each in ("methods.csv", "runs.csv", "study.json"))
+    return Picture(inputs, (*code, _STYLE), _pipeline(name), needs="pipeline")
+
+
+PICTURES: dict[str, Picture] = {
+    "fig6_relaxed_waste": _own("fig6_relaxed_waste", "relaxed.csv"),
+    "headline_map": _own("headline_map", "headline_map.csv"),
+    "fig5_kernels_h200": Picture(
+        ("auto_only_h200.csv",), (f"{_LIBRARY}/report/figures/fig5_kernels.py", _STYLE), _kernels_h200
+    ),
+    "switching": Picture(("switching.csv",), (f"{_LIBRARY}/studies/report/switching.py", _STYLE), _switching),
+    "prediction_h200": Picture(("prediction_h200.csv",), ("benchmarks/gpu_prediction.py", _STYLE), _prediction),
+    "pipeline_frontier": _of_pipeline("frontier"),
+    "pipeline_timeline": _of_pipeline("timeline"),
+    "pipeline_straggler": _of_pipeline("straggler", "tables/straggler"),
+    # of a page the numbers must be those of today; how it looks may be a little older
+    "report_page": Picture(
+        ("default_study/headline.csv", "default_study/deployable.csv", "default_study/study.json"),
+        (),
+        _report_page,
+        needs="study",
+    ),
+}
+
+
+# --- digests ----------------------------------------------------------------------------------------------------------
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """SHA-256 of the files' contents, in their order; of a Python file, of what it does. A missing file is empty."""
+    found = hashlib.sha256()
+    for path in paths:
+        content = path.read_bytes() if path.is_file() else b""
+        if path.suffix == ".py":
+            content = meaning(content.decode("utf-8")).encode()
+        found.update(hashlib.sha256(content).digest())
+    return found.hexdigest()
+
+
+def meaning(code: str) -> str:
+    """Python without comments, docstrings, blank lines and the OUTPUT that it declares: what draws nothing."""
+    silent: set[int] = set()
+    for node in ast.walk(ast.parse(code)):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            silent.update(range(first.lineno, (first.end_lineno or 0) + 1))
+        if isinstance(node, ast.Assign) and any(getattr(each, "id", "") == "OUTPUT" for each in node.targets):
+            silent.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    lines = [line for number, line in enumerate(code.splitlines(), start=1) if number not in silent]
+    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
+
+
+def digests(picture: Picture) -> dict[str, str]:
+    """What the metadata of a fresh picture say."""
+    return {
+        INPUTS: digest(RESULTS / name for name in picture.inputs),
+        CODE: digest(ROOT / name for name in picture.code),
+    }
+
+
+def stale() -> list[str]:
+    """A line for each picture that is missing, of nobody, or drawn from other results or by other code than is here."""
+    from PIL import Image
+
+    lines = [f"{path.name}: not in PICTURES" for path in sorted(FOLDER.iterdir()) if path.stem not in PICTURES]
+    for name, picture in PICTURES.items():
+        path = FOLDER / f"{name}.png"
+        if not path.is_file():
+            lines.append(f"{path.name}: missing")
+            continue
+        with Image.open(path) as image:
+            held = dict(getattr(image, "text", {}))
+        for key, now in digests(picture).items():
+            if held.get(key) != now:
+                files = picture.inputs if key == INPUTS else picture.code
+                lines.append(f"{path.name}: drawn from other content of {', '.join(files)}")
+    return lines
+
+
+def stamp(path: Path, picture: Picture) -> None:
+    """Put the digests into a PNG: in full into its metadata, and in small print below it."""
+    from matplotlib import font_manager
+    from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
+
+    whole = digests(picture)
+    first = Path(picture.inputs[0])
+    words = f"docs/make_figures.py from {first.parts[0]}, digest {whole[INPUTS][:_SHOWN]}"
+    with Image.open(path) as opened:
+        image, text, dpi = opened.convert("RGB"), dict(getattr(opened, "text", {})), opened.info.get("dpi")
+    size = round(_SMALL_PT / 72 * dpi[0]) if dpi else max(12, image.width // 100)
+    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), size)
+    taller = Image.new("RGB", (image.width, image.height + 2 * size), "white")
+    taller.paste(image)
+    ImageDraw.Draw(taller).text((size, image.height + size // 3), words, fill="#666666", font=font)
+    about = PngImagePlugin.PngInfo()
+    for key, value in (text | whole).items():
+        about.add_text(key, value)
+    taller.save(path, pnginfo=about, optimize=True, **({"dpi": dpi} if dpi else {}))
+
+
+def draw(name: str, study: Path | None = None) -> None:
+    """Draw one picture. Raises CannotDraw."""
+    picture = PICTURES[name]
+    if picture.needs and study is None:
+        raise CannotDraw(f"needs a finished study: --{picture.needs} DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.png"
+        picture.draw(study, path)
+        stamp(path, picture)
+        shutil.copyfile(path, FOLDER / path.name)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"default: all that can be drawn; {', '.join(PICTURES)}"
+    )
+    for name, kept in STUDIES.items():
+        parser.add_argument(f"--{name}", type=Path, metavar="DIR", help=f"finished; kept in {kept.folder}")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - set(PICTURES))
+    if unknown:
+        parser.error(f"no picture {', '.join(unknown)}; there are {', '.join(PICTURES)}")
+    studies = {name: getattr(options, name) for name in STUDIES}
+    for name, study in studies.items():
+        if study is not None:
+            keep(name, study)
+    for name in options.names or PICTURES:
+        try:
+            draw(name, studies.get(PICTURES[name].needs))
+            print(f"{name}: drawn")
+        except CannotDraw as error:
+            print(f"{name}: not drawn, {error}", file=sys.stderr)
+    left = stale()
+    print("\n".join(f"stale: {line}" for line in left), file=sys.stderr)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The pictures of the docs show the results that are kept here, as today's code draws them, and say so themselves."""
+
+import importlib.util
+import json
+import sys
+
+import pytest
+from PIL import Image
+
+from kernel_dvfs.plan.study import load, plan
+
+
+@pytest.fixture(scope="module")
+def maker(root):
+    spec = importlib.util.spec_from_file_location("make_figures", root / "docs/make_figures.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_no_picture_is_stale(maker):
+    assert maker.stale() == [], "python docs/make_figures.py (its --help says what it needs)"
+
+
+def test_the_kept_default_study_is_one_of_the_configuration_that_is_shipped(maker, root, tmp_path):
+    """Else its numbers, and those of the pages that quote them, are of another GPU, workload or protocol."""
+    about = json.loads((maker.RESULTS / "default_study/study.json").read_text("utf-8"))
+    now = plan(load(str(root / "config.yaml")), str(tmp_path))
+    assert now.setup.path.endswith(f"/{about['setup']}.json"), (
+        "run the default study again (make run), then python docs/make_figures.py --study ITS-FOLDER"
+    )
+
+
+@pytest.fixture
+def drawn(maker, tmp_path, monkeypatch):
+    """A folder with one picture, of results of its own, drawn a moment ago."""
+    monkeypatch.setattr(maker, "FOLDER", tmp_path / "figures")
+    monkeypatch.setattr(maker, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(maker, "ROOT", tmp_path)
+    for folder in ("figures", "results"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "results/numbers.csv").write_text("1,2\n")
+    (tmp_path / "code.py").write_text('"""Draws."""\n# why\nOUTPUT = Output("said")\nwidth = 3\n')
+
+    def write(_, path):
+        Image.new("RGB", (400, 200), "white").save(path, dpi=(100, 100))
+
+    monkeypatch.setattr(maker, "PICTURES", {"one": maker.Picture(("numbers.csv",), ("code.py",), write)})
+    maker.draw("one")
+    return tmp_path
+
+
+def test_a_picture_that_was_just_drawn_is_fresh_and_shows_its_digest(maker, drawn):
+    assert maker.stale() == []
+    with Image.open(drawn / "figures/one.png") as image:
+        assert image.width == 400 and image.height > 200
+        small_print = image.convert("L").crop((0, 200, 400, image.height))
+        assert small_print.getextrema()[0] < 150, "no small print"
+        assert image.text["Inputs"] == maker.digest([drawn / "results/numbers.csv"])
+
+
+def test_other_numbers_and_other_code_make_a_picture_stale(maker, drawn):
+    (drawn / "results/numbers.csv").write_text("1,3\n")
+    (line,) = maker.stale()
+    assert line == "one.png: drawn from other content of numbers.csv"
+    maker.draw("one")
+    assert maker.stale() == []
+    (drawn / "code.py").write_text('OUTPUT = Output("said")\nwidth = 4\n')
+    (line,) = maker.stale()
+    assert line == "one.png: drawn from other content of code.py"
+
+
+def test_comments_docstrings_and_what_a_page_says_of_a_picture_make_none_stale(maker, drawn):
+    (drawn / "code.py").write_text('"""Draws it."""\n\nOUTPUT = Output(\n    "said otherwise"\n)\nwidth = 3\n')
+    assert maker.stale() == []
+
+
+def test_a_picture_that_is_gone_and_one_that_nobody_draws_are_named(maker, drawn):
+    (drawn / "figures/one.png").rename(drawn / "figures/two.png")
+    assert maker.stale() == ["two.png: not in PICTURES", "one.png: missing"]
+
+
+def test_what_needs_a_study_is_not_drawn_without_one(maker, drawn, monkeypatch):
+    picture = maker.Picture(("numbers.csv",), ("code.py",), lambda study, path: None, needs="study")
+    monkeypatch.setitem(maker.PICTURES, "one", picture)
+    with pytest.raises(maker.CannotDraw, match="--study DIR"):
+        maker.draw("one")
+
+
+def test_what_is_kept_of_a_study_is_the_studys_own(maker, drawn, monkeypatch):
+    study = drawn / "study"
+    (study / "tables").mkdir(parents=True)
+    (study / "tables/headline.csv").write_text("a\n1\n")
+    kept = maker.Kept("kept", {"headline.csv": "tables/headline.csv"}, lambda folder: {"subject": folder.name})
+    monkeypatch.setitem(maker.STUDIES, "study", kept)
+    maker.keep("study", study)
+    assert (drawn / "results/kept/headline.csv").read_text() == "a\n1\n"
+    assert json.loads((drawn / "results/kept/study.json").read_text()) == {"subject": "study"}

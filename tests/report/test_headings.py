@@ -1,0 +1,68 @@
+"""Headings say what a column is: its unit, and whether it was claimed or validated where a table has both."""
+
+import pandas as pd
+import pytest
+
+from kernel_dvfs.outputs import outputs
+from kernel_dvfs.report import tables
+from kernel_dvfs.report.headings import headings
+from kernel_dvfs.report.write import write_table
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (["time_change_percent"], ["time, %"]),
+        (["time_change_percent", "fresh_time_change_percent"], ["claimed time, %", "validated time, %"]),
+        (["claimed_time_change_percent", "time_change_percent"], ["claimed time, %", "validated time, %"]),
+        (
+            ["reoptimised_claimed_energy_change_percent", "reoptimised_energy_change_percent", "time_change_percent"],
+            ["chosen there: claimed energy, %", "chosen there: validated energy, %", "time, %"],
+        ),
+        (
+            ["claimed_change_percent", "fresh_change_percent", "optimism_pp"],
+            ["claimed, %", "validated, %", "validated less claimed, points"],
+        ),
+        (["power_w", "gap_points", "pass"], ["power, W", "gap, points", "pass"]),
+    ],
+)
+def test_a_change_says_which_of_the_two_it_is_where_a_table_has_both(columns, expected):
+    assert list(headings(columns).values()) == expected
+
+
+def test_tables_for_people_have_those_headings_and_the_csv_its_columns(tmp_path):
+    columns = ["id", "energy_change_percent", "fresh_energy_change_percent"]
+    write_table(pd.DataFrame([["a", -1.5, -1.4]], columns=columns), tmp_path, "t", "about", "Toy", ("csv", "md", "tex"))
+    for form, between in (("md", "|"), ("tex", "&")):
+        text = (tmp_path / f"tables/t.{form}").read_text().replace("\\%", "%")
+        heads = next(line for line in text.splitlines() if "id in schedules" in line)
+        assert [head.strip(" \\") for head in heads.strip("|").split(between)] == [
+            "id in schedules",
+            "claimed energy, %",
+            "validated energy, %",
+        ]
+    assert (tmp_path / "tables/t.csv").read_text().startswith(",".join([*columns, "gpu"]))
+
+
+def test_table_2_shows_the_margin_and_calls_such_a_choice_optimal_within_it():
+    from types import SimpleNamespace
+
+    from kernel_dvfs.report.tables import strategies
+
+    common = {"granularity": "kernel", "scope": "global", "slack_percent": 0, "baseline_waste_j": 9.0}
+    common |= {"time_change_percent": -0.1, "energy_change_percent": -1.6, "waste_j": 1.0, "weights": "counts"}
+    held = common | {"objective": "waste", "status": "optimal", "margin": {"time_percent": 0.09}}
+    free = common | {"objective": "edp", "status": "optimal", "margin": None}
+    none = common | {"objective": "energy", "status": "infeasible", "margin": None}
+    schedules = {"held": held, "free": free, "none": none}
+    table = strategies.make(SimpleNamespace(schedule=schedules.get), list(schedules)).set_index("schedule")
+    expected = {"held": "optimal within its margin", "free": "optimal", "none": "infeasible"}
+    assert table.status[list(expected)].to_dict() == expected
+    assert table.margin_percent["held"] == 0.09 and table.margin_percent[["free", "none"]].isna().all()
+    assert headings(table)["margin_percent"] == "margin to the time limit, %"
+    assert "optimal within its margin" in strategies.OUTPUT.text and "margin" in strategies.OUTPUT.caption
+
+
+def test_no_text_of_a_table_calls_the_same_thing_by_two_names():
+    for name, output in outputs(tables).items():
+        assert "fresh" not in f"{output.caption} {output.title} {output.text}".lower(), name

@@ -1,0 +1,214 @@
+"""Which GPUs are here, what they can do, what a study of them would take, and what is missing: as data.
+
+`kernel-dvfs devices` prints it in words, and with --json as it is: the fields below are the schema. Sets no clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as gpu_spec
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.gpu.setters.advice import Advice
+
+SCHEMA = "kernel-dvfs/devices/1"
+# a configuration that leaves these out takes less time
+OTHER_SIZES = "other sizes"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a study of a GPU would take at least, as a configuration has it, with clocks locked or left alone."""
+
+    config: str  # file
+    clocks: str | None  # lock, auto-only, ... as in the configuration; null: it has a problem
+    problem: str | None = None  # why there is no such study; the fields below then hold nothing
+    targets: int = 0  # kernels and passes
+    pairs: int = 0  # of clocks
+    least_s: dict[str, float] = field(default_factory=dict)  # {part of the study: seconds}; their sum is the whole
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of this machine."""
+
+    index: int
+    name: str
+    uuid: str
+    gpu: str  # what a study configures: nvml:<uuid>
+    problem: str | None = None  # why it cannot be measured at all; the fields below then hold nothing
+    driver: str | None = None
+    pci_bus_id: str | None = None
+    power_limit_w: float | None = None  # null: not told
+    ecc: bool | None = None  # null: it has none
+    core_mhz: list[int] = field(default_factory=list)  # that can be locked at the highest memory clock; []: none
+    mem_mhz: list[int] = field(default_factory=list)  # that can be locked; []: none
+    energy_scope: str | None = None  # what the energy counter counts: board or module
+    counter_period_ms: float | None = None  # how often it moves
+    counter_read_ms: float | None = None  # how long a read takes
+    counter_problem: str | None = None  # why it cannot be used
+    through: str | None = None  # the way that may lock its clocks: nvml, broker, zeusd, sudo; null: none may
+    notes: list[str] = field(default_factory=list)  # what is in the way of measuring, or worth knowing
+    left_behind_by: str | None = None  # who died and left its clocks locked
+    lease_problem: str | None = None  # who holds it, or why that cannot be told
+    estimates: list[Estimate] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # for a study, with what to do
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The GPUs of this machine, and what can be done with them."""
+
+    schema: str
+    problem: str | None  # why no GPU is seen
+    gpus: list[Gpu]
+    locking: Advice | None  # ways to lock clocks here; null where there is no GPU
+    leases: str | None  # where runs find each other, in words; null where there is no driver
+    simulated: list[str]  # simulated GPUs, as a study configures them: no hardware needed
+
+
+def inventory(config: str) -> Inventory:
+    """What is here. config: file of the study to estimate; one that is not there is told of, not refused."""
+    from kernel_dvfs.gpu.nvml.board import Board, uuids
+    from kernel_dvfs.gpu.nvml.lease import where_leases_lie
+    from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.gpu.setters.advice import advice
+
+    gpus: list[Gpu] = []
+    locking = leases = problem = None
+    try:
+        with Library() as nvml:
+            found = uuids(nvml)
+            gpus += (_gpu(nvml, index, Board(nvml, uuid), config) for index, uuid in enumerate(found))
+            if found:
+                locking = advice(found)
+            else:
+                problem = "no NVIDIA GPU is visible; in a container, start it with --gpus"
+            leases = where_leases_lie()
+    except InputError as error:
+        problem = str(error)
+    return Inventory(SCHEMA, problem, gpus, locking, leases, list(gpu_spec.names()))
+
+
+def _gpu(nvml: Library, index: int, board: Board, config: str) -> Gpu:
+    from kernel_dvfs.gpu.nvml.facts import facts
+    from kernel_dvfs.gpu.setters.choice import working
+
+    name, uuid = board.name(), board.uuid
+    try:
+        known = facts(nvml, board)
+    except InputError as error:
+        return Gpu(index, name, uuid, f"nvml:{uuid}", problem=str(error))
+    limit_mw = known["power_limit_mw"]
+    cores: list[int] = next(reversed(known["clocks"]["core_mhz"]["listed"].values()), [])
+    period_ms, read_ms, counter_problem = _counter(board)
+    way = working(uuid)
+    notes = list(_obstacles(board))
+    left_behind_by, lease_problem = _lease(uuid)
+    estimates, missing = _study(uuid, config, bool(way) and bool(cores))
+    return Gpu(
+        index,
+        name,
+        uuid,
+        f"nvml:{uuid}",
+        driver=known["driver"],
+        pci_bus_id=known["pci_bus_id"],
+        power_limit_w=None if limit_mw is None else limit_mw / 1000,
+        ecc=known["ecc"],
+        core_mhz=cores,
+        mem_mhz=known["clocks"]["mem_mhz"],
+        energy_scope=known["energy_scope"],
+        counter_period_ms=period_ms,
+        counter_read_ms=read_ms,
+        counter_problem=counter_problem,
+        through=way or None,
+        notes=notes,
+        left_behind_by=left_behind_by,
+        lease_problem=lease_problem,
+        estimates=estimates,
+        missing=missing,
+    )
+
+
+def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
+    """(period ms, time of a read ms, why it cannot be used) of the energy counter."""
+    from kernel_dvfs.errors import CounterFault
+    from kernel_dvfs.gpu.nvml.errors import NvmlError
+    from kernel_dvfs.measurement.counter import EnergyCounter
+
+    try:
+        counter = EnergyCounter(board.energy_mj, time.monotonic, time.sleep, lambda: None)
+        counter.calibrate()
+    except (NvmlError, CounterFault) as error:
+        return None, None, str(error)
+    return 1000 * counter.period_s, 1000 * counter.read_s, None
+
+
+def _obstacles(board: Board) -> Iterator[str]:
+    from kernel_dvfs.measurement.real.preflight import check_board
+
+    said: list[str] = []
+    try:
+        check_board(board, False, said.append)
+    except InputError as error:
+        said.append(str(error))
+    yield from said
+
+
+def _lease(uuid: str) -> tuple[str | None, str | None]:
+    """(who left clocks locked, what else is to say of the GPU's lease)."""
+    from kernel_dvfs.gpu.nvml.lease import Lease
+
+    try:
+        lease = Lease(uuid)
+        lease.take()
+        stale = lease.stale
+        lease.close() if stale else lease.release()
+    except InputError as error:
+        return None, str(error)
+    return (stale.owner if stale else None), None
+
+
+def _study(uuid: str, config: str, can_lock: bool) -> tuple[list[Estimate], list[str]]:
+    """(what would be measured and for how long, what is missing for it)."""
+    from kernel_dvfs.measurement.real import loads
+
+    if not Path(config).is_file():
+        return [], [f"no {config} here: give another --config to see what a study would take"]
+    ways: list[dict[str, str]] = [{}, {"clocks": "auto-only"}] if can_lock else [{"clocks": "auto-only"}]
+    estimates: list[Estimate] = []
+    for changed in ways:
+        estimate = _estimate(uuid, config, changed)
+        if estimate not in estimates:  # a configuration may be for auto-only already
+            estimates.append(estimate)
+    if Path(loads.record()).is_file():
+        return estimates, []
+    return estimates, ["missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"]
+
+
+def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:
+    """What would be measured and for how long. changed: keys of the configuration."""
+    from kernel_dvfs.measurement.real.estimate import study_s
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.plan.study import load, plan
+
+    with TemporaryDirectory() as folder:
+        try:
+            content = load(config) | {"gpu": f"nvml:{uuid}"} | changed
+            study = plan(content, folder)
+            assert study.setup, "only tables have no setup"
+            measurement = read(study.setup.write()).measurement
+        except (InputError, KeyError) as error:
+            return Estimate(config, changed.get("clocks"), str(error))
+    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
+    targets = len(study.kernels) + len(study.passes)
+    return Estimate(config, content["clocks"], None, targets, len(study.pairs), {k: s for k, s in parts.items() if s})

@@ -1,0 +1,103 @@
+"""Headings of a table's columns, made from the columns' names: for pages, Markdown and LaTeX.
+
+A name ends in its unit (`_percent`, `_mhz`, `_j`, ...). Where a table has one quantity both claimed and validated, each
+heading says which of the two it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_UNITS = {
+    "percent": "%",
+    "pp": "points",
+    "points": "points",
+    "mhz": "MHz",
+    "us": "µs",
+    "ms": "ms",
+    "s": "s",
+    "mj": "mJ",
+    "j": "J",
+    "w": "W",
+    "share": "share",
+}
+# words that a practitioner knows by another name than the column's
+_WORDS = {"fresh": "validated", "reoptimised": "chosen there:"}
+# without the words claimed and validated
+_TITLES = {
+    "row": "row",
+    "id": "id in schedules",
+    "core_mhz": "core, MHz",
+    "mem_mhz": "memory, MHz",
+    "mem_stall_ms": "memory stall, ms",
+    "reached_core_mhz": "core ran at, MHz",
+    "reached_mem_mhz": "memory ran at, MHz",
+    "time_change_percent": "time, %",
+    "energy_change_percent": "energy, %",
+    "slack_percent": "slower by at most, %",
+    "margin_percent": "margin to the time limit, %",
+    "waste_j": "waste left, J",
+    "optimism_pp": "validated less claimed, points",
+    "time_optimism_pp": "time: validated less claimed, points",
+    "energy_optimism_pp": "energy: validated less claimed, points",
+    "repeats_to_decide": "repeats that would decide",
+    "interval": "interval",
+    "n": "measurements",
+    "pairs": "clock pairs",
+    "number": "no.",
+    "ours": "found here",
+    "tensor_energy_pj_per_flop": "tensor core, pJ/FLOP",
+    "is_default": "default",
+    "default_energy_change_percent": "energy at the defaults, %",
+    "low_energy_change_percent": "least, %",
+    "high_energy_change_percent": "most, %",
+    "paper_energy_change_percent": "the paper, %",
+    "baseline_time_s": "time at auto, s",
+    "baseline_energy_j": "energy at auto, J",
+    "auto_time_s": "time at auto, s",
+    "auto_energy_j": "energy at auto, J",
+    "carry_over_time_cost_pp": "loss from reusing clocks: time, points",
+    "carry_over_energy_cost_pp": "loss from reusing clocks: energy, points",
+    "kernel_fresh_energy_change_percent": "validated energy, %",
+    "kernel_fresh_time_change_percent": "validated time, %",
+    "kernel_claimed_energy_change_percent": "claimed energy, %",
+    "kernel_claimed_time_change_percent": "claimed time, %",
+    "edp_time_change_percent": "claimed time by EDP, %",
+    "edp_energy_change_percent": "claimed energy by EDP, %",
+    "pass_time_change_percent": "claimed time, clocks by pass, %",
+    "pass_energy_change_percent": "claimed energy, clocks by pass, %",
+}
+_CLAIMED, _FRESH = "claimed", "fresh"
+
+
+def headings(columns: Iterable[str]) -> dict[str, str]:
+    """{column: heading} of a table: `time_change_percent` beside `fresh_time_change_percent` is "claimed time, %"."""
+    columns = [str(each) for each in columns]
+    told = {_CLAIMED: {_bare(each) for each in columns if _CLAIMED in each.split("_")}}
+    told[_FRESH] = {_bare(each) for each in columns if _FRESH in each.split("_")}
+    found = {}
+    for column in columns:
+        is_told = _bare(column) != column
+        other = None if is_told else next((what for what in told if column in told[what]), None)
+        found[column] = heading_of(column, {_CLAIMED: _FRESH, _FRESH: _CLAIMED}.get(other or "", ""))
+    return found
+
+
+def heading_of(column: str, which: str = "") -> str:
+    """The heading of one column; which: "claimed" or "fresh" where the table has the other one too."""
+    known = _TITLES.get(column)
+    if known and which:
+        return f"{_WORDS.get(which, which)} {known}"
+    if known:
+        return known
+    words = column.split("_")
+    unit = _UNITS.get(words[-1]) if len(words) > 1 else None
+    words = [word for word in (words[:-1] if unit else words) if word != "change"]
+    if which:
+        # behind what says where it was chosen
+        words.insert(next((place for place, word in enumerate(words) if word == "reoptimised"), -1) + 1, which)
+    return " ".join(_WORDS.get(word, word) for word in words) + (f", {unit}" if unit else "")
+
+
+def _bare(column: str) -> str:
+    return "_".join(word for word in column.split("_") if word not in (_CLAIMED, _FRESH))
