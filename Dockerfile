@@ -5,9 +5,9 @@
 #   docker run --rm -v "$PWD/results:/project/results" kernel-dvfs snakemake --cores 2 all
 #   docker run --rm kernel-dvfs kernel-dvfs demo
 #
-# A real GPU: `--gpus all`, and the folder in which leases lie, or another container would not see that the clocks of
-# this GPU are taken (docs/real-gpus.md): `-v /run/lock/kernel-dvfs:/run/lock/kernel-dvfs`. To set clocks the container
-# also needs the right to (`--cap-add SYS_ADMIN`); the measuring without it is clocks=auto-only.
+# For a real GPU add `--gpus all` and the folder of leases, `-v /run/lock:/run/lock`. Without that folder other runs
+# cannot see that this GPU's clocks are taken (docs/real-gpus.md). To set clocks the container needs the right to do so,
+# `--cap-add SYS_ADMIN`; without it, measure with clocks=auto-only.
 FROM python:3.12-slim
 
 # Compilers for the C reference and the search for pipelines. Debian keeps one version of each, so none is named.

@@ -15,12 +15,19 @@ SHARED = ROOT.parent / "shared" / "data"
 
 def pytest_addoption(parser):
     parser.addoption("--fuzz", type=int, default=2000, help="damaged inputs of each kind (2000; 10000 by hand)")
+    parser.addoption("--fuzz-seed", default="", help="other damaged inputs than those of every day")
 
 
 @pytest.fixture(scope="session")
 def fuzz(request) -> int:
     """How many damaged inputs of a kind are tried."""
     return request.config.getoption("--fuzz")
+
+
+@pytest.fixture(scope="session")
+def fuzz_seed(request) -> str:
+    """Which damaged inputs are tried."""
+    return request.config.getoption("--fuzz-seed")
 
 
 @pytest.fixture(scope="session")

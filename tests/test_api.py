@@ -80,9 +80,20 @@ def test_the_page_has_the_answer_every_kernel_and_says_that_it_is_simulated(swee
     assert [float(row[5]) for row in values] == sorted((float(row[5]) for row in values), reverse=True)
 
 
-def test_a_plot_marks_the_chosen_pair(sweep, schedule):
+def test_a_plot_marks_the_chosen_pair(sweep, schedule, cut_off):
     drawn = kd.plot(sweep.profile, "forward_gelu", [schedule])
     assert "forward_gelu" in drawn.labels.title and "simulated" in drawn.labels.subtitle
+    assert "time over auto (logarithmic" in drawn.labels.x and "(negative: saved)" in drawn.labels.y
+    assert cut_off(drawn) == []
+    chosen = schedule["targets"]["forward_gelu"]
+    mark = drawn.data[
+        (drawn.data.core_mhz.fillna(0) == (chosen["core_mhz"] or 0))
+        & (drawn.data.mem_mhz.fillna(0) == (chosen["mem_mhz"] or 0))
+    ].iloc[0]
+    # drawn last, over the points
+    offsets = drawn.draw().axes[0].collections[-1].get_offsets()
+    assert len(offsets) == 1
+    assert offsets[0].tolist() == pytest.approx([mark.log_time, mark.energy_change_percent])
     with pytest.raises(kd.InputError, match="no target 'gelu'"):
         kd.plot(sweep.profile, "gelu")
 

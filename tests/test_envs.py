@@ -11,7 +11,12 @@ from packaging.utils import canonicalize_name
 
 LOCKS = ("requirements.lock", "dev.lock", "cuda.lock", "docs.lock")
 # conda splits packages: these are the parts that PyPI's packages are
-CONDA_NAMES = {"snakemake-minimal": "snakemake", "libcublas-dev": "nvidia-cublas"}
+CONDA_NAMES = {
+    "snakemake-minimal": "snakemake",
+    "libcublas-dev": "nvidia-cublas",
+    "cudnn": "nvidia-cudnn-cu13",
+    "python-cudnn-frontend": "nvidia-cudnn-frontend",
+}
 # needed where pip needs none, or has none
 CONDA_ONLY = {"python", "pip", "cxx-compiler"}
 
@@ -112,7 +117,9 @@ def test_the_conda_additions_for_cuda_join_the_same_environment_at_the_locked_ve
     content, versions = read_conda(root / "envs/cuda.yaml")
     assert content["name"] == conda[0]["name"]
     assert set(content["channels"]) <= set(conda[0]["channels"])
-    assert versions["nvidia-cublas"] == pin(locked(root / "envs/cuda.lock"), "nvidia-cublas", "3.12")
+    lock = locked(root / "envs/cuda.lock")
+    for name in ("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend"):
+        assert versions[name] == pin(lock, name, "3.12"), name
 
 
 def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_versions(root, project, conda):

@@ -305,14 +305,14 @@ def carry_out(words):
             signal.signal(own, handler)
 
 
-def test_thousands_of_commands_end_in_time_without_a_traceback(folder, fuzz, monkeypatch, capfd):
+def test_thousands_of_commands_end_in_time_without_a_traceback(folder, fuzz, fuzz_seed, monkeypatch, capfd):
     monkeypatch.chdir(folder)
     known = bases(folder)
     assert set(known) <= set(every_command())
     known = {command: known.get(command, []) for command in every_command()}
     flags = {command: options_of(command) for command in known}
     often = [command for command in known for _ in range(1 if command in SLOW else 6)]
-    rng, failed, ends, slowest = random.Random("commands"), [], Counter(), (0.0, [])
+    rng, failed, ends, slowest = random.Random("commands" + fuzz_seed), [], Counter(), (0.0, [])
     for number in range(fuzz):
         command = rng.choice(often)
         words = [*command.split(), *mutated(known[command], flags[command], rng)]

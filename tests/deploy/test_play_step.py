@@ -26,6 +26,9 @@ PASSES = {"forward": FORWARD, "backward": BACKWARD, "optimiser": OPTIMISER}
 # latency_s: a loaded machine may wake a thread late
 QUICK = {"repeats": 2, "block_s": 0.6, "latency_s": 1.0}
 SLOWER = 100.0
+# one pair for the whole run
+_PAIR = dict(zip(("core_mhz", "mem_mhz"), BACKWARD))
+SINGLE = {"granularity": "kernel", "scope": "single", "targets": {"gelu_forward": _PAIR, "gelu_backward": _PAIR}}
 # without a power cap that would act, and with changes that a loaded machine keeps up with
 BOARD = {"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3, "mem_lag_ms": 3}
 
@@ -100,10 +103,8 @@ def test_sections_run_at_their_clocks_and_the_step_is_certified_on_itself(played
 
 
 def test_one_pair_for_the_whole_run_is_locked_and_nothing_piles_up(played):
-    pair = dict(zip(("core_mhz", "mem_mhz"), BACKWARD))
-    single = {"granularity": "kernel", "scope": "single", "targets": {"gelu_forward": pair, "gelu_backward": pair}}
     came, made, done = played(
-        lambda schedule: schedule | single, settings=QUICK | {"repeats": 0}, steps=12, slower=10.0
+        lambda schedule: schedule | SINGLE, settings=QUICK | {"repeats": 0}, steps=12, slower=10.0
     )
     assert came and came["log"][1:] == [None, True], done.stderr
     # the step is whole; the first kernels may run before the clocks have come
@@ -183,6 +184,56 @@ def test_a_killed_program_gets_its_clocks_back(played):
     came, made, done = played(settings=QUICK | {"repeats": 0}, steps=50, die=2)
     assert came is None and done.returncode == -9
     assert int(made.boards.get("sets")) > 1 and made.restored(10)
+
+
+@pytest.mark.parametrize("way", ["broker", "zeusd"])
+def test_sections_run_at_their_clocks_through_whatever_sets_them(played, lab, way):
+    made = lab("h200", **BOARD)
+    config = made.offer(way)
+    came, made, done = played(made=made, settings=QUICK | config, steps=4)
+    assert came and came["log"][1:] == [None, True], done.stderr
+    assert came["certificate"]["changes"] == 3 and came["certificate"]["energy"] < -3
+    assert made.restored(5) and int(made.boards.get("sets")) > 10
+
+
+@pytest.mark.parametrize("way", ["broker", "zeusd", "sudo", "dcgm"])
+def test_one_pair_for_the_whole_run_is_locked_and_given_back_through_whatever_sets_clocks(played, lab, way):
+    # long enough for a program that is started for each change
+    for ending in ({"steps": 40}, {"steps": 50, "die": 2}):
+        made = lab("h200", **BOARD)
+        settings = QUICK | {"repeats": 0, "latency_s": 10.0} | made.offer(way)
+        came, made, done = played(lambda schedule: schedule | SINGLE, made, settings=settings, **ending)
+        assert made.restored(20), (ending, done.stderr)
+        assert int(made.boards.get("sets")) >= 4, "the probe, and given back"
+        if "die" not in ending:
+            assert came and came["log"][1:] == [None, True], done.stderr
+            assert (came["ran"][-1][1], came["ran"][-1][2]) == BACKWARD
+
+
+@pytest.mark.parametrize(
+    ("schedule", "settings", "named"),
+    [
+        ({}, {"through": "dcgm"}, ["pairs.", "through: dcgm", "lock: exact"]),
+        ("half", {"through": "dcgm", "lock": "exact"}, ["pairs.", "through: dcgm", "both clocks or none"]),
+        ({}, {"through": "dcgm", "lock": "exact", "after": "core=900-900"}, ["both core and mem, or none"]),
+        ({}, {"through": "broker", "after": "core=345-1700"}, ["through broker", "leave `after` empty"]),
+        ({}, {"through": "magic"}, ["magic", "allowed: auto, nvml, broker"]),
+        ({}, {"lock": "tight"}, ["tight", "range, exact"]),
+    ],
+)
+def test_what_a_way_of_setting_clocks_can_never_do_is_refused_before_anything_is_set(
+    played, lab, schedule, settings, named
+):
+    made = lab("h200", **BOARD)
+    made.offer(settings.get("through") if settings.get("through") in ("dcgm", "broker") else "nvml")
+    pair = {"core_mhz": 1500, "mem_mhz": "auto"}
+    half = SINGLE | {"targets": dict.fromkeys(SINGLE["targets"], pair)}
+    came, made, done = played(
+        lambda own: own | (half if schedule == "half" else schedule), made, settings=QUICK | settings
+    )
+    assert came is None and all(word in done.stderr for word in named), done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+    assert made.boards.get("sets") == "0" and made.restored(5)
 
 
 def test_the_site_s_own_clocks_are_left_behind_however_the_program_ends(played, lab):

@@ -25,7 +25,7 @@ def test_the_notebook_shows_what_its_cells_print_now(root, maker):
 def test_every_name_of_the_library_that_the_notebook_uses_is_one_of_the_dozen(maker):
     import re
 
-    import kernel_dvfs
+    from kernel_dvfs import api
 
     used = set(re.findall(r"\bkd\.(\w+)", "\n".join(maker.CELLS)))
-    assert used <= set(kernel_dvfs._API) and len(used) >= 7
+    assert used <= set(api.__all__) and len(used) >= 7

@@ -12,6 +12,7 @@ import signal
 import socketserver
 import subprocess
 import sys
+import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -205,6 +206,9 @@ class _Zeusd(BaseHTTPRequestHandler):
             return self._answer(400, f"Query deserialize error: missing field {error}")
         call = {"gpu": "Gpu", "mem": "Memory"}[what.split("_")[1]]
         verb = "Set" if what.startswith("set_") else "Reset"
+        if what == "set_gpu_locked_clocks" and (begun := os.environ.get("KERNEL_DVFS_TEST_ZEUSD_SLOW")):
+            Path(begun).touch()
+            time.sleep(1)
         nvml = boards()
         for index in indices:
             if index >= nvml.nvmlDeviceGetCount():

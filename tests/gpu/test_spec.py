@@ -1,8 +1,11 @@
+import csv
+
 import pytest
 import yaml
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec
+from kernel_dvfs.gpu.kernel import Work, family_of
 
 
 @pytest.mark.parametrize("name", ["rtx_3080_ti", "rtx_a4000", "a100_pcie", "a100_sxm", "h100_sxm", "h200_sxm"])
@@ -20,6 +23,25 @@ def test_families_hold_no_kernel_of_their_own():
     assert len(families) <= 16
     fields = {"tensor_efficiency", "dram_efficiency", "sm_byte_per_clock", "overlap", "latency_us"}
     assert all(set(family) == fields for family in families.values())
+
+
+def test_only_a_gpu_that_says_so_tells_a_backward_family_from_the_forward_one():
+    backward = Work("flash_attention_backward", 1e12, 0, 0, 1e8)
+    h200, a100 = (spec.resolve(name) for name in ("h200_sxm", "a100_sxm"))
+    assert [name for name in spec.names() if backward.family in spec.resolve(name)["families"]] == ["h200_sxm"]
+    assert family_of(a100, backward) == a100["families"]["flash_attention"]
+    own, forward = family_of(h200, backward), h200["families"]["flash_attention"]
+    assert own == forward | {"tensor_efficiency": own["tensor_efficiency"]}
+
+
+def test_the_h200_has_the_efficiencies_that_fused_attention_had_there(root):
+    with open(root / "benchmarks/results/gpu_flash_rows_h200.csv", encoding="utf-8") as file:
+        measured = {row["row"]: row["of_peak_at_clock"] for row in csv.DictReader(file)}
+    families = spec.resolve("h200_sxm")["families"]
+    for row, family in (("forward_attention", ""), ("backward_attention", "_backward")):
+        assert families[f"flash_attention{family}"]["tensor_efficiency"] == pytest.approx(
+            float(measured[row]), abs=1e-3
+        )
 
 
 def test_an_unknown_gpu_is_refused_with_the_known_ones():

@@ -9,6 +9,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.consistency import without_windows
 from kernel_dvfs.measurement.target import Target
 
 TARGET = Target("kernel", "forward_gelu")
@@ -127,6 +128,33 @@ def test_an_error_is_logged_as_well_where_a_log_is_named(tmp_path, capsys):
     arguments = ["measure", "--gpu", "missing.json", "--target", "forward_gelu", "--clocks", "1470,auto"]
     assert main([*arguments, "--log", str(log), "-o", str(tmp_path / "r0.json")]) == 2
     assert log.read_text() == capsys.readouterr().err != ""
+
+
+def test_a_comparison_that_a_reader_would_refuse_is_not_written(setup, tmp_path):
+    bench, path = Bench(setup, TARGET), tmp_path / "repeat-0.json"
+    comparison = bench.compare(PAIR, 0)
+    comparison["points"][2]["summary"]["energy_mj"] *= 1e3
+    with pytest.raises(InputError, match=r"not written: comparisons\[0\]\.points\[2\]\.summary\..* again"):
+        record.write_comparison(str(path), setup, bench.device, "s.json", [comparison])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_comparison_of_differences_is_bounded_by_no_limit_of_the_board(setup, tmp_path):
+    """A difference multiplies the noise of its windows: one above the limit is written, and read."""
+    bench, path = Bench(setup, TARGET), str(tmp_path / "repeat-0.json")
+    point = bench.point(PAIR)
+    for name in ("energy_mj", "power_mw"):
+        point["summary"][name] *= 20
+    with pytest.raises(InputError, match="no power of this GPU"):
+        write(path, setup, bench, without_windows(point))
+    windows = [window | {"with_beginning": {}, "beginning": {}} for window in point["windows"]]
+    write(path, setup, bench, without_windows(point | {"windows": windows}))
+    assert len(record.read_comparison(path)[1]) == 1
+
+
+def write(path, setup, bench, point):
+    comparisons = [{"target": TARGET.name, "repeat": 0, "session": "s", "points": [point] * 4}]
+    record.write_comparison(path, setup, bench.device, "s.json", comparisons)
 
 
 def test_what_a_reader_would_refuse_is_not_written(setup, tmp_path):

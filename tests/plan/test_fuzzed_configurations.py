@@ -127,13 +127,13 @@ def carry_out(config, schema, folder):
         record.read_point(path, setup, target, pair)
 
 
-def test_thousands_of_configurations_are_refused_in_one_line_or_carried_out(config, root, tmp_path, fuzz):
+def test_thousands_of_configurations_are_refused_in_one_line_or_carried_out(config, root, tmp_path, fuzz, fuzz_seed):
     from kernel_dvfs.gpu.spec import resolve
 
     schema, spec = root / "workflow/schemas/config.schema.yaml", resolve("rtx_3080_ti")
     # what is measured takes its time from these
     base = config(data_parallel_batches=[20], tensor_parallel_degrees=[2], windows=2)
-    rng, failed, accepted, slowest_s = random.Random("configurations"), [], 0, 0.0
+    rng, failed, accepted, slowest_s = random.Random("configurations" + fuzz_seed), [], 0, 0.0
     for number in range(fuzz):
         changed = mutated(base, spec, rng)
         shown, began_s = repr(changed), time.process_time()

@@ -181,25 +181,70 @@ def test_clocks_come_back_when_the_broker_ends(brokered, end):
         said, _ = client.communicate("\n", timeout=60)
         assert "the broker has closed the connection" in said or "Broken pipe" in said or "reset by peer" in said
         return
-    # all of its processes at once, as when the machine runs out of memory
-    os.killpg(broker.pid, signal.SIGKILL)
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                ours = made.more["KERNEL_DVFS_BROKER_DIR"].encode() in file.read()
-            with open(f"/proc/{name}/cmdline", "rb") as file:
-                ours = ours and b"broker" in file.read()
-        except OSError:
-            continue
-        if ours:
-            os.kill(int(name), signal.SIGKILL)
-    broker.wait(timeout=30)
+    kill_all_of(made, broker)
     assert made.boards.locks == ("345-900", "2201-2201"), "nobody is left to give them back"
     client.kill()
     client.communicate(timeout=30)
     made.offer("broker")  # systemd starts it again
     assert freed(made)
     assert made.comes_to(lambda: "ended without restoring its clocks; reset" in log(made), 10)
+
+
+def kill_all_of(made, broker):
+    """All of its processes at once, as when the machine runs out of memory."""
+    os.killpg(broker.pid, signal.SIGSTOP)
+    pids = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                ours = made.more["KERNEL_DVFS_BROKER_DIR"].encode() in file.read()
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                ours = ours and b"\0broker\0" in file.read()
+        except OSError:
+            continue
+        if ours:
+            pids.append(int(name))
+            os.kill(pids[-1], signal.SIGSTOP)  # none sees another one's end
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    broker.wait(timeout=30)
+
+
+def test_a_broker_that_comes_back_restores_nothing_under_a_run_that_has_begun_since(brokered):
+    made = brokered()
+    lock = {"do": "lock", "domain": "core", "mhz": [345, 1200]}
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], "broker.sock"))
+        for request in ({"do": "take", "uuid": made.boards.uuid}, lock):
+            client.sendall(json.dumps(request).encode() + b"\n")
+            assert json.loads(client.recv(1 << 16)) == {}
+        kill_all_of(made, made.daemons.pop())
+    assert made.boards.locks[0] == "345-1200", "nobody is left to give it back"
+    made.boards.set(deny=0)
+    run = script(made, "sys.stdin.readline()", through="nvml")
+    assert run.stdout.readline() == "locked\n"
+    made.offer("broker")
+    assert made.comes_to(
+        lambda: f"looked at later: GPU {made.boards.uuid} is held by process {run.pid}" in log(made), 20
+    )
+    time.sleep(1.5)
+    assert made.boards.locks == ("345-900", "2201-2201")
+    run.communicate("\n", timeout=60)
+    own = os.path.join(made.more["KERNEL_DVFS_BROKER_DIR"], f"kernel-dvfs-{made.boards.uuid}.json")
+    assert made.comes_to(lambda: not os.path.exists(own) and not made.lease.exists(), 20)
+    assert made.boards.locks == ("none", "none")
+
+
+def test_a_broker_that_comes_back_restores_at_once_what_its_own_client_still_waits_with(brokered):
+    made = brokered()
+    client = script(made, "sys.stdin.readline()", through="broker")
+    assert client.stdout.readline() == "locked\n"
+    kill_all_of(made, made.daemons.pop())
+    assert made.boards.locks == ("345-900", "2201-2201")
+    made.offer("broker")
+    assert freed(made) and client.poll() is None
+    client.kill()
+    client.communicate(timeout=30)
 
 
 def test_it_leaves_what_the_site_wants_to_find(brokered):

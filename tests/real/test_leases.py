@@ -2,16 +2,20 @@
 
 import errno
 import fcntl
+import json
 import os
+import socket
 import stat
 import tempfile
 import traceback
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml import lease as lease_module
-from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, VARIABLE, Held, Lease, _open, left_behind
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, VARIABLE, Held, Lease, _open, left_behind, user
 
 NOBODY = 65534
 
@@ -92,8 +96,9 @@ def test_a_lease_that_is_deleted_under_its_owner_makes_no_second_owner(folder):
     first = Lease("GPU-1")
     first.take()
     os.unlink(first.path)
-    with pytest.raises(Held, match=r"a process that still runs although its lease, .*, was deleted"):
+    with pytest.raises(Held, match=rf"process {os.getpid()} of {user()}, which still runs although .* deleted"):
         Lease("GPU-1").take()
+    first.write("1500-2201")  # forgets who asked
     with pytest.raises(Held):
         Lease("GPU-1").take()
     first.release()
@@ -178,3 +183,76 @@ def test_a_link_in_the_place_of_a_lease_is_not_followed(folder, tmp_path):
     with pytest.raises(InputError, match="lease"):
         Lease("GPU-1").take()
     assert (tmp_path / "target").read_text() == "precious"
+
+
+def name_of(folder):
+    """The address that stands for the lease of GPU-1 there."""
+    lease = Lease("GPU-1")
+    lease.take()
+    name = socket.socket(fileno=os.dup(lease._name))
+    address = name.getsockname()
+    name.close()
+    lease.release()
+    return address
+
+
+@contextmanager
+def taken_by_nobody(address, listens):
+    """A process of another user that has taken the name and does nothing else."""
+    told, tell = os.pipe()
+    gone, go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(go)
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            name.bind(address)
+            if listens:
+                name.listen(8)
+            os.write(tell, b"x")
+            os.read(gone, 1)
+        finally:
+            os._exit(0)
+    try:
+        assert os.read(told, 1) == b"x"
+        yield pid
+    finally:
+        for file in (go, gone, told, tell):
+            os.close(file)
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+@pytest.mark.parametrize("listens", [True, False])
+def test_who_may_have_no_lease_keeps_nobody_out_by_taking_its_name(folder, listens):
+    os.chmod(folder, 0o1770)
+    with taken_by_nobody(name_of(folder), listens):
+        lease = Lease("GPU-1")
+        lease.take()
+        lease.write("1500-2201")
+        with pytest.raises(Held, match=f"process {os.getpid()} of root on"):
+            Lease("GPU-1").take()
+        lease.release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_who_may_have_a_lease_is_named_when_its_name_is_all_that_he_holds(folder):
+    with taken_by_nobody(name_of(folder), listens=True) as pid, pytest.raises(Held, match=f"process {pid} of nobody"):
+        Lease("GPU-1").take()
+    os.chmod(folder, 0o1770)
+    os.chown(folder, -1, NOBODY)  # his group
+    with taken_by_nobody(name_of(folder), listens=True) as pid, pytest.raises(Held, match=f"process {pid} of nobody"):
+        Lease("GPU-1").take()
+
+
+def test_who_locks_a_lease_is_named_by_the_kernel_whatever_the_file_says(folder):
+    lease = Lease("GPU-1")
+    lease.take()
+    lease.write("1500-2201")
+    path = Path(lease.path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pid": 1, "user": "king"}))
+    with pytest.raises(Held, match=rf"process {os.getpid()} of {user()}; its lease says process 1 of king on"):
+        Lease("GPU-1").take()
+    lease.release()

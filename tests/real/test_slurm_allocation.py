@@ -10,8 +10,9 @@ import pytest
 
 from kernel_dvfs import slurm
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.measurement.real import allocation
+from kernel_dvfs.measurement.real import allocation, client
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
 
 SETUP = Setup("0" * 12, {"uuid": "GPU-1", "slug": "g"}, {}, {}, {"clocks": "lock"})
 POINT = {"target": "kernel/x"}
@@ -60,11 +61,68 @@ def test_a_job_that_was_left_waiting_by_a_killed_run_is_taken_over(cluster, monk
     assert asked == ["7"] and not cluster.cancelled
 
 
-def test_a_job_that_is_being_cleaned_up_is_asked_no_more(cluster):
+@pytest.mark.parametrize("state", ["COMPLETED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"])
+def test_a_job_that_is_being_cleaned_up_is_waited_for_and_another_takes_its_place(cluster, state):
+    knows("7")
+    cluster.states = ["COMPLETING", "COMPLETING", state]
+    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+    assert cluster.states == [state]
+
+
+def test_a_job_that_is_cleaned_up_for_ever_is_named(cluster, monkeypatch):
+    monkeypatch.setattr(slurm, "ENDING_S", 0.05)
     knows("7")
     cluster.states = ["COMPLETING"]
-    with pytest.raises(InputError, match=r"job 7 \(COMPLETING\) was lost during kernel/x"):
+    with pytest.raises(InputError, match=r"Slurm job 7 is still COMPLETING .* its node may be stuck"):
         allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
+
+
+def says(text):
+    with open(allocation._said(SETUP), "w") as file:
+        file.write(text)
+
+
+@pytest.mark.parametrize("answer", ["null", ""], ids=["its process has gone", "it is killed meanwhile"])
+def test_a_job_that_somebody_cancels_during_a_point_has_no_successor(cluster, monkeypatch, answer):
+    knows("7")
+    says("ok\n")
+    cluster.states = ["RUNNING", "COMPLETING", "CANCELLED"]
+    monkeypatch.setattr(slurm, "inside", lambda *_: subprocess.CompletedProcess([], 0, answer, ""))
+    monkeypatch.setattr(slurm, "submit", lambda *_: pytest.fail("submits another"))
+    bench = client.RemoteBench(SETUP, "p", Target("kernel", "x"))
+    monkeypatch.setattr(client, "slurm_gpu", lambda: "--gpus=1")
+    for _ in range(3):  # a retry asks once more
+        with pytest.raises(InputError, match=r"job 7, which holds the GPU, was cancelled.* no other in its place"):
+            bench.point(("auto", "auto"), "sweep", 0)
+
+
+def test_a_job_that_somebody_cancels_between_two_points_has_no_successor_in_this_run_but_in_the_next(cluster):
+    knows("7")
+    cluster.states = ["CANCELLED"]
+    for _ in range(3):
+        with pytest.raises(InputError, match="was cancelled"):
+            allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
+    allocation.begin(SETUP)
+    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+
+
+def test_a_job_that_runs_on_is_kept_when_the_next_run_begins(cluster):
+    knows("7")
+    allocation.begin(SETUP)
+    assert allocation._known(SETUP) == {"job": "7", "clocks": ""}
+
+
+def test_a_job_that_a_client_has_cancelled_itself_is_forgotten(cluster, monkeypatch):
+    knows("7")
+
+    def ended(job, tell):
+        raise SystemExit(143)
+
+    monkeypatch.setattr(allocation, "wait", ended)
+    cluster.states = ["PENDING"]
+    with pytest.raises(SystemExit):
+        allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
+    assert cluster.cancelled == ["7"] and allocation._known(SETUP) is None
 
 
 def test_a_job_that_ends_without_a_word_is_not_waited_for_while_its_node_is_cleaned_up(cluster):
@@ -76,7 +134,7 @@ def test_a_job_that_ends_without_a_word_is_not_waited_for_while_its_node_is_clea
 def test_a_job_that_does_not_leave_its_node_is_named_after_a_while(cluster, monkeypatch):
     monkeypatch.setattr(slurm, "ENDING_S", 0.05)
     cluster.states = ["COMPLETING"]
-    with pytest.raises(InputError, match=r"Slurm job 7 is still COMPLETING .* after it was cancelled"):
+    with pytest.raises(InputError, match=r"Slurm job 7 is still COMPLETING .* after it was to end"):
         allocation._end(SETUP, "7")
     assert cluster.cancelled == ["7"]
 

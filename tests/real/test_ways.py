@@ -134,6 +134,26 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     assert made.boards.locks == ("none", "none")
 
 
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_request_that_a_daemon_deals_with_when_its_run_ends_does_not_outlast_the_restoring(lab, end):
+    made = lab(time="real")
+    made.more["KERNEL_DVFS_TEST_ZEUSD_SLOW"] = str(made.folder / "begun")
+    made.offer("zeusd")
+    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code += f"with Guard({made.boards.uuid!r}, through='zeusd') as guard: guard.lock((345, 900), (2201, 2201))"
+    run = subprocess.Popen(
+        [sys.executable, "-c", code], env=made.environment(), cwd=made.folder, stderr=subprocess.DEVNULL
+    )
+    assert made.comes_to((made.folder / "begun").exists)
+    run.send_signal(end)
+    assert run.wait(timeout=60)
+    assert made.comes_to(lambda: not made.lease.exists(), 30)
+    sets = int(made.boards.get("sets"))
+    assert sets >= 4 and made.boards.locks == ("none", "none")
+    time.sleep(1.5)  # what was under way would have landed by now
+    assert made.boards.locks == ("none", "none") and int(made.boards.get("sets")) == sets
+
+
 @pytest.mark.parametrize(
     ("way", "said"),
     [
@@ -399,7 +419,7 @@ def test_a_grid_for_dcgm_leaves_out_pairs_with_one_clock_at_auto(lab):
     code += "print([','.join(map(str, pair)) for pair in study.pairs], [why for _, why in study.omitted][-1])"
     made.measure("auto,auto", clocks="auto-only")
     done = made.python(code)
-    assert done.stdout.startswith("['auto,auto', '345,2201'") and "DCGM locks both clocks or none" in done.stdout
+    assert done.stdout.startswith("['auto,auto', '345,2201'") and "dcgm locks both clocks or none" in done.stdout
     assert ",auto'" not in done.stdout.replace("'auto,auto'", "") and "'auto,2201'" not in done.stdout
 
 

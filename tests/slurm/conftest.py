@@ -125,6 +125,10 @@ class Site:
         """The job that holds the GPU."""
         return self.slurm.ask("squeue", "-h", "--name=kernel-dvfs-gpu", "--states=RUNNING", "-o", "%i")
 
+    def jobs(self) -> int:
+        """How many jobs that hold a GPU were submitted from here."""
+        return len(list(self.directory.glob("logs/slurm/kernel-dvfs-gpu-*.log")))
+
     def wait_for(self, true, what: str, seconds: float = 120) -> None:
         end = time.monotonic() + seconds
         while not true():

@@ -28,6 +28,10 @@ def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(site):
     assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
     submitted = {path.name.rpartition("-")[0] for path in (site.directory / "logs/slurm").iterdir()}
     assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-pool_records", "kernel-dvfs-GROUP"} <= submitted
+    repeats = [json.loads(path.read_text()) for path in folder.glob("measurements/validation/repeat-*.json")]
+    sessions = [{comparison["session"] for comparison in repeat["comparisons"]} for repeat in repeats]
+    assert len(sessions) == 2 and all(len(each) == 1 for each in sessions) and not sessions[0] & sessions[1]
+    assert site.jobs() <= 3, "the sweep's, which waits for a while, and those that choosing kept waiting for too long"
     # jobs of their own for the measurements would be hundreds
     assert len(list((site.directory / "logs/slurm").iterdir())) < 30
     assert "Nothing to be done" in site.run("all", config=[ONE_GPU], options=[*SHARED, "--quiet", "host"])
@@ -47,7 +51,7 @@ def kernels(setup_of) -> list:
 def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
     site.identify()
     wanted = records_of(kernels[:20], "auto-auto", "1500-auto")
-    running = site.begin(*wanted)
+    running = site.begin(*wanted, config=["sessions=1"])
     site.wait_for(lambda: len(site.records()) >= 10, "ten records")
     site.slurm.kill_node()
     before = site.records()
@@ -58,26 +62,46 @@ def test_a_node_that_dies_in_mid_sweep_loses_and_doubles_nothing(site, kernels):
     repeated = [path for path, written in before.items() if after[path] != written]
     assert len(repeated) <= 1, "what was being written when the node died"
     runs = {json.loads(path.read_text())["run"]["run_id"] for path in after}
-    assert len(runs) == 2, "the rest in one other job"
+    log = (site.slurm.folder / "slurmctld.log").read_text()
+    assert len(runs) == 2, f"the rest in one other job: {runs}, {site.jobs()} jobs\n{log[-3000:]}"
     said = (site.directory / "said").read_text()
     assert "ended without restoring its clocks; reset" in said
     assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
 
 
-def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels):
+@pytest.mark.parametrize("retries", ["0", "2"])
+def test_a_cancelled_job_restores_the_clocks_and_what_is_finished_stays(site, kernels, retries):
     site.identify()
     wanted = records_of(kernels[:16], "1500-auto")
-    running = site.begin(*wanted, options=["--retries", "0"])
+    running = site.begin(*wanted, options=["--retries", retries])
     site.wait_for(lambda: site.boards.locks != ("none", "none") and len(site.records()) > 2, "locked clocks")
-    site.slurm.ask("scancel", site.job())
+    job, before = site.job(), site.jobs()
+    site.slurm.ask("scancel", job)
     site.wait_for(lambda: site.boards.locks == ("none", "none"), "restored clocks", 20)
     site.wait_for(lambda: not list(site.locks.glob("*.json")), "the lease to go", 5)
+    assert running.wait(timeout=120) != 0
     finished = site.records()
     assert 2 < len(finished) < len(wanted)
-    # it ends, or goes on in another job
-    running.wait(timeout=120)
+    said = (site.directory / "said").read_text()
+    assert f"Slurm job {job}, which holds the GPU, was cancelled" in said, said[-3000:]
+    # whoever cancels a job does not want it submitted again; who starts a run does
+    assert not site.job() and site.jobs() == before
     site.run(*wanted)
+    assert site.jobs() > before
     assert finished.items() <= site.records().items() and len(site.records()) == len(wanted)
+
+
+def test_each_session_has_a_measuring_process_of_its_own_in_one_job(site, kernels):
+    site.identify()
+    wanted = records_of(kernels[:3], "auto-auto", "1500-auto")
+    wanted += [path.replace("r0.json", "r1.json") for path in records_of(kernels[:3], "auto-auto")]
+    site.run(*wanted, config=["sessions=2", "auto_repeats=2"])
+    runs = {}
+    for path in site.records():
+        runs.setdefault(path.name, set()).add(json.loads(path.read_text())["run"]["run_id"])
+    assert {name: len(each) for name, each in runs.items()} == {"r0.json": 1, "r1.json": 1}
+    assert not runs["r0.json"] & runs["r1.json"] and site.jobs() == 1
+    assert site.boards.locks == ("none", "none") and not list(site.locks.iterdir()), "nothing of the sockets either"
 
 
 def test_ctrl_c_ends_the_job_with_the_run(site, kernels):

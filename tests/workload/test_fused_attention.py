@@ -1,7 +1,12 @@
 """The rows of a model with fused attention: Table 1's, with the launches of attention replaced by one each way."""
 
+import re
+
 import pytest
 
+from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload.rows import kernel_rows
 
 GONE = {
@@ -62,3 +67,15 @@ def test_ranks_share_the_heads():
         assert rank[name].settings == {"B": 40, "T": 1024, "NH": 1, "HS": 128, "scale": 128**-0.5}
         assert 16 * rank[name].flop == whole[name].flop
         assert 16 * rank[name].read_byte == whole[name].read_byte
+
+
+def test_the_simulated_h200_takes_what_an_iteration_with_fused_attention_took(setup_of, root):
+    """Of batch 40 at auto: benchmarks/results/gpu_iteration_h200.txt. Nothing of the spec was fitted to it."""
+    (line,) = re.findall(r"^ours fused  .*$", (root / "benchmarks/results/gpu_iteration_h200.txt").read_text(), re.M)
+    measured_ms, measured_j = (float(re.search(rf"([\d.]+) {unit}\b", line)[1]) for unit in ("ms", "J"))
+    setup = setup_of(model="gpt3-xl-flash", gpu="h200_sxm")
+    passes = [
+        Bench(setup, Target("pass", name), exact=True).point(BASELINE)["summary"] for name in setup.targets["pass"]
+    ]
+    assert 1e-3 * sum(each["time_us"] for each in passes) == pytest.approx(measured_ms, rel=0.01)
+    assert 1e-3 * sum(each["energy_mj"] for each in passes) == pytest.approx(measured_j, rel=0.01)

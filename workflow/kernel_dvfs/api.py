@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs import NAMES, shipped
+from kernel_dvfs.change import change_percent
 from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.deploy.playing import play as play
@@ -177,15 +178,19 @@ def write_page(
 
 
 def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]] = ()) -> p9.ggplot:
-    """Time against energy of one kernel or pass at every pair of clocks, percent of auto; chosen pairs are marked.
+    """Energy over time of one kernel or pass at every pair of clocks, against auto; chosen pairs are marked.
 
     Needs plotnine: pip install 'kernel-dvfs[workflow]'. Raises InputError for a target that the profile lacks.
     """
+    import textwrap
+
+    import numpy as np
     import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.layout import subject
     from kernel_dvfs.profile.store import read_profile
+    from kernel_dvfs.report import clock_plane, style
     from kernel_dvfs.report.results import is_chosen
     from kernel_dvfs.report.words import asked
 
@@ -195,26 +200,44 @@ def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]
     if points.empty:
         raise InputError(f"{profile}: no target '{target}'; load_profile lists them")
     auto = points[points.is_baseline].iloc[0]
-    marks = [(asked(own), points[is_chosen(points, own["targets"])]) for own in schedules if target in own["targets"]]
+
+    def in_words(mhz: float) -> str:
+        return "auto" if mhz != mhz else f"{mhz:g} MHz"
+
+    clocks = sorted(points.mem_mhz.dropna().unique())
+    memories = [*map(in_words, clocks), *(["auto"] if points.mem_mhz.isna().any() else [])]
+    marks = [
+        (textwrap.fill(asked(own), 48), points[is_chosen(points, own["targets"])])
+        for own in schedules
+        if target in own["targets"]
+    ]
     frame = pd.concat(
         [points.assign(chosen=""), *(rows.assign(chosen=name) for name, rows in marks)], ignore_index=True
     ).assign(
-        time_percent=lambda rows: 100 * (rows.time_s / auto.time_s - 1),
-        energy_percent=lambda rows: 100 * (rows.energy_j / auto.energy_j - 1),
-        memory=lambda rows: ["auto" if mhz != mhz else f"{mhz:g} MHz" for mhz in rows.mem_mhz],
+        log_time=lambda rows: np.log10(rows.time_s / auto.time_s),
+        energy_change_percent=lambda rows: change_percent(rows.energy_j, auto.energy_j),
+        memory=lambda rows: pd.Categorical(map(in_words, rows.mem_mhz), memories),
     )
+    names = [name for name in frame.chosen.unique() if name]
     return (
-        p9.ggplot(frame[frame.chosen == ""], p9.aes("time_percent", "energy_percent"))
-        + p9.geom_hline(yintercept=0, size=0.3)
-        + p9.geom_vline(xintercept=0, size=0.3)
-        + p9.geom_point(p9.aes(color="memory"), size=1.5)
-        + p9.geom_point(p9.aes(shape="chosen"), frame[frame.chosen != ""], size=4, fill="none")
+        p9.ggplot(frame[frame.chosen == ""], p9.aes("log_time", "energy_change_percent"))
+        + p9.geom_hline(yintercept=0, size=0.3, color=style.FRAME)
+        + p9.geom_vline(xintercept=0, size=0.3, color=style.FRAME)
+        + p9.geom_point(p9.aes(color="memory"), size=1.2)
+        + p9.geom_point(p9.aes(shape="chosen"), frame[frame.chosen != ""], size=3, fill="none")
+        + p9.scale_color_manual([*style.steps(len(clocks)), "black"][: len(memories)])
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
         + p9.labs(
             title=f"{target} at every pair of clocks",
-            subtitle=f"{subject(found.metadata['gpu'])}; change against auto, negative = less",
-            x="time, %",
-            y="energy, %",
-            color="memory clock",
-            shape="chosen",
+            subtitle=f"{subject(found.metadata['gpu'])}, against auto; better: down and to the left",
+            x="time over auto (logarithmic; below 1: faster)",
+            y=style.ENERGY_CHANGE,
         )
+        + p9.scale_x_continuous(breaks=clock_plane.breaks, labels=clock_plane.ratios)
+        + p9.guides(
+            color=p9.guide_legend(title="memory clock", ncol=3, order=1),
+            shape=p9.guide_legend(title="chosen", ncol=1, order=2),
+        )
+        + style.theme(3.6)
+        + p9.theme(legend_box="vertical", legend_title_position="top")
     )

@@ -21,6 +21,8 @@ LOGS = "logs/slurm"
 WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING")
 ALIVE = (*WAITS, "RUNNING", "SUSPENDED", "STAGE_OUT")
 ENDS = "COMPLETING"
+# somebody has ended it; a time limit, a dead node and a job of higher priority have names of their own
+CANCELLED = "CANCELLED"
 # to end a job Slurm takes KillWait (30 s as shipped) and the site's epilog
 ENDING_S = 300.0
 _REMEDY = (
@@ -82,17 +84,34 @@ def cancel(job: str) -> None:
 
 def end(job: str, look_every_s: float) -> None:
     """Cancel a job and wait until it has left its node. Raises InputError where it does not leave it in ENDING_S."""
-    if status(job).get("JobState") not in (*ALIVE, ENDS):
-        return
-    cancel(job)
+    if status(job).get("JobState") in (*ALIVE, ENDS):
+        cancel(job)
+        left(job, look_every_s)
+
+
+def left(job: str, look_every_s: float) -> str:
+    """Wait until a job that is about to end has left its node: its last state, as `settled`."""
+    return _no_more(job, (*ALIVE, ENDS), look_every_s)
+
+
+def settled(job: str, look_every_s: float) -> str:
+    """A job's state; of one whose node is being cleaned up, the one that comes of it. "" where Slurm has forgotten it.
+
+    Raises InputError where it does not leave its node in ENDING_S.
+    """
+    return _no_more(job, (ENDS,), look_every_s)
+
+
+def _no_more(job: str, states: tuple[str, ...], look_every_s: float) -> str:
     end_s = time.monotonic() + ENDING_S
-    while (state := status(job).get("JobState")) in (*ALIVE, ENDS):
+    while (state := status(job).get("JobState", "")) in states:
         if time.monotonic() > end_s:
             raise InputError(
-                f"Slurm job {job} is still {state} {ENDING_S:g} s after it was cancelled, so its node may be stuck, "
-                f"with clocks locked; ask who runs the cluster (scontrol show job {job})"
+                f"Slurm job {job} is still {state} {ENDING_S:g} s after it was to end, so its node may be stuck, with "
+                f"clocks locked; ask who runs the cluster (scontrol show job {job})"
             )
         time.sleep(look_every_s)
+    return state
 
 
 @contextmanager

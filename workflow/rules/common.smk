@@ -46,6 +46,8 @@ def start():
         files.usable_folder("results")
         if STUDY.is_real and config["slurm_gpu"]:
             slurm.check(config["slurm_gpu"], "slurm_gpu")
+            if STUDY.setup:
+                client.begin(STUDY.setup.path)
     except InputError as error:
         sys.exit(f"error: {error}")
     if STUDY.facts:

@@ -15,7 +15,7 @@ from scipy.optimize import least_squares, nnls
 from kernel_dvfs.calibration.forward_passes import Run, works
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import State, settle
-from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.kernel import Kernel, Work, family_of, parameters
 from kernel_dvfs.gpu.model import launch_time_s, relative_voltage
 from kernel_dvfs.workload.traffic import Cache, gemm_byte
 
@@ -103,7 +103,7 @@ def _energy_j(spec: Spec, run: Run) -> np.ndarray:
     energy = spec["energy_pj"]
     totals = np.zeros(5)
     for work, count in load(spec, run):
-        cycles = work.byte / spec["families"][work.family]["sm_byte_per_clock"]
+        cycles = work.byte / family_of(spec, work)["sm_byte_per_clock"]
         totals += count * np.array([work.tensor_flop, work.fp32_flop, work.byte, cycles, work.sfu_op])
     tensor, fp32, byte, cycles, sfu = totals * 1e-12
     static_w = spec["memory"]["static_w"][str(spec["clocks"]["auto_mem_mhz"])]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.cli import THROUGH
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
-from kernel_dvfs.gpu.clocks import BASELINE, check_after, label, parse, parse_after
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, check_after, label, parse, parse_after
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -36,8 +36,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")
     parser.add_argument(
         "--lock",
-        choices=("range", "exact"),
-        default="range",
+        choices=LOCKS,
+        default=RANGE,
         help="lock from the lowest clock up to the target, or the target alone",
     )
     parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
@@ -81,7 +81,7 @@ def run(options: Namespace) -> int:
     check_after(about["clocks"], after, "--after")
     mode = "dry-run" if options.dry_run else "lock"
     with Guard(about["uuid"], after, mode, _say, options.through) as guard:
-        control = Control(guard, about, options.lock == "exact", options.dry_run)
+        control = Control(guard, about, options.lock == EXACT, options.dry_run)
         for name, own in wanted.items():
             control.check(own, options.schedule or f"--pair {options.pair}")
             if options.dry_run:

@@ -11,7 +11,7 @@ from kernel_dvfs.cli import THROUGH
 from kernel_dvfs.cli.numbers import COUNT, SEED, number, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json, write_text
-from kernel_dvfs.gpu.clocks import check_after, parse_after
+from kernel_dvfs.gpu.clocks import LOCKS, RANGE, check_after, parse_after
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -50,8 +50,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lock",
-        choices=("range", "exact"),
-        default="range",
+        choices=LOCKS,
+        default=RANGE,
         help="lock from the lowest clock up to the target, or the target alone",
     )
     parser.add_argument(

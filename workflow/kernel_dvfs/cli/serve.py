@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
 
 from kernel_dvfs.cli.numbers import whole
 from kernel_dvfs.errors import InputError
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 # without a request for so long, other stages of the study are at work, and other users may have the node meanwhile
 END_AFTER_S = 15.0
+_NEXT = 75  # exit code of a process that another shall follow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,13 +61,12 @@ def run(options: argparse.Namespace) -> None:
     _serve_and_end(Server(options.gpu, options.ready))
 
 
-def _serve_and_end(server: Server) -> None:
+def _serve_and_end(server: Server) -> NoReturn:
     """Serve, then end this process at once: all is restored and said by then, and Python's own end would wait for
     CUDA, which never answers once a kernel hangs."""
     code = 1
     try:
-        server.serve()
-        code = 0
+        code = _NEXT if server.serve() else 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:
@@ -75,17 +77,65 @@ def _serve_and_end(server: Server) -> None:
         os._exit(code)
 
 
-def _serve_in_job(options: argparse.Namespace) -> None:
+def _serve_in_job(options: argparse.Namespace) -> NoReturn:
+    """A measuring process for each session, one after the other at one socket: the job keeps its node between them."""
+    from kernel_dvfs.measurement.real.client import socket_path
+
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    child, code, is_told = 0, _NEXT, False
+
+    def pass_on(*_: object) -> None:
+        nonlocal is_told
+        is_told = True
+        if child:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+
+    # this one ends last: when a job is cancelled, Slurm kills its other processes as soon as this one is gone
+    signal.signal(signal.SIGTERM, pass_on)
+    while code == _NEXT and not is_told:
+        # a signal waits until it is known whom to pass it on to
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        is_first, child = not child, os.fork()
+        if child == 0:
+            _serve_session(options, listener, is_first)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if listener.getsockname():
+        with suppress(OSError):  # it may have gone
+            os.unlink(socket_path(read(options.gpu).gpu["uuid"]))
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _serve_session(options: argparse.Namespace, listener: socket.socket, is_first: bool) -> NoReturn:
+    """In a forked child: the measuring process of a session. Does not return."""
     from kernel_dvfs.files import write_text
     from kernel_dvfs.measurement.real.server import Server
     from kernel_dvfs.measurement.real.specimen import check_is_here
 
-    # end as any process does: when a job is cancelled, Slurm kills its other processes as soon as this one is gone
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    def end(*_: object) -> NoReturn:
+        # once: Slurm signals each process of a step, and the one above passes it on
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + signal.SIGTERM)
+
+    code = 1
     try:
-        check_is_here(options.gpu)
-    except InputError as error:
-        write_text(options.tell, f"{error}\n")
-        raise
-    ready = os.open(options.tell, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    _serve_and_end(Server(options.gpu, ready, END_AFTER_S))
+        # end as any process does, with everything restored
+        signal.signal(signal.SIGTERM, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        ready = None
+        try:
+            check_is_here(options.gpu)
+        except InputError as error:
+            write_text(options.tell, f"{error}\n")
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            os._exit(2)
+        if is_first:
+            ready = os.open(options.tell, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        _serve_and_end(Server(options.gpu, ready, END_AFTER_S, listener))
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

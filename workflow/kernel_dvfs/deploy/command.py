@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.deploy.control import THROTTLING
 from kernel_dvfs.errors import CounterFault, InputError
+from kernel_dvfs.gpu.clocks import THROTTLING
 from kernel_dvfs.gpu.nvml.janitor import ENDING_SIGNALS
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run_command(
         counted_s=last_s - first_s,
         core_mhz=_spread([look[0] for look in looks]),
         mem_mhz=_spread([look[1] for look in looks]),
-        throttled=sum(1 for look in looks if look[2] & THROTTLING) / len(looks),
+        throttled=sum(1 for look in looks if look[2] & sum(THROTTLING)) / len(looks),
     )
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import parse_json
-from kernel_dvfs.gpu.clocks import BASELINE, check
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check
 from kernel_dvfs.gpu.nvml.locks import lock_pair
+from kernel_dvfs.gpu.setters import choice
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.guard import Guard
 
     Pair: TypeAlias = tuple[Clock, Clock]  # (core, memory), MHz or AUTO each
-
-# NVML's reasons that hold clocks below what was asked for: power cap, slowdowns, brake
-THROTTLING = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
 
 class Control:
@@ -32,13 +30,20 @@ class Control:
 
     def __init__(self, guard: Guard, about: dict[str, Any], exact: bool = False, reads_only: bool = False) -> None:
         self._guard, self._clocks, self._exact = guard, about["clocks"], exact
+        self.through = guard.through  # what sets the clocks
         self.board = guard.board
         self.reads_only = reads_only
         self.pair: Pair = BASELINE  # the one asked for last
         self.asked = 0  # how many requests were made
 
     def check(self, pair: Pair, where: str) -> None:
-        """Raise InputError if the GPU does not list a clock of the pair. where: what the message begins with."""
+        """Raise InputError if the GPU does not list a clock of the pair, or what sets the clocks could not lock it.
+        where: what the message begins with."""
+        if not self.reads_only and tuple(pair) != tuple(BASELINE):
+            try:
+                choice.check(self.through, {}, one_clock_alone=AUTO in pair, ranges=not self._exact)
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from None
         if self._clocks["core_mhz"]["listed"]:
             check(self._clocks, pair, where)
         elif tuple(pair) != tuple(BASELINE):

@@ -23,6 +23,7 @@ from kernel_dvfs.deploy.control import Control, facts_of
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import BASELINE, check_after
 from kernel_dvfs.gpu.nvml.janitor import PRIVATE
+from kernel_dvfs.gpu.setters.choice import AUTO
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
 
 
 class Holder(Control):
-    """with Holder(uuid, dry_run, say, after) as control: a Control whose guard is in another process.
+    """with Holder(uuid, dry_run, say) as control: a Control whose guard is in another process.
 
     about: the GPU's facts, with its slug; processes: how many compute on it, None where the driver does not tell. say:
     called with a line for the user. after: clocks to leave behind instead of none (nvml.locks.leave_as_configured).
+    through: what sets the clocks, see setters.choice; once entered, the way that it means here. exact: as of Control.
     Entering raises InputError where the GPU is taken, or lacks a clock of `after`; every method where the driver
     refuses, or the other process is gone. Methods may be called from several threads.
     """
@@ -45,8 +47,11 @@ class Holder(Control):
         dry_run: bool,
         say: Callable[[str], object],
         after: Mapping[str, list[int] | None] | None = None,
+        through: str = AUTO,
+        exact: bool = False,
     ) -> None:
         self._uuid, self._say, self._after = uuid, say, dict(after or {})
+        self.through, self._exact = through, exact
         self.reads_only = dry_run
         self.pair: Pair = BASELINE
         self.asked = 0
@@ -55,7 +60,15 @@ class Holder(Control):
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        told = json.dumps({"uuid": self._uuid, "dry_run": self.reads_only, "after": self._after})
+        told = json.dumps(
+            {
+                "uuid": self._uuid,
+                "dry_run": self.reads_only,
+                "after": self._after,
+                "through": self.through,
+                "exact": self._exact,
+            }
+        )
         words = [sys.executable, "-m", "kernel_dvfs.deploy.holder", told]
         library = os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))
         path = os.pathsep.join([library, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -77,6 +90,7 @@ class Holder(Control):
             raise
         self.about: dict[str, Any] = found["about"]
         self.processes: int | None = found["processes"]
+        self.through = found["through"]
         self._clocks = self.about["clocks"]
         return self
 
@@ -187,7 +201,7 @@ class _Board:
 # --- the other process ------------------------------------------------------------------------------------------------
 
 
-def main(uuid: str, dry_run: bool, after: dict[str, list[int] | None]) -> None:
+def main(uuid: str, dry_run: bool, after: dict[str, list[int] | None], through: str, exact: bool) -> None:
     """Hold the clocks of a GPU until the pipe ends. Arguments: as of Holder."""
     from kernel_dvfs.gpu.nvml.guard import Guard
 
@@ -206,9 +220,11 @@ def main(uuid: str, dry_run: bool, after: dict[str, list[int] | None]) -> None:
     try:
         about = facts_of(uuid)
         check_after(about["clocks"], after)
-        with Guard(uuid, after, "dry-run" if dry_run else "lock", lambda line: tell(say=line)) as guard:
-            control = Control(guard, about, reads_only=dry_run)
-            tell(value={"about": about, "processes": guard.board.compute_processes()})
+        mode = "dry-run" if dry_run else "lock"
+        with Guard(uuid, after, mode, lambda line: tell(say=line), through) as guard:
+            control = Control(guard, about, exact, dry_run)
+            about = {"about": about, "processes": guard.board.compute_processes(), "through": guard.through}
+            tell(value=about)
             does: dict[str, Callable[..., Any]] = {
                 "announce": control.announce,
                 "ask": lambda pair: control.ask((pair[0], pair[1])),

@@ -25,9 +25,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.deploy.control import THROTTLING
 from kernel_dvfs.errors import InputError, lines
-from kernel_dvfs.gpu.clocks import AUTO, label
+from kernel_dvfs.gpu.clocks import AUTO, THROTTLING, label
 from kernel_dvfs.measurement.verdict import is_reached
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Tolerance:
     late_s: float = 0.005  # a request may be made so much after its time, and land so much after its latest
     # launches may take this share more or less time than foreseen between two events, and late_s on top
     duration_share: float = 0.2
-    throttling: int = THROTTLING  # NVML's event reasons that count
+    throttling: int = sum(THROTTLING)  # NVML's event reasons that count
 
 
 @dataclass(frozen=True, slots=True)

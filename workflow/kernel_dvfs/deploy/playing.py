@@ -30,7 +30,9 @@ from kernel_dvfs.deploy.player import Player, Tolerance
 from kernel_dvfs.deploy.replay import StepEvents
 from kernel_dvfs.deploy.schedules import check_gpu, pass_pairs, run_pair, schema_of
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, parse_after
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, parse_after
+from kernel_dvfs.gpu.setters import choice
+from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.report.validation import OVER, Change, interval, verdict
@@ -104,6 +106,8 @@ def play(
     latency_s: float = 0.05,
     share: bool = False,
     after: str = "",
+    through: str = AUTO,
+    lock: str = RANGE,
     say: Callable[[str], object] | None = None,
 ) -> Playing:
     """A context that runs `step` at the clocks of `schedule`: calling what it yields runs one step.
@@ -115,12 +119,16 @@ def play(
     trusts the schedule. The copy of the step's state that this takes is freed again. latency_s: how long a change
     between sections may take; an iteration schedule says so itself. share: although others compute on the GPU. after:
     the site's own clocks to leave locked at the end instead of none, as `kernel-dvfs apply --after` takes them:
-    core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST in MHz, or one of them. say: called with a line for the user; default: print
+    core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST in MHz, or one of them. through: what sets the clocks: nvml, broker, zeusd,
+    sudo, dcgm, or auto, the first of the others that works; one that starts a program for each change (sudo, dcgm) is
+    soon too late for changes within a step. lock: range, from the lowest clock up to the one that is asked for, or
+    exact, that clock alone, which dcgm needs. say: called with a line for the user; default: print
     on stderr.
     Raises InputError on entering: a schedule of another GPU or step, one that changes clocks for each kernel as if that
-    cost nothing, a GPU that is taken, no right to set clocks, clocks in `after` that the GPU lacks.
+    cost nothing, a GPU that is taken, no right to set clocks, clocks in `after` that the GPU lacks, what that way of
+    setting clocks cannot do. Raises InputError at once for words that `through`, `lock` and `after` do not know.
     """
-    return Playing(step, schedule, dry_run, repeats, block_s, latency_s, share, after, say or _print)
+    return Playing(step, schedule, dry_run, repeats, block_s, latency_s, share, after, through, lock, say or _print)
 
 
 class Playing:
@@ -139,17 +147,23 @@ class Playing:
         latency_s: float,
         share: bool,
         after: str,
+        through: str,
+        lock: str,
         say: Callable[[str], object],
     ) -> None:
         self._step, self._schedule, self._dry_run, self._say = step, os.fspath(schedule), dry_run, say
-        self._after = parse_after(after)
+        self._after, self._through, self._lock = parse_after(after), through, lock
+        choice.check(through, self._after)
+        if lock not in LOCKS:
+            raise InputError(f"lock: {lock!r}; allowed: {', '.join(LOCKS)}")
         self._repeats, self._block_s, self._latency_s, self._share = repeats, block_s, latency_s, share
         self._player: Player | None = None
         self._pieces: list[tuple[int, Piece]] = []  # (launch that it begins with, piece)
         self._uses_schedule = False
 
     def __enter__(self) -> Self:
-        self._control = Holder(self._step.record.device["uuid"], self._dry_run, self._say, self._after)
+        uuid, exact = self._step.record.device["uuid"], self._lock == EXACT
+        self._control = Holder(uuid, self._dry_run, self._say, self._after, self._through, exact)
         self._control.__enter__()
         try:
             self._open()

@@ -156,7 +156,7 @@ def serve(allow: frozenset[int], after: After) -> NoReturn:
             os.unlink(at)
         raise SystemExit(2)
     children: set[int] = set()
-    children |= {_forked(partial(_sweep, uuid, after), listener) for uuid in lease.left_behind()}
+    children |= {_forked(partial(_sweep, uuid, after, leases), listener) for uuid in lease.left_behind()}
     may, why = may_set_clocks()
     if not may:
         _say(f"warning: {why}, so the driver will refuse")
@@ -250,13 +250,38 @@ def _forked(life: Callable[[], None], *inherited: socket.socket) -> int:
         os._exit(code)
 
 
-def _sweep(uuid: str, after: After) -> None:
-    """Restore what a broker that was killed has left."""
-    try:
-        with Guard(uuid, after, say=_say, through="nvml"):
-            pass
-    except lease.Held as held:
-        _say(f"error: not looked for clocks that were left locked: {held}")
+def _sweep(uuid: str, after: After, leases: str) -> None:
+    """Restore what a broker that was killed has left: at once, but not under a run without the broker that has begun
+    since then, and has clocks of its own."""
+    left = lease.left_at(uuid)
+    client = left.requested.rpartition(", ")[2] if left else ""  # `process 123`, see _Client
+    is_told = False
+    while True:
+        with contextlib.ExitStack() as stack:
+            shared = None
+            try:
+                shared = stack.enter_context(_shared(uuid, leases, None))
+            except lease.Held as held:
+                if client != f"process {held.pid}":
+                    if not is_told:
+                        _say(f"what an earlier broker left locked is looked at later: {held}")
+                    is_told = True
+                    time.sleep(_LOOK_EVERY_S)
+                    continue
+            try:
+                guard = stack.enter_context(Guard(uuid, after, say=_say, through="nvml"))
+            except lease.Held:
+                return  # by a client of this broker, which restored them first
+            _restore_shared(guard, shared, after)
+            return
+
+
+def _restore_shared(guard: Guard, shared: lease.Lease | None, after: After) -> None:
+    """Restore what a run without the broker has left, whose lease is held."""
+    if shared and shared.stale:
+        if not shared.stale.rebooted:
+            leave_as_configured(guard.setter, after)
+        shared.stale = None
 
 
 @contextlib.contextmanager
@@ -322,12 +347,10 @@ class _Client:
                     self.refuse(str(held))
                     return
                 guard = stack.enter_context(Guard(uuid, self._after, say=_say, through="nvml"))
-                if shared and shared.stale and not shared.stale.rebooted:
-                    leave_as_configured(guard.setter, self._after)
+                _restore_shared(guard, shared, self._after)
                 guard.announce(f"clocks for {who}")
                 if shared:
                     shared.note(f"clocks for {who}")
-                    shared.stale = None
                 _say(f"GPU {uuid}: taken by {who}")
                 self._tell()
                 while request := self._request():

@@ -22,6 +22,17 @@ class Pair(NamedTuple):
 
 
 BASELINE = Pair(AUTO, AUTO)
+# NVML's event reasons (bits of a mask) that hold clocks below what was asked for
+POWER_CAP = 0x4
+THROTTLING = {
+    POWER_CAP: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+# how a clock is locked: from the lowest clock up to the one that is asked for, or that one alone
+LOCKS = RANGE, EXACT = "range", "exact"
 
 
 def label(pair: tuple[Clock, Clock]) -> str:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kernel_dvfs.measurement.target import Target
 
 
+# what a family's name ends in that is another's in the backward pass
+BACKWARD = "_backward"
+
+
 class Work(NamedTuple):
     """One launch: the fields of a workload row that a GPU needs to know."""
 
@@ -51,9 +55,14 @@ def clock_share(spec: dict[str, Any], work: Work) -> float:
     return spec["core"].get("tensor_clock_share", 1.0) if work.tensor_flop else 1.0
 
 
+def family_of(spec: dict[str, Any], work: Work) -> dict[str, float]:
+    """The figures of a kernel's family; of a backward one that the GPU's spec does not have, the forward one's."""
+    return spec["families"].get(work.family) or spec["families"][work.family.removesuffix(BACKWARD)]
+
+
 def parameters(spec: dict[str, Any], work: Work) -> Kernel:
     """The model parameters of one launch of `work` on the GPU of `spec` (gpu.spec.resolve)."""
-    family = spec["families"][work.family]
+    family = family_of(spec, work)
     rates, energy = spec["rates"], spec["energy_pj"]
     # streaming through the SMs: bytes that a family moves per clock of one SM
     sm_cycles = work.byte / family["sm_byte_per_clock"]

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu import clocks
-from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP
 from kernel_dvfs.gpu.governor import State, settle
 from kernel_dvfs.gpu.kernel import Kernel, parameters, works
 from kernel_dvfs.gpu.model import advance_c, static_w
@@ -27,8 +27,6 @@ Load = list[tuple[Kernel, int]]
 
 # raise this when the model changes: it is part of every setup, so that old records are measured again
 MODEL = "kernel-dvfs simulated GPU 2"
-
-POWER_CAP_BIT = "0x4"  # NVML's event reason "software power cap"
 
 
 class SimulatedGpu:
@@ -145,7 +143,7 @@ class SimulatedGpu:
             "temp_c": [round(before_c, 2), round(self.temperature_c, 2)],
             "cap_ns": round(reading.duration_s * 1e9) if state.capped else 0,
             "thermal_delta": 0,
-            "reasons": {POWER_CAP_BIT: 1.0} if state.capped else {},
+            "reasons": {hex(POWER_CAP): 1.0} if state.capped else {},
             "processes": 0,
         }
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.kernel import BACKWARD
 
 SOURCES = ("measured", "published", "inferred", "assumed")
 _FOLDER = files("kernel_dvfs.gpu") / "specs"
@@ -235,6 +236,12 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
     own = spec.get("families", {})
     # a GPU's own figures, also those for all families, before the shared ones
     shared = {family: default | values | own.get("default", {}) for family, values in families.items()}
+    # a backward family is a GPU's own alone: one that says nothing of it has the forward one's figures (gpu.kernel)
+    shared |= {
+        family: shared[forward] | own.get(forward, {})
+        for family in own
+        if (forward := family.removesuffix(BACKWARD)) != family and family not in shared and forward in shared
+    }
     spec["families"] = {family: values | own.get(family, {}) for family, values in shared.items()}
     spec = merge(spec, _keys_as_text(overrides or {}))
     for error in StrictValidator(SCHEMA).iter_errors(spec):

@@ -114,7 +114,7 @@ def new_session(setup: Setup, path: str) -> None:
     if setup.gpu["kind"] == "nvml":
         from kernel_dvfs.measurement.real import client
 
-        client.stop(path)
+        client.renew(path)
 
 
 class Bench:
@@ -150,6 +150,5 @@ class Bench:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from."""
         session = f"fresh-{repeat}"
         points = [self.point(clocks, session, number) for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))]
-        for point in points:
-            point |= consistency.by_difference(point.pop("windows"))  # a comparison keeps the summaries
-        return {"target": self.target.name, "repeat": repeat, "session": session, "points": points}
+        kept = [consistency.without_windows(point) for point in points]
+        return {"target": self.target.name, "repeat": repeat, "session": session, "points": kept}

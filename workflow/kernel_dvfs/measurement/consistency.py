@@ -48,6 +48,12 @@ def by_difference(windows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
     return {"by_difference": True} if any("with_beginning" in window for window in windows) else {}
 
 
+def without_windows(point: dict[str, Any]) -> dict[str, Any]:
+    """A point as a comparison keeps it: the summary, and whether it is of differences."""
+    rest = {name: value for name, value in point.items() if name != "windows"}
+    return rest | by_difference(point["windows"])
+
+
 def of_summary(where: str, point: dict[str, Any], device: dict[str, Any]) -> str:
     """What is wrong with the summary and the clocks of a point, in words; "" where they agree.
 

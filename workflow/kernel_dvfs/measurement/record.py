@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, read_json, write_text
-from kernel_dvfs.gpu.clocks import AUTO, Pair, label
+from kernel_dvfs.gpu.clocks import AUTO, LOCKS, Pair, label
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
@@ -55,7 +55,7 @@ _NOT_NEGATIVE: _Kind = ("a number >= 0", lambda value: _is_number(value) and val
 _FLAG: _Kind = ("true, false or null", lambda value: value is None or type(value) is bool)
 _TEXT_OR_NULL: _Kind = ("text or null", lambda value: value is None or type(value) is str)
 _POLICY: _Kind = ("auto, lock or external", lambda value: value in (AUTO, "lock", "external"))
-_LOCK: _Kind = ("range or exact", lambda value: value in ("range", "exact"))
+_LOCK: _Kind = ("range or exact", lambda value: value in LOCKS)
 _POWER_LIMIT: _Kind = ("a positive number or null", lambda value: value is None or (_is_number(value) and value > 0))
 _SHARES: _Kind = (
     "a group of event bits and shares",
@@ -215,7 +215,8 @@ def write_comparison(
     """Write interleaved comparisons of auto and chosen clocks.
 
     schedule: what the clocks were chosen by, a path or the clocks. comparisons: [{"target": id, "repeat": k, "session":
-    what was measured in one go, "points": [auto, chosen, chosen, auto]}], each point without windows.
+    what was measured in one go, "points": [auto, chosen, chosen, auto]}], each point as consistency.without_windows
+    leaves it. Raises InputError, and writes nothing, where their numbers do not agree: a reader would refuse them.
     """
     content = {
         "schema": COMPARISON,
@@ -223,7 +224,19 @@ def write_comparison(
         "device": device,
         "comparisons": comparisons,
     }
+    if wrong := _disagreement(content):
+        raise InputError(f"record {path}: not written: {wrong}; measure the comparison again")
     _write(path, content, device)
+
+
+def _disagreement(content: dict[str, Any]) -> str:
+    """What is wrong with the points of a comparison's record, in words; "" where they agree."""
+    found = (
+        consistency.of_summary(f"comparisons[{number}].points[{place}].", point, content["device"])
+        for number, comparison in enumerate(content["comparisons"])
+        for place, point in enumerate(comparison["points"])
+    )
+    return next(filter(None, found), "")
 
 
 def _write(path: str, content: dict[str, Any], device: dict[str, Any]) -> None:
@@ -279,7 +292,7 @@ def read_comparison(path: str) -> tuple[str, list[dict[str, Any]]]:
         _check(path, where, comparison, _COMPARISON_FIELDS)
         for place, point in enumerate(comparison["points"]):
             _check(path, f"{where}.points[{place}]", point, _POINT_FIELDS)
-            _consistent(path, consistency.of_summary(f"{where}.points[{place}].", point, content["device"]))
+    _consistent(path, _disagreement(content))
     _unchanged(path, content)
     return content["run"]["setup"], content["comparisons"]
 

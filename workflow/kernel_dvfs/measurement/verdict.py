@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP, THROTTLING, Pair
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.seam import Window
@@ -16,16 +16,7 @@ UNUSABLE = ("disturbed", "counter")
 # a clock is reached if it is within 15 MHz or 1 % of the request
 _REACHED_MHZ = 15
 _REACHED_SHARE = 0.01
-_POWER_CAP = "0x4"
-# NVML event reasons that mean "held below the request", and their names
-_THROTTLE_BITS = {
-    _POWER_CAP: "power cap",
-    "0x8": "hardware slowdown",
-    "0x20": "software thermal slowdown",
-    "0x40": "hardware thermal slowdown",
-    "0x80": "power brake",
-}
-POWER_CAP_ACTIVE = f"{_THROTTLE_BITS[_POWER_CAP]} active"
+POWER_CAP_ACTIVE = f"{THROTTLING[POWER_CAP]} active"
 
 
 def is_reached(request: float | str, got: float) -> bool:
@@ -84,8 +75,8 @@ def held_by(windows: Sequence[Window]) -> list[str]:
     """What held the clocks down in any of the windows, in words."""
     bits = {bit for window in windows for bit in window["reasons"]}
     if any(window["cap_ns"] for window in windows):
-        bits.add(_POWER_CAP)
-    names = [f"{name} active" for bit, name in _THROTTLE_BITS.items() if bit in bits]
+        bits.add(hex(POWER_CAP))
+    names = [f"{name} active" for bit, name in THROTTLING.items() if hex(bit) in bits]
     if not names and any(window["thermal_delta"] for window in windows):
         names.append("thermal slowdown active")
     return names

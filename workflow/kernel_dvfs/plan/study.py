@@ -19,7 +19,7 @@ import yaml
 from kernel_dvfs import layout, outputs
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, check_after, label, sweep_pairs
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, label, sweep_pairs
 from kernel_dvfs.gpu.simulated import MODEL
 from kernel_dvfs.layout import subject
 from kernel_dvfs.measurement import campaign, setup, target
@@ -197,9 +197,10 @@ class Study:
 
     @property
     def sessions(self) -> int:
-        """Measuring processes that repeats are spread over. On a cluster each would wait in the queue: there it is
-        one."""
-        return self.options["sessions"] if self.is_real and self.options["slurm_gpu"] is None else 1
+        """Measuring processes that repeats are spread over. Where Slurm sets the clocks, each pair's job has its own
+        anyway."""
+        by_pair = self.clocks == "external" and self.options["slurm_gpu"] is not None
+        return self.options["sessions"] if self.is_real and not by_pair else 1
 
     def session_of(self, rank: int) -> str:
         """The session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only one."""
@@ -682,13 +683,13 @@ def _real(config: dict, results: str) -> Study:
         # what the study does not lock need not be lockable
         facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
     omitted: list[tuple[Pair, str]] = []
-    both_or_none = mode == "lock" and config["through"] == "dcgm"
+    both_or_none = mode == "lock" and not choice.can(config["through"]).alone
     if mode != "external":
-        choice.check(config["through"], config["after"])
-    if both_or_none and config["lock"] != "exact":
-        raise InputError("config: through: dcgm locks each clock to one value; configure lock: exact")
+        choice.check(config["through"], config["after"], ranges=mode == "lock" and config["lock"] != EXACT)
     if both_or_none and not facts["clocks"]["mem_mhz"]:
-        raise InputError("config: through: dcgm locks both clocks or none, so grid.mem_mhz must not be empty")
+        raise InputError(
+            f"config: through: {config['through']} locks both clocks or none, so grid.mem_mhz must not be empty"
+        )
     if mode == "auto-only":
         pairs = [BASELINE]
     elif not facts["clocks"]["core_mhz"]["listed"]:
@@ -699,7 +700,7 @@ def _real(config: dict, results: str) -> Study:
             omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
     if both_or_none:
         halves = [pair for pair in pairs if pair != BASELINE and "auto" in pair]
-        omitted += [(pair, "DCGM locks both clocks or none") for pair in halves]
+        omitted += [(pair, f"{config['through']} locks both clocks or none") for pair in halves]
         pairs = [pair for pair in pairs if pair not in halves]
     step = step_source(config["workload"])
     if step and config["slurm_gpu"]:

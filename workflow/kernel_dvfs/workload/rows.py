@@ -28,8 +28,8 @@ class Row:
     op: str  # the operation of the native layer that the row launches
     settings: operations.Settings  # what that operation is told to compute
     kind: str  # gemm | attention (fused) | elementwise_or_reduction
-    # gemm | attention_gemm | flash_attention | softmax | layernorm | residual | gelu | permute | bias | bias_reduce |
-    # embedding
+    # gemm | attention_gemm | flash_attention | flash_attention_backward | softmax | layernorm | residual | gelu |
+    # permute | bias | bias_reduce | embedding
     family: str
     multiplicity: int  # launches per iteration
     replicate_group: str | None  # shared by rows that are the same launch

@@ -160,7 +160,7 @@ _FUSED = {
     ),
     "Backward": (
         ("backward_heads_permute", "backward_qkv_permute"),
-        _row(None, "backward_attention", "Attention", "flash_attention", SPLIT, "attention_backward"),
+        _row(None, "backward_attention", "Attention", "flash_attention_backward", SPLIT, "attention_backward"),
     ),
 }
 

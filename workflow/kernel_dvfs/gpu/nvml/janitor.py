@@ -2,15 +2,19 @@
 
 It is forked before NVML and CUDA are opened, waits at a pipe that only the owner holds open, and inherits the lease,
 so that the GPU stays taken until it is done. A tool that the owner had called to set a clock outlives it too: the
-janitor waits for its end before it restores, and sees that end at a second pipe, which the tool has as its input.
+janitor waits for its end before it restores, and sees that end at a second pipe, which the tool has as its input. A
+request that a daemon was just dealing with outlives its owner as well, and nothing tells its end: the janitor sees that
+there was one in memory that it shares with the owner, and restores a second time.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import signal
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from kernel_dvfs.errors import InputError
@@ -20,7 +24,7 @@ from kernel_dvfs.gpu.nvml.library import Library, patience_s
 from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kernel_dvfs.gpu.nvml.lease import Lease
 
@@ -37,6 +41,22 @@ ENDING_SIGNALS = (
 PRIVATE: set[int] = set()
 # by UUID of a GPU that a janitor watches: the file that a tool which sets its clocks must keep open while it runs
 HELD_BY_TOOLS: dict[str, int] = {}
+# likewise, memory whose first byte is 1 while a daemon deals with a request
+_ASKED: dict[str, mmap.mmap] = {}
+# a request that a daemon was given when its owner died has landed by then
+_LANDS_IN_S = 2.0
+
+
+@contextmanager
+def asked_of_daemon(uuid: str) -> Iterator[None]:
+    """A daemon is asked to set clocks of a GPU: where a janitor watches, it knows, should this process die of that."""
+    memory = _ASKED.get(uuid)
+    if memory:
+        memory[0] = 1
+    yield
+    # an answer has come: not so after an error
+    if memory:
+        memory[0] = 0
 
 
 class Janitor:
@@ -48,6 +68,7 @@ class Janitor:
     def __init__(self, lease: Lease, after: Mapping[str, list[int] | None]) -> None:
         self._lease, self._after = lease, after
         self._pid = self._pipe = self._held = _NONE
+        self._memory = mmap.mmap(-1, 1)
 
     def start(self, through: str) -> None:
         """Fork it, to restore the clocks through a way of setters.choice. The lease must be held, and NVML not open
@@ -56,11 +77,12 @@ class Janitor:
         self._held, watches_held = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(read_end, watches_held, self._lease, self._after, through)
+            _watch(read_end, watches_held, self._memory, self._lease, self._after, through)
         os.close(read_end)
         os.close(watches_held)
         PRIVATE.update((self._pipe, self._held, *self._lease.file_descriptors))
         HELD_BY_TOOLS[self._lease.uuid] = self._held
+        _ASKED[self._lease.uuid] = self._memory
 
     def is_alive(self) -> bool:
         """Whether it still watches: someone may have killed it."""
@@ -78,6 +100,7 @@ class Janitor:
         """Let it do its work now; back when that is done."""
         PRIVATE.difference_update((self._pipe, self._held, *self._lease.file_descriptors))
         HELD_BY_TOOLS.pop(self._lease.uuid, None)
+        _ASKED.pop(self._lease.uuid, None)
         os.close(self._pipe)
         os.close(self._held)
         if self.is_alive():
@@ -90,12 +113,15 @@ def _close_private() -> None:
         os.close(file)
     PRIVATE.clear()
     HELD_BY_TOOLS.clear()
+    _ASKED.clear()
 
 
 os.register_at_fork(after_in_child=_close_private)
 
 
-def _watch(read_end: int, held: int, lease: Lease, after: Mapping[str, list[int] | None], through: str) -> NoReturn:
+def _watch(
+    read_end: int, held: int, asked: mmap.mmap, lease: Lease, after: Mapping[str, list[int] | None], through: str
+) -> NoReturn:
     """The janitor's life; does not return."""
     from kernel_dvfs.gpu.setters.choice import opened
 
@@ -118,6 +144,9 @@ def _watch(read_end: int, held: int, lease: Lease, after: Mapping[str, list[int]
                     if not _tools_ended(held):
                         raise InputError("a call to set them is still under way")
                 leave_as_configured(setter, after)
+                if asked[0]:
+                    time.sleep(_LANDS_IN_S)
+                    leave_as_configured(setter, after)
             lease.release()
         code = 0
     except NotRestored as failed:

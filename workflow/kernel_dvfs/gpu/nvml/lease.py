@@ -4,6 +4,9 @@ The file outlives a killed run and says that clocks may still be locked. The loc
 in use again cannot mislead anyone. A file can be deleted under its holder; so the holder also has a name that is in no
 folder (an abstract socket, unix(7)), and whoever finds that name taken does not become a second owner. In a folder that
 only its owner can write to, the file is enough.
+
+Anyone can take a name. So it counts only where the kernel says (SO_PEERCRED) that its holder may write to the folder,
+and could have a lease there: who may not, keeps nobody out.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pwd
 import re
 import socket
 import stat
+import struct
 import time
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -47,6 +51,8 @@ _FIELDS = {
 
 class Held(InputError):
     """Another process holds the GPU."""
+
+    pid = 0  # of that process, as the kernel knows it; 0 where it does not tell
 
 
 class Stale(NamedTuple):
@@ -124,10 +130,12 @@ class Lease:
                     continue
                 self._name = _named(self.path)
                 break
-            except _Taken:
-                owner = f"a process that still runs although its lease, {self.path}, was deleted"
+            except _Taken as taken:
+                pid = 0
+                owner = f"{taken}, which still runs although its lease, {self.path}, was deleted"
             except BlockingIOError:
-                owner = f"{_owner(_text(self._file))} ({self.path})"
+                pid = _locked_by(self._file)
+                owner = f"{_owner(self._file)} ({self.path})"
             except OSError as error:
                 self.close()
                 raise InputError(
@@ -136,7 +144,9 @@ class Lease:
                 ) from None
             self.close()
             if time.monotonic() >= end_s:
-                raise Held(f"GPU {self.uuid} is held by {owner}; wait for it or stop it")
+                held = Held(f"GPU {self.uuid} is held by {owner}; wait for it or stop it")
+                held.pid = pid
+                raise held
             time.sleep(0.05)
         self.stale = _stale(_text(self._file))
 
@@ -156,6 +166,7 @@ class Lease:
             "since_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "requested": requested,
         }
+        self._hang_up()
         data = (json.dumps(content) + "\n").encode()
         try:
             # in place: a file of another name would not carry the lock
@@ -188,6 +199,20 @@ class Lease:
             os.close(self._file)
             self._file = _CLOSED
         self._close_name()
+
+    def _hang_up(self) -> None:
+        """Let go of those who asked whose the name is: only so many may wait."""
+        if self._name == _CLOSED:
+            return
+        name = socket.socket(fileno=self._name)
+        try:
+            name.setblocking(False)
+            while True:
+                name.accept()[0].close()
+        except OSError:
+            pass  # nobody is left
+        finally:
+            name.detach()
 
     def _close_name(self) -> None:
         if self._name != _CLOSED:
@@ -263,10 +288,14 @@ def process_start(pid: int) -> int:
 
 def user() -> str:
     """The name of the user who runs this, or the number where there is no name."""
+    return _user_name(os.geteuid())
+
+
+def _user_name(uid: int) -> str:
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
 
 
 def _open(path: str) -> int:
@@ -299,30 +328,56 @@ def _open(path: str) -> int:
 
 
 class _Taken(Exception):
-    """The name is another process's."""
+    """The name is another process's: which, in words."""
 
 
 def _named(path: str) -> int:
     """Hold the name of a lease, which exists as long as a process holds it and in no folder: a file descriptor.
 
-    _CLOSED where this system has no such names, and where only the folder's owner can delete the file: anyone may take
-    a name, and so keep the owner out. They are a network namespace's own: a container with its own network does not
-    see them, and has the file alone. Raises _Taken.
+    _CLOSED where this system has no such names, where only the folder's owner can delete the file, and where somebody
+    has taken the name who may not write to the folder. They are a network namespace's own: a container with its own
+    network does not see them, and has the file alone. Raises _Taken.
     """
     # each folder of leases has its own names, however it is reached
     folder = os.stat(os.path.dirname(path))
     if not folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return _CLOSED
     place = hashlib.blake2b(f"{folder.st_dev}|{folder.st_ino}".encode(), digest_size=6).hexdigest()
-    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    address = f"\0{place}-{os.path.basename(path)}"
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        name.bind(f"\0{place}-{os.path.basename(path)}")
+        name.bind(address)
+        name.listen(socket.SOMAXCONN)  # so that others are told whose it is
         return name.detach()
     except OSError as error:
         name.close()
-        if error.errno == errno.EADDRINUSE:
-            raise _Taken from None
+        if error.errno == errno.EADDRINUSE and (who := _whose(address, folder)):
+            raise _Taken(who) from None
         return _CLOSED
+
+
+def _whose(address: str, folder: os.stat_result) -> str:
+    """Who listens at an address, in words, as the kernel knows him; "" for one who may not write to the folder."""
+    pid = uid = -1  # of one who does not listen: none of ours
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(OSError):
+        asking.setblocking(False)
+        asking.connect(address)
+        size = struct.calcsize("3i")
+        pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    if not folder.st_mode & stat.S_IWOTH and not _is_of_group(folder, uid):
+        return ""
+    return f"process {pid} of {_user_name(uid)}" if pid > 0 else "a process that cannot be seen from here"
+
+
+def _is_of_group(folder: os.stat_result, uid: int) -> bool:
+    """Whether a user is root, the folder's owner, or in its group."""
+    if uid in (0, folder.st_uid):
+        return True
+    try:
+        entry = pwd.getpwuid(uid)
+    except (KeyError, OverflowError):
+        return False
+    return folder.st_gid in os.getgrouplist(entry.pw_name, entry.pw_gid)
 
 
 def _is_at(file: int, path: str) -> bool:
@@ -336,13 +391,36 @@ def _text(file: int) -> str:
     return os.pread(file, 1 << 16, 0).decode("utf-8", "replace")
 
 
-def _owner(text: str) -> str:
+def _owner(file: int) -> str:
+    """Who holds a locked lease, in words: what it says, which is whatever its holder has written there, and the process
+    that locked it where the kernel names another."""
+    pid = _locked_by(file)
     try:
-        content = parse(text)
+        content = parse(_text(file))
     except InputError:
-        return "a run that is just starting, or whose lease cannot be read"
+        return (pid and _process(pid)) or "a run that is just starting, or whose lease cannot be read"
     doing = f" ({RESTORING})" if content["requested"] == RESTORING else ""
-    return f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}{doing}"
+    said = f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}{doing}"
+    return said if pid in (0, content["pid"]) else f"{_process(pid)}; its lease says {said}"
+
+
+def _locked_by(file: int) -> int:
+    """The process that locked an open file, as far as the kernel tells (proc_locks(5)); 0 where it does not."""
+    about = os.fstat(file)
+    where = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+    with suppress(OSError, ValueError), open("/proc/locks", encoding="ascii") as locks:
+        for line in locks:
+            words = line.split()
+            if words[1] == "FLOCK" and words[5] == where:
+                return max(0, int(words[4]))
+    return 0
+
+
+def _process(pid: int) -> str:
+    try:
+        return f"process {pid} of {_user_name(os.stat(f'/proc/{pid}').st_uid)}"
+    except OSError:
+        return f"process {pid}"
 
 
 def _stale(text: str) -> Stale | None:

@@ -11,7 +11,7 @@ from kernel_dvfs.gpu.nvml.locks import may_set_clocks
 from kernel_dvfs.gpu.setters.broker import Broker, hello
 from kernel_dvfs.gpu.setters.broker import socket_path as broker_socket
 from kernel_dvfs.gpu.setters.dcgm import Dcgm, engine_id
-from kernel_dvfs.gpu.setters.setter import Nvml, Setter
+from kernel_dvfs.gpu.setters.setter import Capabilities, Nvml, Setter
 from kernel_dvfs.gpu.setters.sudo import Sudo, allowed
 from kernel_dvfs.gpu.setters.zeusd import PLACES, Zeusd, offer, socket_path, why_not_by_index
 
@@ -24,25 +24,39 @@ AUTO = "auto"
 WAYS: dict[str, type[Setter]] = {each.name: each for each in (Nvml, Broker, Zeusd, Sudo, Dcgm)}
 
 
-def check(through: str, after: Mapping[str, list[int] | None], *, one_clock_alone: bool = False) -> None:
+def can(through: str) -> Capabilities:
+    """What a way can do; for `auto`, which takes only ways that can do everything, that."""
+    return WAYS.get(through, Nvml).capabilities
+
+
+def check(
+    through: str,
+    after: Mapping[str, list[int] | None],
+    *,
+    one_clock_alone: bool = False,
+    ranges: bool = False,
+) -> None:
     """Raise InputError for a word that is no way, and for what that way could never do, before anything is locked.
 
     after: clocks to leave behind, see locks.leave_as_configured. one_clock_alone: one clock will be locked while the
-    other is left to the GPU.
+    other is left to the GPU. ranges: clocks will be locked to ranges.
     """
     if through != AUTO and through not in WAYS:
         raise InputError(f"through: '{through}' is no way to set clocks; allowed: {', '.join([AUTO, *WAYS])}")
-    if through == AUTO:
-        return  # takes only ways that can do everything
-    can = WAYS[through].capabilities
-    if one_clock_alone and not can.alone:
+    about = can(through)
+    if ranges and not about.ranges:
+        raise InputError(
+            f"through: {through} locks each clock to one value, not to a range; configure lock: exact, or name another "
+            "way"
+        )
+    if one_clock_alone and not about.alone:
         raise InputError(
             f"through: {through} locks both clocks or none, and here one is locked alone; name another way"
         )
     asked = [mhz for mhz in (after.get("core"), after.get("mem")) if mhz]
-    if not can.alone and len(asked) == 1:
+    if not about.alone and len(asked) == 1:
         raise InputError(f"through: {through} locks both clocks or none, so after must name both core and mem, or none")
-    if not can.ranges and any(lowest != highest for lowest, highest in asked):
+    if not about.ranges and any(lowest != highest for lowest, highest in asked):
         raise InputError(
             f"through: {through} locks each clock to one value, so the lowest and highest of after must be equal"
         )

@@ -13,12 +13,14 @@ import http.client
 import json
 import os
 import re
+import select
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from kernel_dvfs.gpu.nvml.errors import NO_PERMISSION, NOT_SUPPORTED, TIMEOUT, UNKNOWN, refused
+from kernel_dvfs.gpu.nvml.janitor import asked_of_daemon
 from kernel_dvfs.gpu.nvml.library import patience_s
 from kernel_dvfs.gpu.setters.setter import Capabilities, Domain, Setter
 
@@ -61,11 +63,12 @@ class Zeusd(Setter):
 
     def _post(self, what: str, **numbers: int) -> None:
         # block: answer when the driver has; without it a refusal would go unseen
-        if self._offer is not None:
-            query = urlencode({"gpu_ids": self._index, **numbers, "block": "true"})
-            status, said = _ask(self.uuid, "POST", f"/gpu/{what}?{query}")
-        else:
-            status, said = _ask(self.uuid, "POST", f"/gpu/{self._index}/{what}", {**numbers, "block": True})
+        with asked_of_daemon(self.uuid):
+            if self._offer is not None:
+                query = urlencode({"gpu_ids": self._index, **numbers, "block": "true"})
+                status, said = _ask(self.uuid, "POST", f"/gpu/{what}?{query}")
+            else:
+                status, said = _ask(self.uuid, "POST", f"/gpu/{self._index}/{what}", {**numbers, "block": True})
         if status == 200:
             return
         code, remedy = UNKNOWN, _REMEDY
@@ -176,8 +179,15 @@ def _ask(uuid: str, method: str, path: str, body: dict[str, Any] | None = None) 
         headers["Content-Type"] = "application/json"
     connection = _Connection(at)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+        except (KeyboardInterrupt, SystemExit):
+            # whoever is interrupted gives the clocks back next: what it deals with must not land after that
+            if connection.sock:
+                with suppress(OSError):
+                    select.select([connection.sock], [], [], patience_s())
+            raise
         return answer.status, " ".join(answer.read().decode("utf-8", "replace").split())
     except TimeoutError:
         raise refused(f"zeusd {path}", uuid, f"no answer in {patience_s():g} s", _REMEDY, TIMEOUT) from None

@@ -1,8 +1,10 @@
 """The measuring process of a GPU on a cluster: it runs in a Slurm job that holds the node and is asked through steps of
 that job. What `client` is on one machine.
 
-The first measurement job submits the Slurm job and waits in the queue, the others find it in a file. It ends with the
-run, when nobody asks any more, or at its time limit; then the next measurement job submits another.
+The first measurement job submits the Slurm job and waits in the queue, the others find it in a file. Each session has
+a measuring process of its own there too, one after the other in one job, which keeps the node between them. The job
+ends with the run, when nobody asks any more, or at its time limit; then the next measurement job submits another. One
+that was cancelled by somebody else ends the run: who cancels it does not want it submitted again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from kernel_dvfs import slurm
@@ -34,26 +37,34 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
     known = _known(setup)
     if not known:
         return None
-    state = slurm.status(known["job"]).get("JobState")
-    if state == slurm.ENDS:
-        raise _lost(known["job"], state, request)
+    job = known["job"]
+    state = slurm.settled(job, _LOOK_EVERY_S / 5)
+    if state == slurm.CANCELLED:
+        raise _cancelled(job)
     if state not in slurm.ALIVE:
         return None
     if known["clocks"] != _clocks(setup, pair):
-        _end(setup, known["job"])
+        _end(setup, job)
         return None
-    if state in slurm.WAITS:
-        # whoever submitted it was killed before it had its node: it is ours now
-        said = _wait_for(setup, known["job"])
-        if said:
-            return said
-    command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
-    done = slurm.inside(known["job"], command, json.dumps(request))
+    # whoever submitted it may have been killed before it had its node: it is ours now
+    if said := _wait_for(setup, job):
+        return said
     try:
-        return parse_json(done.stdout)
+        answer = _told(job, path, request)
     except ValueError:
-        state = slurm.status(known["job"]).get("JobState", "gone")
-        raise _lost(known["job"], state, request) from None
+        state = slurm.settled(job, _LOOK_EVERY_S / 5) or "gone"
+        raise _cancelled(job) if state == slurm.CANCELLED else _lost(job, state, request) from None
+    # no answer: its process is about to end, and the job with it
+    if answer is None and slurm.left(job, _LOOK_EVERY_S / 5) == slurm.CANCELLED:
+        raise _cancelled(job)
+    return answer
+
+
+def _told(job: str, path: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The answer of the measuring process in a job, None where there is no such process. Raises ValueError where none
+    came."""
+    command = [sys.executable, "-S", "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--ask"]
+    return parse_json(slurm.inside(job, command, json.dumps(request)).stdout)
 
 
 def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
@@ -61,6 +72,20 @@ def _lost(job: str, state: str, request: dict[str, Any]) -> InputError:
         f"Slurm job {job} ({state}) was lost during {request['target']}; what is finished stays, run snakemake again; "
         f"see {slurm.LOGS}"
     )
+
+
+def _cancelled(job: str) -> InputError:
+    return InputError(
+        f"Slurm job {job}, which holds the GPU, was cancelled, so this run submits no other in its place; what is "
+        "finished stays, run snakemake again to go on"
+    )
+
+
+def begin(setup: Setup) -> None:
+    """A run begins: that a job was cancelled in an earlier one does not end this one."""
+    known = _known(setup)
+    if known and slurm.status(known["job"]).get("JobState") == slurm.CANCELLED:
+        _forget(setup)
 
 
 def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
@@ -82,8 +107,12 @@ def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
 
 def _wait_for(setup: Setup, job: str) -> dict[str, Any]:
     """Wait until the job's process listens or has failed. The answer is empty, or has "errors"."""
-    with slurm.cancelled_on_failure(job):
-        answer = wait(job, _said(setup))
+    try:
+        with slurm.cancelled_on_failure(job):
+            answer = wait(job, _said(setup))
+    except BaseException:
+        _forget(setup)  # cancelled by ourselves: that is nobody's wish to have no other
+        raise
     return {} if answer == ["ok"] else {"errors": answer}
 
 
@@ -111,6 +140,19 @@ def wait(job: str, tell: str) -> list[str]:
         time.sleep(_LOOK_EVERY_S if time.monotonic() - began_s > 5 else _LOOK_EVERY_S / 5)
 
 
+def renew(path: str) -> None:
+    """End the measuring process, if there is one; the next runs in the same job. Raises InputError where the clocks
+    could not be restored."""
+    known = _known(read(path))
+    if known and slurm.status(known["job"]).get("JobState") == "RUNNING":
+        try:
+            answer = _told(known["job"], path, {"do": "renew"})
+        except ValueError:
+            answer = None  # it is ended from elsewhere; the next request tells why
+        if answer and "errors" in answer:
+            raise InputError("; ".join(answer["errors"]))
+
+
 def stop(path: str) -> None:
     """End the job of a setup's GPU, if there is one; returns when its clocks are restored."""
     setup = read(path)
@@ -122,7 +164,11 @@ def stop(path: str) -> None:
 def _end(setup: Setup, job: str) -> None:
     # SIGTERM to its step: the process restores the clocks and leaves
     slurm.end(job, _LOOK_EVERY_S / 5)
-    if os.path.exists(_file(setup)):
+    _forget(setup)
+
+
+def _forget(setup: Setup) -> None:
+    with suppress(FileNotFoundError):
         os.unlink(_file(setup))
 
 

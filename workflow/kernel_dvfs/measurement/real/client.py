@@ -108,6 +108,24 @@ class RemoteBench:
         return ask(self._setup.gpu["uuid"], request) or _start(self._setup, self._path)
 
 
+def begin(path: str) -> None:
+    """A run begins that will measure the GPU of a setup. path: of its file, which need not be there."""
+    if slurm_gpu() and os.path.exists(path):
+        from kernel_dvfs.measurement.real import allocation
+
+        allocation.begin(read(path))
+
+
+def renew(path: str) -> None:
+    """Have what follows measured by another measuring process than the one that may run; raises as `stop`."""
+    if slurm_gpu():
+        from kernel_dvfs.measurement.real import allocation
+
+        allocation.renew(path)
+    else:
+        stop(path)
+
+
 def stop(path: str) -> None:
     """End the measuring process of a setup's GPU, if there is one; returns when its clocks are restored.
 
@@ -151,7 +169,7 @@ def ask(uuid: str, request: dict[str, Any]) -> dict[str, Any] | None:
             data = _heard(connection)
         except ConnectionError:
             data = b""
-    if request["do"] == "stop" and not data:
+    if request["do"] in ("stop", "renew") and not data:
         return None
     try:
         return parse_json(data.decode())

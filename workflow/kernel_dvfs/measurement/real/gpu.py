@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, label
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, THROTTLING, Pair, check, label
 from kernel_dvfs.gpu.nvml.locks import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real.estimate import TimeAccount
@@ -34,7 +34,8 @@ _SWAY_SHARE = 0.03
 # at auto a clock may stay this far below the highest one without a reason from NVML: boards list clocks that they do
 # not boost to (1950 of 2100 MHz on a GeForce, memory 9251 of 9501)
 _FREE_SHARE = 0.8
-_EVENT_BITS = (0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100)
+# what a record tells: what holds clocks down, and besides GPUs that are kept alike and the display's setting
+_EVENT_BITS = sorted((*THROTTLING, 0x10, 0x100))
 _HEAT_STEP_S = 1.0
 _FEED_EVERY_S = 0.01
 # runs of a load that a stretch of time must hold to say how long one takes
@@ -107,7 +108,7 @@ class RealGpu:
         """How the driver was asked: `range` allows all clocks up to the target, `exact` only the target."""
         if self._settings["clocks"] != "lock" or pair == BASELINE:
             return {}
-        core, mem = ranges(self._clocks, pair, self._settings["lock"] == "exact")
+        core, mem = ranges(self._clocks, pair, self._settings["lock"] == EXACT)
         return {
             "through": self._guard.through,
             "lock": self._settings["lock"],
@@ -309,7 +310,7 @@ class RealGpu:
         self._guard.announce(label(pair))
         self._pair = None
         self.settings_made += 1
-        lock_pair(self._guard, self._clocks, pair, self._settings["lock"] == "exact")
+        lock_pair(self._guard, self._clocks, pair, self._settings["lock"] == EXACT)
         self._pair = pair
 
     def release(self) -> None:

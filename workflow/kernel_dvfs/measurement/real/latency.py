@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, supported_core_mhz
+from kernel_dvfs.gpu.clocks import AUTO, EXACT, supported_core_mhz
 from kernel_dvfs.gpu.nvml.locks import ranges
 from kernel_dvfs.measurement import stamps as seen_by
 from kernel_dvfs.measurement.verdict import is_reached
@@ -153,7 +153,7 @@ class _Bench:
 
     def _ask(self, mhz: int) -> None:
         pair = (mhz, AUTO) if self._domain == "core" else (AUTO, mhz)
-        core, mem = ranges(self._clocks, pair, self._protocol.lock == "exact")
+        core, mem = ranges(self._clocks, pair, self._protocol.lock == EXACT)
         self._guard.lock(core, mem)
 
     def _comes_to(self, mhz: int) -> tuple[bool, float | None]:

@@ -32,20 +32,30 @@ class Server:
     """The measuring process of the GPU of the setup in a file.
 
     ready: file descriptor to which `ok` or what is wrong is written once it listens or has failed, then closed; None
-    where nobody waits for that. end_after_s: it ends when nobody has asked for so long.
+    where nobody waits for that. end_after_s: it ends when nobody has asked for so long. listener: a socket to listen
+    at, bound or not, that outlives it, so that whoever asks meanwhile waits for the process of the next session.
     """
 
-    def __init__(self, setup: str, ready: int | None, end_after_s: float = END_AFTER_S) -> None:
+    def __init__(
+        self,
+        setup: str,
+        ready: int | None,
+        end_after_s: float = END_AFTER_S,
+        listener: socket.socket | None = None,
+    ) -> None:
         self._setup, self._folder = read(setup), gpu_folder(setup)
         self._ready, self._end_after_s = ready, end_after_s
         self._path = socket_path(self._setup.gpu["uuid"])
+        self._inherited = listener
+        self._has_successor = False
         self._client: socket.socket | None = None
         self._looked_s = 0.0
         self._name = ""  # of the session, as the first client that has one calls it
         self._notices: list[str] = []
 
-    def serve(self) -> None:
-        """Answer requests until it is told to stop, or nobody asks any more, or a point ends in an error."""
+    def serve(self) -> bool:
+        """Answer requests until it is told to stop, or nobody asks any more, or a point ends in an error. Returns
+        whether a process of another session shall go on at the same socket."""
         listener = None
         try:
             with Session(self._setup, self._folder, self._say, self._is_wanted) as session:
@@ -54,9 +64,8 @@ class Server:
                 self._answer_all(session, listener)
             # only now is the GPU free for the process that takes over
             self._reply({"stale": True})
-            while select.select([listener], [], [], 0)[0]:
-                self._client, _ = listener.accept()
-                self._reply({"stale": True})
+            if not self._has_successor:
+                self._tell_waiting(listener, {"stale": True})
         except Exception as error:
             # whoever waits is told only after everything has been restored; the log is told in any case, since an error
             # while nobody asks has nobody else to be told to
@@ -64,11 +73,19 @@ class Server:
                 print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} error: {line}", file=sys.stderr, flush=True)
             self._tell_ready(*lines(error))
             self._reply({"errors": lines(error)})
+            if listener is None and self._inherited and self._inherited.getsockname():
+                self._tell_waiting(self._inherited, {"errors": lines(error)})
             if not isinstance(error, InputError | ExceptionGroup):
                 raise
         finally:
             if listener:
                 listener.close()
+        return self._has_successor
+
+    def _tell_waiting(self, listener: socket.socket, answer: dict[str, Any]) -> None:
+        while select.select([listener], [], [], 0)[0]:
+            self._client, _ = listener.accept()
+            self._reply(answer)
 
     def _say(self, line: str) -> None:
         """Tell the client that waits at once; where there is none, the next one with its answer."""
@@ -79,7 +96,9 @@ class Server:
             self._client.sendall(json.dumps({"say": line}).encode() + b"\n")
 
     def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = self._inherited or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if listener.getsockname():
+            return listener  # a process before this one listened there
         # nobody else listens there: the client that started this process holds a lock meanwhile
         if os.path.lexists(self._path):
             os.unlink(self._path)
@@ -107,7 +126,8 @@ class Server:
                 last_s, resting = time.monotonic(), False
         finally:
             # removed before the lease is: a client that finds no socket starts the next process
-            os.unlink(self._path)
+            if not self._has_successor:
+                os.unlink(self._path)
 
     def _answer(self, session: Session) -> bool:
         """Answer one client; returns whether to go on.
@@ -118,12 +138,16 @@ class Server:
         request = self._read()
         if request is None:
             return True
-        if request["do"] == "stop":
+        if request["do"] in ("stop", "renew"):
+            self._has_successor = request["do"] == "renew" and self._inherited is not None
             return False
         try:
             setup = read(request["setup"])
             name = request.get("session", "")
-            if identity(setup) != session.identity or (name and self._name not in ("", name)):
+            if identity(setup) != session.identity:
+                return False
+            if name and self._name not in ("", name):
+                self._has_successor = self._inherited is not None
                 return False
             self._name = self._name or name
             answer = _measured(session, setup, request)

@@ -17,6 +17,7 @@ from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.gpu.setters.choice import AUTO
+from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import measure
 from kernel_dvfs.measurement.real import estimate, preflight
 from kernel_dvfs.measurement.real import loads as kernels
@@ -167,8 +168,7 @@ class Session:
         points = []
         for number, clocks in enumerate((BASELINE, pair, pair, BASELINE)):
             point, _, _ = self.point(setup, target, clocks, f"fresh-{repeat}", number)
-            del point["windows"]  # a comparison keeps the summaries
-            points.append(point)
+            points.append(consistency.without_windows(point))
         return {"target": target.name, "repeat": repeat, "session": self._id, "points": points}
 
     def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[dict[str, Any], kernels.Load]:

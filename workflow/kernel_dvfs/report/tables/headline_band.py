@@ -27,10 +27,10 @@ OUTPUT = Output(
     caption="The strict saving at the defaults, and its band over what nobody has measured (tensor-core energy, DRAM "
     "traffic of dense products, highest clock at auto); truth of the model without noise, exact choice",
     title="The headline and its band",
-    text="Three figures of this GPU were never measured. The table has the least and the most that clocks chosen "
-    "for each case change the energy by over the ranges of these figures: all three together, and one at a "
-    "time with the others at their defaults. Computed on the model's truth, without noise, by the exact "
-    "choice.",
+    text="Three figures of this GPU were never measured. Clocks were chosen for many values of them within their "
+    "ranges. The table has the smallest and the largest change of energy: with all three varied together, and "
+    "with one varied and the others at their defaults. Computed on the model's truth, without noise, by the "
+    "exact choice.",
     section="rests-on",
     kinds=("simulated",),
     workload="model",
