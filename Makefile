@@ -7,6 +7,18 @@ BIN := $(VENV)/bin
 CORES ?= 1
 # pytest's and snakemake's own options: make test ARGS="-k gpu", make run ARGS="--config batch=20"
 ARGS ?=
+# a file of tests is one process's, and files come in the order of tests/conftest.py: the slow ones first
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+# a .venv that is there is used as it is, so a PYTHON that was asked for is looked at here
+ifeq ($(origin PYTHON),command line)
+  ifeq ($(shell command -v $(PYTHON)),)
+    $(error there is no $(PYTHON); name a Python 3.11 or newer that you have: make PYTHON=python3 run)
+  endif
+  ifneq ($(wildcard $(VENV)/bin/python),)
+    $(info note: $(VENV) is there and stays as it is; to make it again with $(PYTHON), delete it first)
+  endif
+endif
 
 .PHONY: run test unit cuda lint docs reference release-check clean help
 
@@ -23,10 +35,10 @@ run: $(VENV)/run.stamp
 	$(BIN)/snakemake --cores $(CORES) all $(ARGS)
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	$(PYTEST) $(ARGS)
 
 unit: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not workflow and not compiles" $(ARGS)
+	$(PYTEST) -m "not workflow and not compiles" $(ARGS)
 
 cuda: $(VENV)/cuda.stamp
 	$(BIN)/kernel-dvfs build --cuda on $(ARGS)

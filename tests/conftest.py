@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,18 @@ SHARED = ROOT.parent / "shared" / "data"
 def pytest_addoption(parser):
     parser.addoption("--fuzz", type=int, default=2000, help="damaged inputs of each kind (2000; 10000 by hand)")
     parser.addoption("--fuzz-seed", default="", help="other damaged inputs than those of every day")
+
+
+def pytest_xdist_auto_num_workers(config) -> int:
+    """Two more than there are cores: many tests wait, for processes that they started or for time to pass."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Files that run Snakemake or compile come first, the more often the sooner: a long one that comes last leaves all
+    cores but one idle."""
+    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("workflow", "compiles"))))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope="session")

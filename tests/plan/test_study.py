@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.study import plan, schedule_names
+from kernel_dvfs.plan.shared import schedule_names
+from kernel_dvfs.plan.study import plan
 from kernel_dvfs.workload.workload import name_of_model
 
 

@@ -14,8 +14,9 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.measurement import latency_file, setup
-from kernel_dvfs.profile import contribution, store
-from kernel_dvfs.profile.contribution import contribute, import_contribution, read
+from kernel_dvfs.profile import contributing, contribution, store
+from kernel_dvfs.profile.contributing import contribute
+from kernel_dvfs.profile.contribution import import_contribution, read
 
 UUID = "GPU-9fca33e6-4022-ad7e-7cc7-e8e787c3d4f7"
 HOST, USER, FOLDER = "cluster-node-17", "mallory", "/scratch/mallory/study"
@@ -57,8 +58,8 @@ POINTS = [point("gelu", None, 3.26e-4, 0.2269), point("gelu", 1500.0, 3.3e-4, 0.
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     """The folder of a study of a real GPU, as the workflow leaves it; on a machine and of a user with telling names."""
-    monkeypatch.setattr(contribution.socket, "gethostname", lambda: HOST)
-    monkeypatch.setattr(contribution.getpass, "getuser", lambda: USER)
+    monkeypatch.setattr(contributing.socket, "gethostname", lambda: HOST)
+    monkeypatch.setattr(contributing.getpass, "getuser", lambda: USER)
     folder = tmp_path / "results" / GPU["slug"] / WORKLOAD["name"]
 
     def make(points=POINTS, kind="nvml", **workload):
@@ -136,7 +137,7 @@ def test_a_board_has_one_name_at_a_site_and_another_elsewhere(study, tmp_path):
     assert boards[0] == boards[1] != boards[2]
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o600
     contribute(folder, tmp_path / "b.tar.gz")
-    assert (tmp_path / "results" / contribution.SALT).is_file(), "in the results folder, for all studies of the site"
+    assert (tmp_path / "results" / contributing.SALT).is_file(), "in the results folder, for all studies of the site"
 
 
 def test_the_same_measurements_give_the_same_bytes(study, tmp_path):
@@ -184,7 +185,7 @@ def test_a_name_that_tells_who_or_where_is_refused(study, tmp_path, name, shown)
 
 @pytest.mark.parametrize("user", ["al", "müllerin", "Ed"])
 def test_a_short_name_and_one_beyond_ascii_are_found_in_any_file(study, tmp_path, monkeypatch, user):
-    monkeypatch.setattr(contribution.getpass, "getuser", lambda: user)
+    monkeypatch.setattr(contributing.getpass, "getuser", lambda: user)
     for more in ({"points": [point(f"gemm_{user.upper()}", None, 1e-3, 0.5)]}, {"model": f"model of {user}"}):
         folder = study(**more)
         with pytest.raises(InputError, match=rf"would hold '{user}', which tells who measured where"):
@@ -193,8 +194,8 @@ def test_a_short_name_and_one_beyond_ascii_are_found_in_any_file(study, tmp_path
 
 
 def test_words_of_ours_do_not_stop_one_who_is_called_like_them(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(contribution.getpass, "getuser", lambda: "kernel")
-    monkeypatch.setattr(contribution.socket, "gethostname", lambda: "h200")
+    monkeypatch.setattr(contributing.getpass, "getuser", lambda: "kernel")
+    monkeypatch.setattr(contributing.socket, "gethostname", lambda: "h200")
     contribute(study(), tmp_path / "a.tar.gz")
 
 
@@ -229,7 +230,7 @@ def test_what_a_latency_file_holds_besides_stays(study, tmp_path):
 def test_a_secret_is_its_owners_alone_from_the_beginning(study, tmp_path, monkeypatch):
     seen = []
     real = os.fdopen
-    monkeypatch.setattr(contribution.os, "fdopen", lambda fd, *a: seen.append(os.fstat(fd).st_mode) or real(fd, *a))
+    monkeypatch.setattr(contributing.os, "fdopen", lambda fd, *a: seen.append(os.fstat(fd).st_mode) or real(fd, *a))
     contribute(study(), tmp_path / "a.tar.gz", salt=tmp_path / "new" / "salt")
     assert [mode & 0o777 for mode in seen][:1] == [0o600]
     assert len((tmp_path / "new" / "salt").read_text().strip()) >= 32
@@ -275,7 +276,7 @@ def test_what_no_board_measures_is_refused_by_who_sends_and_by_who_reads(study, 
     with pytest.raises(InputError, match=message):
         contribute(folder, tmp_path / "a.tar.gz")
     with monkeypatch.context() as unchecked:
-        unchecked.setattr(contribution, "plausible", lambda *_: [])
+        unchecked.setattr(contributing, "plausible", lambda *_: [])
         archive, _ = contribute(folder, tmp_path / "a.tar.gz")
     with pytest.raises(InputError, match=message):
         read(archive)

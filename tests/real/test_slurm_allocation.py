@@ -39,7 +39,7 @@ def cluster(tmp_path, monkeypatch):
 
 
 def knows(job, clocks=""):
-    with open(allocation._file(SETUP), "w") as file:
+    with open(allocation._file("GPU-1"), "w") as file:
         json.dump({"job": job, "clocks": clocks}, file)
 
 
@@ -102,14 +102,14 @@ def test_a_job_that_somebody_cancels_between_two_points_has_no_successor_in_this
     for _ in range(3):
         with pytest.raises(InputError, match="was cancelled"):
             allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
-    allocation.begin(SETUP)
+    allocation.begin("GPU-1")
     assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
 
 
 def test_a_job_that_runs_on_is_kept_when_the_next_run_begins(cluster):
     knows("7")
-    allocation.begin(SETUP)
-    assert allocation._known(SETUP) == {"job": "7", "clocks": ""}
+    allocation.begin("GPU-1")
+    assert allocation._known("GPU-1") == {"job": "7", "clocks": ""}
 
 
 def test_a_job_that_a_client_has_cancelled_itself_is_forgotten(cluster, monkeypatch):
@@ -122,7 +122,7 @@ def test_a_job_that_a_client_has_cancelled_itself_is_forgotten(cluster, monkeypa
     cluster.states = ["PENDING"]
     with pytest.raises(SystemExit):
         allocation.ask(SETUP, "p", POINT, ("auto", "auto"))
-    assert cluster.cancelled == ["7"] and allocation._known(SETUP) is None
+    assert cluster.cancelled == ["7"] and allocation._known("GPU-1") is None
 
 
 def test_a_job_that_ends_without_a_word_is_not_waited_for_while_its_node_is_cleaned_up(cluster):
@@ -141,7 +141,7 @@ def test_a_job_that_does_not_leave_its_node_is_named_after_a_while(cluster, monk
 
 def test_a_file_of_a_job_that_is_damaged_is_no_job(cluster):
     for text in ("", "[]", '{"job": "7"}', "7"):
-        with open(allocation._file(SETUP), "w") as file:
+        with open(allocation._file("GPU-1"), "w") as file:
             file.write(text)
         assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
 

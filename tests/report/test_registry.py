@@ -12,8 +12,9 @@ import pytest
 from kernel_dvfs.cli.table import _read
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.outputs import FIGURE_FORMATS, modules, outputs
+from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.step import StepSource
-from kernel_dvfs.plan.study import Study, load
+from kernel_dvfs.plan.study import load
 from kernel_dvfs.report import comparison, figures, tables
 
 ALL = outputs(tables) | outputs(figures) | outputs(comparison)

@@ -7,6 +7,7 @@ import pytest
 from small_iterations import every_choice, played, small
 
 from kernel_dvfs.choice.global_waste import least_energy
+from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
@@ -125,13 +126,21 @@ def test_the_programme_of_waiting_agrees_with_cp_sat():
     assert found.energy_j == pytest.approx(solver.objective_value / unit, rel=1e-6)
 
 
+def of_launches(sequence):
+    """Every launch a target of its own: the choice where a change takes no time."""
+    count, keys = len(sequence), list(range(len(sequence.pairs)))
+    time_s, energy_j = list(sequence.launch_time_s), list(sequence.launch_energy_j)
+    return Problem.of(time_s, energy_j, [sequence.baseline] * count, [keys] * count)
+
+
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_without_latency_the_choice_is_the_global_optimum_of_all_launches(iteration, behaviour):
-    found = choose_changes(iteration, Timing(behaviour, 0.0))
-    optimum = least_energy(iteration.as_problem(), iteration.baseline_time_s, effort=0)
-    best_j = float(iteration.as_problem().energy[optimum.option].sum())
+def test_without_latency_the_choice_is_the_global_optimum_of_all_launches(whole_iteration, behaviour):
+    found = choose_changes(whole_iteration, Timing(behaviour, 0.0))
+    problem = of_launches(whole_iteration)
+    optimum = least_energy(problem, whole_iteration.baseline_time_s, effort=0)
+    best_j = float(problem.energy[optimum.option].sum())
     assert found.bound_j <= best_j * (1 + 1e-9)
-    saving_j = iteration.baseline_energy_j - best_j
+    saving_j = whole_iteration.baseline_energy_j - best_j
     assert found.energy_j - best_j <= 0.002 * saving_j
     assert found.gap_j <= 0.005 * saving_j
 
@@ -197,15 +206,15 @@ def test_jitter_that_is_drawn_is_drawn_again_alike(iteration):
     assert once == twice and once != other
 
 
-def test_one_pair_a_pass_pays_for_both_its_changes(iteration):
-    at_once = baselines.per_pass(iteration, Timing("wait", 0.0))
+def test_one_pair_a_pass_pays_for_both_its_changes(whole_iteration):
+    at_once = baselines.per_pass(whole_iteration, Timing("wait", 0.0))
     assert len(at_once) == 2 and at_once.at == (0, 291)
-    chain = chain_of(iteration, Timing("wait", 0.0, 0.0, 1e-3, 1e-3))
+    chain = chain_of(whole_iteration, Timing("wait", 0.0, 0.0, 1e-3, 1e-3))
     time_s, _ = chain.totals(at_once)
-    before, after = (iteration.pairs[pair] for pair in (at_once.first, at_once.to[0]))
+    before, after = (whole_iteration.pairs[pair] for pair in (at_once.first, at_once.to[0]))
     clocks = sum(old != new for old, new in zip(before, after))
-    assert time_s == pytest.approx(replay(iteration, Timing("wait", 0.0), at_once).time_s + 2 * clocks * 1e-3)
-    late = baselines.per_pass(iteration, Timing("wait", 1.0))
+    assert time_s == pytest.approx(replay(whole_iteration, Timing("wait", 0.0), at_once).time_s + 2 * clocks * 1e-3)
+    late = baselines.per_pass(whole_iteration, Timing("wait", 1.0))
     assert len(late) == 0, "a second's stall pays for nothing"
 
 

@@ -46,9 +46,9 @@ def choose(profile, output, *more):
     return ["choose", str(profile), *STRICT, "--sequence", "profile", *map(str, more), "-o", str(output)]
 
 
-def test_an_iteration_schedule_keeps_its_limit_and_says_how_far_from_best_it_is(iteration_profile, tmp_path):
+def test_an_iteration_schedule_keeps_its_limit_and_says_how_far_from_best_it_is(whole_profile, tmp_path):
     output = tmp_path / "it.json"
-    assert main(choose(iteration_profile, output, "--switch-latency", 0.005, "--switch-jitter", 0.1)) == 0
+    assert main(choose(whole_profile, output, "--switch-latency", 0.005, "--switch-jitter", 0.1)) == 0
     content = json.loads(output.read_text())
     assert content["time_change_percent"] <= 1e-6 and content["energy_change_percent"] < -2
     assert 0 <= content["gap_points"] < 0.05

@@ -5,8 +5,15 @@ from dataclasses import astuple, replace
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.workload.models import FUSED, MODELS, UNFUSED, model, parameter_count, tensor_parallel_degrees
+from kernel_dvfs.workload.models import FUSED, MODELS, UNFUSED, model, tensor_parallel_degrees
 from kernel_dvfs.workload.rows import kernel_rows
+
+
+def parameter_count(shape):
+    """Parameters of a model: tied token embedding (padded), T positions, L layers, last layernorm."""
+    C = shape.channels
+    layer = 12 * C * C + 13 * C  # weights 3C·C, C·C, 4C·C, C·4C; biases 9C; two layernorms of 2C
+    return shape.padded_vocab * C + shape.sequence * C + shape.layers * layer + 2 * C
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ def test_the_iteration_does_exactly_the_published_work(rows):
     assert round(byte(rows)) == 842_895_513_421
 
 
+def check_sums(part, tflop, gb, ms_3080_ti, ms_h200):
+    assert flop(part) / 1e12 == pytest.approx(tflop, abs=5.1e-4)
+    assert byte(part) / 1e9 == pytest.approx(gb, abs=5.1e-4)
+    assert roofline_ms(part, RTX_3080_TI) == pytest.approx(ms_3080_ti, abs=5.1e-3)
+    assert roofline_ms(part, H200) == pytest.approx(ms_h200, abs=5.1e-3)
+
+
 @pytest.mark.parametrize(
     "section, count, launched, tflop, gb, ms_3080_ti, ms_h200",
     [
@@ -56,10 +63,7 @@ def test_the_iteration_does_exactly_the_published_work(rows):
 def test_each_section_adds_up(rows, section, count, launched, tflop, gb, ms_3080_ti, ms_h200):
     part = [row for row in rows if row.section == section]
     assert (len(part), launches(part)) == (count, launched)
-    assert flop(part) / 1e12 == pytest.approx(tflop, abs=5.1e-4)
-    assert byte(part) / 1e9 == pytest.approx(gb, abs=5.1e-4)
-    assert roofline_ms(part, RTX_3080_TI) == pytest.approx(ms_3080_ti, abs=5.1e-3)
-    assert roofline_ms(part, H200) == pytest.approx(ms_h200, abs=5.1e-3)
+    check_sums(part, tflop, gb, ms_3080_ti, ms_h200)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +76,7 @@ def test_each_section_adds_up(rows, section, count, launched, tflop, gb, ms_3080
 def test_gemms_and_the_rest_add_up(rows, kind, count, launched, tflop, gb, ms_3080_ti, ms_h200):
     part = [row for row in rows if row.kind == kind]
     assert (len(part), launches(part)) == (count, launched)
-    assert flop(part) / 1e12 == pytest.approx(tflop, abs=5.1e-4)
-    assert byte(part) / 1e9 == pytest.approx(gb, abs=5.1e-4)
-    assert roofline_ms(part, RTX_3080_TI) == pytest.approx(ms_3080_ti, abs=5.1e-3)
-    assert roofline_ms(part, H200) == pytest.approx(ms_h200, abs=5.1e-3)
+    check_sums(part, tflop, gb, ms_3080_ti, ms_h200)
 
 
 @pytest.mark.parametrize(

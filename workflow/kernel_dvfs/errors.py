@@ -1,5 +1,9 @@
 """The exception for everything that a user can mend (bad input or configuration, missing files)."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 def one_line(text: str) -> str:
     """Text as one line that a terminal shows and does not obey: what cannot be printed stands escaped, as `\\x1b`."""
@@ -12,6 +16,22 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         return one_line(super().__str__())
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """` (did you mean 'choose'?)` for a word that is nearly one of those known, else nothing."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(given, list(known), 1)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def unread(content: object, expected: str) -> str:
+    """What is wrong with the content of a file whose schema is not the expected one, as messages have it."""
+    found = content.get("schema") if isinstance(content, dict) else None
+    if isinstance(found, str) and found.rpartition("/")[0] == expected.rpartition("/")[0]:
+        return f"of another version of kernel-dvfs (schema {found}, this one reads {expected})"
+    return f"not a {expected} file"
 
 
 class CounterFault(InputError):

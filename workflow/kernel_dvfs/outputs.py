@@ -35,7 +35,7 @@ def _no_options(plan: Any) -> dict:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or another study's)."""
+    """A table or a figure of a study. plan: what the configuration asks for (plan.asked.Study, or another study's)."""
 
     caption: str  # one line, in the file itself
     title: str = ""  # heading on the page; "": the name in words

@@ -9,6 +9,7 @@ sys.path.insert(0, str(LIBRARY))
 
 from kernel_dvfs import environment, files, layout, lock, outputs, slurm
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import clocks_argument, label
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
 from kernel_dvfs.plan import config as configuration
@@ -46,8 +47,7 @@ def start():
         files.usable_folder("results")
         if STUDY.is_real and config["slurm_gpu"]:
             slurm.check(config["slurm_gpu"], "slurm_gpu")
-            if STUDY.setup:
-                client.begin(STUDY.setup.path)
+            client.begin(STUDY.uuid)
     except InputError as error:
         sys.exit(f"error: {error}")
     if STUDY.facts:

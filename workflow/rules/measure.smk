@@ -63,9 +63,9 @@ if STUDY.is_real:
                 kernels,
                 gpu=setup,
             output:
-                f"{FOLDER}/measurements/{{study}}/{{target}}/{planning.label(pair)}/r{repeat}.json",
+                f"{FOLDER}/measurements/{{study}}/{{target}}/{label(pair)}/r{repeat}.json",
             log:
-                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{planning.label(pair)}-r{repeat}.log",
+                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{label(pair)}-r{repeat}.log",
             wildcard_constraints:
                 study="kernel|pass",
                 target=r"\w+",
@@ -158,7 +158,7 @@ if STUDY.is_measured:
             "../../envs/pipeline.yaml"
         params:
             folder=subpath(output[0], parent=True),
-            pairs=planning.clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
+            pairs=clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
             auto_repeats=STUDY.options["auto_repeats"],
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:

@@ -38,7 +38,7 @@ if PIPELINE.setup:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            pairs=planning.clocks_argument(PIPELINE.pairs),
+            pairs=clocks_argument(PIPELINE.pairs),
             auto_repeats=STUDY.options["auto_repeats"],
         shell:
             f"{RUN} measure sweep --gpu {{input.gpu:q}} --pairs {{params.pairs}} --studies kernel "

@@ -45,7 +45,7 @@ if STUDY.is_mapped:
         conda:
             "../../envs/pipeline.yaml"
         params:
-            pairs=planning.clocks_argument(STUDY.pairs),
+            pairs=clocks_argument(STUDY.pairs),
             axes=json.dumps(STUDY.headline_axes),
             ties=config["ties"],
         shell:

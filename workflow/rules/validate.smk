@@ -105,7 +105,7 @@ rule sweep_variant:
     conda:
         "../../envs/pipeline.yaml"
     params:
-        pairs=planning.clocks_argument(STUDY.pairs),
+        pairs=clocks_argument(STUDY.pairs),
         auto_repeats=STUDY.options["auto_repeats"],
         # passes are chosen again only where the headline is repeated
         studies=lambda wildcards: (

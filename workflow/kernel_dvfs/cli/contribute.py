@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.profile.contribution import LICENCE, contribute
+from kernel_dvfs.profile.contributing import contribute
+from kernel_dvfs.profile.contribution import LICENCE
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
-from kernel_dvfs.errors import InputError, leaves, lines, one_line
+from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
 from kernel_dvfs.files import write_text
 
 if TYPE_CHECKING:
@@ -24,36 +25,36 @@ COMMANDS = {
     "import": of_module("import_", "read a table of measurements into a profile"),
     "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
     "choose": of_module("choose", "choose clocks from a profile: a schedule"),
-    "apply": of_module("apply", "run a command at chosen clocks, and give them back"),
+    "apply": of_module("apply", "run a command at chosen clocks, then restore them"),
     "reset": of_module("reset", "give a real GPU's clocks back"),
     "latency": of_module(
-        "latency", "measure how long a GPU takes to change its clocks, and what stands still meanwhile"
+        "latency", "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile"
     ),
     "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
-    "broker": of_module("broker", "a daemon that root runs: sets GPU clocks for named users, and gives them back"),
+    "broker": of_module("broker", "a daemon run by root: sets GPU clocks for named users, and restores them"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "build": of_module("build", "compile the native layer"),
-    "identify": of_module("identify", "look at a GPU of a cluster and keep what a study must know of it"),
+    "identify": of_module("identify", "find out which GPU a cluster gives, and keep what a study must know about it"),
     "measure": of_module("measure", "measure one target at one clock pair: one record"),
 }
 _MEASURE = {
     "compare": of_module("compare", "measure auto and a schedule's clocks in turn: a validation"),
     "sweep": of_module("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
-    "search": of_module("search", "measure, beyond a sweep, what might be chosen, until nothing is left"),
+    "search": of_module("search", "after a sweep, measure again what might be chosen, until no more is needed"),
     "pool": of_module("profile", "pool records into a profile"),
-    "step": of_module("step_measured", "put what a study measured of a captured step into its record"),
+    "step": of_module("step_measured", "add what a study measured of a captured step to the step's record"),
     "records": of_module("records", "find truncated and foreign records, and delete them on request"),
     "serve": of_module("serve", "the measuring process of a real GPU", listed=False),
     "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),
 }
 _STUDY = {
-    "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? studied over and over"),
+    "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? many simulated studies"),
     "guided": of_module(
         "guided_study", "guided search compared with other ways to search: what each finds, what it takes"
     ),
-    "switching": of_module("switching_study", "what is left of the saving where a change of clocks takes time"),
+    "switching": of_module("switching_study", "what is left of the saving when a clock change takes time"),
     "deployable": of_module("deployable", "what can be deployed at known latencies: a list, and schedules to play"),
-    "headline-map": of_module("headline_map", "the strict saving over what nobody has measured: its map"),
+    "headline-map": of_module("headline_map", "a map of the strict saving over figures that nobody has measured"),
     "table": of_module("table", "write one table of the report", listed=False),
     "figure": of_module("figure", "draw one figure of the report", listed=False),
     "compare-gpus": of_module(
@@ -149,7 +150,17 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like all others; argparse prints the usage before them."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{self.prog.removeprefix('kernel-dvfs ')}: {message} ({self.prog} --help says more)")
+        raise InputError(
+            f"{self.prog.removeprefix('kernel-dvfs ')}: {message}{self._hint(message)} ({self.prog} --help says more)"
+        )
+
+    def _hint(self, message: str) -> str:
+        """What was meant instead of an option or a choice that argparse refuses."""
+        if choice := re.search(r"invalid choice: '(.+?)' \(choose from (.+)\)", message):
+            return meant(choice[1], re.findall(r"[\w-]+", choice[2]))
+        if option := re.search(r"unrecognized arguments: (--[\w-]+)", message):
+            return meant(option[1], re.findall(r"--[\w-]+", self.format_help()))
+        return ""
 
 
 def _listed(commands: dict[str, Command]) -> dict[str, str]:
@@ -185,8 +196,4 @@ def _refuse(parser: _Parser, words: list[str], known: Iterable[str]) -> NoReturn
     given = parser.parse_known_args(words)[0].command
     if given is None:
         raise InputError(f"{parser.prog}: a command is expected; {parser.prog} --help lists them")
-    from difflib import get_close_matches
-
-    close = get_close_matches(given, list(known), 1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
-    raise InputError(f"{parser.prog}: unknown command '{given}'{hint}; {parser.prog} --help lists them")
+    raise InputError(f"{parser.prog}: unknown command '{given}'{meant(given, known)}; {parser.prog} --help lists them")

@@ -23,6 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--co2-g-per-kwh", type=number(0, 1e5, "g"), metavar="G", help="CO2 of the grid, g per kWh, for a fleet's day"
     )
     parser.add_argument("--json", action="store_true", help="print the page's path and what it misses as JSON")
+    parser.add_argument(
+        "--prometheus", metavar="FILE.prom", help="also write the answer of a study for Prometheus (docs/report.md)"
+    )
     parser.add_argument("-o", "--output", metavar="HTML", help="the page (default: report.html next to what it shows)")
     parser.add_argument(
         "--without", default="", metavar="NAMES", help="tables and figures that the study leaves out: do not miss them"
@@ -40,6 +43,8 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.report.page import comparison_page, study_page
 
     left_out = tuple(filter(None, options.without.split(",")))
+    if options.prometheus is not None:
+        _prometheus(folder, options.prometheus)
     if (folder / comparison_page.TABLE).is_file():
         html, missing = comparison_page.make(folder, left_out)
     else:
@@ -52,14 +57,33 @@ def run(options: Namespace) -> None:
         print(f"note: {folder}: the page says what is missing: {'; '.join(missing)}", file=sys.stderr)
 
 
+def _prometheus(folder: Path, path: str) -> None:
+    """Write the metrics of a study, whole or not at all, as a collector that may read at any time needs it."""
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs.report import prometheus
+    from kernel_dvfs.report.page.answer import answer
+    from kernel_dvfs.report.page.tables import read_rows
+    from kernel_dvfs.report.results import Results
+
+    results = Results(folder)
+    validation = folder / "tables" / "validation.csv"
+    found = answer(results, read_rows(validation) if validation.is_file() else None)
+    if found is None:
+        raise InputError(f"{folder}: no strict schedule is feasible, so there is nothing to tell Prometheus")
+    write_text(path, prometheus.text(results, found))
+
+
 def _schedule(options: Namespace) -> None:
     """Write the page of a profile and a schedule."""
     from kernel_dvfs.files import read_json, write_text
     from kernel_dvfs.report.page import schedule_page
 
     profile = Path(options.folder)
-    if options.without or options.usd_per_kwh is not None or options.co2_g_per_kwh is not None:
-        raise InputError(f"report {profile}: --without, --usd-per-kwh and --co2-g-per-kwh are of a results folder")
+    of_folder = (options.without or None, options.usd_per_kwh, options.co2_g_per_kwh, options.prometheus)
+    if any(each is not None for each in of_folder):
+        raise InputError(
+            f"report {profile}: --without, --usd-per-kwh, --co2-g-per-kwh and --prometheus are of a results folder"
+        )
     if not options.schedule:
         raise InputError(
             f"report {profile}: a schedule is missing; make one: kernel-dvfs choose {profile} ... -o s.json"

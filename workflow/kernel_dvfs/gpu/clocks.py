@@ -5,6 +5,7 @@ take a GPU's `clocks` group: that of a spec (gpu.spec) or of a real GPU (gpu.nvm
 plain tuple of two clocks will do.
 """
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -38,6 +39,11 @@ LOCKS = RANGE, EXACT = "range", "exact"
 def label(pair: tuple[Clock, Clock]) -> str:
     """A pair as file names and messages have it: `1470-5001`, `auto-auto`."""
     return f"{pair[0]}-{pair[1]}"
+
+
+def clocks_argument(pairs: Iterable[Pair]) -> str:
+    """The pairs of a sweep as one word for a command line: `auto-auto,210-405,...`."""
+    return ",".join(label(pair) for pair in pairs)
 
 
 def parse(text: str, separator: str = ",") -> Pair:

@@ -3,13 +3,14 @@
 Used when a study is set up, never in a measurement job (those read the resolved JSON).
 """
 
+from copy import deepcopy
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import yaml
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, meant
 from kernel_dvfs.gpu.kernel import BACKWARD
 
 SOURCES = ("measured", "published", "inferred", "assumed")
@@ -223,13 +224,23 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
     overrides: a tree of plain values that replace the spec's own, e.g. {"energy_pj": {"tensor_bf16_flop": 1.0}}.
     Raises InputError for an unknown name, a malformed spec or an override the schema refuses.
     """
-    from kernel_dvfs.strict_schema import StrictValidator
-
     if name not in names():
         raise InputError(
-            f"gpu '{name}': no such simulated GPU; allowed: {', '.join(names())}; nvml for a GPU of this machine; "
-            "{kind: table, path: mine.csv} for measurements"
+            f"gpu '{name}': no such simulated GPU{meant(name, names())}; allowed: {', '.join(names())}; nvml for a GPU "
+            "of this machine; {kind: table, path: mine.csv} for measurements"
         )
+    if overrides:
+        return _checked(name, merge(_merged(name), _keys_as_text(overrides)))
+    return deepcopy(_shipped(name))
+
+
+@cache
+def _shipped(name: str) -> dict[str, Any]:
+    """A spec as it is in its file; checking it takes longer than most that is done with it."""
+    return _checked(name, _merged(name))
+
+
+def _merged(name: str) -> dict[str, Any]:
     spec = _strip(_read(name), name)
     families = _strip(_read(_FAMILIES), _FAMILIES)
     default = families.pop("default")
@@ -242,16 +253,19 @@ def resolve(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any
         for family in own
         if (forward := family.removesuffix(BACKWARD)) != family and family not in shared and forward in shared
     }
-    spec["families"] = {family: values | own.get(family, {}) for family, values in shared.items()}
-    spec = merge(spec, _keys_as_text(overrides or {}))
+    return spec | {"families": {family: values | own.get(family, {}) for family, values in shared.items()}}
+
+
+def _checked(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec, if it is one, without what is of no use to the model."""
+    from kernel_dvfs.strict_schema import StrictValidator
+
     for error in StrictValidator(SCHEMA).iter_errors(spec):
         where = ".".join(map(str, error.absolute_path)) or "top level"
         raise InputError(f"GPU spec {name}: {where}: {error.message}")
     _check_clocks(name, spec)
     # of use to one study, not to the model: no reason to measure again
-    for key in (*_RANGES, _SERVING):
-        spec.pop(key, None)
-    return spec
+    return {key: value for key, value in spec.items() if key not in (*_RANGES, _SERVING)}
 
 
 def served(name: str, overrides: dict[str, Any] | None = None) -> dict[str, Any]:

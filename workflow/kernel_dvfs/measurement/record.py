@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, unread
 from kernel_dvfs.files import compact_json, read_json, write_text
 from kernel_dvfs.gpu.clocks import AUTO, LOCKS, Pair, label
 from kernel_dvfs.measurement import consistency
@@ -323,7 +323,9 @@ def _read(path: str, schema: str, fields: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"record {path}: missing; run snakemake again") from None
     except (OSError, ValueError) as error:
         raise InputError(f"record {path}: truncated or not JSON ({error}); {_REMEDY}") from None
-    if type(content) is not dict or content.get("schema") != schema or content.keys() - {_CHECKSUM} != fields.keys():
+    if type(content) is not dict or content.get("schema") != schema:
+        raise InputError(f"record {path}: {unread(content, schema)}; {_REMEDY}")
+    if content.keys() - {_CHECKSUM} != fields.keys():
         raise InputError(f"record {path}: not a complete {schema} record; {_REMEDY}")
     _check(path, "", content, fields)
     if "device" in content and content["device"]["kind"] == "nvml":

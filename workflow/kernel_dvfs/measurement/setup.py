@@ -11,7 +11,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, unread
 from kernel_dvfs.files import parse_json, write_text
 
 SCHEMA = "kernel-dvfs/setup/1"
@@ -85,7 +85,7 @@ def read(path: str) -> Setup:
     except (OSError, ValueError) as error:
         raise InputError(f"setup {path}: {error}; {_REMEDY}") from None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise InputError(f"setup {path}: not a {SCHEMA} file; {_REMEDY}")
+        raise InputError(f"setup {path}: {unread(found, SCHEMA)}; {_REMEDY}")
     for name in _GROUPS:
         if not isinstance(found.get(name), dict):
             raise InputError(f"setup {path}: {name} is missing or damaged; {_REMEDY}")

@@ -9,7 +9,6 @@ the iteration that it runs in: both is counted.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.csv_rows import read_rows
 from kernel_dvfs.pipeline.planner import Plan
 from kernel_dvfs.pipeline.runtime import Runtime
 
@@ -101,19 +101,11 @@ def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = No
     for what, count in (("pipelines", pipelines), ("iterations", iterations)):
         if count is not None and count < 1:
             raise InputError(f"replay: {count} {what}: expected a whole number >= 1")
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"stragglers {path}: {error}; name a CSV file") from None
-    if not rows or [cell.strip() for cell in rows[0]] != _COLUMNS:
+    header, rows = read_rows(path, "stragglers")
+    if header != _COLUMNS:
         raise InputError(f"{path}: line 1: expected {','.join(_COLUMNS)}")
     found: dict[tuple[int, int], float] = {}
-    for line, row in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(row) != len(_COLUMNS):
-            raise InputError(f"{path}: line {line}: {len(row)} cells under {len(_COLUMNS)} columns")
+    for line, row in rows:
         place = tuple(_number(f"{path}: line {line}, column {column}", text) for column, text in zip(_COLUMNS, row[:2]))
         if place[1] >= pipelines:
             raise InputError(f"{path}: line {line}: pipeline {place[1]} of {pipelines}; they are numbered from 0")

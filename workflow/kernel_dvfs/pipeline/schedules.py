@@ -11,12 +11,12 @@ GPipe, Huang et al., NeurIPS 2019; ZB-H1, Qi et al., Zero Bubble Pipeline Parall
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.pipeline.csv_rows import read_rows
 
 FORWARD, BACKWARD, RECOMPUTE = "forward", "backward", "recompute"
 # the two parts of a backward pass that is split: gradients of a stage's input, and of its weights
@@ -235,20 +235,11 @@ def read_schedule(path: Path | str) -> tuple[Orders, int]:
     The rows of a stage are in its order; an empty microbatch: work of no microbatch. Raises InputError, one line with
     file, line and column.
     """
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"schedule {path}: {error}; name a CSV file") from None
-    header = [column.strip() for column in rows[0]] if rows else []
+    header, rows = read_rows(path, "schedule")
     if header not in (_COLUMNS[:3], _COLUMNS):
         raise InputError(f"{path}: line 1: expected {','.join(_COLUMNS[:3])}, or also {_COLUMNS[3]}")
     found: dict[int, list[Item]] = {}
-    for line, row in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(row) != len(header):
-            raise InputError(f"{path}: line {line}: {len(row)} cells under {len(header)} columns")
+    for line, row in rows:
         cells = {column: cell.strip() for column, cell in zip(header, row)}
         if not cells["instruction"]:
             raise InputError(f"{path}: line {line}, column instruction: empty; expected forward, backward, ...")

@@ -22,6 +22,7 @@ import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import whole
+from kernel_dvfs.pipeline.csv_rows import read_rows
 
 COLUMNS = (
     "stage",
@@ -121,12 +122,8 @@ def read_stage_profile(
     for flag, scale in (("scale_time", scale_time), ("scale_energy", scale_energy)):
         if not (math.isfinite(scale) and scale > 0):
             raise InputError(f"{path}: {flag} = {scale}: expected a number > 0")
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"stage profile {path}: {error}; name a CSV file") from None
-    header = [_ARTIFACT.get(column.strip(), column.strip()) for column in rows[0]] if rows else []
+    columns, rows = read_rows(path, "stage profile")
+    header = [_ARTIFACT.get(column, column) for column in columns]
     needed = [column for column in _NEEDED if column != "mem_mhz"]
     missing = [column for column in needed if column not in header]
     if missing:
@@ -138,11 +135,7 @@ def read_stage_profile(
         raise InputError(f"{path}: line 1: a column occurs twice")
     ranked = [column for column in _RANKS if column in header]
     found: dict[Key, dict[Clocks, dict[tuple, tuple]]] = {}
-    for line, row in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(row) != len(header):
-            raise InputError(f"{path}: line {line}: {len(row)} cells under {len(header)} columns")
+    for line, row in rows:
         cells = dict(zip(header, row))
         key, clocks, time_s, energy_j, source = _row(f"{path}: line {line}", cells)
         ranks = found.setdefault(key, {}).setdefault(clocks, {})

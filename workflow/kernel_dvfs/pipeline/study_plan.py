@@ -16,7 +16,8 @@ from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.model import clock_w, static_w
 from kernel_dvfs.pipeline.study import FILES, KEYS
-from kernel_dvfs.plan.study import ALONE, PlannedFile, plan
+from kernel_dvfs.plan.asked import PlannedFile
+from kernel_dvfs.plan.study import ALONE, plan
 
 
 @dataclass(frozen=True, slots=True)

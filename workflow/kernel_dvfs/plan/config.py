@@ -5,14 +5,13 @@ Knows the schema's language, not what the keys are for; what only a GPU or a mod
 
 import math
 import unicodedata
-from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 import yaml
 from jsonschema import ValidationError
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, meant
 from kernel_dvfs.strict_schema import StrictValidator
 
 # values inside these are names and paths, never numbers
@@ -87,10 +86,8 @@ def _line(error: ValidationError) -> str:
         unknown = next(name for name in error.instance if name not in known)
         if not isinstance(unknown, str):
             return f"{key + ': ' if key else ''}unknown key {unknown!r}; allowed: {', '.join(known)}"
-        close = get_close_matches(str(unknown), known, 1)
-        hint = f" (did you mean '{close[0]}'?)" if close else ""
         where = f"{key}.{unknown}" if key else unknown
-        return f"unknown key '{where}'{hint}; allowed: {', '.join(known)}"
+        return f"unknown key '{where}'{meant(unknown, known)}; allowed: {', '.join(known)}"
     if error.validator == "required":
         absent = next(name for name in error.schema["required"] if name not in error.instance)
         return f"{key + ': ' if key else ''}key '{absent}' is missing; the shipped config.yaml has all of them"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs.errors import InputError, unread
 from kernel_dvfs.files import whole
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _metadata_fault(metadata: Any) -> str | None:
     if not isinstance(metadata, dict):
         return "the metadata is not an object"
     if metadata.get("schema") != SCHEMA:
-        return f"schema {metadata.get('schema')!r} where {SCHEMA!r} is read"
+        return unread(metadata, SCHEMA)
     gpu, workload, settings = (metadata.get(key) for key in ("gpu", "workload", "settings"))
     if not isinstance(gpu, dict) or gpu.get("kind") not in GPU_KINDS:
         return f"gpu.kind is not one of {', '.join(GPU_KINDS)}"

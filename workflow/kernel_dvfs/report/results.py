@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import DEPLOYABLE, HEADLINE_MAP, subject
+from kernel_dvfs.errors import InputError, unread
+from kernel_dvfs.layout import DEPLOYABLE, HEADLINE_MAP, SCHEDULE, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -53,7 +53,7 @@ class Results:
 
     def schedule(self, name: str) -> dict:
         """A schedule by its name in `schedules/`, without the ending; refused if it is of another profile."""
-        schedule = self._json(f"schedules/{name}.json")
+        schedule = self._json(f"schedules/{name}.json", SCHEDULE)
         if (schedule.get("workload") or {}).get("setup") != self.workload.get("setup"):
             raise InputError(
                 f"{self.folder}/schedules/{name}.json: chosen from measurements of another setup; run snakemake choose"
@@ -64,18 +64,18 @@ class Results:
     def frontier(self) -> list[dict]:
         """The least energy at each slack: slack_percent, scope, time_change_percent, energy_change_percent of each."""
         path = "schedules/frontier.json"
-        content = self._json(path)
-        if content.get("schema") != _FRONTIER or not isinstance(content.get("points"), list):
-            raise InputError(f"{self.folder}/{path}: not a {_FRONTIER}; delete it and run snakemake choose")
+        content = self._json(path, _FRONTIER)
+        if not isinstance(content.get("points"), list):
+            raise InputError(f"{self.folder}/{path}: not a {_FRONTIER} with points; delete it and run snakemake choose")
         return content["points"]
 
     @property
     def deployable(self) -> list[dict]:
         """What can be deployed at known latencies, as sequence.deployable has it."""
         path = "schedules/deployable.json"
-        content = self._json(path)
-        if content.get("schema") != DEPLOYABLE or not isinstance(content.get("rows"), list):
-            raise InputError(f"{self.folder}/{path}: not a {DEPLOYABLE}; delete it and run snakemake choose")
+        content = self._json(path, DEPLOYABLE)
+        if not isinstance(content.get("rows"), list):
+            raise InputError(f"{self.folder}/{path}: not a {DEPLOYABLE} with rows; delete it and run snakemake choose")
         if (content.get("workload") or {}).get("setup") != self.workload.get("setup"):
             raise InputError(f"{self.folder}/{path}: chosen from measurements of another setup; run snakemake choose")
         return content["rows"]
@@ -111,14 +111,14 @@ class Results:
         """Comparison records of this folder, relative paths."""
         return Comparisons(self.folder, [self.folder / path for path in paths])
 
-    def _json(self, relative: str) -> dict:
+    def _json(self, relative: str, schema: str) -> dict:
         path = self.folder / relative
         try:
             content = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}; run snakemake") from None
-        if not isinstance(content, dict):
-            raise InputError(f"{path}: not a mapping of fields; delete it and run snakemake")
+        if not isinstance(content, dict) or content.get("schema", schema) != schema:
+            raise InputError(f"{path}: {unread(content, schema)}; delete it and run snakemake")
         return content
 
 
@@ -132,12 +132,12 @@ class Variant(Results):
     @property
     def own_schedule(self) -> dict:
         """The strict global schedule of kernels chosen here."""
-        return self._json("schedule.json")
+        return self._json("schedule.json", SCHEDULE)
 
     @property
     def pass_schedule(self) -> dict:
         """The strict global schedule of passes chosen here."""
-        return self._json("schedule-pass.json")
+        return self._json("schedule-pass.json", SCHEDULE)
 
     @property
     def validation(self) -> Comparisons:

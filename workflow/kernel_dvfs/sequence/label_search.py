@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.sequence.chains import Chain
 
     Node: TypeAlias = tuple[int, int]  # (boundary, pair)
+    # (N + 1, P) each: least cost, least time from each state to the end in a pair
+    Ways: TypeAlias = tuple[np.ndarray, np.ndarray]
     Edges: TypeAlias = dict[tuple[Node, Node], Sequence[float]]  # {(from, to): (time s, energy J)}
 
 _LABELS = 400  # kept at a node by best_mixture
@@ -125,19 +127,24 @@ def _walked_back(labels: dict[Node, Any], node: Node, label: int, first: int) ->
     return Changes(first, tuple(at[::-1]), tuple(to[::-1]))
 
 
+def ways_to_the_end(chain: Chain, price: float, first: int) -> Ways:
+    """What `search` knows of what is left, for any number of labels: the two programmes that take most of its time."""
+    return chain.values(price, first), chain.values_s(first)
+
+
 def search(
-    chain: Chain, price: float, first: int, limit_s: float, known_j: float, labels: int, effort: int
+    chain: Chain, price: float, first: int, limit_s: float, known_j: float, labels: int, effort: int, ways: Ways
 ) -> tuple[Changes | None, bool, int]:
     """(Changes or None, whether the search was complete, effort spent): the choice of least energy within the limit of
     all that begin with the pair `first`, if it has less than `known_j`.
 
-    price: of time, W. labels: how many are kept at a node. effort: how many steps from labels it may look at.
+    price: of time, W. labels: how many are kept at a node. effort: how many steps from labels it may look at. ways: at
+    this price, from this pair.
     """
-    values = chain.values(price, first)
+    values, least_s = ways
     count = chain.count
     # nothing that ends at the limit with known_j costs less at the price
     most = known_j + price * limit_s
-    least_s = chain.values_s(first)
     own = chain.sequence
     begin = min(int(chain.begin[first]), count)
     begun = (own.until_s[begin, [first]], own.until_j[begin, [first]])
@@ -147,7 +154,7 @@ def search(
     trail_at: list[np.ndarray] = []
     trail_to: list[np.ndarray] = []
     trail_from: list[np.ndarray] = []
-    # the two programmes above count too
+    # the two programmes of the ways count too, also where they were made before
     size, complete, spent_effort = 0, True, 2 * count * chain.size
     best = None
     for place in range(count + 1):

@@ -87,16 +87,6 @@ class Sequence:
             passes=self.passes,
         )
 
-    def as_problem(self) -> Problem:
-        """Every launch a target of its own: the choice where a change takes no time."""
-        keys = list(range(len(self.pairs)))
-        return Problem.of(
-            list(self.launch_time_s),
-            list(self.launch_energy_j),
-            [self.baseline] * len(self),
-            [keys] * len(self),
-        )
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Read:

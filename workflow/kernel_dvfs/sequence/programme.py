@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +23,11 @@ from kernel_dvfs.choice.problem import TOLERANCE
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence.chains import Chain, chain_of
 from kernel_dvfs.sequence.changes import Changes, Timing
-from kernel_dvfs.sequence.label_search import best_mixture, search
+from kernel_dvfs.sequence.label_search import best_mixture, search, ways_to_the_end
 from kernel_dvfs.sequence.launches import Sequence
+
+if TYPE_CHECKING:
+    from kernel_dvfs.sequence.label_search import Ways
 
 _PRICES = 60  # the search ends by itself; the cap only guards against float cycling
 # a gap up to this share of the saving is narrow; until then, prices to mix with
@@ -34,6 +38,7 @@ _NEIGHBOURS = ((0.97, 1.03), (0.9, 1.1))
 WIDE = 0.005
 # in turns with so many labels kept at a boundary and pair
 _LABELS = (20, 60)
+_KEPT_BYTE = 256 << 20  # of what one turn leaves for the next
 # pairs that a search among few takes, from so many choices, labels that it keeps, and steps that it may look at
 _FEW = 8
 _BEST = 12
@@ -224,7 +229,9 @@ def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: 
     for first in np.argsort(low, kind="stable").tolist():
         if known.is_within(wide, bound) or low[first] - price * limit >= known.best[0]:
             break
-        found, _, _ = search(few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT)
+        found, _, _ = search(
+            few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT, ways_to_the_end(few, price, first)
+        )
         if found is not None:
             known.offer(Changes(int(pairs[found.first]), found.at, tuple(int(pairs[to]) for to in found.to)))
 
@@ -233,17 +240,22 @@ def _search(chain: Chain, known: _Known, bound: float, price: float, limit: floa
     """Offer what the exact search finds. Returns the bound, which is the best energy where the search was complete."""
     if known.best is None or price <= 0:
         return bound
+    low = None
+    kept: dict[int, Ways] = {}
     for labels in _LABELS:
         if known.is_within(wide, bound):
             break
-        low = chain.starts(price)
+        low = chain.starts(price) if low is None else low
         complete = True
         for first in np.argsort(low, kind="stable").tolist():
             if low[first] - price * limit >= known.best[0]:
                 break
             if effort <= 0:
                 return bound
-            found, whole, spent = search(chain, price, first, limit, known.best[0], labels, effort)
+            ways = kept.get(first) or ways_to_the_end(chain, price, first)
+            if (len(kept) + 1) * 2 * ways[0].nbytes <= _KEPT_BYTE:
+                kept[first] = ways
+            found, whole, spent = search(chain, price, first, limit, known.best[0], labels, effort, ways)
             effort -= spent
             complete &= whole
             if found is not None:

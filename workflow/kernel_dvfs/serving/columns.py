@@ -134,10 +134,6 @@ class PoolColumns:
         ]
         return min(profile.capacity(own, tp, clock, limit_s, tbt_s), *able)
 
-    def at_top(self) -> list[Column]:
-        """The columns at the highest clocks."""
-        return [each for each in self.columns if each.clock == self.owner.top(each.tp)]
-
     def largest(self, tp: int) -> float:
         """What an instance at its highest clock may carry, tokens/s; 0 where it cannot keep the promises."""
         return self.capacity.get((tp, self.owner.top(tp)), 0.0)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_dvfs.gpu.clocks import clocks_argument
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.plan.study import Study, clocks_argument
+from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.studies.report import selection_bias, switching
 
 # rounds that the study of selection bias looks at where `refine` is off: it still shows what they would be worth

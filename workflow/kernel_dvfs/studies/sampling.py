@@ -13,9 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from kernel_dvfs.gpu.clocks import Pair
-from kernel_dvfs.gpu.simulated import SimulatedGpu
-from kernel_dvfs.measurement.point import condition
-from kernel_dvfs.measurement.point import measure as measure_point
+from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
@@ -65,16 +63,8 @@ class Campaign:
 
 def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
     """The truth of the kernels of a setup (simulated GPU) at `pairs`."""
-    kernels, spec = setup.targets["kernel"], setup.gpu["spec"]
-    points = []
-    for name in kernels:
-        gpu = SimulatedGpu(spec, seed=0, exact=True)
-        load = gpu.prepare(setup, Target("kernel", name))
-        condition(gpu, load, ("condition",))
-        for pair in pairs:
-            points.append(_point(gpu, load, pair, setup))
-    shape = (len(kernels), len(pairs))
-    time_s, energy_j = np.array(points).reshape(*shape, 2).transpose(2, 0, 1)
+    kernels = setup.targets["kernel"]
+    time_s, energy_j = np.stack([true_points(setup, name, pairs) for name in kernels], axis=1)
     return Truth(
         names=list(kernels),
         launches=np.array([about["launches_per_iteration"] for about in kernels.values()], dtype=float),
@@ -85,10 +75,15 @@ def truth(setup: Setup, pairs: Sequence[Pair]) -> Truth:
     )
 
 
-def _point(hot: SimulatedGpu, load: list, pair: Pair, setup: Setup) -> tuple[float, float]:
-    """(s, J) of one launch, on a copy of the hot GPU."""
-    summary = measure_point(hot.copy(), load, pair, setup.measurement, ("truth",))["summary"]
-    return summary["time_us"] * 1e-6, summary["energy_mj"] * 1e-3
+def true_points(setup: Setup, kernel: str, pairs: Sequence[Pair]) -> np.ndarray:
+    """(2, C): s and J of one launch of a kernel, measured without noise."""
+    exact = Bench(setup, Target("kernel", kernel), exact=True)
+    return np.array([per_launch(exact.point(pair)) for pair in pairs]).T
+
+
+def per_launch(point: dict) -> tuple[float, float]:
+    """(s, J) of one launch, by what a point of it measured."""
+    return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3
 
 
 def noise_of(setup: Setup, known: Truth) -> Noise:

@@ -22,6 +22,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.table import import_table
 from kernel_dvfs.search.candidates import Candidates, Context, Seen
 from kernel_dvfs.search.guided import candidates_of
+from kernel_dvfs.studies.sampling import per_launch, true_points
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +145,7 @@ def of_setup(
             for p, pair in enumerate(pairs):
                 for repeat in range(auto_repeats if pair == BASELINE else 1):
                     point = bench.point(pair, campaign, repeat)
-                    time_s, energy_j = _per_launch(point)
+                    time_s, energy_j = per_launch(point)
                     if pair == BASELINE:
                         base_time[k, repeat] += share * time_s
                         base_energy[k, repeat] += share * energy_j
@@ -156,12 +157,6 @@ def of_setup(
                         core[k, p] += share * point["reached"]["core_mhz"]
                         mem[k, p] += share * point["reached"]["mem_mhz"]
         if truth is None:
-            exact = Bench(setup, Target("kernel", names[0]), exact=True)
-            for p, pair in enumerate(pairs):
-                exact_time[k, p], exact_energy[k, p] = _per_launch(exact.point(pair))
+            exact_time[k], exact_energy[k] = true_points(setup, names[0], pairs)
     seen = one_time, one_energy, time, energy, base_time, base_energy, core, mem
     return Testbed(candidates, *seen, exact_time, exact_energy)
-
-
-def _per_launch(point: dict) -> tuple[float, float]:
-    return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3

@@ -73,13 +73,6 @@ def is_model(name: object) -> bool:
     return isinstance(name, str) and name.removesuffix(_FLASH) in MODELS
 
 
-def parameter_count(model: Model) -> int:
-    """Parameters of `model`: tied token embedding (padded), T positions, L layers, last layernorm."""
-    C = model.channels
-    layer = 12 * C * C + 13 * C  # weights 3C·C, C·C, 4C·C, C·4C; biases 9C; two layernorms of 2C
-    return model.padded_vocab * C + model.sequence * C + model.layers * layer + 2 * C
-
-
 def tensor_parallel_degrees(model: Model) -> list[int]:
     """Degrees that split `model` evenly, ascending: they divide its heads and (sequence parallel) T."""
     return [

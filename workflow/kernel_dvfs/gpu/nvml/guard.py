@@ -74,7 +74,8 @@ class Guard:
                 choice.check_after(self.through, self._after)
                 self._janitor.start(self.through)
         except BaseException:
-            self._lease.close()
+            # what another run has left in it stays
+            self._lease.close() if self._lease.stale else self._lease.release()
             raise
         try:
             # open all through: without a client, a driver without persistence unloads, and forgets locks and counter

@@ -34,7 +34,7 @@ def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[st
 
     path: of the setup's file. Raises InputError where the process died while it dealt with the request.
     """
-    known = _known(setup)
+    known = _known(setup.gpu["uuid"])
     if not known:
         return None
     job = known["job"]
@@ -81,11 +81,11 @@ def _cancelled(job: str) -> InputError:
     )
 
 
-def begin(setup: Setup) -> None:
-    """A run begins: that a job was cancelled in an earlier one does not end this one."""
-    known = _known(setup)
+def begin(uuid: str) -> None:
+    """A run begins: that a job for this GPU was cancelled in an earlier one does not end this one."""
+    known = _known(uuid)
     if known and slurm.status(known["job"]).get("JobState") == slurm.CANCELLED:
-        _forget(setup)
+        _forget(uuid)
 
 
 def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def start(setup: Setup, path: str, pair: Pair) -> dict[str, Any]:
         os.unlink(tell)
     command = [sys.executable, "-m", "kernel_dvfs", "measure", "serve", "--gpu", path, "--tell", tell]
     job = slurm.submit(options, "kernel-dvfs-gpu", command)
-    write_json(_file(setup), {"job": job, "clocks": clocks})
+    write_json(_file(setup.gpu["uuid"]), {"job": job, "clocks": clocks})
     return _wait_for(setup, job)
 
 
@@ -111,7 +111,7 @@ def _wait_for(setup: Setup, job: str) -> dict[str, Any]:
         with slurm.cancelled_on_failure(job):
             answer = wait(job, _said(setup))
     except BaseException:
-        _forget(setup)  # cancelled by ourselves: that is nobody's wish to have no other
+        _forget(setup.gpu["uuid"])  # cancelled by ourselves: that is nobody's wish to have no other
         raise
     return {} if answer == ["ok"] else {"errors": answer}
 
@@ -143,7 +143,7 @@ def wait(job: str, tell: str) -> list[str]:
 def renew(path: str) -> None:
     """End the measuring process, if there is one; the next runs in the same job. Raises InputError where the clocks
     could not be restored."""
-    known = _known(read(path))
+    known = _known(read(path).gpu["uuid"])
     if known and slurm.status(known["job"]).get("JobState") == "RUNNING":
         try:
             answer = _told(known["job"], path, {"do": "renew"})
@@ -156,7 +156,7 @@ def renew(path: str) -> None:
 def stop(path: str) -> None:
     """End the job of a setup's GPU, if there is one; returns when its clocks are restored."""
     setup = read(path)
-    known = _known(setup)
+    known = _known(setup.gpu["uuid"])
     if known:
         _end(setup, known["job"])
 
@@ -164,12 +164,12 @@ def stop(path: str) -> None:
 def _end(setup: Setup, job: str) -> None:
     # SIGTERM to its step: the process restores the clocks and leaves
     slurm.end(job, _LOOK_EVERY_S / 5)
-    _forget(setup)
+    _forget(setup.gpu["uuid"])
 
 
-def _forget(setup: Setup) -> None:
+def _forget(uuid: str) -> None:
     with suppress(FileNotFoundError):
-        os.unlink(_file(setup))
+        os.unlink(_file(uuid))
 
 
 def _clocks(setup: Setup, pair: Pair) -> str:
@@ -177,9 +177,9 @@ def _clocks(setup: Setup, pair: Pair) -> str:
     return slurm.gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
 
 
-def _known(setup: Setup) -> dict[str, Any] | None:
+def _known(uuid: str) -> dict[str, Any] | None:
     try:
-        known = read_json(_file(setup))
+        known = read_json(_file(uuid))
     except (OSError, ValueError):
         return None
     return known if isinstance(known, dict) and known.keys() == {"job", "clocks"} else None
@@ -190,5 +190,5 @@ def _said(setup: Setup) -> str:
     return f"{FOLDER}/kernel-dvfs-{setup.gpu['uuid']}.said"
 
 
-def _file(setup: Setup) -> str:
-    return f"{FOLDER}/kernel-dvfs-{setup.gpu['uuid']}.job.json"
+def _file(uuid: str) -> str:
+    return f"{FOLDER}/kernel-dvfs-{uuid}.job.json"

@@ -108,12 +108,12 @@ class RemoteBench:
         return ask(self._setup.gpu["uuid"], request) or _start(self._setup, self._path)
 
 
-def begin(path: str) -> None:
-    """A run begins that will measure the GPU of a setup. path: of its file, which need not be there."""
-    if slurm_gpu() and os.path.exists(path):
+def begin(uuid: str) -> None:
+    """A run begins that will measure a GPU."""
+    if slurm_gpu():
         from kernel_dvfs.measurement.real import allocation
 
-        allocation.begin(read(path))
+        allocation.begin(uuid)
 
 
 def renew(path: str) -> None:

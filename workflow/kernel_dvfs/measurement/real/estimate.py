@@ -13,7 +13,7 @@ from kernel_dvfs.layout import LOCKING_REPEATS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernel_dvfs.plan.study import Study
+    from kernel_dvfs.plan.asked import Study
 
 # settings of a comparison's points: a single window, since the repeats are its statistics
 COMPARED = {"windows": 1, "max_windows": 1}

@@ -76,7 +76,8 @@ def make(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; expected results/<gpu>/<workload>")
+        where = "" if folder.is_absolute() else f", in the folder that the study ran in (this is {Path.cwd()})"
+        raise InputError(f"{folder}: no such folder; expected results/<gpu>/<workload>{where}")
     results = Results(folder)
     missing: list[str] = []
     counted = tally(folder)

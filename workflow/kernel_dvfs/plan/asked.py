@@ -1,0 +1,392 @@
+"""What a configuration asks for: a study, with every name of a folder, target or file that follows from it.
+
+Pure: it reads what other studies have left in the results folder, and writes nothing. study.py makes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_dvfs import layout, outputs
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import Pair, clocks_argument, label
+from kernel_dvfs.measurement import campaign, setup
+from kernel_dvfs.plan.step import StepSource
+from kernel_dvfs.profile import records
+from kernel_dvfs.report import figures as figure_modules
+from kernel_dvfs.report import tables as table_modules
+from kernel_dvfs.search import search_file
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.latency_file import Latency
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file that a run writes from what the planner knows: a setup, or the facts of a real GPU."""
+
+    path: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """The name of a setup's file without its ending."""
+        return Path(self.path).stem
+
+    def write(self) -> str:
+        """Write it, whole or not at all, unless an identical file is there; returns the path."""
+        return setup.write(self.path, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The same workload at another batch, degree or tensor-core energy."""
+
+    setup: PlannedFile
+    study: str  # batch, tp or tensor-energy
+    value: float  # the batch, the degree, or pJ per FLOP
+    kernels: list[str]  # their ids
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a configuration asks for. Everything that rules, tables, figures and pages decide by is asked of it."""
+
+    kind: str  # simulated, nvml or table
+    gpu: str  # name of the GPU's results folder
+    workload: str  # name of the workload's folder below it
+    folder: str  # both joined
+    options: dict  # the checked configuration
+    schedules: list[str]  # names of those that Table 2 compares
+    title: str  # of the GPU, for people: `simulated RTX 3080 Ti`
+    uuid: str = ""  # of a real GPU
+    table: str | None = None  # path of a measured table
+    setup: PlannedFile | None = None  # None for a table
+    facts: PlannedFile | None = None  # what a study must know of a real GPU where there is no driver
+    kernels: tuple[str, ...] = ()  # ids
+    passes: tuple[str, ...] = ()  # names
+    chosen_passes: bool = False  # of a captured step: its sections together are the step
+    pairs: tuple[Pair, ...] = ()  # of the grid, the baseline first
+    omitted: tuple = ()  # (pair, reason)
+    points: tuple = ()  # (pair, repeat) of a target, in the order that a real GPU measures them
+    variants: dict[str, Variant] = field(default_factory=dict)
+    batches: tuple[int, ...] = ()  # where the strict schedule is carried to
+    degrees: tuple[int, ...] = ()
+    tensor_energy_pj: float | None = None  # the spec's own energy of a tensor-core FLOP
+    tensor_energies_pj: tuple[float, ...] = ()  # those that the headline is repeated for
+    headline_axes: dict[str, list[float]] = field(default_factory=dict)  # of the headline's map; {}: there is none
+    locked: tuple[str, ...] = ()  # kernels compared at auto and locked at the highest clocks, on a real GPU
+    contracts: dict[str, str] = field(default_factory=dict)  # {what is locked: the highest clocks, CORE,MEM}
+    step: StepSource | None = None  # the captured step that is studied; None: a model, or a table
+    step_record: str = ""  # path of its record
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.kind == "simulated"
+
+    @property
+    def is_real(self) -> bool:
+        return self.kind == "nvml"
+
+    @property
+    def is_measured(self) -> bool:
+        """It is measured here, not read from a table."""
+        return self.kind != "table"
+
+    @property
+    def is_step(self) -> bool:
+        """The workload is a captured step, not a model."""
+        return self.step is not None
+
+    @property
+    def is_captured_here(self) -> bool:
+        """A job of this study captures the step, so its targets are known only once that has run."""
+        return self.step is not None and not self.step.is_recorded
+
+    @property
+    def is_forecast(self) -> bool:
+        """A simulated GPU stands for one on which the step was captured: no number is a measurement."""
+        return self.is_step and self.is_simulated
+
+    @property
+    def clocks(self) -> str:
+        """Who sets the clocks: lock (we do), external or auto-only."""
+        return self.options["clocks"] if self.is_real else "lock"
+
+    @property
+    def is_compared(self) -> bool:
+        """Comparisons, which switch clocks within a job, are ours to make."""
+        return self.is_measured and self.clocks == "lock"
+
+    @property
+    def is_chosen(self) -> bool:
+        """There are clocks to choose."""
+        return self.clocks != "auto-only"
+
+    @property
+    def is_refined(self) -> bool:
+        """What might be chosen is measured again before it is chosen for good."""
+        return self.is_measured and self.is_chosen and self.options["refine"]["rounds"] > 0
+
+    @property
+    def is_exhaustive(self) -> bool:
+        """Every target is measured at every pair of the grid, whatever comes out."""
+        return self.options["search"] == "exhaustive" or not self.is_chosen
+
+    @property
+    def is_deployable(self) -> bool:
+        """Clocks are also chosen launch by launch, which takes every kernel at every pair and the order of launches."""
+        return self.is_measured and self.is_chosen and self.is_exhaustive
+
+    @property
+    def is_searched(self) -> bool:
+        """Something is asked for beyond the sweep, by a search or by refinement."""
+        return self.is_refined or (self.is_measured and not self.is_exhaustive)
+
+    @property
+    def repeats(self) -> int:
+        """Repeats of each validation."""
+        return self.options["validation_repeats"]
+
+    @property
+    def reoptimised(self) -> bool:
+        """The clocks are also chosen again at other batches and degrees: on simulated GPUs, each swept in one job."""
+        return self.is_simulated and self.options["reoptimise"]
+
+    @property
+    def is_mapped(self) -> bool:
+        """The headline has a map and a band over what nobody has measured."""
+        return bool(self.headline_axes) and self.is_chosen
+
+    @property
+    def has_passes(self) -> bool:
+        """Clocks can be chosen for its passes: not where a section of a captured step cannot be repeated."""
+        if self.is_step:
+            return self.chosen_passes or self.setup is None
+        return bool(self.passes)
+
+    def locking(self) -> list[str]:
+        """The comparisons of auto with the highest clocks, locked in each way."""
+        return [
+            f"{self.folder}/{path}"
+            for way in self.contracts
+            for name in self.locked
+            for path in layout.locking(way, name, self.sessions)
+        ]
+
+    @property
+    def sessions(self) -> int:
+        """Measuring processes that repeats are spread over. Where Slurm sets the clocks, each pair's job has its own
+        anyway."""
+        by_pair = self.clocks == "external" and self.options["slurm_gpu"] is not None
+        return self.options["sessions"] if self.is_real and not by_pair else 1
+
+    def session_of(self, rank: int) -> str:
+        """The session of the rank-th of `points`, for `kernel-dvfs measure --session`; "" where there is only one."""
+        return f"sweep-{rank * self.sessions // len(self.points)}" if self.sessions > 1 else ""
+
+    @property
+    def pass_schedules(self) -> list[str]:
+        return [layout.PASS_STRICT] if self.is_chosen and self.has_passes else []
+
+    @property
+    def headline(self) -> list[str]:
+        """The schedules of the headline, which are validated: strict per kernel and per pass, relaxed per kernel."""
+        if not (self.is_compared and self.is_chosen):
+            return []
+        slack = self.options["slack_percent"]
+        return [layout.STRICT, *self.pass_schedules] + ([relaxed(slack)] if slack else [])
+
+    # --- paths -------------------------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> str:
+        return f"{self.folder}/profile.parquet"
+
+    @property
+    def measured_step(self) -> str:
+        """The captured step's record with what its kernels took at auto."""
+        return f"{self.folder}/step-measured.json"
+
+    @property
+    def headline_map(self) -> str:
+        return f"{self.folder}/{layout.HEADLINE_MAP}"
+
+    def schedule(self, name: str) -> str:
+        return f"{self.folder}/schedules/{name}.json"
+
+    @property
+    def deployable_file(self) -> str:
+        return self.schedule("deployable")
+
+    def iteration_files(self) -> list[str]:
+        """The iteration schedules, one for each known latency of a change."""
+        names = map(layout.iteration_name, self.latencies_s())
+        return [self.schedule(name) for name in names] if self.is_deployable else []
+
+    def latency_files(self) -> list[str]:
+        """The file of `kernel-dvfs latency` that says what a change costs, if one is named."""
+        path = self.options["clock_changes"]["measured"]
+        return [] if path is None else [path]
+
+    def _latency(self) -> Latency | None:
+        """What that file says. Raises InputError for one that is none."""
+        for path in self.latency_files():
+            from kernel_dvfs.measurement.latency_file import read
+
+            return read(path)
+        return None
+
+    def latencies_s(self) -> list[float]:
+        """What changes take for which clocks are chosen launch by launch. Raises InputError for a file that is none."""
+        found = self._latency()
+        return found.latencies_s if found else self.options["clock_changes"]["latency_s"]
+
+    def deployable_options(self) -> list[str]:
+        """The options of `kernel-dvfs study deployable` that say what changes take and cost."""
+        latencies = [] if self.latency_files() else ["--latencies", *map(str, self.latencies_s())]
+        return [*latencies, *self.cost_options()]
+
+    def cost_options(self) -> list[str]:
+        """Those of `study switching` too, whose latencies are its own. Stalls that the file does not tell (no change of
+        the memory clock was measured) are the configured ones."""
+        own, found = self.options["clock_changes"], self._latency()
+        words = [f"--measured={path}" for path in self.latency_files()]
+        for domain in ("core", "mem"):
+            if found is None or found.stall_s(domain) is None:
+                words.append(f"--{domain}-stall={own[f'{domain}_stall_s']}")
+        return words if own["stall_w"] is None else [*words, f"--stall-w={own['stall_w']}"]
+
+    def schedule_files(self) -> list[str]:
+        """Every schedule that the study asks for."""
+        if not self.is_chosen:
+            return []
+        # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
+        always = [layout.STRICT, *self.pass_schedules]
+        return [self.schedule(name) for name in sorted({*always, *self.schedules})]
+
+    def sweep(self) -> list[str]:
+        """The records of the sweep: r0..r9 at the baseline, r0 at every other pair."""
+        targets = [f"kernel/{name}" for name in self.kernels] + [f"pass/{name}" for name in self.passes]
+        return [
+            f"{self.folder}/measurements/{target}/{label(pair)}/r{repeat}.json"
+            for target in targets
+            for pair in (self.pairs if self.is_exhaustive else ())
+            for repeat in range(campaign.repeats(pair, self.options["auto_repeats"]))
+        ]
+
+    def validation(self, names: Iterable[str]) -> list[str]:
+        """The records of the repeats that validate schedules."""
+        return [f"{self.folder}/{path}" for name in names for path in layout.fresh_repeats(name, self.repeats)]
+
+    def variants_of(self, kind: str) -> list[str]:
+        """Names of the variants of a kind: batch, tp or tensor-energy."""
+        return [name for name, variant in self.variants.items() if variant.study == kind]
+
+    def carried(self, kind: str) -> list[str]:
+        """The comparisons of every kernel at every other batch or degree."""
+        return [
+            f"{self.folder}/{path}"
+            for name in self.variants_of(kind)
+            for kernel in self.variants[name].kernels
+            for path in layout.carried(name, kernel, self.repeats, self.sessions)
+        ]
+
+    def chosen_again(self, kind: str) -> list[str]:
+        """Profile, schedules and validation of the variants of a kind, where clocks are chosen there again."""
+        if not self.is_simulated or (kind != "tensor-energy" and not self.reoptimised):
+            return []
+        files = ["profile.parquet", "schedule.json", "fresh.json"]
+        files += ["schedule-pass.json"] if kind == "tensor-energy" and self.has_passes else []
+        return [f"{self.folder}/variants/{name}/{file}" for name in self.variants_of(kind) for file in files]
+
+    def setup_digests(self, kind: str) -> dict:
+        """{value: digest of the setup} of the variants of a kind."""
+        return {self.variants[name].value: self.variants[name].setup.digest for name in self.variants_of(kind)}
+
+    def setups(self) -> list[PlannedFile]:
+        """Every setup that jobs of this study read."""
+        own = [self.setup] if self.setup else []
+        return own + [variant.setup for variant in self.variants.values()]
+
+    def elsewhere(self, workload: str) -> list[str]:
+        """What other GPUs' folders hold of a workload (`*`: of any): the report shows them beside this study."""
+        found = []
+        for strict in sorted(Path(self.folder).parents[1].glob(f"*/{workload}/schedules/{layout.STRICT}.json")):
+            folder = strict.parents[1]
+            if folder != Path(self.folder):
+                beside = (folder / "profile.parquet", strict, folder / "tables/validation.csv")
+                found += [str(path) for path in beside if path.is_file()]
+        return found
+
+    def tables(self) -> list[str]:
+        """Names of the tables that this study makes."""
+        return [name for name, each in outputs.outputs(table_modules).items() if each.made_by(self)]
+
+    def figures(self) -> list[str]:
+        """Names of the figures that this study draws."""
+        return [name for name, each in outputs.outputs(figure_modules).items() if each.made_by(self)]
+
+    def table_files(self, name: str) -> list[str]:
+        formats = outputs.outputs(table_modules)[name].formats
+        return [f"{self.folder}/tables/{name}.{form}" for form in formats]
+
+    def figure_files(self, name: str) -> list[str]:
+        formats = outputs.outputs(figure_modules)[name].formats
+        return [f"{self.folder}/figures/{name}.{form}" for form in formats]
+
+    @property
+    def search_file(self) -> str:
+        return f"{self.folder}/search.json"
+
+    def search_token(self) -> str:
+        """What the search is asked with: another token where a record that it measured is gone or has changed since.
+
+        Such records are no inputs of a rule, since nobody knows them before the search. A parameter of its rule is
+        another one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one
+        from then on.
+        """
+        try:
+            found = search_file.read(self.search_file)
+        except InputError:
+            return ""
+        swept = len(f"{self.folder}/measurements/")
+        own = {path[swept:] for path in self.sweep()}
+        beyond = {path: checksum for path, checksum in found.records.items() if path not in own}
+        gone = records.changed(f"{self.folder}/measurements", beyond)
+        return _again(found, gone) if gone else found.token
+
+    def choice_options(self, scope: str, objective: str, weights: str) -> str:
+        """The options of `kernel-dvfs choose` behind a schedule's name: of its objective, slack and weights."""
+        name, _, slack = objective.partition("-slack")
+        words = [f"--objective {name}"]
+        words += [f"--slack {slack}"] if slack else []
+        words += [f"--weights {weights.removeprefix('-')}"] if weights else []
+        if self.is_refined and scope == "global" and name == "waste":
+            words += [f"--margin-z {self.options['refine']['margin_z']}"]
+        return " ".join(words)
+
+    def search_options(self) -> dict:
+        """What the search for what is measured next is told, beside the setup and the records."""
+        options = self.options
+        keys = ["search", "auto_repeats", "ties", "refine"] + [options["search"]] * (options["search"] in options)
+        slacks = sorted({0, options["slack_percent"]})
+        return {key: options[key] for key in keys} | {"slacks_percent": slacks, "pairs": clocks_argument(self.pairs)}
+
+
+def _again(found: search_file.Search, gone: list[str]) -> str:
+    return hashlib.sha256(f"{found.token} {sorted(found.records.items())} {gone}".encode()).hexdigest()[:12]
+
+
+def relaxed(slack_percent: float) -> str:
+    """The name of the relaxed global schedule, counterpart of layout.STRICT."""
+    return f"kernel-global-waste-slack{decimals(slack_percent)}"
+
+
+def decimals(percent: float) -> str:
+    """A percentage as names have it: at most six decimals, none that says nothing."""
+    return f"{percent:.6f}".rstrip("0").rstrip(".")
