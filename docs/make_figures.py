@@ -206,10 +206,23 @@ def screenshot(page: Path, path: Path, width: int, height: int) -> None:
         subprocess.run([browser, *words], check=True, capture_output=True, timeout=120)
 
 
+_DESK, _PHONE, _HIGH = 1280, 390, 1000  # CSS pixels
+# a window of its own for each width: a browser's may not be as narrow as a phone
+_SIDE_BY_SIDE = """<style>body {{ display: flex; gap: 24px; margin: 12px; background: #c8cdd3 }}
+iframe {{ border: 0; background: #fff }}</style>
+<iframe src="{page}" width="{desk}" height="{high}"></iframe>
+<iframe src="{page}" width="{phone}" height="{high}"></iframe>
+"""
+
+
 def _report_page(study: Path | None, path: Path) -> None:
-    """The top of the page, at the width of a desk's screen."""
+    """The top of the page, at the width of a desk's screen and of a phone's."""
     assert study is not None
-    screenshot(study / "report.html", path, 1280, 900)
+    page = (study / "report.html").resolve().as_uri()
+    with tempfile.TemporaryDirectory() as folder:
+        both = Path(folder) / "both.html"
+        both.write_text(_SIDE_BY_SIDE.format(page=page, desk=_DESK, phone=_PHONE, high=_HIGH), "utf-8")
+        screenshot(both, path, _DESK + _PHONE + 48, _HIGH + 24)
 
 
 # --- the pictures -----------------------------------------------------------------------------------------------------

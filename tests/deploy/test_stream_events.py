@@ -68,6 +68,21 @@ def test_a_sleeper_wakes_when_it_asked_to():
     events.sleep_until(until_s - 1)  # gone by: no wait
 
 
+def test_however_far_ahead_a_program_is_the_player_asks_after_the_next_event_alone():
+    """Each look at an event holds up the thread that launches: a step in 32 pieces, ten steps ahead, has 320."""
+    looks = []
+
+    class Watched(Event):
+        def query(self):
+            looks.append(self)
+            return super().query()
+
+    events = StreamEvents(lambda: Watched(60), range(32), count=32)
+    launch(events, 10, 32, 0)
+    assert events.passed_s(0) is None
+    assert len(looks) == 1
+
+
 def test_a_program_far_ahead_of_the_gpu_loses_no_event_that_the_player_still_waits_for():
     events = StepEvents(lambda: Event(0.1), {0, 2}, count=3)
     for _ in range(5):  # all launched before the GPU has come to the first

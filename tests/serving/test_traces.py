@@ -49,6 +49,8 @@ def test_the_conversation_trace_of_2023_has_its_published_figures(shared):
         (HEAD + "0,5,5\n1,0,5\n", "line 3: ContextTokens is '0'"),
         (HEAD + "0,5,\n", "line 2: GeneratedTokens is ''"),
         (HEAD + "0,5.5,5\n", "line 2: ContextTokens is '5.5'"),
+        (HEAD + "0,5,5]1,5,5\n3,5,5\n", "line 2: more fields than the heading has columns"),
+        (HEAD + "0,5,5,\n3,5,5,\n", "line 2: more fields than the heading has columns"),
         (HEAD + "0,5,5\nnoon,5,5\n", "line 3: TIMESTAMP 'noon'"),
         (HEAD + "0,5,5\n1,5,5\n1e15,5,5\n", "line 4: TIMESTAMP '1e15' is 11574074074 days after the first"),
         (HEAD + "2023-11-16 18:15:46.6805900,5,5\n2023-11-16 18:15:45,5,5\n", "line 3: TIMESTAMP is earlier"),

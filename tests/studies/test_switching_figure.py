@@ -50,6 +50,13 @@ def test_without_a_replay_above_the_axis_no_arrow_is_explained(table):
     assert "arrows" not in plot.labels.caption and len(switching.data(calm)[2]) == 0
 
 
+def test_a_profile_without_passes_is_drawn_without_them(table):
+    without = table.assign(per_pass_energy_change_percent=None)
+    lines, _, _ = switching.data(without)
+    assert lines.change.dtype == float and set(lines.way) == {"chosen for it", "chosen, jitter 30 %", "naive replay"}
+    switching.draw(without, "simulated Toy 1", "toy").draw()
+
+
 def test_the_figure_has_units_and_the_one_sign_and_is_readable(table, cut_off):
     plot = switching.draw(table, "simulated Toy 1", "toy")
     assert "ms" in plot.labels.x and "% (negative: saved)" in plot.labels.y and "better: down" in plot.labels.subtitle

@@ -21,6 +21,8 @@ def prepare(library: str, slurm_gpu: str | None = None) -> None:
     os.environ[SLURM] = slurm_gpu or ""
     # not resolved: the interpreter of a virtual environment is a link, and its tools lie beside the link
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
-    os.environ["PYTHONPATH"] = library
+    # after it whatever else the user's Python finds there, as the modules of a cluster put it
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", library)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([library, *others])
     # thousands of short jobs are quick only with compiled bytecode
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -79,12 +79,19 @@ def test_studies_beside_the_road_are_shown_where_they_are(own):
         (pipeline / name).mkdir(parents=True)
     (pipeline / "tables/levels.csv").write_text("level,energy_change_percent\nkernel,-12.5\n")
     (pipeline / "frontier.csv").write_text("time_s\n" + "1\n" * 100)
+    (pipeline / "mb12").mkdir()
+    (pipeline / "mb12/levels.csv").write_text("level,energy_j\nkernel,3\n")
     Image.new("RGB", (300, 200), "white").save(pipeline / "figures/timeline.png")
     page = page_of(own)
     assert page.faults == [] and page.outside() == []
     assert "Training pipelines" in page.text and "sim-a100/gpt3-175b/pp8" in page.text
     assert page.rows("levels")[0]["energy_change_percent"][1] == "−12.50"
-    assert [image["alt"] for image in page.images] == ["Timeline"]
+    from kernel_dvfs.pipeline.report.tables import levels
+
+    assert levels.OUTPUT.caption in page.text
+    (image,) = page.images
+    assert image["alt"].startswith("Timeline. Timeline of one iteration"), "title and caption"
+    assert "mb12/levels.csv (1 row)" in page.text, "what tables are made from is named and not shown"
     assert "frontier.csv (100 rows)" in page.text and "Inference serving" not in page.text
 
 

@@ -76,10 +76,11 @@ class StreamEvents:
             waiting = list(self._waiting.items())
         for number, event in waiting:
             is_done = event.done if hasattr(event, "done") else event.query
-            if is_done():
-                with self._lock:  # the program's thread forgets past ones meanwhile
-                    self._passed[number] = time.monotonic()
-                    self._waiting.pop(number, None)
+            if not is_done():
+                break  # the GPU comes to them in order; to ask after each would hold up the thread that launches
+            with self._lock:  # the program's thread forgets past ones meanwhile
+                self._passed[number] = time.monotonic()
+                self._waiting.pop(number, None)
         return self._passed.get(boundary)
 
     def is_idle(self) -> bool:

@@ -100,9 +100,10 @@ class StepEvents(StreamEvents):
         """See Source. What lies more than an iteration before is forgotten: not before the program's own, since it
         launches several ahead of the GPU, and so of the player."""
         found = super().passed_s(boundary)
-        with self._lock:
-            least = (boundary // self._count - 1) * self._count
-            self._passed = {number: when for number, when in self._passed.items() if number >= least}
+        least = (boundary // self._count - 1) * self._count
+        if self._passed and next(iter(self._passed)) < least:
+            with self._lock:
+                self._passed = {number: when for number, when in self._passed.items() if number >= least}
         return found
 
     def wait(self, boundary: int, until_s: float) -> float | None:

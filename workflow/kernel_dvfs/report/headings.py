@@ -19,6 +19,7 @@ _UNITS = {
     "mj": "mJ",
     "j": "J",
     "w": "W",
+    "kwh": "kWh",
     "share": "share",
 }
 # words that a practitioner knows by another name than the column's
@@ -60,6 +61,10 @@ _TITLES = {
     "carry_over_energy_cost_pp": "loss from reusing clocks: energy, points",
     "kernel_fresh_energy_change_percent": "validated energy, %",
     "kernel_fresh_time_change_percent": "validated time, %",
+    "kernel_fresh_energy_low_percent": "validated energy, low, %",
+    "kernel_fresh_energy_high_percent": "validated energy, high, %",
+    "kernel_fresh_time_low_percent": "validated time, low, %",
+    "kernel_fresh_time_high_percent": "validated time, high, %",
     "kernel_claimed_energy_change_percent": "claimed energy, %",
     "kernel_claimed_time_change_percent": "claimed time, %",
     "edp_time_change_percent": "claimed time by EDP, %",

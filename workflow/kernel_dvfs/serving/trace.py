@@ -72,6 +72,8 @@ def read_trace(path: str | Path, expected_sha256: str | None = None) -> Trace:
         raise InputError(f"{path}: no column {', '.join(missing)}; a trace has {', '.join(COLUMNS)}")
     if not len(frame):
         raise InputError(f"{path}: no request in it")
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise InputError(f"{path}: line 2: more fields than the heading has columns")
     arrival_s = _times(path, frame["TIMESTAMP"])
     inputs, outputs = (_tokens(path, name, frame[name]) for name in COLUMNS[1:])
     name = str(path).replace("\\", "/").rpartition("/")[2]

@@ -206,7 +206,8 @@ class Step:
         """How often each launch of a target is repeated right behind itself to be measured within the step: the step
         with these copies less the step is what they take between their neighbours, at the clock and in the share of
         the power cap that those leave. They take about a fifth of the step: enough to be told from it, too little to
-        change what it draws."""
+        change what it draws. Where the cap holds the whole step, both runs draw the cap, and so does their difference:
+        it is then what more of the target would cost, whose power is the cap's."""
         target = self.target(target_id)
         once_us, whole_us = target.launches * (target.time_us or 0.0), self.whole.time_us or self.time_us or 0.0
         wanted = round(_COPIES_SHARE * whole_us / once_us) if once_us else 1

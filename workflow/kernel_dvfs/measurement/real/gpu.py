@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.seam import Difference, Gpu, Window
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
 
-# clocks count as settled when two slices in a row agree, at the latest after the limit
+# clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
 _SLICE_S = 0.25
 _SETTLE_LIMIT_S = 5.0
 _SAME_SHARE = 0.005
+_SWAY_SHARE = 0.03
 # at auto a clock may stay this far below the highest one without a reason from NVML: boards list clocks that they do
 # not boost to (1950 of 2100 MHz on a GeForce, memory 9251 of 9501)
 _FREE_SHARE = 0.8
@@ -123,17 +124,15 @@ class RealGpu:
 
     def _settle(self, load: Load, seconds: float) -> None:
         assert self._steady
-        self._run(seconds)
         slice_s = max(_SLICE_S, _LEAST_RUNS * load.run_s)
-        before, limit_s = None, self._loads.now_s() + max(_SETTLE_LIMIT_S, 4 * slice_s)
-        while self._loads.now_s() < limit_s:
+        seen: list[tuple[float, int]] = []
+        warm_s = self._loads.now_s() + seconds
+        limit_s = warm_s + max(_SETTLE_LIMIT_S, 4 * slice_s)
+        while self._loads.now_s() < limit_s and not (self._loads.now_s() >= warm_s and _has_settled(seen)):
             start_s = self._loads.now_s()
             self._run(slice_s)
             ran = self._steady.between(start_s, self._loads.now_s())
-            now = (ran["sm_mhz"], self._board.mem_mhz())
-            if before and now[1] == before[1] and abs(now[0] - before[0]) <= _SAME_SHARE * before[0]:
-                return
-            before = now
+            seen.append((ran["sm_mhz"], self._board.mem_mhz()))
 
     def condition(self, load: Load, step_s: float = 30.0, band_c: float = 1.0, limit_s: float = 300.0) -> None:
         """Run `load` at the clocks in force until the temperature has moved at most `band_c` in the last `step_s`."""
@@ -427,6 +426,19 @@ def less(window: Window, before: Window) -> Difference:
         "with_beginning": _raw(window),
         "beginning": _raw(before),
     }
+
+
+def _has_settled(seen: Sequence[tuple[float, int]]) -> bool:
+    """Whether clocks, (core, memory) MHz slice by slice, are on their way no more: the last two agree, or the last
+    three go to and fro by little, as a power cap has them do for as long as it acts."""
+    if len(seen) < 2 or seen[-1][1] != seen[-2][1]:
+        return False
+    before_mhz, now_mhz = seen[-2][0], seen[-1][0]
+    if abs(now_mhz - before_mhz) <= _SAME_SHARE * before_mhz:
+        return True
+    last = [core_mhz for core_mhz, mem_mhz in seen[-3:] if mem_mhz == seen[-1][1]]
+    sways = len(last) == 3 and (last[1] - last[0]) * (last[2] - last[1]) < 0
+    return sways and max(last) - min(last) <= _SWAY_SHARE * max(last)
 
 
 def _raw(window: Window) -> dict[str, float]:

@@ -20,6 +20,7 @@ from kernel_dvfs.report.validation import WITHIN_SESSION
 # what a total is, by the weights that it is made with
 _TOTALS = {
     "counts": "one training iteration takes {time} and {energy}",
+    "step": "the kernels of one step, each measured alone, take {time} and {energy} together",
     "raw": "all kernels, each launched once, take {time} and {energy}",
 }
 _TICKS = 6  # of a chart's axis
@@ -105,7 +106,8 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
     found = {row["quantity"]: row for row in validation or ()}
     energy, time = (_change(schedule, quantity, found.get(quantity)) for quantity in ("energy", "time"))
     about: Mapping[str, str] = found.get("time", {})
-    totals = _TOTALS.get(schedule.get("weights", ""))
+    weights = schedule.get("weights", "")
+    totals = _TOTALS.get("step" if weights == "counts" and "step" in results.workload else weights)
     return Answer(
         energy,
         time,

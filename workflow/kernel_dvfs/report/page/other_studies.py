@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.report.page.render import Figure, Figures
 from kernel_dvfs.report.page.tables import Table, read_rows, table
 
@@ -20,12 +22,27 @@ class OtherStudy:
     title: str
     tables: list[Table]
     figures: list[Figure]
-    long: list[tuple[str, int]]  # (file, rows) of tables that are too long to be shown
+    long: list[tuple[str, int]]  # (file, rows) of tables that are not shown
 
 
-def study_below(folder: str | Path, missing: list[str], inside: Figures | None = None) -> OtherStudy | None:
-    """The study in a folder and all below it; None where it holds no table and no figure. missing: as in study_page."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the tables and figures of a kind of study say of themselves, by name."""
+
+    tables: Mapping[str, Output]
+    figures: Mapping[str, Output]
+
+
+def study_below(
+    folder: str | Path, missing: list[str], inside: Figures | None = None, known: Known | None = None
+) -> OtherStudy | None:
+    """The study in a folder and all below it; None where it holds no table and no figure. missing: as in study_page.
+
+    known: what its tables and figures say of themselves; all other tables are then only named, because they are what
+    these are made from. None: all are shown as they are.
+    """
     folder, inside = Path(folder), inside or Figures()
+    of_tables, of_figures = (known.tables, known.figures) if known else ({}, {})
     tables, long, figures = [], [], []
     for path in sorted(folder.rglob("*.csv")):
         try:
@@ -33,13 +50,16 @@ def study_below(folder: str | Path, missing: list[str], inside: Figures | None =
         except InputError as error:
             missing.append(str(error))
             continue
-        if len(rows) > _LONGEST_ROWS:
+        is_material = known is not None and not (path.stem in of_tables and path.parent.name == "tables")
+        if len(rows) > _LONGEST_ROWS or is_material:
             long.append((path.relative_to(folder).as_posix(), len(rows)))
         elif rows:
-            tables.append(replace(table(path.stem, rows), folded=len(rows) > 12))
+            shown = table(path.stem, rows, of_tables.get(path.stem))
+            tables.append(replace(shown, text=shown.text or _sentence(of_tables.get(path.stem)), folded=len(rows) > 12))
     for path in sorted(folder.rglob("*.png")):
         try:
-            figures.append(inside.figure(path))
+            figure = inside.figure(path, of_figures.get(path.stem))
+            figures.append(replace(figure, text=figure.text or _sentence(of_figures.get(path.stem))))
         except InputError as error:
             missing.append(str(error))
     if not (tables or long or figures):
@@ -47,11 +67,19 @@ def study_below(folder: str | Path, missing: list[str], inside: Figures | None =
     return OtherStudy(folder.name, folder.name.replace("_", " "), tables, figures, long)
 
 
-def studies_in(root: str | Path, missing: list[str], inside: Figures) -> list[OtherStudy]:
-    """The studies below a root such as results/pipeline: one for each folder with `tables` or `figures`."""
+def _sentence(about: Output | None) -> str:
+    """What a table or figure without a text for pages says of itself in its caption."""
+    return f"{about.caption}." if about else ""
+
+
+def studies_in(root: str | Path, missing: list[str], inside: Figures, known: Known | None = None) -> list[OtherStudy]:
+    """The studies below a root such as results/pipeline: one for each folder with `tables` or `figures`.
+
+    known: as of study_below.
+    """
     root = Path(root)
     folders = sorted({path.parent for name in ("tables", "figures") for path in root.rglob(name) if path.is_dir()})
-    found = [(folder, study_below(folder, missing, inside)) for folder in folders]
+    found = [(folder, study_below(folder, missing, inside, known)) for folder in folders]
     return [
         replace(study, id="-".join(folder.relative_to(root.parent).parts), title=folder.relative_to(root).as_posix())
         for folder, study in found

@@ -69,8 +69,8 @@ class Table:
 
     @property
     def is_long(self) -> bool:
-        """Whether it holds sentences, which a phone shows one below the other."""
-        return any(column.kind == "long" for column in self.columns)
+        """Whether it is made of sentences, which a phone shows one below the other."""
+        return sum(column.kind == "long" for column in self.columns) > 1
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------

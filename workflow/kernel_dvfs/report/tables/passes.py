@@ -23,6 +23,8 @@ OUTPUT = Output(
     title="Passes",
     text="Each pass as it ran, compared with the sum of its kernels measured alone at the same clocks. A power "
     "limit acts on them differently, so the two need not agree.",
+    section="kernels",
+    place=3,
     kinds=("nvml",),
     inputs=lambda plan: [*map(plan.schedule, plan.pass_schedules)],
     options=lambda plan: {"schedules": plan.pass_schedules},

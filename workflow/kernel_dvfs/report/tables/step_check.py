@@ -31,7 +31,8 @@ OUTPUT = Output(
     "trace of the capture. If it agrees with the section and the sum of kernels alone does not, nothing is "
     "missing; the kernels are slower or faster alone. Copies (auto-only studies): the sum with the longest "
     "kernels as measured within the step, by copies right behind their launches, less the step; copies_share "
-    "says how much of the sum they are.",
+    "says how much of the sum they are. If the power cap holds the whole step, a difference of two runs at the cap "
+    "draws the cap whatever the kernel: it is what more of the kernel would cost, not what the kernel draws.",
     section="step",
     place=3,
     kinds=("nvml",),

@@ -126,7 +126,8 @@ def data(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
     chosen = frame.assign(way=frame.jitter_percent.map(_chosen), change=frame.energy_change_percent)
     calm = frame[frame.jitter_percent == jitters[0]]
     naive = calm.assign(way=series[-2], change=calm.naive_energy_change_percent)
-    passes = calm.assign(way=series[-1], change=calm.per_pass_energy_change_percent)
+    # None all along where the profile has no passes
+    passes = calm.assign(way=series[-1], change=calm.per_pass_energy_change_percent.astype(float))
     is_outside = naive.change > _CEILING_PERCENT
     lines = pd.concat([chosen, naive[~is_outside], passes]).dropna(subset="change")
     lines = lines.assign(way=pd.Categorical(lines.way, series))

@@ -1,0 +1,146 @@
+"""Take training steps through the whole workflow on a real GPU at its default clocks: captured, every kernel measured,
+sections, the whole, the longest kernels within it, and the page.
+
+Sets nothing on the GPU (`clocks: auto-only`). Per step two calls of Snakemake: `profile`, which needs the GPU, then,
+once all steps are measured, `all` for the page, which does not. Records stay in results/<gpu>/, so a call that was
+stopped goes on where it was. To be run from the root of the repository; on two GPUs at once from two copies of it.
+
+    kernel-dvfs build --graph on
+    python benchmarks/own_step_workflow.py -o out                       # every step of benchmarks/own_steps/steps.py
+    python benchmarks/own_step_workflow.py -o out --gpu nvml:1 --steps llama gpt3_xl --limit-s 600
+
+Writes per step STEP/ (step_totals, step_check, step_kernels and passes as CSV), and steps.csv, a row a step: nodes,
+targets, coverage, the sums of kernels against the whole, whether every bit was put back, seconds of each stage.
+"""
+
+import argparse
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "workflow"))
+
+from kernel_dvfs.files import read_json, write_json
+from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.plan.config import check
+from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.workload import step as steps
+
+STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")
+TABLES = ("step_totals", "step_check", "step_kernels", "passes")
+SOURCE = "benchmarks/own_steps/steps.py"
+# windows of 2 s are the shortest that a counter which moves every 100 ms allows; the temperature is taken as it is:
+# heating and cooling would take longer than all windows
+PROTOCOL = {
+    **{"clocks": "auto-only", "auto_repeats": 1, "warmup_s": 0.1, "window_s": 2, "windows": 1, "max_windows": 1},
+    **{"temperature": "cool", "band_c": 60, "native": {"cpu": "off", "cuda": "off", "pipeline": "off"}},
+}
+# what a run needs to stop in order: the point that is measured comes to its end, then the process that measures
+_PATIENCE_S = 60
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", nargs="+", default=STEPS, choices=STEPS, help="default: all, in this order")
+    parser.add_argument("--gpu", default="nvml", help="nvml, nvml:UUID or nvml:INDEX (default: nvml)")
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help="measure no longer, all steps together")
+    parser.add_argument(
+        "--no-pages", action="store_true", help="measure only; without it, a later call makes the pages"
+    )
+    parser.add_argument("-o", "--output", required=True, help="folder for the results")
+    options = parser.parse_args()
+    output, begin_s = Path(options.output), time.monotonic()
+    output.mkdir(parents=True, exist_ok=True)
+    spent = {}
+    for name in options.steps:
+        left_s = options.limit_s - (time.monotonic() - begin_s)
+        if left_s > 0:
+            spent[name] = {"measured": snakemake(name, options.gpu, "profile", output, left_s)}
+    for name in [] if options.no_pages else spent:
+        spent[name]["page"] = snakemake(name, options.gpu, "all", output, 600)
+    rows = [row(name, options.gpu, output, times) for name, times in spent.items()]
+    with (output / "steps.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(key for each in rows for key in each)))
+        writer.writeheader()
+        writer.writerows(rows)
+    for each in rows:
+        print("; ".join(f"{key} {value}" for key, value in each.items()), flush=True)
+
+
+def configuration(name: str, gpu: str) -> dict:
+    """What is given to Snakemake for a step."""
+    workload = {"step": f"{SOURCE}:{name}", "name": name.replace("_", "-")}
+    return PROTOCOL | {"gpu": gpu, "workload": workload}
+
+
+def snakemake(name: str, gpu: str, target: str, output: Path, limit_s: float) -> tuple[int, float]:
+    """(exit code, seconds) of a run, ended in order at its limit."""
+    path = output / f"{name}.config.json"
+    write_json(path, configuration(name, gpu))
+    words = [sys.executable, "-m", "snakemake", "--cores", "2", target, "--configfile", "config.yaml", str(path)]
+    begin_s = time.monotonic()
+    with (output / f"{name}.{target}.log").open("w") as log:
+        run = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+        try:
+            code = run.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGINT)
+            try:
+                code = run.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, signal.SIGKILL)
+                code = run.wait()
+    seconds = time.monotonic() - begin_s
+    print(f"{name}: {target}, exit code {code}, {seconds:.0f} s", flush=True)
+    return code, seconds
+
+
+def row(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) -> dict:
+    """What became of a step, as far as it came."""
+    config = load("config.yaml") | configuration(name, gpu)
+    check(config, str(Path(__file__).resolve().parents[1] / "workflow" / "schemas" / "config.schema.yaml"))
+    study = plan(config)
+    found = {"step": name, "date": datetime.now(UTC).isoformat()[:10]}
+    found |= {f"{what}_s": round(seconds) for what, (_, seconds) in times.items()}
+    if not (study.step_record and Path(study.step_record).is_file()):
+        return found | {"captured": False}
+    step = steps.read(study.step_record)
+    records = [read_json(path) for path in Path(study.folder, "measurements").rglob("r0.json")]
+    spent = Counter()
+    for record in records:
+        spent.update(record["run"]["spent_s"])
+    found |= {
+        **{"gpu": step.device["name"], "board": study.gpu, "torch": step.versions["torch"], "nodes": len(step.nodes)},
+        **{"launches": len(step.order), "targets": len(step.targets), "coverage": step.coverage},
+        **{"records": len(records), "verdicts": dict(Counter(record["verdict"] for record in records))},
+        # each record has put the state back and compared it, as far as it was saved
+        **{"restored": not step.state.left_out, "same_bits": step.whole.same_bits},
+        "spent_s": {part: round(seconds, 1) for part, seconds in spent.items()},
+    }
+    tables = Path(study.folder, "tables")
+    for table in TABLES:
+        if (tables / f"{table}.csv").is_file():
+            (output / name).mkdir(exist_ok=True)
+            shutil.copyfile(tables / f"{table}.csv", output / name / f"{table}.csv")
+    if (tables / "step_check.csv").is_file():
+        with (tables / "step_check.csv").open(newline="", encoding="utf-8") as file:
+            whole = next(each for each in csv.DictReader(file) if each["section"] == steps.WHOLE)
+        found |= {key: whole[key] for key in ("time_ms", "energy_j")}
+        # the other way round than in the table: how far each sum is from the whole
+        for key, value in whole.items():
+            if key.endswith("_difference_percent"):
+                found[key.replace("_difference_percent", "_sum_percent")] = 100 * (1 / (1 + float(value) / 100) - 1)
+    return found
+
+
+if __name__ == "__main__":
+    with Library():
+        pass  # refuses in one line where there is no driver
+    main()
