@@ -25,6 +25,8 @@ REAL = (
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
 )
 TARGETS, POINTS = 48, 48 * 5
+# auto and one locked pair, each once: where the number of points proves nothing
+TWO_POINTS = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1")
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
 FOLDER = f"results/{SLUG}/gpt3-xl-b40-tp1"
 
@@ -32,15 +34,11 @@ FOLDER = f"results/{SLUG}/gpt3-xl-b40-tp1"
 @pytest.fixture(scope="module")
 def finished_real(fake_library, tmp_path_factory):
     """(a clone in which the study of a board is complete, the boards). Not to be changed: use `real`."""
-    import fake
-
     folder = tmp_path_factory.mktemp("real")
-    boards = fake.Boards(fake_library, folder / "boards.state", "h200,h200", time="virtual")
-    boards.set(board=1, time="virtual")
     directory = clone(folder / "clone")
     # a copy: it stands for the native library, which a test changes
     shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", directory)
-    real = Real(directory, boards)
+    real = Real.beside_boards(folder, fake_library)
     real.build("first sources")
     real.run("all")
     return real
@@ -49,17 +47,21 @@ def finished_real(fake_library, tmp_path_factory):
 @pytest.fixture
 def real(finished_real, tmp_path):
     """A copy of it with boards of its own, to change."""
-    import fake
-
-    directory = tmp_path / "clone"
-    shutil.copytree(finished_real.directory, directory, symlinks=True)
-    boards = fake.Boards(finished_real.boards.library, tmp_path / "boards.state", "h200,h200", time="virtual")
-    boards.set(board=1, time="virtual")
-    return Real(directory, boards)
+    shutil.copytree(finished_real.directory, tmp_path / "clone", symlinks=True)
+    return Real.beside_boards(tmp_path, finished_real.boards.library)
 
 
 class Real:
     """A clone beside fake boards."""
+
+    @classmethod
+    def beside_boards(cls, folder, library):
+        """The clone in a folder, beside two new boards on virtual time."""
+        import fake
+
+        boards = fake.Boards(library, folder / "boards.state", "h200,h200", time="virtual")
+        boards.set(board=1, time="virtual")
+        return cls(folder / "clone", boards)
 
     def __init__(self, directory, boards):
         self.directory, self.boards = directory, boards
@@ -201,15 +203,17 @@ def test_another_driver_or_other_kernels_measure_anew(real):
 
 def test_clocks_above_the_power_cap_can_be_left_out_of_a_study_and_are_listed(real):
     shutil.rmtree(real.directory / "results")
-    grid = "grid={core_mhz: [1500, 1650, 1980], mem_mhz: [3201], auto: true}"
-    real.run("all", config=[grid, "skip_capped=true", "auto_repeats=1"])
+    grid = "grid={core_mhz: [1500, 1650, 1980], mem_mhz: [3201], auto: false}"
+    config = [grid, "skip_capped=true", "auto_repeats=1"]
+    made = [f"{FOLDER}/{name}" for name in ("tables/omitted_pairs.csv", "schedules/kernel-global-waste-slack0.json")]
+    real.run(*made, config=config)
     with open(real.directory / FOLDER / "tables/omitted_pairs.csv", newline="") as file:
         left_out = list(csv.DictReader(file))
     assert left_out and all("_gemm" in row["target"] and row["core_mhz"] != "1500" for row in left_out)
     assert all(row["reason"].startswith("the power cap held 1") for row in left_out)
     chosen = json.loads((real.directory / FOLDER / "schedules/kernel-global-waste-slack0.json").read_text())
     assert chosen["status"] == "optimal"
-    assert real.planned(config=[grid, "skip_capped=true", "auto_repeats=1"]) == {}
+    assert real.planned(*made, config=config) == {}
 
 
 def test_a_build_that_gives_the_same_bytes_measures_nothing_anew(real):
@@ -240,14 +244,14 @@ def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(real):
 def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(real):
     shutil.rmtree(real.directory / "results")
     real.boards.set(deny=1)
-    done = real.run("all", config=["clocks=auto-only"])
+    done = real.run("all", config=["clocks=auto-only", "auto_repeats=1"])
     assert "need the right to lock clocks (docs/real-gpus.md)" in done.stdout
     folder = real.directory / FOLDER
     assert {path.stem for path in (folder / "tables").iterdir()} == {"baseline", "passes"}
     assert {path.stem for path in (folder / "figures").iterdir()} == {"fig5_kernels"}
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "What is missing" not in page
-    assert len(real.records()) == 2 * TARGETS and real.boards.get("sets") == "0"
+    assert len(real.records()) == TARGETS and real.boards.get("sets") == "0"
 
 
 def test_external_clocks_are_asked_of_the_batch_system(real):
@@ -264,7 +268,7 @@ def test_external_clocks_are_asked_of_the_batch_system(real):
 def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(real):
     shutil.rmtree(real.directory / "results")
     real.boards.set(deny=1)
-    done = real.run("all", config=["clocks=external"])
+    done = real.run("all", config=["clocks=external", *TWO_POINTS])
     assert "trusts the batch system to have set its clocks" in done.stdout
     verdicts = {(record["request"]["mem_mhz"], record["verdict"]) for record in real.records()}
     assert (2201, "not_reached") in verdicts and (2201, "ok") not in verdicts
@@ -275,12 +279,13 @@ def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(
 
 def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(real):
     shutil.rmtree(real.directory / "results")
-    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL, "--", "profile"]
+    config = {each.partition("=")[0]: each for each in (*REAL, *TWO_POINTS)}.values()
+    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *config, "--", "profile"]
     running = subprocess.Popen(
         words, cwd=real.directory, env=real.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     end = time.monotonic() + 90
-    while len(list(real.directory.glob(f"{FOLDER}/measurements/*/*/*/r*.json"))) < 60:
+    while len(list(real.directory.glob(f"{FOLDER}/measurements/*/*/*/r*.json"))) < 30:
         assert running.poll() is None and time.monotonic() < end, "the run should be measuring"
         time.sleep(0.05)
     os.kill(running.pid, signal.SIGINT)
@@ -290,9 +295,9 @@ def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(real):
         assert time.monotonic() < end, "the measuring process is told to end with the run"
         time.sleep(0.1)
     done = {path: path.stat().st_mtime_ns for path in real.directory.glob(f"{FOLDER}/measurements/*/*/*/r*.json")}
-    assert 60 <= len(done) < POINTS
-    real.run("profile")
-    assert len(real.records()) == POINTS
+    assert 30 <= len(done) < 2 * TARGETS
+    real.run("profile", config=TWO_POINTS)
+    assert len(real.records()) == 2 * TARGETS
     assert sum(path.stat().st_mtime_ns != written for path, written in done.items()) <= 1
 
 
@@ -327,7 +332,7 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
 def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_after(real):
     before = {record["run"]["order"] for record in real.records()}
     on = ["refine={rounds: 1, gain: 0.5, checks: 2, margin_z: 1.645}"]
-    real.run("choose", config=on)
+    real.run("profile", config=on)
     again = [record for record in real.records() if record["run"]["campaign"] != "sweep"]
     assert len(again) > 3 * 48 and len(real.records()) == POINTS + len(again) and before
     sessions = {}
@@ -339,7 +344,7 @@ def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_
     assert len(sessions) == 3, "a round and two checks"
     for stretches in sessions.values():
         assert len(stretches) == len(set(stretches)), "no pair is come back to"
-    assert real.planned("choose", config=on) == {} and real.is_restored()
+    assert real.planned("profile", config=on) == {} and real.is_restored()
 
 
 def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_well(real):

@@ -10,6 +10,8 @@ pytestmark = pytest.mark.workflow
 
 ON = "refine={rounds: 2, gain: 0, checks: 2, margin_z: 1.645}"
 QUICK = ("data_parallel_batches=[]", "tensor_parallel_degrees=[1]", "tensor_energy_pj=[2.2]", "headline_map=null")
+# what rests on a search; figures and pages do as tables do (test_partial_reruns.py)
+MADE = ("choose", str(FOLDER / "tables/headline.csv"))
 REMEASURED = FOLDER / "measurements/kernel/forward_gelu/auto-auto/r1.json"
 
 
@@ -21,7 +23,7 @@ def times(directory, pattern="measurements/*/*/*/r*.json") -> dict:
 def swept(tmp_path_factory):
     """A study without refinement."""
     directory = clone(tmp_path_factory.mktemp("search") / "clone")
-    snakemake(directory, "choose", config=QUICK)
+    snakemake(directory, "profile", config=QUICK)
     return directory
 
 
@@ -29,7 +31,7 @@ def swept(tmp_path_factory):
 def finished_search(swept):
     """The same with refinement: the sweep's records must have stayed. Not to be changed: use `refined`."""
     before = times(swept)
-    snakemake(swept, "all", config=(*QUICK, ON))
+    snakemake(swept, *MADE, config=(*QUICK, ON))
     after = times(swept)
     assert len(before) == RECORDS and before.items() <= after.items()
     return swept
@@ -59,21 +61,21 @@ def test_a_search_ends_when_nothing_is_asked_for_and_its_records_are_there(finis
 
 
 def test_a_second_run_does_nothing(finished_search):
-    assert planned(finished_search, config=(*QUICK, ON)) == {}
+    assert planned(finished_search, *MADE, config=(*QUICK, ON)) == {}
 
 
 def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_and_nothing_rests_on_less(refined):
     whole, before = (refined / REMEASURED).read_bytes(), times(refined, "**/*")
     (refined / REMEASURED).unlink()
-    assert planned(refined, config=(*QUICK, ON))["search"] == 1
-    snakemake(refined, "all", config=(*QUICK, ON))
+    assert planned(refined, *MADE, config=(*QUICK, ON))["search"] == 1
+    snakemake(refined, *MADE, config=(*QUICK, ON))
     assert (refined / REMEASURED).read_bytes() == whole
     after = times(refined, "**/*")
     again = {str(path.relative_to(FOLDER)) for path in after if path.suffix and after[path] != before[path]}
     assert again == {str(REMEASURED.relative_to(FOLDER)), "search.json", "profile.parquet"}, (
         "the same bytes run nothing"
     )
-    assert planned(refined, config=(*QUICK, ON)) == {}
+    assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
 
 
 def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_again(refined):
@@ -85,18 +87,18 @@ def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_
         record["summary"][field] *= 1.1
     del record["sha256"]  # it stands for one that was measured, not edited
     (refined / REMEASURED).write_text(json.dumps(record) + "\n")
-    snakemake(refined, "all", config=(*QUICK, ON))
+    snakemake(refined, *MADE, config=(*QUICK, ON))
     after = search_of(refined)
     name = str(REMEASURED.relative_to(FOLDER / "measurements"))
     assert before["records"][name] != after["records"][name]
-    assert planned(refined, config=(*QUICK, ON)) == {}
+    assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
 
 
 def test_another_protocol_leaves_no_search_that_rests_on_the_old_one(refined):
     before = search_of(refined)
     jobs = planned(refined, "choose", config=(*QUICK, ON, "window_s=4"))
     assert jobs["measure"] == RECORDS and jobs["search"] == 1
-    snakemake(refined, "choose", config=(*QUICK, ON, "window_s=4"))
+    snakemake(refined, "profile", config=(*QUICK, ON, "window_s=4"))
     after = search_of(refined)
     assert after["setup"] != before["setup"] and not set(after["records"].values()) & set(before["records"].values())
 
@@ -105,8 +107,8 @@ def test_off_and_on_again_measures_nothing(refined):
     off = planned(refined, "choose", config=QUICK)
     assert off["pool_records"] == 1 and not {"measure", "search"} & set(off)
     before = times(refined)
-    snakemake(refined, "choose", config=QUICK)
-    snakemake(refined, "choose", config=(*QUICK, ON))
+    snakemake(refined, "profile", config=QUICK)
+    snakemake(refined, "profile", config=(*QUICK, ON))
     assert times(refined) == before
 
 

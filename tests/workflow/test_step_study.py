@@ -60,18 +60,14 @@ def capture(source, name="", results_dir="results", say=print, keep=""):
 @pytest.fixture(scope="module")
 def finished_step(fake_library, tmp_path_factory):
     """(a clone in which the study of a step is complete, the boards). Not to be changed: use `stepped`."""
-    import fake
-
     folder = tmp_path_factory.mktemp("step")
-    boards = fake.Boards(fake_library, folder / "boards.state", "h200,h200", time="virtual")
-    boards.set(board=1, time="virtual")
     directory = clone(folder / "clone")
     shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", directory)
     shutil.copy2(RECORD, directory / "captured.json")
     (directory / "train.py").write_text(TRAIN)
     with open(directory / "workflow/kernel_dvfs/step/capturing.py", "a") as file:
         file.write(CAPTURING)
-    study = Stepped(directory, boards)
+    study = Stepped.beside_boards(folder, fake_library)
     study.build("sources")
     study.run("all")
     return study
@@ -80,13 +76,8 @@ def finished_step(fake_library, tmp_path_factory):
 @pytest.fixture
 def stepped(finished_step, tmp_path):
     """A copy of it with boards of its own, to change."""
-    import fake
-
-    directory = tmp_path / "clone"
-    shutil.copytree(finished_step.directory, directory, symlinks=True)
-    boards = fake.Boards(finished_step.boards.library, tmp_path / "boards.state", "h200,h200", time="virtual")
-    boards.set(board=1, time="virtual")
-    return Stepped(directory, boards)
+    shutil.copytree(finished_step.directory, tmp_path / "clone", symlinks=True)
+    return Stepped.beside_boards(tmp_path, finished_step.boards.library)
 
 
 class Stepped(Real):
