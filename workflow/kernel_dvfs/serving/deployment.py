@@ -69,8 +69,8 @@ def _level(columns: Columns, loads: dict[str, float], factor: float, servers: in
         kind, short = max(found.shed_tps.items(), key=lambda item: item[1])
         raise InputError(
             f"{columns.profile.name}: {servers} servers cannot carry the load times {factor:g} and the margin "
-            f"{margin:g} within the promises: {short:.0f} tokens/s of class {CLASSES[kind]} are too much; give more "
-            "servers"
+            f"{margin:g} within the promises: {short:.3g} tokens/s of class {CLASSES[kind]} are left without a place; "
+            "give more servers"
         )
     groups: dict[tuple[int, frozenset[int], int], list[tuple[Column, float]]] = {}
     for column, use in found.chosen.items():

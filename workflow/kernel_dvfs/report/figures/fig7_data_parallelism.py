@@ -17,7 +17,7 @@ OUTPUT = Output(
     caption="Data parallelism: change of time and energy against auto at other batches, with the clocks chosen at one "
     "batch and with clocks chosen there; 95 % intervals over the validation repeats",
     title="Figure 7. The schedule at other batches",
-    text="Fresh repeats with 95 % intervals; where they leave zero on the energy axis, the clocks still pay there.",
+    text="Validation repeats with 95 % intervals. Where one leaves zero on the energy axis, energy changes there.",
     section="carried",
     place=1,
     formats=FIGURE_FORMATS,

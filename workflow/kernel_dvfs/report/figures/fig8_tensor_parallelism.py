@@ -18,7 +18,7 @@ OUTPUT = Output(
     "degrees, with the clocks chosen at one degree and with clocks chosen there; 95 % intervals over the validation "
     "repeats",
     title="Figure 8. The schedule at other tensor-parallel degrees",
-    text="Fresh repeats with 95 % intervals, one rank, no communication.",
+    text="Validation repeats with 95 % intervals, one rank, no communication.",
     section="carried",
     place=2,
     formats=FIGURE_FORMATS,
