@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # without a request for so long, other stages of the study are at work, and other users may have the node meanwhile
 END_AFTER_S = 15.0
 _NEXT = 75  # exit code of a process that another shall follow
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +93,10 @@ def _serve_in_job(options: argparse.Namespace) -> NoReturn:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
 
-    # this one ends last: when a job is cancelled, Slurm kills its other processes as soon as this one is gone
+    # this one ends last: Slurm kills the other processes of a job as soon as this one is gone. A janitor whose owner was
+    # killed is then still restoring the clocks: so it becomes a child of this one
     signal.signal(signal.SIGTERM, pass_on)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     while code == _NEXT and not is_told:
         # a signal waits until it is known whom to pass it on to
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -101,6 +105,9 @@ def _serve_in_job(options: argparse.Namespace) -> NoReturn:
             _serve_session(options, listener, is_first)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with suppress(ChildProcessError):  # none is left
+        while True:
+            os.wait()
     if listener.getsockname():
         with suppress(OSError):  # it may have gone
             os.unlink(socket_path(read(options.gpu).gpu["uuid"]))
