@@ -169,6 +169,11 @@ def test_who_is_ended_while_waiting_for_a_job_cancels_it(tmp_path, number):
     assert process.returncode != 0 and (tmp_path / "cancelled").read_text() == "7\n"
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(each) for each in file.read().split()]
+
+
 def test_the_process_on_which_a_job_hangs_ends_after_the_restoring_of_what_was_killed(lab):
     """Slurm kills what is left of a step when the process that it started has ended."""
     made = lab()
@@ -184,11 +189,17 @@ def test_the_process_on_which_a_job_hangs_ends_after_the_restoring_of_what_was_k
             said = made.folder / "said"
             assert made.comes_to(lambda: said.exists() and said.read_text())
             assert said.read_text() == "ok\n"
-            done, _ = made.measure(pair="1400,2201")
-            assert done.returncode == 0 and made.boards.locks == ("345-1400", "2201-2201"), done.stderr
-            with open(f"/proc/{job.pid}/task/{job.pid}/children") as file:
-                (measuring,) = map(int, file.read().split())
+            done, _ = made.measure(pair="1395,2201")
+            assert done.returncode == 0, done.stderr
+            (measuring,) = children(job.pid)
+            (janitor,) = children(measuring)
+            os.kill(janitor, signal.SIGSTOP)
             os.kill(measuring, signal.SIGKILL)
+            try:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    job.wait(timeout=2)
+            finally:
+                os.kill(janitor, signal.SIGCONT)
             assert job.wait(timeout=60) == 128 + signal.SIGKILL
             assert made.boards.locks == ("none", "none") and not made.lease.exists()
         finally:

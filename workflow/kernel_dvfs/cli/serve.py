@@ -93,8 +93,8 @@ def _serve_in_job(options: argparse.Namespace) -> NoReturn:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
 
-    # this one ends last: Slurm kills the other processes of a job as soon as this one is gone. A janitor whose owner was
-    # killed is then still restoring the clocks: so it becomes a child of this one
+    # this one ends last: Slurm kills the other processes of a job as soon as this one is gone. After a killed session
+    # its janitor is still restoring the clocks: so it becomes a child of this one
     signal.signal(signal.SIGTERM, pass_on)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     while code == _NEXT and not is_told:
