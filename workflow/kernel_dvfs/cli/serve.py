@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import signal
 import socket
@@ -81,6 +80,8 @@ def _serve_and_end(server: Server) -> NoReturn:
 
 def _serve_in_job(options: argparse.Namespace) -> NoReturn:
     """A measuring process for each session, one after the other at one socket: the job keeps its node between them."""
+    import ctypes
+
     from kernel_dvfs.measurement.real.client import socket_path
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
