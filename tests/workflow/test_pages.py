@@ -83,5 +83,5 @@ def test_snakemake_makes_its_own_report_with_captions(finished, tmp_path, form):
         assert any(name.endswith("fig3_forward_pass.png") for name in names)
     else:
         text = path.read_text("utf-8")
-        assert "Figure 6. Energy saved against tolerated slowdown" in text
+        assert "Figure 6. Claimed energy over tolerated slowdown" in text
         assert "Claimed is what the measurements that chose the clocks promised" in text
