@@ -70,7 +70,7 @@ class Table:
     @property
     def is_long(self) -> bool:
         """Whether it is made of sentences, which a phone shows one below the other."""
-        return sum(column.kind == "long" for column in self.columns) > 1
+        return 3 * sum(column.kind == "long" for column in self.columns) > len(self.columns)
 
 
 # --- cells ------------------------------------------------------------------------------------------------------------
