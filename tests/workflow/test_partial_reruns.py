@@ -95,12 +95,14 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
         jobs
     )
     assert not (MEASURING - {"validate", "carry_over"}) & set(jobs)
-    snakemake(study, "choose", str(FOLDER / "tables/strategies.csv"))
+    snakemake(study, "choose", str(FOLDER / "report.html"))
     after = files(study)
     changed = {
         str(path.relative_to(FOLDER)) for path in after if after[path][1] != before[path][1] and FOLDER in path.parents
     }
-    assert {"profile.parquet", "schedules/kernel-global-waste-slack0.json", "tables/strategies.csv"} <= changed
+    schedule = "schedules/kernel-global-waste-slack0.json"
+    assert {"profile.parquet", schedule, "tables/strategies.csv", "report.html"} <= changed
+    assert not {"choose_schedule", "table_strategies", "report_page"} & set(planned(study)), "the page is of today"
     assert not [path for path in changed if path.startswith(("variants", "measurements/pass"))]
 
 
