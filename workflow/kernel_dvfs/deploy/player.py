@@ -279,7 +279,7 @@ class Player:
     def _reach(self, pair: Pair, latest_s: float) -> tuple[tuple[int, int], float | None, bool]:
         """((core, memory) MHz seen, when they were as asked for or None, whether the GPU had nothing to do then).
 
-        A GPU that has come to the end of its work lowers its clocks by itself, so nobody waits for them then: that would
+        A GPU that has come to the end of its work lowers its clocks by itself. Nobody waits for them then: that would
         make the next change late.
         """
         while True:
@@ -296,7 +296,7 @@ class Player:
         return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(pair, pair)))
 
     def _is_ours(self, step: Step, iteration: int) -> bool:
-        """Whether the clocks are still those asked for last, as far as they were reached, in this iteration, and the GPU
+        """Whether the clocks are still those asked for last, as far as they were reached in this iteration and the GPU
         still works; a surprise otherwise."""
         if self._surprise:
             return False
