@@ -34,7 +34,7 @@ def test_every_step_is_one_of_the_users_file_and_its_study_one_that_may_be_confi
 
 @pytest.fixture
 def benchmarked(benchmark, tmp_path, monkeypatch):
-    """`benchmarked({target: exit code})`: (what it ended with, its row, whether it took tables) where an earlier run left
+    """`benchmarked({target: exit code})`: (what it ended with, row, whether it took tables) where an earlier run left
     tables, and records of another setup. Snakemake and the plan of a study are stand-ins: the real ones need a GPU."""
     folder = tmp_path / "results"
     study = SimpleNamespace(
