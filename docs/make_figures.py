@@ -79,18 +79,19 @@ def _about_pipeline(study: Path) -> dict:
     from kernel_dvfs.pipeline.study import KEYS, PipelineStudy
 
     own = PipelineStudy(study)
-    return {key: own[key] for key in ("subject", "name", *KEYS)}
+    # two of its pictures show more than the tables that are kept
+    drawn = [study / "stages.csv"]
+    for microbatches in own["microbatches"]:
+        drawn += [own.solved(microbatches) / name for name in _OF_PIPELINE]
+    return {key: own[key] for key in ("subject", "name", *KEYS)} | {"drawn_sha256": digest(drawn)}
 
 
+_OF_PIPELINE = ("frontier.csv", "plans/all-max.json", "plans/one-clock.json")
 _TABLES = ("claims", "deployable", "headline", "headline_band", "relaxed")
 STUDIES = {
     "study": Kept(
         "default_study",
-        {
-            f"{name}.csv": f"tables/{name}.csv"
-            for name in ("claims", "deployable", "headline", "headline_band", "relaxed")
-        }
-        | {"headline_map.csv": "headline_map.csv"},
+        {f"{name}.csv": f"tables/{name}.csv" for name in _TABLES} | {"headline_map.csv": "headline_map.csv"},
         _about_default,
     ),
     "pipeline": Kept(
@@ -102,13 +103,23 @@ STUDIES = {
 
 
 def keep(name: str, study: Path) -> None:
-    """Keep of a finished study what pictures and pages show."""
+    """Keep of a finished study what pictures and pages show: all of it or, where something is missing, nothing. Raises
+    CannotDraw."""
+    from kernel_dvfs.errors import InputError
+
     kept = STUDIES[name]
+    missing = [source for source in kept.files.values() if not (study / source).is_file()]
+    if missing:
+        raise CannotDraw(f"--{name} {study}: no finished study, it lacks {', '.join(missing)}")
+    try:
+        about = kept.about(study)
+    except InputError as error:
+        raise CannotDraw(f"--{name}: {error}") from None
     folder = RESULTS / kept.folder
     folder.mkdir(exist_ok=True)
     for target, source in kept.files.items():
         shutil.copyfile(study / source, folder / target)
-    (folder / "study.json").write_text(json.dumps(kept.about(study), indent=1) + "\n", "utf-8")
+    (folder / "study.json").write_text(json.dumps(about, indent=1) + "\n", "utf-8")
 
 
 # --- how each is drawn ------------------------------------------------------------------------------------------------
@@ -231,35 +242,45 @@ _LIBRARY = "workflow/kernel_dvfs"
 _STYLE = f"{_LIBRARY}/report/style.py"
 
 
-def _own(name: str, *kept: str) -> Picture:
+def _own(name: str, *kept: str, code: tuple[str, ...] = ()) -> Picture:
     return Picture(
         tuple(f"default_study/{each}" for each in (*kept, "study.json")),
-        (f"{_LIBRARY}/report/figures/{name}.py", _STYLE),
+        (f"{_LIBRARY}/report/figures/{name}.py", *code, _STYLE),
         _figure(name),
     )
 
 
 def _of_pipeline(name: str, *tables: str) -> Picture:
-    code = [f"{_LIBRARY}/pipeline/report/{each}.py" for each in (f"figures/{name}", "figures/__init__", *tables)]
+    own = (f"pipeline/report/figures/{name}", "pipeline/report/figures/__init__", "pipeline/study", "change", *tables)
+    code = [f"{_LIBRARY}/{each}.py" for each in own]
     inputs = tuple(f"pipeline_study/{each}" for each in ("methods.csv", "runs.csv", "study.json"))
     return Picture(inputs, (*code, _STYLE), _pipeline(name), needs="pipeline")
 
 
 PICTURES: dict[str, Picture] = {
     "fig6_relaxed_waste": _own("fig6_relaxed_waste", "relaxed.csv"),
-    "headline_map": _own("headline_map", "headline_map.csv"),
+    "headline_map": _own("headline_map", "headline_map.csv", code=(f"{_LIBRARY}/report/tables/headline_band.py",)),
     "fig5_kernels_h200": Picture(
-        ("auto_only_h200.csv",), (f"{_LIBRARY}/report/figures/fig5_kernels.py", _STYLE), _kernels_h200
+        ("auto_only_h200.csv",),
+        (f"{_LIBRARY}/report/figures/fig5_kernels.py", f"{_LIBRARY}/workload/table1.py", _STYLE),
+        _kernels_h200,
     ),
     "switching": Picture(("switching.csv",), (f"{_LIBRARY}/studies/report/switching.py", _STYLE), _switching),
     "prediction_h200": Picture(("prediction_h200.csv",), ("benchmarks/gpu_prediction.py", _STYLE), _prediction),
     "pipeline_frontier": _of_pipeline("frontier"),
     "pipeline_timeline": _of_pipeline("timeline"),
-    "pipeline_straggler": _of_pipeline("straggler", "tables/straggler"),
-    # of a page the numbers must be those of today; how it looks may be a little older
+    "pipeline_straggler": _of_pipeline(
+        "straggler", *(f"pipeline/report/{name}" for name in ("tables/straggler", "paper", "savings"))
+    ),
+    # of a page its top must say what it says today; how that looks (its CSS) may be a little older
     "report_page": Picture(
-        ("default_study/headline.csv", "default_study/deployable.csv", "default_study/study.json"),
-        (),
+        tuple(
+            f"default_study/{each}" for each in ("headline.csv", "headline_band.csv", "deployable.csv", "study.json")
+        ),
+        tuple(
+            f"{_LIBRARY}/report/page/{each}"
+            for each in ("templates/study.html.j2", "templates/parts.html.j2", "answer.py")
+        ),
         _report_page,
         needs="study",
     ),
@@ -366,9 +387,13 @@ def main() -> int:
     if unknown:
         parser.error(f"no picture {', '.join(unknown)}; there are {', '.join(PICTURES)}")
     studies = {name: getattr(options, name) for name in STUDIES}
-    for name, study in studies.items():
-        if study is not None:
-            keep(name, study)
+    try:
+        for name, study in studies.items():
+            if study is not None:
+                keep(name, study)
+    except CannotDraw as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     for name in options.names or PICTURES:
         try:
             draw(name, studies.get(PICTURES[name].needs))

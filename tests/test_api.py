@@ -137,9 +137,13 @@ def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, c
     assert main(["choose", "demo/profile.parquet", *words]) == 0
     answer = json.loads(capsys.readouterr().out)
     chosen = json.loads((tmp_path / "s.json").read_text())
+    assert answer["schema"] == "kernel-dvfs/answer/1" and answer["slack_percent"] is None
     assert answer["simulated"] and answer["energy_change_percent"] == chosen["energy_change_percent"]
     assert main(["report", "demo/profile.parquet", "s.json", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"page": "demo/report.html", "missing": []}
+    assert json.loads(capsys.readouterr().out) == {
+        **{"schema": "kernel-dvfs/page/1", "page": "demo/report.html"},
+        **{"missing": [], "prometheus": None},
+    }
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,7 @@ def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, c
     [
         (["report", "p.parquet"], "a schedule is missing"),
         (["report", "folder", "s.json"], r"give the profile that it was chosen from \(\.parquet\)"),
-        (["report", "p.parquet", "s.json"], "not a schedule that can be shown"),
+        (["report", "p.parquet", "s.json"], r"s\.json: not a schedule that can be shown"),
         (["demo", "--gpu", "nvml"], "nvml is a real GPU"),
     ],
 )

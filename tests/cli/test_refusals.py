@@ -94,6 +94,65 @@ def test_a_place_that_cannot_be_written_is_one_line(refused, profile, tmp_path):
     assert str(tmp_path) in refused(*words, "-o", tmp_path)
 
 
+def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(refused, profile):
+    words = ("choose", profile, "--scope", "global", "--objective", "edp")
+    assert refused(*words, "-o", "/proc/x.json") == "error: /proc/x.json: No such file or directory\n"
+
+
+# --- words before the command ---
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("--json", "devices"), "kernel-dvfs: the command comes first: kernel-dvfs devices --json"),
+        (("--slack", "2", "choose", "x"), "kernel-dvfs: the command comes first: kernel-dvfs choose --slack 2 ..."),
+        (("study", "--rows", "table"), "kernel-dvfs study: the command comes first: kernel-dvfs study table --rows"),
+        (("--json", "devicse"), "kernel-dvfs: unknown command 'devicse' (did you mean 'devices'?)"),
+    ],
+)
+def test_options_before_the_command_are_told_to_come_after_it(refused, words, meant):
+    assert meant in refused(*words)
+
+
+# --- a reader that has enough ---
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("lines", [1, 100_000], ids=["at the end", "in the middle"])
+def test_a_pipe_that_nobody_reads_any_more_ends_a_command_without_a_word(lines, unbuffered):
+    import os
+    import subprocess
+    import sys
+
+    code = (
+        "from kernel_dvfs.cli import main; import sys\n"
+        f"main.parsed = lambda _: (lambda _: [print('line') for _ in range({lines})] and None, None)\n"
+        "sys.exit(main.main([]))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, timeout=60
+    )
+    os.close(writer)
+    assert (done.stderr, done.returncode) == ("", 141)
+
+
+def test_another_pipe_that_breaks_is_still_a_fault(monkeypatch):
+    from kernel_dvfs.cli import main as commands
+
+    def run(_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(commands, "parsed", lambda _: (run, None))
+    with open("/dev/null", "w") as output, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", output)
+        with pytest.raises(BrokenPipeError):
+            main([])
+
+
 # --- choose ---
 
 

@@ -97,3 +97,64 @@ def test_what_is_kept_of_a_study_is_the_studys_own(maker, drawn, monkeypatch):
     maker.keep("study", study)
     assert (drawn / "results/kept/headline.csv").read_text() == "a\n1\n"
     assert json.loads((drawn / "results/kept/study.json").read_text()) == {"subject": "study"}
+
+
+def test_of_a_study_that_is_not_finished_nothing_is_kept(maker, drawn, monkeypatch, capsys):
+    """Else tables of two studies would lie side by side."""
+    files = {"a.csv": "tables/a.csv", "b.csv": "tables/b.csv"}
+    monkeypatch.setitem(maker.STUDIES, "study", maker.Kept("kept", files, lambda folder: {}))
+    (drawn / "half/tables").mkdir(parents=True)
+    (drawn / "half/tables/a.csv").write_text("a\n1\n")
+    for folder, lacks in (("nowhere", "tables/a.csv, tables/b.csv"), ("half", "tables/b.csv")):
+        monkeypatch.setattr(sys, "argv", ["make_figures.py", "--study", str(drawn / folder)])
+        assert maker.main() == 2
+        assert capsys.readouterr().err == f"error: --study {drawn / folder}: no finished study, it lacks {lacks}\n"
+        assert not (drawn / "results/kept").exists()
+
+
+_OF_PIPELINE = {"pipeline_frontier", "pipeline_timeline", "pipeline_straggler"}
+
+
+@pytest.mark.parametrize(
+    ("file", "pictures"),
+    [
+        ("report/tables/headline_band.py", {"headline_map"}),
+        ("workload/table1.py", {"fig5_kernels_h200"}),
+        ("change.py", _OF_PIPELINE),
+        ("pipeline/study.py", _OF_PIPELINE),
+        ("pipeline/report/paper.py", {"pipeline_straggler"}),
+        ("report/page/answer.py", {"report_page"}),
+        ("report/page/templates/study.html.j2", {"report_page"}),
+        ("report/page/templates/parts.html.j2", {"report_page"}),
+    ],
+)
+def test_what_a_picture_takes_names_and_numbers_from_makes_it_stale_too(
+    maker, root, tmp_path, monkeypatch, file, pictures
+):
+    for name in {name for picture in maker.PICTURES.values() for name in picture.code}:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes((root / name).read_bytes())
+    monkeypatch.setattr(maker, "ROOT", tmp_path)
+    before = {name: maker.digests(picture) for name, picture in maker.PICTURES.items()}
+    changed = tmp_path / "workflow/kernel_dvfs" / file
+    changed.write_text(changed.read_text("utf-8") + "\nmore = 1\n", "utf-8")
+    assert {name for name, picture in maker.PICTURES.items() if maker.digests(picture) != before[name]} == pictures
+
+
+def test_a_plan_or_a_bound_that_is_drawn_but_not_kept_makes_the_kept_study_another(maker, tmp_path, monkeypatch):
+    from kernel_dvfs.pipeline import study as pipeline_study
+
+    class Made(dict):
+        def __missing__(self, key):
+            return [12] if key == "microbatches" else key
+
+        def solved(self, microbatches):
+            return tmp_path / f"mb{microbatches}"
+
+    monkeypatch.setattr(pipeline_study, "PipelineStudy", lambda folder: Made())
+    (tmp_path / "mb12/plans").mkdir(parents=True)
+    found = [maker._about_pipeline(tmp_path)["drawn_sha256"]]
+    for name in ("frontier.csv", "plans/all-max.json", "plans/one-clock.json"):
+        (tmp_path / "mb12" / name).write_text("1")
+        found.append(maker._about_pipeline(tmp_path)["drawn_sha256"])
+    assert len(set(found)) == 4

@@ -155,7 +155,7 @@ def test_the_straggler_figure_shows_its_tables_series(study):
 def test_a_figure_has_units_the_one_sign_and_no_shorthand(name, study, cut_off):
     plot = modules(figures)[name].draw(study)
     words = " ".join(str(plot.labels.get(key, "")) for key in ("title", "x", "y", "fill", "caption"))
-    assert "all-max" not in words and "saved, %" not in words
+    assert "all-max" not in words and "saved, %" not in words and "saved" not in plot.labels.title
     axes = [plot.labels.x, plot.labels.y]
     if name != "timeline":
         assert any("change of" in axis and "(negative: saved)" in axis.replace("\n", " ") for axis in axes), axes

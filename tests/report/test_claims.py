@@ -7,7 +7,7 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.layout import STRICT
+from kernel_dvfs.layout import SCHEDULE, STRICT
 from kernel_dvfs.measurement import record, setup
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report.claims import pass_level
@@ -84,6 +84,7 @@ class Study:
             for target, (core, mem) in (targets or dict.fromkeys(self.targets[granularity], AUTO)).items()
         }
         content = {
+            "schema": SCHEDULE,
             "granularity": granularity,
             "scope": scope,
             "objective": objective,

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.outputs import outputs
-from kernel_dvfs.report import tables
+from kernel_dvfs.report import figures, tables
 from kernel_dvfs.report.headings import headings
 from kernel_dvfs.report.write import write_table
 
@@ -24,6 +24,26 @@ from kernel_dvfs.report.write import write_table
             ["claimed, %", "validated, %", "validated less claimed, points"],
         ),
         (["power_w", "gap_points", "pass"], ["power, W", "gap, points", "pass"]),
+        (
+            ["claimed_time_change_percent", "time_change_percent", "time_low_percent", "reoptimised_time_high_percent"],
+            ["claimed time, %", "validated time, %", "validated time low, %", "chosen there: time high, %"],
+        ),
+        (
+            [
+                "reoptimised_claimed_time_change_percent",
+                "reoptimised_time_change_percent",
+                "reoptimised_time_low_percent",
+            ],
+            ["chosen there: claimed time, %", "chosen there: validated time, %", "chosen there: validated time low, %"],
+        ),
+        (
+            ["fresh_time_low_percent", "kernel_fresh_time_low_percent", "energy_high_percent"],
+            ["validated time low, %", "validated time low, %", "energy high, %"],
+        ),
+        (
+            ["low_energy_change_percent", "high_energy_change_percent", "points"],
+            ["energy, lowest, %", "energy, highest, %", "cases"],
+        ),
     ],
 )
 def test_a_change_says_which_of_the_two_it_is_where_a_table_has_both(columns, expected):
@@ -63,6 +83,16 @@ def test_table_2_shows_the_margin_and_calls_such_a_choice_optimal_within_it():
     assert "optimal within its margin" in strategies.OUTPUT.text and "margin" in strategies.OUTPUT.caption
 
 
-def test_no_text_of_a_table_calls_the_same_thing_by_two_names():
-    for name, output in outputs(tables).items():
+def test_no_text_of_a_table_or_figure_calls_the_same_thing_by_two_names():
+    for name, output in (outputs(tables) | outputs(figures)).items():
         assert "fresh" not in f"{output.caption} {output.title} {output.text}".lower(), name
+
+
+def test_the_tutorial_shows_the_headings_that_the_file_has(root):
+    columns = ["row", "section", "name", "id", "mem_mhz", "core_mhz"]
+    columns += [f"{fresh}{what}_change_percent" for fresh in ("", "fresh_") for what in ("time", "energy")]
+    expected = headings(columns)
+    lines = (root / "docs/tutorial.md").read_text("utf-8").splitlines()
+    heads = next(line for line in lines if line.startswith("| row |")).strip("|").split("|")
+    shown = ("row", "id", "mem_mhz", "core_mhz", "time_change_percent", "energy_change_percent")
+    assert [head.strip() for head in heads] == [expected[column] for column in shown]

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -89,5 +90,40 @@ def test_what_is_no_study_has_no_metrics(tmp_path, capsys):
     (tmp_path / "comparison/gpus.csv").write_text("gpu\nToy\n")
     assert main(["report", str(tmp_path / "comparison"), "--prometheus", str(tmp_path / "k.prom")]) == 2
     assert main(["report", "p.parquet", "s.json", "--prometheus", str(tmp_path / "k.prom")]) == 2
+    assert main(["report", str(tmp_path / "nowhere"), "--prometheus", str(tmp_path / "k.prom")]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and "are of a results folder" in said[1] and not (tmp_path / "k.prom").exists()
+    assert len(said) == 3 and "is of one study" in said[0] and "not a comparison" in said[0]
+    assert "are of a results folder" in said[1] and "no such folder" in said[2]
+    assert not list(tmp_path.rglob("*.prom")) and not list(tmp_path.rglob("*.html"))
+
+
+@pytest.mark.parametrize("name", ["", "k.txt", "prom"])
+def test_a_file_that_node_exporter_would_not_read_is_refused_before_anything_is_written(study, tmp_path, name, refused):
+    page = tmp_path / "page.html"
+    assert "expected FILE.prom" in refused("report", study, "-o", page, "--prometheus", name and tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_without_an_answer_has_its_page_and_says_that_there_are_no_metrics(study, tmp_path, refused):
+    own = shutil.copytree(study, tmp_path / "own")
+    (own / f"schedules/{STRICT}.json").unlink()
+    said = refused("report", own, "--prometheus", tmp_path / "k.prom")
+    assert f"{own}/report.html is written, {tmp_path}/k.prom is not: " in said and f"{STRICT}.json" in said
+    assert (own / "report.html").is_file() and not (tmp_path / "k.prom").exists()
+
+
+def test_metrics_of_a_forecast_are_called_so(tmp_path):
+    own, path = made_up(tmp_path / "sim-toy-1/toy-b40-tp1", forecast=True), tmp_path / "k.prom"
+    assert main(["report", str(own), "--prometheus", str(path)]) == 0
+    labels = [dict(labels) for name, labels in parsed(path.read_text("utf-8")) if name.endswith("_change_ratio")]
+    assert {(own["how"], own["bound"]) for own in labels} == {
+        ("claimed", "mean"),
+        *(("forecast", bound) for bound in ("mean", "low", "high")),
+    }
+
+
+def test_as_json_the_page_and_the_metrics_are_named(study, tmp_path, capsys):
+    page, path = str(tmp_path / "page.html"), str(tmp_path / "k.prom")
+    assert main(["report", str(study), "-o", page, "--prometheus", path, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["page"], found["prometheus"]) == ("kernel-dvfs/page/1", page, path)

@@ -144,7 +144,7 @@ def test_a_kernel_that_the_setup_does_not_have_is_refused(folder):
         comparisons(folder)
 
 
-@pytest.mark.parametrize("content", [[], None, 3, "text"])
+@pytest.mark.parametrize("content", [[], None, 3, "text", {}, {"workload": {"setup": None}, "targets": {}}])
 def test_a_schedule_that_is_none_is_refused_by_name(tmp_path, content):
     (tmp_path / "schedules").mkdir()
     (tmp_path / "schedules/x.json").write_text(json.dumps(content))

@@ -61,6 +61,15 @@ def test_without_a_validation_the_schedule_claims(study, kind, how):
     assert text.startswith(f"mine: -6.8 % energy, -0.1 % time {how}.")
 
 
+def test_a_forecast_is_called_so_measured_again_or_not(study, tmp_path):
+    schedule = claimed("simulated")
+    schedule["gpu"]["forecast"] = True
+    folder = study("a,0,-0.1,-6.7,ambiguous\n", schedule)
+    assert "(forecast, too few repeats to say" in line_of_study(folder, "mine")
+    (tmp_path / "tables/headline.csv").unlink()
+    assert "-0.1 % time (forecast)." in line_of_study(folder, "mine")
+
+
 def test_a_headline_that_is_empty_or_damaged_is_passed_over(study):
     assert "claimed" in line_of_study(study("", schedule=claimed("simulated")), "mine")
 

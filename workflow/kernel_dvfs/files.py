@@ -26,7 +26,7 @@ _MOST_LINKS = 40  # on the way to a file, as the kernel has it (path_resolution(
 def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
     """Yield a temporary path beside `path`; rename it there on success, remove it on any failure.
 
-    durable: on the disk when this is over, file and name.
+    durable: on the disk when this is over, file and name. Where it cannot be written, the OSError names `path`.
     """
     folder, name = os.path.split(os.fspath(path))
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -43,6 +43,14 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
         os.replace(temporary, path)
         if durable:
             _sync(folder or ".")
+    except OSError as error:
+        # the user knows the file, not what stands for it meanwhile
+        if error.filename == temporary:
+            error.filename = os.fspath(path)
+        elif error.filename is None and temporary in str(error):
+            # as pyarrow has it
+            raise type(error)(error.errno, str(error.strerror).replace(temporary, os.fspath(path))) from None
+        raise
     finally:
         with suppress(FileNotFoundError):
             os.unlink(temporary)

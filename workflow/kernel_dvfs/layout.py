@@ -8,6 +8,9 @@ SCHEDULE = "kernel-dvfs/schedule/1"
 ITERATION_SCHEDULE = "kernel-dvfs/iteration-schedule/1"
 FRONTIER = "kernel-dvfs/frontier/1"
 DEPLOYABLE = "kernel-dvfs/deployable/1"
+# and of what commands print for other programs
+ANSWER = "kernel-dvfs/answer/1"
+PAGE = "kernel-dvfs/page/1"
 
 # the schedule that is validated and carried over, and its coarse counterpart
 STRICT = "kernel-global-waste-slack0"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from kernel_dvfs.layout import PASS_STRICT, STRICT
+from kernel_dvfs.layout import PASS_STRICT, SCHEDULE, STRICT
 from kernel_dvfs.measurement import setup
 from kernel_dvfs.outputs import outputs
 from kernel_dvfs.profile.store import COLUMNS, write_profile
@@ -23,9 +23,11 @@ FIGURES = {name: each for name, each in outputs(all_figures).items() if each.wor
 NOT_MADE = ("baseline", "headline", "passes", "locking")
 
 
-def made_up(folder: Path, kind: str = "simulated", fresh: bool = True) -> Path:
+def made_up(folder: Path, kind: str = "simulated", fresh: bool = True, forecast: bool = False) -> Path:
     """Write the study into `folder` (<gpu>/<workload>) and return it."""
     gpu = {"kind": kind, "name": "Toy <1>", "slug": folder.parent.name, "spec": {"cap_w": 100}, "model": "toy model 1"}
+    if forecast:
+        gpu |= {"forecast": True}
     if kind == "nvml":
         gpu |= {"uuid": "GPU-1a2b3c4d", "driver": "580.1", "power_limit_mw": 700000}
     workload = {"name": folder.name, "model": "gpt3-xl", "batch": 40}
@@ -175,7 +177,7 @@ def _profile(folder: Path, gpu: dict, workload: dict) -> None:
         )
     ]
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
-    about = {key: gpu[key] for key in ("kind", "name", "slug")}
+    about = {key: gpu[key] for key in ("kind", "name", "slug", "forecast") if key in gpu}
     write_profile(folder / "profile.parquet", columns, about, workload, ["core_mhz", "mem_mhz"])
 
 
@@ -187,7 +189,13 @@ def _schedules(folder: Path, digest: str) -> None:
         ("kernel-single-waste-slack0", dict.fromkeys(chosen, 1470)),
     ):
         targets = {target: {"core_mhz": core, "mem_mhz": "auto"} for target, core in cores.items()}
-        schedule = {"workload": {"setup": digest}, "status": "optimal", "slack_percent": 0, "weights": "counts"}
+        schedule = {
+            "schema": SCHEDULE,
+            "workload": {"setup": digest},
+            "status": "optimal",
+            "slack_percent": 0,
+            "weights": "counts",
+        }
         schedule |= {"baseline_time": 6.371338, "baseline_energy": 2153.138, "targets": targets}
         schedule |= {"time_change_percent": -5.6e-06, "energy_change_percent": -7.666}
         _json(folder / f"schedules/{name}.json", schedule)

@@ -170,7 +170,7 @@ def test_warnings_name_what_a_reader_must_know(page):
 
 
 def test_the_headline_stands_with_its_band(page, tmp_path):
-    assert "−7.64 to −7.20 % over what nobody has measured" in page.text
+    assert "−7.64 to −7.20 % over what nobody has measured, without noise (default −7.23 %)" in page.text
     folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1")
     (folder / "tables/headline_band.csv").unlink()
     assert "−7.64 to −7.20 %" not in page_of(folder).text
@@ -209,6 +209,35 @@ def test_deployment_names_only_schedules_that_are_there(page, own):
     assert "kernel-dvfs apply --pass-level" in page.text and "kernel-dvfs reset --all" in page.text
     (own / "schedules/pass-global-waste-slack0.json").unlink()
     assert "--pass-level" not in page_of(own).text
+
+
+@pytest.mark.parametrize(
+    ("margin", "said"),
+    [
+        ({"z": 2.0}, "No pair is known to save energy in auto's time (by 2 standard errors): nothing to set."),
+        (None, "Of all pairs, auto is the best for each pass: nothing to set."),
+    ],
+)
+def test_passes_left_at_auto_say_what_is_known_and_no_more(own, margin, said):
+    path = own / "schedules/pass-global-waste-slack0.json"
+    targets = {"forward": {"core_mhz": "auto", "mem_mhz": "auto"}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"margin": margin, "targets": targets}))
+    text = page_of(own).text
+    assert said in text and "--pass-level" not in text
+
+
+def test_a_forecast_is_called_so_on_cards_chart_and_fleet_and_nothing_is_called_validated(tmp_path, page):
+    own = made_up(tmp_path / "sim-toy-1/toy-b40-tp1", forecast=True)
+    text = page_of(own).text
+    assert "Energy, forecast" in text and "Time, forecast" in text
+    assert "Circle : forecast, bar" in text and "by the forecast change" in text
+    for words in ("Energy, validated", "Circle : validated", "by the validated change"):
+        assert words not in text and words in page.text, words
+
+
+def test_the_legend_of_what_was_not_measured_again_has_no_circle(tmp_path):
+    text = page_of(made_up(tmp_path / "sim-toy-1/toy-b40-tp1", fresh=False)).text
+    assert "Circle" not in text and "Diamond : claimed" in text
 
 
 def test_launch_by_launch_names_the_schedules_of_this_study_by_latency_and_no_stale_ones(own):

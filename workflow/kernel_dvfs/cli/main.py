@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from importlib import import_module
@@ -16,8 +17,8 @@ from kernel_dvfs.files import write_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-# as a shell has it of a program that SIGINT ended
-_INTERRUPTED = 130
+# as a shell has it of a program that SIGINT or SIGPIPE ended
+_INTERRUPTED, _READER_GONE = 130, 141
 # what a user calls most
 COMMANDS = {
     "demo": of_module("demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
@@ -86,11 +87,15 @@ def every_command() -> dict[str, Command]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C."""
+    """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone."""
     options = None
     try:
         run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
-        return run(options) or 0
+        code = run(options) or 0
+        # what the reader of a pipe refuses shows here, and not when the program is over
+        if sys.stdout:
+            sys.stdout.flush()
+        return code
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
@@ -102,7 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
     except BrokenPipeError:
-        raise
+        if not sys.stdout or not _is_output_refused():
+            raise
+        return _READER_GONE
     except KeyboardInterrupt:
         _tell(["interrupted"], None)
         return _INTERRUPTED
@@ -110,6 +117,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # a file that can be neither read nor written: no fault of the program, so no traceback
         _tell([_reason(error)], options)
     return 2
+
+
+def _is_output_refused() -> bool:
+    """Whether what reads our output is gone, as `head` is when it has enough; then the rest of it goes nowhere."""
+    from select import POLLERR, POLLHUP, poll
+
+    watched = poll()
+    watched.register(sys.stdout.fileno(), 0)
+    if not any(seen & (POLLERR | POLLHUP) for _, seen in watched.poll(0)):
+        return False
+    # else the interpreter tries once more at its end, and complains
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def _tell(errors: list[str], options: argparse.Namespace | None) -> None:
@@ -194,6 +214,12 @@ def _overview(prog: str, about: str, listed: dict[str, str]) -> _Parser:
 def _refuse(parser: _Parser, words: list[str], known: Iterable[str]) -> NoReturn:
     """Show the help where it was asked for, which ends the program, else say which command was expected: InputError."""
     given = parser.parse_known_args(words)[0].command
+    known = list(known)
+    place = next((place for place, word in enumerate(words) if word in known), 0)
+    if place and words[0].startswith("-"):
+        more = " ..." if words[place + 1 :] else ""
+        first = " ".join([parser.prog, words[place], *words[:place]])
+        raise InputError(f"{parser.prog}: the command comes first: {first}{more}")
     if given is None:
         raise InputError(f"{parser.prog}: a command is expected; {parser.prog} --help lists them")
     raise InputError(f"{parser.prog}: unknown command '{given}'{meant(given, known)}; {parser.prog} --help lists them")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernel_dvfs.cli.numbers import number
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import PAGE
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -43,18 +44,37 @@ def run(options: Namespace) -> None:
     from kernel_dvfs.report.page import comparison_page, study_page
 
     left_out = tuple(filter(None, options.without.split(",")))
+    is_comparison = (folder / comparison_page.TABLE).is_file()
     if options.prometheus is not None:
-        _prometheus(folder, options.prometheus)
-    if (folder / comparison_page.TABLE).is_file():
+        _check_metrics(folder, options.prometheus, is_comparison)
+    if is_comparison:
         html, missing = comparison_page.make(folder, left_out)
     else:
         html, missing = study_page.make(folder, left_out, options.usd_per_kwh, options.co2_g_per_kwh)
     page = Path(options.output or folder / "report.html")
     write_text(page, html)
+    if options.prometheus is not None:
+        try:
+            _prometheus(folder, options.prometheus)
+        except InputError as error:
+            raise InputError(f"{page} is written, {options.prometheus} is not: {error}") from None
     if options.json:
-        print(json.dumps({"page": str(page), "missing": missing}))
+        print(_as_json(page, missing, options.prometheus))
     elif missing:
         print(f"note: {folder}: the page says what is missing: {'; '.join(missing)}", file=sys.stderr)
+
+
+def _check_metrics(folder: Path, path: str, is_comparison: bool) -> None:
+    """Raise InputError where no metrics can be asked for, before anything is written."""
+    if is_comparison:
+        raise InputError(f"report {folder}: --prometheus is of one study: results/<gpu>/<workload>, not a comparison")
+    if Path(path).suffix != ".prom":
+        raise InputError(f"report: --prometheus {path!r}: expected FILE.prom: node_exporter reads no other files")
+
+
+def _as_json(page: Path, missing: list[str], metrics: str | None = None) -> str:
+    """What was written, for other programs."""
+    return json.dumps({"schema": PAGE, "page": str(page), "missing": missing, "prometheus": metrics})
 
 
 def _prometheus(folder: Path, path: str) -> None:
@@ -95,5 +115,7 @@ def _schedule(options: Namespace) -> None:
     except ValueError as error:
         raise InputError(f"schedule {options.schedule}: not JSON ({error})") from None
     page = Path(options.output or profile.with_name("report.html"))
-    write_text(page, schedule_page.make(profile, schedule if isinstance(schedule, dict) else {}))
-    print(json.dumps({"page": str(page), "missing": []}) if options.json else f"written: {page}")
+    write_text(
+        page, schedule_page.make(profile, schedule if isinstance(schedule, dict) else {}, called=options.schedule)
+    )
+    print(_as_json(page, []) if options.json else f"written: {page}")

@@ -6,6 +6,7 @@ heading says which of the two it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 _UNITS = {
@@ -45,13 +46,14 @@ _TITLES = {
     "interval": "interval",
     "n": "measurements",
     "pairs": "clock pairs",
+    "points": "cases",
     "number": "no.",
     "ours": "found here",
     "tensor_energy_pj_per_flop": "tensor core, pJ/FLOP",
     "is_default": "default",
     "default_energy_change_percent": "energy at the defaults, %",
-    "low_energy_change_percent": "least, %",
-    "high_energy_change_percent": "most, %",
+    "low_energy_change_percent": "energy, lowest, %",
+    "high_energy_change_percent": "energy, highest, %",
     "paper_energy_change_percent": "the paper, %",
     "baseline_time_s": "time at auto, s",
     "baseline_energy_j": "energy at auto, J",
@@ -61,10 +63,10 @@ _TITLES = {
     "carry_over_energy_cost_pp": "loss from reusing clocks: energy, points",
     "kernel_fresh_energy_change_percent": "validated energy, %",
     "kernel_fresh_time_change_percent": "validated time, %",
-    "kernel_fresh_energy_low_percent": "validated energy, low, %",
-    "kernel_fresh_energy_high_percent": "validated energy, high, %",
-    "kernel_fresh_time_low_percent": "validated time, low, %",
-    "kernel_fresh_time_high_percent": "validated time, high, %",
+    "kernel_fresh_energy_low_percent": "validated energy low, %",
+    "kernel_fresh_energy_high_percent": "validated energy high, %",
+    "kernel_fresh_time_low_percent": "validated time low, %",
+    "kernel_fresh_time_high_percent": "validated time high, %",
     "kernel_claimed_energy_change_percent": "claimed energy, %",
     "kernel_claimed_time_change_percent": "claimed time, %",
     "edp_time_change_percent": "claimed time by EDP, %",
@@ -76,14 +78,17 @@ _CLAIMED, _FRESH = "claimed", "fresh"
 
 
 def headings(columns: Iterable[str]) -> dict[str, str]:
-    """{column: heading} of a table: `time_change_percent` beside `fresh_time_change_percent` is "claimed time, %"."""
+    """{column: heading} of a table: `time_change_percent` beside `fresh_time_change_percent` is "claimed time, %".
+
+    The ends of an interval (`time_low_percent`) are claimed or validated as their change is.
+    """
     columns = [str(each) for each in columns]
     told = {_CLAIMED: {_bare(each) for each in columns if _CLAIMED in each.split("_")}}
     told[_FRESH] = {_bare(each) for each in columns if _FRESH in each.split("_")}
     found = {}
     for column in columns:
         is_told = _bare(column) != column
-        other = None if is_told else next((what for what in told if column in told[what]), None)
+        other = None if is_told else next((what for what in told if _change(column) in told[what]), None)
         found[column] = heading_of(column, {_CLAIMED: _FRESH, _FRESH: _CLAIMED}.get(other or "", ""))
     return found
 
@@ -106,3 +111,8 @@ def heading_of(column: str, which: str = "") -> str:
 
 def _bare(column: str) -> str:
     return "_".join(word for word in column.split("_") if word not in (_CLAIMED, _FRESH))
+
+
+def _change(column: str) -> str:
+    """The change that a column is an end of the interval of; any other column itself."""
+    return re.sub(r"_(low|high)_percent$", "_change_percent", column)

@@ -32,7 +32,8 @@ def text(results: Results, answer: Answer) -> str:
     }
     samples: dict[str, list[str]] = {name: [] for name in _HELP}
     for name, change in zip(_HELP, (answer.energy, answer.time)):
-        samples[name] += [_sample(name, about | labels, percent / 100) for labels, percent in _values(change)]
+        values = _values(change, answer.how)
+        samples[name] += [_sample(name, about | labels, percent / 100) for labels, percent in values]
     for kernel, clocks in results.schedule(STRICT)["targets"].items():
         for column, name in _CLOCKS.items():
             if clocks[column] != "auto":
@@ -42,17 +43,13 @@ def text(results: Results, answer: Answer) -> str:
     )
 
 
-def _values(change: Change) -> Iterator[tuple[dict[str, str], float]]:
-    """(labels, percent): claimed, and validated with both ends of its 95 % interval."""
-    values = {
-        ("claimed", "mean"): change.claimed,
-        ("validated", "mean"): change.validated,
-        ("validated", "low"): change.low,
-        ("validated", "high"): change.high,
-    }
-    for (how, bound), percent in values.items():
-        if percent is not None:
-            yield {"how": how, "bound": bound}, percent
+def _values(change: Change, how: str) -> Iterator[tuple[dict[str, str], float]]:
+    """(labels, percent): claimed, and measured again with both ends of its 95 % interval, which is called `how`."""
+    again = {"mean": change.validated, "low": change.low, "high": change.high}
+    for name, values in (("claimed", {"mean": change.claimed}), (how, again)):
+        for bound, percent in values.items():
+            if percent is not None:
+                yield {"how": name, "bound": bound}, percent
 
 
 def _sample(name: str, labels: Mapping[str, Any], value: float) -> str:

@@ -117,7 +117,7 @@ class Results:
             content = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}; run snakemake") from None
-        if not isinstance(content, dict) or content.get("schema", schema) != schema:
+        if not isinstance(content, dict) or content.get("schema") != schema:
             raise InputError(f"{path}: {unread(content, schema)}; delete it and run snakemake")
         return content
 

@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import STRICT, subject
+from kernel_dvfs.layout import ANSWER, STRICT, subject
 
 _OBJECTIVES = {
     "waste": "least energy, {limit}",
@@ -35,6 +35,14 @@ def asked(schedule: Mapping[str, Any]) -> str:
     """What a schedule was asked for."""
     limit = time_limit(schedule["slack_percent"])
     return f"{_OBJECTIVES[schedule['objective']].format(limit=limit)}; {kinds(schedule)}, {_SCOPES[schedule['scope']]}"
+
+
+def how_known(gpu: Mapping[str, Any], is_measured_again: bool) -> str:
+    """How a change is known, in a word: `claimed`; `validated`, by measuring again; `forecast`, where all of it comes
+    from a model of the GPU that a captured step ran on, what was "measured again" too."""
+    if gpu.get("forecast"):
+        return "forecast"
+    return "validated" if is_measured_again else "claimed"
 
 
 def time_limit(slack_percent: float | None) -> str:
@@ -104,6 +112,7 @@ def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
         "time_change_percent",
     )
     return {
+        "schema": ANSWER,
         "gpu": subject(schedule["gpu"]),
         "workload": schedule["workload"].get("name"),
         "simulated": schedule["gpu"]["kind"] == "simulated",
@@ -116,8 +125,9 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     """The answer in one line: what is claimed, and that it is a claim."""
     checked(schedule)
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
-    is_forecast = schedule["gpu"].get("forecast")
-    held = "forecast" if is_forecast else "claimed: optimistic, since the same noisy data selected the clocks"
+    held = how_known(schedule["gpu"], False)
+    if held == "claimed":
+        held = "claimed: optimistic, since the same noisy data selected the clocks"
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"
     return (
@@ -139,7 +149,8 @@ def line_of_study(folder: str, device: str) -> str | None:
     validated (tables/headline.csv), else as the schedule claims. None where the folder holds neither. device: how the
     GPU is called in text.
     """
-    found = _validated(folder) or _claimed(folder)
+    schedule = _strict(folder)
+    found = _validated(folder, schedule) or _claimed(schedule)
     if found is None:
         return None
     energy_percent, time_percent, how = found
@@ -148,7 +159,17 @@ def line_of_study(folder: str, device: str) -> str | None:
     return f"{device}: {_signed(energy_percent)} % energy, {_signed(time_percent)} % time ({how}).{where}"
 
 
-def _validated(folder: str) -> tuple[float, float, str] | None:
+def _strict(folder: str) -> dict[str, Any]:
+    """The strict schedule; empty where it cannot be read."""
+    try:
+        with open(os.path.join(folder, "schedules", f"{STRICT}.json"), encoding="utf-8") as file:
+            schedule = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return schedule if isinstance(schedule, dict) and isinstance(schedule.get("gpu"), dict) else {}
+
+
+def _validated(folder: str, schedule: Mapping[str, Any]) -> tuple[float, float, str] | None:
     try:
         with open(os.path.join(folder, "tables", "headline.csv"), encoding="utf-8", newline="") as file:
             # the strict schedule comes first
@@ -156,18 +177,20 @@ def _validated(folder: str) -> tuple[float, float, str] | None:
         energy, time = (float(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
     except (OSError, ValueError, LookupError, StopIteration):
         return None
-    return energy, time, f"validated{_VERDICTS.get(row.get('verdict', ''), '')}"
+    how = how_known(schedule.get("gpu", {}), True)
+    return energy, time, f"{how}{_VERDICTS.get(row.get('verdict', ''), '')}"
 
 
-def _claimed(folder: str) -> tuple[float, float, str] | None:
+def _claimed(schedule: Mapping[str, Any]) -> tuple[float, float, str] | None:
     try:
-        with open(os.path.join(folder, "schedules", f"{STRICT}.json"), encoding="utf-8") as file:
-            schedule = json.load(file)
         energy, time = (float(schedule[f"{quantity}_change_percent"]) for quantity in ("energy", "time"))
-        from_table = schedule["gpu"]["kind"] == "table"
-    except (OSError, ValueError, LookupError, TypeError):
+        kind = schedule["gpu"]["kind"]
+    except (ValueError, LookupError, TypeError):
         return None
-    return energy, time, "claimed, from the table's own rows" if from_table else "claimed, not validated"
+    how = how_known(schedule["gpu"], False)
+    if how == "claimed":
+        how += ", from the table's own rows" if kind == "table" else ", not validated"
+    return energy, time, how
 
 
 def _signed(percent: float) -> str:

@@ -16,6 +16,7 @@ from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables.headline_band import ALL
 from kernel_dvfs.report.tables.locking import DIFFERS
 from kernel_dvfs.report.validation import WITHIN_SESSION
+from kernel_dvfs.report.words import how_known
 
 # what a total is, by the weights that it is made with
 _TOTALS = {
@@ -47,6 +48,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """Changes of energy, percent, that the model has over what nobody has measured, without noise."""
+
+    low: float
+    high: float
+    default: float | None  # at the defaults
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What the strict schedule gives."""
 
@@ -59,7 +69,8 @@ class Answer:
     slack_percent: float | None  # the limit
     baseline: str | None  # what the same costs at auto clocks, in words
     status: str | None  # of the schedule
-    band: tuple[float, float] | None = None  # least and most change of energy over what nobody has measured, percent
+    how: str  # the changes to believe are known, as words.how_known has it
+    band: Band | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,7 @@ class Chart:
 
     ticks: list[tuple[float, str]]  # (position in percent of the width, label)
     rows: list[Row]
+    how: str  # what the values measured again are called; "": there are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +133,19 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
             time=duration(schedule["baseline_time"]), energy=energy_in_words(schedule["baseline_energy"])
         ),
         schedule.get("status"),
+        how_known(results.gpu, energy.validated is not None),
         _band(headline_band or ()),
     )
 
 
-def _band(rows: Rows | tuple[()]) -> tuple[float, float] | None:
-    """(least, most) change of energy of clocks per kernel over all that nobody has measured."""
+def _band(rows: Rows | tuple[()]) -> Band | None:
+    """Of clocks per kernel, over all that nobody has measured together."""
     for row in rows:
         if (row.get("level"), row.get("varied")) == ("kernel", ALL):
-            low, high = (number(row.get(f"{end}_energy_change_percent", "")) for end in ("low", "high"))
-            return None if low is None or high is None else (low, high)
+            low, high, default = (
+                number(row.get(f"{which}_energy_change_percent", "")) for which in ("low", "high", "default")
+            )
+            return None if low is None or high is None else Band(low, high, default)
     return None
 
 
@@ -142,8 +157,8 @@ def _change(schedule: dict, quantity: str, row: Mapping[str, str] | None) -> Cha
 # --- its chart --------------------------------------------------------------------------------------------------------
 
 
-def chart(changes: Sequence[tuple[str, Change]]) -> Chart | None:
-    """The chart of labelled changes; None if there is none with a value."""
+def chart(changes: Sequence[tuple[str, Change]], how: str = "validated") -> Chart | None:
+    """The chart of labelled changes; None if there is none with a value. how: the word for what was measured again."""
     shown = [each for _, change in changes for each in (change.claimed, change.validated, change.low, change.high)]
     values = [value for value in shown if value is not None]
     if not values:
@@ -161,8 +176,9 @@ def chart(changes: Sequence[tuple[str, Change]]) -> Chart | None:
     for label, change in changes:
         low, high = place(change.low), place(change.high)
         width = None if low is None or high is None else round(high - low, 3)
-        rows.append(Row(label, place(change.claimed), place(change.validated), low, width, _said(change)))
-    return Chart([(position(tick), signed(tick, _digits(ticks))) for tick in ticks], rows)
+        rows.append(Row(label, place(change.claimed), place(change.validated), low, width, _said(change, how)))
+    again = how if any(row.validated is not None for row in rows) else ""
+    return Chart([(position(tick), signed(tick, _digits(ticks))) for tick in ticks], rows, again)
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -177,11 +193,11 @@ def _digits(ticks: Sequence[float]) -> int:
     return max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9))
 
 
-def _said(change: Change) -> str:
+def _said(change: Change, how: str) -> str:
     """The same in words, for those who cannot see the chart."""
     text = [] if change.claimed is None else [f"claimed {signed(change.claimed)} %"]
     if change.validated is not None and change.low is not None and change.high is not None:
-        text.append(f"validated {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
+        text.append(f"{how} {signed(change.validated)} % ({signed(change.low)} to {signed(change.high)} %)")
     return ", ".join(text)
 
 
@@ -331,9 +347,9 @@ def _of_headline(answer: Answer | None) -> list[Caution]:
     """How far the headline moves with what no measurement fixes."""
     if answer is None or answer.band is None:
         return []
-    low, high = answer.band
     text = (
-        f"Energy {signed(low)} to {signed(high)} % over what nobody has measured of this GPU: tensor-core energy, DRAM "
-        "traffic of dense products, highest clock at auto. The map is under What the headline rests on."
+        f"Energy {signed(answer.band.low)} to {signed(answer.band.high)} % without noise, over what nobody has "
+        "measured of this GPU: tensor-core energy, DRAM traffic of dense products, highest clock at auto. The map is "
+        "under What the headline rests on."
     )
     return [Caution(False, "Rests on three unmeasured figures", text)]

@@ -59,7 +59,7 @@ def deployment(results: Results, workload: Mapping[str, Any]) -> Deployment:
         apply = f"kernel-dvfs apply --pass-level --schedule {place}/{PASS_STRICT}.json --baseline -- {_COMMAND}"
         text = f"{pairs}; {_claimed(passes)}. The script marks its passes with kernel_dvfs.deploy.mark."
         if all(each == AUTO for pair in passes["targets"].values() for each in pair.values()):
-            text, apply = "Of all pairs, auto is the best for each pass: nothing to set.", ""
+            text, apply = _nothing_to_set(passes), ""
         steps.append(Step("A pair for each pass", text, apply))
     launches = [(path, found) for path in _iterations(results) if (found := _iteration(path))]
     if launches:
@@ -168,6 +168,15 @@ def _iteration(path: Path) -> tuple[str, str, str] | None:
 def _pair(pair: dict) -> str:
     core, mem = (each if each == AUTO else f"{each} MHz" for each in (pair["core_mhz"], pair["mem_mhz"]))
     return f"core {core}, memory {mem}"
+
+
+def _nothing_to_set(schedule: dict) -> str:
+    """Why passes are left at auto. With a margin to the time limit, another pair may be better than is known."""
+    margin = schedule.get("margin")
+    if margin:
+        z = f"{margin['z']:g}"
+        return f"No pair is known to save energy in auto's time (by {z} standard errors): nothing to set."
+    return "Of all pairs, auto is the best for each pass: nothing to set."
 
 
 def _claimed(schedule: dict) -> str:

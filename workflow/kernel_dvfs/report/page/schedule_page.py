@@ -19,18 +19,24 @@ from kernel_dvfs.report.words import asked, in_words, whose
 from kernel_dvfs.report.words import checked as answered
 
 
-def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") -> str:
-    """The page as HTML. checked: what measuring again gave, in words. Raises InputError."""
+def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "", called: str = "report") -> str:
+    """The page as HTML. checked: what measuring again gave, in words; called: what errors call the schedule (its file).
+
+    Raises InputError.
+    """
     if not isinstance(schedule, Mapping) or schedule.get("schema") != SCHEDULE:
-        raise InputError("report: not a schedule that can be shown; make one with kernel-dvfs choose")
-    answered(schedule)
+        raise InputError(f"{called}: not a schedule that can be shown; make one with kernel-dvfs choose")
+    try:
+        answered(schedule)
+    except InputError as error:
+        raise InputError(f"{called}: {error}") from None
     # str: a path may be none of pyarrow's
     problem = problem_from(str(profile), schedule["granularity"], schedule["weights"], schedule["ties"])
-    chosen = _chosen(problem, schedule["targets"])
+    chosen = _chosen(problem, schedule["targets"], called)
     of_profile = 100 * float(problem.energy[chosen].sum() / problem.baseline_energy - 1)
     if not math.isclose(of_profile, schedule["energy_change_percent"], abs_tol=1e-6):
         raise InputError(
-            f"report: the schedule changes energy by {schedule['energy_change_percent']:+.3f} %, this profile says "
+            f"{called}: the schedule changes energy by {schedule['energy_change_percent']:+.3f} %, this profile says "
             f"{of_profile:+.3f} %: give the profile that it was chosen from"
         )
     auto = problem.baseline
@@ -55,21 +61,21 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "") ->
     )
 
 
-def _chosen(problem: Problem, targets: Mapping[str, Mapping[str, Any]]) -> np.ndarray:
+def _chosen(problem: Problem, targets: Mapping[str, Mapping[str, Any]], called: str) -> np.ndarray:
     """(K,) the option that each target runs at. Raises InputError for one that the schedule does not name."""
     chosen = problem.baseline.copy()
     for k, members in enumerate(problem.members):
         clocks = targets.get(members[0])
         if not isinstance(clocks, Mapping):
             raise InputError(
-                f"report: the schedule has no clocks for {members[0]}: give the profile that it was chosen from"
+                f"{called}: the schedule has no clocks for {members[0]}: give the profile that it was chosen from"
             )
         wanted = tuple(None if clocks.get(name) == "auto" else clocks.get(name) for name in problem.settings)
         own = np.flatnonzero(problem.target == k)
         found = [at for at in own.tolist() if problem.keys[problem.key[at]] == wanted]
         if not found:
             raise InputError(
-                f"report: {members[0]} is chosen at {dict(clocks)}, which this profile lacks: give the profile that "
+                f"{called}: {members[0]} is chosen at {dict(clocks)}, which this profile lacks: give the profile that "
                 "the schedule was chosen from"
             )
         chosen[k] = found[0]

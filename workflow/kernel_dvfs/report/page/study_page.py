@@ -129,7 +129,7 @@ def make(
             in_words=in_words,
             time_limit=time_limit(found.slack_percent or 0) if found else "",
             deployable=deployable(rows.get("deployable")),
-            chart=found and chart([("energy", found.energy), ("time", found.time)]),
+            chart=found and chart([("energy", found.energy), ("time", found.time)], found.how),
             validation=views.get("validation"),
             cautions=cautions(gpu, found, counted, views.get("kernel_clocks"), rows.get("locking")),
             deployment=deployment(results, workload) if found else None,
@@ -151,12 +151,11 @@ def _fleet(results: Results, found: Answer, usd_per_kwh: float | None, co2_g_per
     schedule = results.schedule(STRICT)
     if schedule.get("weights") != "counts":
         return None
-    how = "claimed" if found.energy.validated is None else "validated"
     percent = found.energy.claimed if found.energy.validated is None else found.energy.validated
     if percent is None:
         return None
     power_w = schedule["baseline_energy"] / schedule["baseline_time"]
-    return Fleet(power_w, percent, how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
+    return Fleet(power_w, percent, found.how, results.gpu["kind"] == "simulated", usd_per_kwh, co2_g_per_kwh)
 
 
 def _has_profile(results: Results, missing: list[str]) -> bool:

@@ -28,9 +28,9 @@ OUTPUT = Output(
     "traffic of dense products, highest clock at auto); truth of the model without noise, exact choice",
     title="The headline and its band",
     text="Three figures of this GPU were never measured. Clocks were chosen for many values of them within their "
-    "ranges. The table has the smallest and the largest change of energy: with all three varied together, and "
-    "with one varied and the others at their defaults. Computed on the model's truth, without noise, by the "
-    "exact choice.",
+    "ranges. The table has the band of the change of energy, from the largest saving to the smallest: with all three "
+    "varied together, and with one varied and the others at their defaults. Computed on the model's truth, without "
+    "noise, by the exact choice.",
     section="rests-on",
     kinds=("simulated",),
     workload="model",

@@ -36,7 +36,7 @@ def draw(study: PipelineStudy) -> p9.ggplot:
         + p9.coord_flip()
         + p9.scale_fill_manual([colours[part] for part in bars.part.cat.categories])
         + p9.labs(
-            title="Energy saved beside a straggler",
+            title="Where the change beside a straggler comes from",
             subtitle=subtitle(study, "left"),
             x="",
             y=style.ENERGY_CHANGE,
