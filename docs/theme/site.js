@@ -1,3 +1,11 @@
+// On a phone a table of keys is read row by row, each value behind its heading (site.css).
+for (const table of document.querySelectorAll(".md-typeset table:has(th:nth-child(3)):has(td:first-child > code)")) {
+  table.dataset.keys = "";
+  for (const row of table.tBodies[0].rows) {
+    [...row.cells].forEach((cell, place) => { cell.dataset.heading = table.tHead.rows[0].cells[place].textContent; });
+  }
+}
+
 // What scrolls can be reached by keyboard; what the theme hides from screen readers cannot. The theme changes both when
 // it starts and when the window does.
 function mend() {

@@ -1,7 +1,9 @@
 """A working directory beside fake boards, and the project's own commands run in it, each in a process of its own."""
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +14,13 @@ import pytest
 import setters
 
 ROOT = Path(__file__).resolve().parents[2]
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_PRCTL = ctypes.CDLL(None).prctl
+
+
+def _end_with_parent() -> None:
+    """In a child: a run of tests that is killed leaves none behind."""
+    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 class Lab:
@@ -131,6 +140,7 @@ class Lab:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
         self.daemons.append(process)
         assert self.comes_to(makes.exists), (self.boards.path.parent / "daemons.log").read_text()

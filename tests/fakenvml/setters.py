@@ -208,7 +208,7 @@ class _Zeusd(BaseHTTPRequestHandler):
         verb = "Set" if what.startswith("set_") else "Reset"
         if what == "set_gpu_locked_clocks" and (begun := os.environ.get("KERNEL_DVFS_TEST_ZEUSD_SLOW")):
             Path(begun).touch()
-            time.sleep(1)
+            time.sleep(float(os.environ["KERNEL_DVFS_TEST_ZEUSD_SLOW_S"]))
         nvml = boards()
         for index in indices:
             if index >= nvml.nvmlDeviceGetCount():

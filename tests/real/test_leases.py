@@ -15,7 +15,7 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml import lease as lease_module
-from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, VARIABLE, Held, Lease, _open, left_behind, user
+from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, RESTORING, VARIABLE, Held, Lease, _open, left_behind, user
 
 NOBODY = 65534
 
@@ -256,3 +256,50 @@ def test_who_locks_a_lease_is_named_by_the_kernel_whatever_the_file_says(folder)
     with pytest.raises(Held, match=rf"process {os.getpid()} of {user()}; its lease says process 1 of king on"):
         Lease("GPU-1").take()
     lease.release()
+
+
+def test_a_name_whose_holder_so_many_ask_that_he_cannot_be_told_counts(folder, monkeypatch):
+    """In a folder of a group; elsewhere he would be named as one who cannot be seen."""
+    os.chmod(folder, 0o1770)
+    monkeypatch.setattr(socket, "SOMAXCONN", 0)
+    first = Lease("GPU-1")
+    first.take()
+    name = socket.socket(fileno=os.dup(first._name))
+    address = name.getsockname()
+    name.close()
+    os.unlink(first.path)
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        one.connect(address)
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.connect(address)
+        with pytest.raises(Held, match="a process that cannot be seen from here, which still runs although"):
+            Lease("GPU-1").take()
+    first.release()
+
+
+def test_a_process_that_has_died_is_not_named_while_another_has_its_lock(folder):
+    lease = Lease("GPU-1")
+    told, tell = os.pipe()
+    gone, go = os.pipe()
+    owner = os.fork()
+    if owner == 0:
+        lease.take()
+        if os.fork() == 0:  # as a janitor does
+            os.close(go)
+            lease.write(RESTORING)
+            os.write(tell, f"{os.getpid()}".encode())
+            os.read(gone, 1)
+        os._exit(0)
+    janitor = int(os.read(told, 20))
+    try:
+        for _ in range(2):  # first it is dead and nobody has asked for its exit code
+            with pytest.raises(Held, match=rf"held by process {janitor} of .*\({RESTORING}\)") as held:
+                Lease("GPU-1").take()
+            assert "its lease says" not in str(held.value)
+            if owner:
+                os.waitpid(owner, 0)
+                owner = 0
+    finally:
+        for file in (go, gone, told, tell):
+            os.close(file)

@@ -2,12 +2,16 @@
 
 import json
 import math
+import socket
 
 import pytest
 
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.nvml.locks import NotRestored
 from kernel_dvfs.layout import LOCKING_REPEATS, carried, locking, parts
+from kernel_dvfs.measurement.real import server
 from kernel_dvfs.measurement.request import Request
-from kernel_dvfs.measurement.setup import read
+from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile.aggregate import columns
 
@@ -82,3 +86,29 @@ def test_what_differs_between_processes_is_in_the_standard_error(setup_of):
 def test_the_setup_does_not_depend_on_how_repeats_are_spread(config, tmp_path):
     one, other = (plan(config(sessions=count), str(tmp_path)).setup for count in (1, 5))
     assert one.path == other.path and read(one.write()).digest == other.digest
+
+
+def test_no_session_follows_one_that_could_not_give_its_clocks_back(tmp_path, monkeypatch):
+    class Session:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            raise NotRestored("clocks of GPU-1 not restored", [InputError("core clock: denied")])
+
+    monkeypatch.setattr(server, "Session", Session)
+    monkeypatch.setattr(server, "read", lambda path: Setup("0" * 12, {"uuid": "GPU-1"}, {}, {}, {}))
+    listener, renews, waits = (socket.socket(socket.AF_UNIX) for _ in range(3))
+    with listener, renews, waits:
+        listener.bind(str(tmp_path / "sock"))
+        listener.listen(2)
+        for client in (renews, waits):
+            client.connect(str(tmp_path / "sock"))
+            client.settimeout(30)
+        renews.sendall(b'{"do": "renew"}\n')
+        assert server.Server("setup.json", None, listener=listener).serve() is False
+        for client in (renews, waits):
+            assert "core clock: denied" in json.loads(client.recv(1 << 16))["errors"][0]

@@ -106,6 +106,13 @@ def test_a_job_that_somebody_cancels_between_two_points_has_no_successor_in_this
     assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
 
 
+def test_a_cancelled_job_whose_node_is_still_being_cleaned_up_does_not_end_the_next_run(cluster):
+    knows("7")
+    cluster.states = ["COMPLETING", "COMPLETING", "CANCELLED"]
+    allocation.begin("GPU-1")
+    assert allocation.ask(SETUP, "p", POINT, ("auto", "auto")) is None
+
+
 def test_a_job_that_runs_on_is_kept_when_the_next_run_begins(cluster):
     knows("7")
     allocation.begin("GPU-1")
@@ -160,3 +167,40 @@ def test_who_is_ended_while_waiting_for_a_job_cancels_it(tmp_path, number):
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode != 0 and (tmp_path / "cancelled").read_text() == "7\n"
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(each) for each in file.read().split()]
+
+
+def test_the_process_on_which_a_job_hangs_ends_after_the_restoring_of_what_was_killed(lab):
+    """Slurm kills what is left of a step when the process that it started has ended."""
+    made = lab()
+    done, _ = made.measure()  # writes the setup
+    assert done.returncode == 0, done.stderr
+    setup = made.setup()
+    made.stop()
+    assert made.restored()
+    words = [sys.executable, "-m", "kernel_dvfs", "measure", "serve", "--gpu", setup, "--tell", "said"]
+    environment = made.environment(SLURM_JOB_ID="7", CUDA_VISIBLE_DEVICES="0")
+    with subprocess.Popen(words, env=environment, cwd=made.folder, stderr=subprocess.DEVNULL) as job:
+        try:
+            said = made.folder / "said"
+            assert made.comes_to(lambda: said.exists() and said.read_text())
+            assert said.read_text() == "ok\n"
+            done, _ = made.measure(pair="1395,2201")
+            assert done.returncode == 0, done.stderr
+            (measuring,) = children(job.pid)
+            (janitor,) = children(measuring)
+            os.kill(janitor, signal.SIGSTOP)
+            os.kill(measuring, signal.SIGKILL)
+            try:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    job.wait(timeout=2)
+            finally:
+                os.kill(janitor, signal.SIGCONT)
+            assert job.wait(timeout=60) == 128 + signal.SIGKILL
+            assert made.boards.locks == ("none", "none") and not made.lease.exists()
+        finally:
+            job.terminate()

@@ -107,6 +107,7 @@ def test_a_watchdog_outside_of_the_job_restores_what_nothing_else_is_left_to(lab
         ("sudo", signal.SIGINT, 60),
         ("dcgm", signal.SIGKILL, 60),
         ("sudo", signal.SIGKILL, 1.5),  # less than it takes: restored at once, and again when it has landed
+        ("sudo", None, 2.5),  # its own patience ends first
     ],
 )
 def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(lab, way, end, patience_s):
@@ -118,26 +119,41 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     }[way]
     tool = made.boards.path.parent / "offered" / name
     real = tool.rename(tool.with_name(f"{name}.real"))
+    slow_s = 2 if end else 5
     # the lock is slow, as where the driver has to come up; a reset is not
-    tool.write_text(f'#!/bin/sh\ncase "$*" in {slow}) touch begun; sleep 2;; esac\nexec {real} "$@"\n')
+    tool.write_text(f'#!/bin/sh\ncase "$*" in {slow}) touch begun; sleep {slow_s};; esac\nexec {real} "$@"\n')
     tool.chmod(0o755)
     code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, through={way!r}) as guard: guard.lock({pair})"
     environment = made.environment(KERNEL_DVFS_NVML_PATIENCE_S=str(patience_s))
     run = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=made.folder, stderr=subprocess.DEVNULL)
     assert made.comes_to((made.folder / "begun").exists)
-    run.send_signal(end)
+    if end:
+        run.send_signal(end)
     assert run.wait(timeout=60)
     assert made.comes_to(lambda: not made.lease.exists(), 30)
     assert made.boards.locks == ("none", "none")
-    time.sleep(2.5)  # what was under way would have landed by now
+    time.sleep(slow_s + 0.5)  # what was under way would have landed by now
     assert made.boards.locks == ("none", "none")
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_a_request_that_a_daemon_deals_with_when_its_run_ends_does_not_outlast_the_restoring(lab, end):
+@pytest.mark.parametrize(
+    ("end", "patience_s", "slow_s"),
+    [
+        (signal.SIGKILL, 4, 1),
+        (signal.SIGKILL, 4, 3),
+        (signal.SIGINT, 60, 1),  # answered: nothing is waited for
+        (signal.SIGINT, 2.5, 3.5),
+        (None, 2.5, 3.5),  # its own patience ends first
+    ],
+)
+def test_a_request_without_an_answer_when_its_run_ends_does_not_outlast_the_restoring(lab, end, patience_s, slow_s):
     made = lab(time="real")
-    made.more["KERNEL_DVFS_TEST_ZEUSD_SLOW"] = str(made.folder / "begun")
+    made.more |= {
+        "KERNEL_DVFS_TEST_ZEUSD_SLOW": str(made.folder / "begun"),
+        "KERNEL_DVFS_TEST_ZEUSD_SLOW_S": str(slow_s),
+        "KERNEL_DVFS_NVML_PATIENCE_S": str(patience_s),
+    }
     made.offer("zeusd")
     code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, through='zeusd') as guard: guard.lock((345, 900), (2201, 2201))"
@@ -145,12 +161,13 @@ def test_a_request_that_a_daemon_deals_with_when_its_run_ends_does_not_outlast_t
         [sys.executable, "-c", code], env=made.environment(), cwd=made.folder, stderr=subprocess.DEVNULL
     )
     assert made.comes_to((made.folder / "begun").exists)
-    run.send_signal(end)
-    assert run.wait(timeout=60)
+    if end:
+        run.send_signal(end)
+    assert run.wait(timeout=30)
     assert made.comes_to(lambda: not made.lease.exists(), 30)
     sets = int(made.boards.get("sets"))
     assert sets >= 4 and made.boards.locks == ("none", "none")
-    time.sleep(1.5)  # what was under way would have landed by now
+    time.sleep(slow_s + 0.5)  # what was under way would have landed by now
     assert made.boards.locks == ("none", "none") and int(made.boards.get("sets")) == sets
 
 

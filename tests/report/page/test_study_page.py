@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from made_up_study import FIGURES, KERNELS, NOT_MADE, made_up, record
@@ -36,7 +37,8 @@ def own(study, tmp_path):
 
 def page_of(folder, *words) -> Page:
     assert main(["report", str(folder), "--without", WITHOUT, *words]) == 0
-    return Page((folder / "report.html").read_text("utf-8"))
+    page = Path(words[words.index("-o") + 1]) if "-o" in words else folder / "report.html"
+    return Page(page.read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")

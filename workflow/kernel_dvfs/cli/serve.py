@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # without a request for so long, other stages of the study are at work, and other users may have the node meanwhile
 END_AFTER_S = 15.0
 _NEXT = 75  # exit code of a process that another shall follow
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +80,8 @@ def _serve_and_end(server: Server) -> NoReturn:
 
 def _serve_in_job(options: argparse.Namespace) -> NoReturn:
     """A measuring process for each session, one after the other at one socket: the job keeps its node between them."""
+    import ctypes
+
     from kernel_dvfs.measurement.real.client import socket_path
 
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -91,8 +94,10 @@ def _serve_in_job(options: argparse.Namespace) -> NoReturn:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
 
-    # this one ends last: when a job is cancelled, Slurm kills its other processes as soon as this one is gone
+    # this one ends last: Slurm kills the other processes of a job as soon as this one is gone. After a killed session
+    # its janitor is still restoring the clocks: so it becomes a child of this one
     signal.signal(signal.SIGTERM, pass_on)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     while code == _NEXT and not is_told:
         # a signal waits until it is known whom to pass it on to
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
@@ -101,6 +106,9 @@ def _serve_in_job(options: argparse.Namespace) -> NoReturn:
             _serve_session(options, listener, is_first)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with suppress(ChildProcessError):  # none is left
+        while True:
+            os.wait()
     if listener.getsockname():
         with suppress(OSError):  # it may have gone
             os.unlink(socket_path(read(options.gpu).gpu["uuid"]))

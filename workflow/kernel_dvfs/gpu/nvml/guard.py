@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.errors import Denied, Unsupported
+from kernel_dvfs.gpu.nvml.errors import TIMEOUT, Denied, NvmlError, Unsupported
 from kernel_dvfs.gpu.nvml.janitor import Janitor
 from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, Lease
 from kernel_dvfs.gpu.nvml.library import Library
@@ -61,6 +61,7 @@ class Guard:
         self._opened_setter: Setter | None = None
         self._opened = False  # whether NVML is open
         self._touched = False  # whether a control may have been changed
+        self._may_land = False  # whether a call that had no answer may still change one
         self._owner = 0  # the process that entered: a fork of it holds nothing
 
     def __enter__(self) -> Guard:
@@ -154,9 +155,11 @@ class Guard:
         before, self._touched = self._touched, True
         try:
             control()
-        except (Denied, Unsupported) as error:
+        except BaseException as error:
+            if not isinstance(error, NvmlError) or error.code == TIMEOUT:
+                self._may_land = True
             # nothing has changed; but of two clocks that are set at once, one may have
-            if isinstance(error, Denied) or self.setter.capabilities.alone:
+            elif isinstance(error, Denied) or (isinstance(error, Unsupported) and self.setter.capabilities.alone):
                 self._touched = before
             raise
 
@@ -183,7 +186,8 @@ class Guard:
                 raise NotRestored(failed.message, [_as_exception(error), *failed.exceptions]) from error
             raise
         finally:
-            self._leave(restored)
+            # what has had no answer may undo it: the janitor waits for that, and restores once more
+            self._leave(restored and not self._may_land)
 
     def _sweep(self) -> None:
         """Restore what another run has left locked."""

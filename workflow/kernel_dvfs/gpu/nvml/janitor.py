@@ -3,8 +3,10 @@
 It is forked before NVML and CUDA are opened, waits at a pipe that only the owner holds open, and inherits the lease,
 so that the GPU stays taken until it is done. A tool that the owner had called to set a clock outlives it too: the
 janitor waits for its end before it restores, and sees that end at a second pipe, which the tool has as its input. A
-request that a daemon was just dealing with outlives its owner as well, and nothing tells its end: the janitor sees that
-there was one in memory that it shares with the owner, and restores a second time.
+request that a daemon has not answered may be carried out later, whether its owner has died or has stopped waiting, and
+nothing tells when: the janitor sees that there was one in memory that it shares with the owner, and restores a second
+time, once any answer would have come. A daemon that takes longer than that is not covered: clocks of such a request
+stay locked, without a lease.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import select
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from kernel_dvfs.errors import InputError
@@ -24,7 +26,7 @@ from kernel_dvfs.gpu.nvml.library import Library, patience_s
 from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, not_restored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from kernel_dvfs.gpu.nvml.lease import Lease
 
@@ -41,22 +43,25 @@ ENDING_SIGNALS = (
 PRIVATE: set[int] = set()
 # by UUID of a GPU that a janitor watches: the file that a tool which sets its clocks must keep open while it runs
 HELD_BY_TOOLS: dict[str, int] = {}
-# likewise, memory whose first byte is 1 while a daemon deals with a request
+# likewise, memory whose first byte is 1 from a daemon's first request without an answer on
 _ASKED: dict[str, mmap.mmap] = {}
-# a request that a daemon was given when its owner died has landed by then
-_LANDS_IN_S = 2.0
 
 
-@contextmanager
-def asked_of_daemon(uuid: str) -> Iterator[None]:
-    """A daemon is asked to set clocks of a GPU: where a janitor watches, it knows, should this process die of that."""
+def asked_of_daemon(uuid: str) -> Callable[[], None]:
+    """A daemon is asked to set clocks of a GPU: where a janitor watches, it knows.
+
+    Returns what to call once nothing can come of that any more: not after a timeout.
+    """
     memory = _ASKED.get(uuid)
-    if memory:
-        memory[0] = 1
-    yield
-    # an answer has come: not so after an error
-    if memory:
-        memory[0] = 0
+    if memory is None:
+        return lambda: None
+    # an answer to this request says nothing of one before it that has had none
+    before, memory[0] = memory[0], 1
+
+    def dealt_with() -> None:
+        memory[0] = before
+
+    return dealt_with
 
 
 class Janitor:
@@ -145,7 +150,7 @@ def _watch(
                         raise InputError("a call to set them is still under way")
                 leave_as_configured(setter, after)
                 if asked[0]:
-                    time.sleep(_LANDS_IN_S)
+                    time.sleep(patience_s())
                     leave_as_configured(setter, after)
             lease.release()
         code = 0

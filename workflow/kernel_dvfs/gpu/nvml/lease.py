@@ -6,7 +6,8 @@ folder (an abstract socket, unix(7)), and whoever finds that name taken does not
 only its owner can write to, the file is enough.
 
 Anyone can take a name. So it counts only where the kernel says (SO_PEERCRED) that its holder may write to the folder,
-and could have a lease there: who may not, keeps nobody out.
+and could have a lease there: who may not, keeps nobody out. Of one whom so many others ask that the kernel cannot say
+who he is, the name counts: two owners would be worse than none.
 """
 
 from __future__ import annotations
@@ -359,14 +360,18 @@ def _named(path: str) -> int:
 def _whose(address: str, folder: os.stat_result) -> str:
     """Who listens at an address, in words, as the kernel knows him; "" for one who may not write to the folder."""
     pid = uid = -1  # of one who does not listen: none of ours
+    unseen = "a process that cannot be seen from here"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking, suppress(OSError):
         asking.setblocking(False)
-        asking.connect(address)
+        try:
+            asking.connect(address)
+        except BlockingIOError:
+            return unseen  # its queue is full
         size = struct.calcsize("3i")
         pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     if not folder.st_mode & stat.S_IWOTH and not _is_of_group(folder, uid):
         return ""
-    return f"process {pid} of {_user_name(uid)}" if pid > 0 else "a process that cannot be seen from here"
+    return f"process {pid} of {_user_name(uid)}" if pid > 0 else unseen
 
 
 def _is_of_group(folder: os.stat_result, uid: int) -> bool:
@@ -401,7 +406,8 @@ def _owner(file: int) -> str:
         return (pid and _process(pid)) or "a run that is just starting, or whose lease cannot be read"
     doing = f" ({RESTORING})" if content["requested"] == RESTORING else ""
     said = f"process {content['pid']} of {content['user']} on {content['host']}, since {content['since_utc']}{doing}"
-    return said if pid in (0, content["pid"]) else f"{_process(pid)}; its lease says {said}"
+    # a lock that was inherited keeps the name of who took it, and he may have died
+    return f"{_process(pid)}; its lease says {said}" if pid != content["pid"] and _runs(pid) else said
 
 
 def _locked_by(file: int) -> int:
@@ -414,6 +420,15 @@ def _locked_by(file: int) -> int:
             if words[1] == "FLOCK" and words[5] == where:
                 return max(0, int(words[4]))
     return 0
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is such a process, and not only its exit code that nobody has asked for."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _process(pid: int) -> str:

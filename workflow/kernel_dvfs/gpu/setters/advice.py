@@ -87,9 +87,6 @@ def _requests(uuids: Sequence[str]) -> Iterator[Request]:
             "this container with the broker of its host (below), and with its leases:",
             ["--volume /run/kernel-dvfs:/run/kernel-dvfs --volume /run/lock:/run/lock"],
         )
-        yield Request(
-            "this container with root's right, which is much wider: root inside, and", ["--cap-add=SYS_ADMIN"]
-        )
     unit = "/etc/systemd/system/kernel-dvfs-broker.service"
     yield Request(
         "a broker, which gives clocks back whatever happens to a job; as root, from a copy of this repository:",
@@ -113,6 +110,10 @@ def _requests(uuids: Sequence[str]) -> Iterator[Request]:
             "kernel-dvfs reset --all --stale --watch --through zeusd",
         ],
     )
+    if in_container():
+        yield Request(
+            "this container with root's right, which is much wider: root inside, and", ["--cap-add=SYS_ADMIN"]
+        )
 
 
 def _sudoers(me: str, uuids: Sequence[str]) -> Iterator[Request]:

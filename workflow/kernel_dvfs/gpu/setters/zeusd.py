@@ -63,12 +63,11 @@ class Zeusd(Setter):
 
     def _post(self, what: str, **numbers: int) -> None:
         # block: answer when the driver has; without it a refusal would go unseen
-        with asked_of_daemon(self.uuid):
-            if self._offer is not None:
-                query = urlencode({"gpu_ids": self._index, **numbers, "block": "true"})
-                status, said = _ask(self.uuid, "POST", f"/gpu/{what}?{query}")
-            else:
-                status, said = _ask(self.uuid, "POST", f"/gpu/{self._index}/{what}", {**numbers, "block": True})
+        if self._offer is not None:
+            query = urlencode({"gpu_ids": self._index, **numbers, "block": "true"})
+            status, said = _ask(self.uuid, "POST", f"/gpu/{what}?{query}")
+        else:
+            status, said = _ask(self.uuid, "POST", f"/gpu/{self._index}/{what}", {**numbers, "block": True})
         if status == 200:
             return
         code, remedy = UNKNOWN, _REMEDY
@@ -178,6 +177,7 @@ def _ask(uuid: str, method: str, path: str, body: dict[str, Any] | None = None) 
     if body is not None:
         headers["Content-Type"] = "application/json"
     connection = _Connection(at)
+    dealt_with = asked_of_daemon(uuid) if method == "POST" else lambda: None
     try:
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -186,12 +186,15 @@ def _ask(uuid: str, method: str, path: str, body: dict[str, Any] | None = None) 
             # whoever is interrupted gives the clocks back next: what it deals with must not land after that
             if connection.sock:
                 with suppress(OSError):
-                    select.select([connection.sock], [], [], patience_s())
+                    if select.select([connection.sock], [], [], patience_s())[0]:
+                        dealt_with()
             raise
+        dealt_with()
         return answer.status, " ".join(answer.read().decode("utf-8", "replace").split())
     except TimeoutError:
         raise refused(f"zeusd {path}", uuid, f"no answer in {patience_s():g} s", _REMEDY, TIMEOUT) from None
     except (OSError, http.client.HTTPException) as error:
+        dealt_with()  # it was not reached, or has ended, or its answer makes no sense
         said = getattr(error, "strerror", None) or str(error)
         code = NO_PERMISSION if isinstance(error, PermissionError) else UNKNOWN
         raise refused(f"zeusd at {at}", uuid, said, "is it running, and may you write to its socket?", code) from None

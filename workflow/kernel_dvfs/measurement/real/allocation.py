@@ -82,9 +82,10 @@ def _cancelled(job: str) -> InputError:
 
 
 def begin(uuid: str) -> None:
-    """A run begins: that a job for this GPU was cancelled in an earlier one does not end this one."""
+    """A run begins: that a job for this GPU was cancelled in an earlier one does not end this one. Raises InputError
+    where that job does not leave its node."""
     known = _known(uuid)
-    if known and slurm.status(known["job"]).get("JobState") == slurm.CANCELLED:
+    if known and slurm.settled(known["job"], _LOOK_EVERY_S / 5) == slurm.CANCELLED:
         _forget(uuid)
 
 

@@ -69,7 +69,7 @@ class Inventory:
     """The GPUs of this machine, and what can be done with them."""
 
     schema: str
-    problem: str | None  # why no GPU is seen
+    problem: str | None  # why no GPU is told of, or not every one
     gpus: list[Gpu]
     locking: Advice | None  # ways to lock clocks here; null where there is no GPU
     leases: str | None  # where runs find each other, in words; null where there is no driver

@@ -55,7 +55,7 @@ class Server:
 
     def serve(self) -> bool:
         """Answer requests until it is told to stop, or nobody asks any more, or a point ends in an error. Returns
-        whether a process of another session shall go on at the same socket."""
+        whether a process of another session shall go on at the same socket: not after an error."""
         listener = None
         try:
             with Session(self._setup, self._folder, self._say, self._is_wanted) as session:
@@ -73,7 +73,9 @@ class Server:
                 print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} error: {line}", file=sys.stderr, flush=True)
             self._tell_ready(*lines(error))
             self._reply({"errors": lines(error)})
-            if listener is None and self._inherited and self._inherited.getsockname():
+            waits_for_next = listener is None or self._has_successor
+            self._has_successor = False  # a GPU that may not be sound is for nobody to go on with
+            if waits_for_next and self._inherited and self._inherited.getsockname():
                 self._tell_waiting(self._inherited, {"errors": lines(error)})
             if not isinstance(error, InputError | ExceptionGroup):
                 raise

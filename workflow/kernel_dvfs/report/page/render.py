@@ -24,6 +24,7 @@ LIMIT_BYTES = 1_100_000
 # figures are drawn at 300 dpi: two pixels and a half for each of a screen's
 _SHOWN_PER_PIXEL = 0.48
 _WIDE = 1.8
+_SHORT_CHARACTERS = 14
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("kernel_dvfs.report.page"),
@@ -33,8 +34,15 @@ _ENVIRONMENT = Environment(
     undefined=StrictUndefined,
 )
 _ENVIRONMENT.filters["signed"] = signed
-# a long name may be broken after its underscores and slashes, and nowhere else
-_ENVIRONMENT.filters["breakable"] = lambda text: Markup(re.sub("([_/])", r"\1<wbr>", str(escape(text))))
+
+
+def _breakable(text: str) -> Markup:
+    """Where a cell may go on in the next line: within names, before an interval, in long ones also between words."""
+    places = r"[_/]| (?=\()" if len(text) <= _SHORT_CHARACTERS or " (" in text else r"[-_/ ]|\.(?=[A-Z])"
+    return Markup(re.sub(f"({places})", r"\1<wbr>", str(escape(text))))
+
+
+_ENVIRONMENT.filters["breakable"] = _breakable
 
 
 def render(template: str, **values: Any) -> str:
