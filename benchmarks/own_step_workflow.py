@@ -10,7 +10,8 @@ stopped goes on where it was. To be run from the root of the repository; on two 
     python benchmarks/own_step_workflow.py -o out --gpu nvml:1 --steps llama gpt3_xl --limit-s 600
 
 Writes per step STEP/ (step_totals, step_check, step_kernels and passes as CSV), and steps.csv, a row a step: nodes,
-targets, coverage, the sums of kernels against the whole, whether every bit was put back, seconds of each stage.
+targets, coverage, the sums of kernels against the whole, whether every bit was put back, exit code and seconds of each
+stage. Tables are taken only where the page was made by this call. Ends with exit code 1 where a step is not complete.
 """
 
 import argparse
@@ -72,6 +73,10 @@ def main() -> None:
         writer.writerows(rows)
     for each in rows:
         print("; ".join(f"{key} {value}" for key, value in each.items()), flush=True)
+    if unfinished := [
+        name for name in options.steps if name not in spent or any(code for code, _ in spent[name].values())
+    ]:
+        sys.exit(f"error: not complete: {', '.join(unfinished)}; see their logs in {output}, then call it again")
 
 
 def configuration(name: str, gpu: str) -> dict:
@@ -108,11 +113,14 @@ def row(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) 
     check(config, str(Path(__file__).resolve().parents[1] / "workflow" / "schemas" / "config.schema.yaml"))
     study = plan(config)
     found = {"step": name, "date": datetime.now(UTC).isoformat()[:10]}
-    found |= {f"{what}_s": round(seconds) for what, (_, seconds) in times.items()}
+    for what, (code, seconds) in times.items():
+        found |= {f"{what}_exit_code": code, f"{what}_s": round(seconds)}
     if not (study.step_record and Path(study.step_record).is_file()):
         return found | {"captured": False}
     step = steps.read(study.step_record)
     records = [read_json(path) for path in Path(study.folder, "measurements").rglob("r0.json")]
+    # those of an earlier capture or protocol may still lie there
+    records = [record for record in records if record["run"]["setup"] == study.setup.digest]
     spent = Counter()
     for record in records:
         spent.update(record["run"]["spent_s"])
@@ -124,6 +132,8 @@ def row(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) 
         **{"restored": not step.state.left_out, "same_bits": step.whole.same_bits},
         "spent_s": {part: round(seconds, 1) for part, seconds in spent.items()},
     }
+    if "page" not in times or times["page"][0] != 0:
+        return found  # what lies there is an earlier run's
     tables = Path(study.folder, "tables")
     for table in TABLES:
         if (tables / f"{table}.csv").is_file():

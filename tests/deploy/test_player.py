@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel_dvfs.deploy.player import Player, Tolerance
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.clocks import sweep_pairs
@@ -16,7 +17,7 @@ from kernel_dvfs.profile import aggregate
 from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.launches import read_sequence
 from kernel_dvfs.sequence.programme import choose_changes
-from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
+from kernel_dvfs.sequence.schedule import Iteration, iteration_schedule, read_iteration
 
 HERE = Path(__file__).resolve().parent
 LATENCY_S = 0.005
@@ -147,6 +148,59 @@ def test_clocks_that_are_not_ours_end_the_play_at_auto(play, chosen, what, named
     _, surprise, finished = came["log"]
     assert named in surprise and not finished
     assert made.restored(5)
+
+
+class RunDry:
+    """Launches of 10 ms each, on simulated time, after which the GPU has nothing to do and lowers its clocks by itself;
+    the player's thread is held up before it looks at launch `late_at`. Source and control in one."""
+
+    reads_only, now, pair = False, 0.0, None
+
+    def __init__(self, count, late_at):
+        self.passed, self.late_at = [0.01 * number for number in range(count)], late_at
+
+    def now_s(self):
+        return self.now
+
+    def sleep_until(self, when_s):
+        self.now = max(self.now, when_s)
+
+    def passed_s(self, boundary):
+        if boundary == self.late_at:
+            self.now = max(self.now, 0.06)
+        return self.passed[boundary] if self.passed[boundary] <= self.now else None
+
+    def wait(self, boundary, until_s):
+        self.sleep_until(self.passed[boundary])
+        return self.passed_s(boundary)
+
+    def is_idle(self):
+        return self.now >= self.passed[-1] + 0.01
+
+    def seen(self):
+        return (345, 1593) if self.is_idle() else self.pair
+
+    def ask(self, pair):
+        self.pair = pair
+
+    def check(self, pair, where):
+        pass
+
+    announce = to_auto = lambda self, *told: None
+    event_reasons = sm_mhz = lambda self: 0
+    board = property(lambda self: self)
+
+
+@pytest.mark.parametrize("late_at", [0, 1, 2])
+def test_a_gpu_that_has_run_dry_before_a_late_player_looked_is_nobody_else_s_doing(late_at):
+    stream = RunDry(3, late_at)
+    timing = Timing("lag", 0.01)
+    pairs = [(1500, 3201), (1200, 3201), (1350, 3201)]
+    changes = [(0, 1), (1, 0), (2, 2)]
+    iteration = Iteration("it.json", {}, {}, timing, pairs, 2, ["a", "b", "c"], [1, 0, 2], [0.01] * 3, changes, {})
+    log = Player(iteration, stream, stream, tolerance=Tolerance(late_s=0.1)).play(1)
+    assert (log.surprise, log.finished, len(log.asked)) == (None, True, 3)
+    assert [own.reached_s is not None for own in log.asked] == [own.launch < late_at for own in log.asked]
 
 
 def test_a_player_that_is_killed_leaves_no_clock_locked(play):

@@ -27,6 +27,7 @@ class SimulatedStep:
             for name, load in self._kernels.items()
         }
         self.ran = []
+        self._over_s = 0.0  # how much later than its end this thread saw the last launch end
         self._memory, self.saved = 0, None
         self._queue = queue.Queue()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -65,6 +66,8 @@ class SimulatedStep:
 
     def _run(self):
         while True:
+            if self._queue.empty():
+                self._over_s = 0.0
             item = self._queue.get()
             if isinstance(item, _Event):
                 item.set()
@@ -85,14 +88,17 @@ class SimulatedStep:
         self._loads.run(self._power[name])
         done, (_, _, core, mem) = 0.0, self._loads.now()
         self.ran.append((name, core, mem))
-        before = time.monotonic()
-        while done < 1:
+        # on a GPU a launch that is queued begins as the one before it ends, however late this thread wakes
+        before = time.monotonic() - self._over_s
+        while True:
             _, _, core, mem = self._loads.now()
-            left_s = (1 - done) * load.time_s(core, mem) * self._slower
-            time.sleep(min(_SLICE_S, left_s))
-            now = time.monotonic()
-            done += (now - before) / (load.time_s(core, mem) * self._slower)
+            time_s, now = load.time_s(core, mem) * self._slower, time.monotonic()
+            done += (now - before) / time_s
             before = now
+            if done >= 1:
+                break
+            time.sleep(min(_SLICE_S, (1 - done) * time_s))
+        self._over_s = (done - 1) * time_s
 
 
 class _Piece:

@@ -1,10 +1,14 @@
 """The benchmark that takes steps through the workflow asks for studies that the workflow takes, and sets no clock."""
 
+import csv
 import importlib.util
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kernel_dvfs.files import write_json
 from kernel_dvfs.plan.config import check
 from kernel_dvfs.plan.study import load
 
@@ -26,3 +30,49 @@ def test_every_step_is_one_of_the_users_file_and_its_study_one_that_may_be_confi
         config = load(str(ROOT / "config.yaml")) | benchmark.configuration(name, "nvml:1")
         check(config, str(ROOT / "workflow/schemas/config.schema.yaml"))
         assert (config["clocks"], config["gpu"]) == ("auto-only", "nvml:1")
+
+
+@pytest.fixture
+def benchmarked(benchmark, tmp_path, monkeypatch):
+    """`benchmarked({target: exit code})`: (what it ended with, row, whether it took tables) where an earlier run left
+    tables, and records of another setup. Snakemake and the plan of a study are stand-ins: the real ones need a GPU."""
+    folder = tmp_path / "results"
+    study = SimpleNamespace(
+        step_record=str(ROOT / "tests/workload/steps/hand_made.json"),
+        folder=str(folder),
+        gpu="gpu",
+        setup=SimpleNamespace(digest="0123456789ab"),
+    )
+    for place, digest in enumerate(("0123456789ab", "another", "another")):
+        about = {"run": {"setup": digest, "spent_s": {"measuring": 2.0}}, "verdict": "ok"}
+        write_json(folder / f"measurements/kernel/k{place}/auto-auto/r0.json", about)
+    (folder / "tables").mkdir()
+    (folder / "tables/step_check.csv").write_text("section,time_ms,energy_j,time_difference_percent\nstep,1,2,0\n")
+
+    def run(codes):
+        monkeypatch.setattr(benchmark, "snakemake", lambda name, gpu, target, *_: (codes[target], 1.0))
+        monkeypatch.setattr(benchmark, "plan", lambda config: study)
+        monkeypatch.setattr(sys, "argv", ["own_step_workflow.py", "-o", str(tmp_path / "out"), "--steps", "llama"])
+        monkeypatch.chdir(ROOT)
+        ended = ""
+        try:
+            benchmark.main()
+        except SystemExit as error:
+            ended = str(error)
+        with (tmp_path / "out/steps.csv").open(newline="") as file:
+            return ended, next(csv.DictReader(file)), (tmp_path / "out/llama/step_check.csv").exists()
+
+    return run
+
+
+def test_tables_are_taken_from_a_run_that_made_its_page_and_records_of_its_own_setup_are_counted(benchmarked):
+    ended, row, has_tables = benchmarked({"profile": 0, "all": 0})
+    assert ended == "" and has_tables and row["time_ms"] == "1"
+    assert row["records"] == "1" and (row["measured_exit_code"], row["page_exit_code"]) == ("0", "0")
+
+
+@pytest.mark.parametrize("codes", [{"profile": 1, "all": 1}, {"profile": 0, "all": 1}])
+def test_a_run_that_failed_passes_no_earlier_tables_for_its_own_and_says_so(benchmarked, codes):
+    ended, row, has_tables = benchmarked(codes)
+    assert "not complete: llama" in ended
+    assert not has_tables and "time_ms" not in row and row["page_exit_code"] == "1"

@@ -66,6 +66,7 @@ def test_a_second_run_does_nothing(finished_search):
 
 def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_and_nothing_rests_on_less(refined):
     whole, before = (refined / REMEASURED).read_bytes(), times(refined, "**/*")
+    not_made = planned(refined, config=(*QUICK, ON))
     (refined / REMEASURED).unlink()
     assert planned(refined, *MADE, config=(*QUICK, ON))["search"] == 1
     snakemake(refined, *MADE, config=(*QUICK, ON))
@@ -76,6 +77,9 @@ def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_an
         "the same bytes run nothing"
     )
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
+    # nor do they in the whole study, pages and all: what is to be done there is what nobody has made yet
+    assert not_made and planned(refined, config=(*QUICK, ON)) == not_made
+    assert not {"measure", "search", "pool_records", "choose_schedule", "table_headline"} & set(not_made)
 
 
 def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_again(refined):

@@ -100,6 +100,27 @@ def test_a_forecast_holds_each_kernel_to_what_is_known_of_it(step, h200):
     assert held.kernels[first.id]["work"][6] != 1
 
 
+@pytest.mark.parametrize(
+    ("function", "operation", "family"),
+    [
+        ("flash_fwd_kernel", "aten::_flash_attention_forward", "flash_attention"),
+        ("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", "", "flash_attention_backward"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma", "", "flash_attention_backward"),
+        (
+            "fmha_cutlassB_bf16_aligned_64x64_k64_sm80",
+            "aten::_efficient_attention_backward",
+            "flash_attention_backward",
+        ),
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "MmBackward0", "gemm"),
+    ],
+)
+def test_attention_of_the_backward_pass_has_its_own_efficiency(step, h200, function, operation, family):
+    attention = replace(step.targets[0], function=function, operation=operation)
+    captured = replace(step, targets=(attention, *step.targets[1:]))
+    for workload in (of_step(captured, "x", "step.json"), forecast_of_step(captured, "x", h200)):
+        assert workload.kernels[attention.id]["work"][0] == family
+
+
 def test_a_forecast_says_of_which_kernels_nobody_has_measured_the_power(step, h200):
     known = [replace(each, auto_time_us=130.0, auto_energy_mj=85.0, auto_core_mhz=1700.0) for each in step.targets]
     bare, partly = forecast_of_step(step, "x", h200), replace(step, targets=(known[0], *step.targets[1:]))

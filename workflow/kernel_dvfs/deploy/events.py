@@ -44,8 +44,9 @@ class StreamEvents:
     def __init__(self, make_event: Callable[[], Any], boundaries: Iterable[int], count: int) -> None:
         self._make, self._wanted, self._count = make_event, frozenset(boundaries), count
         self._waiting: dict[int, Any] = {}  # {boundary: its event, recorded}
-        self._passed: dict[int, float] = {}  # {boundary: when it was seen to have passed, s}
-        self._lock = threading.Lock()
+        # {boundary: when it was seen to have passed, s}, in order: the player's thread alone reads and changes it
+        self._passed: dict[int, float] = {}
+        self._lock = threading.Lock()  # of _waiting, to which the launching thread adds
         self._iteration, self._last = 0, -1
 
     def reached(self, launch: int) -> None:
@@ -78,8 +79,8 @@ class StreamEvents:
             is_done = event.done if hasattr(event, "done") else event.query
             if not is_done():
                 break  # the GPU comes to them in order; to ask after each would hold up the thread that launches
-            with self._lock:  # the program's thread forgets past ones meanwhile
-                self._passed[number] = time.monotonic()
+            self._passed[number] = time.monotonic()
+            with self._lock:
                 self._waiting.pop(number, None)
         return self._passed.get(boundary)
 

@@ -237,12 +237,11 @@ class Player:
             self._asked.append((number, noted))
             return True
         latest_s = asked_s + self._timing.latest_s + tolerance.late_s
-        seen, reached_s = self._reach(step.pair, latest_s)
+        seen, reached_s, is_idle = self._reach(step.pair, latest_s)
         self._asked.append((number, Asked(iteration, step.launch, step.pair, due_s, asked_s, reached_s, None, *seen)))
         if not self._is_free(step):
             return False
-        # a GPU that has come to the end of its work lowers its clocks by itself
-        if reached_s is None and not events.is_idle():
+        if reached_s is None and not is_idle:
             return self._give_up(
                 f"launch {step.launch}: {label(step.pair)} not reached {1000 * (latest_s - asked_s):.1f} ms after it "
                 f"was asked for; the clocks are {seen[0]}, {seen[1]} MHz"
@@ -277,30 +276,35 @@ class Player:
 
         return at(end) - at(begin)
 
-    def _reach(self, pair: Pair, latest_s: float) -> tuple[tuple[int, int], float | None]:
-        """((core, memory) MHz seen, when they were as asked for or None)."""
+    def _reach(self, pair: Pair, latest_s: float) -> tuple[tuple[int, int], float | None, bool]:
+        """((core, memory) MHz seen, when they were as asked for or None, whether the GPU had nothing to do then).
+
+        A GPU that has come to the end of its work lowers its clocks by itself. Nobody waits for them then: that would
+        make the next change late.
+        """
         while True:
+            is_idle = self._source.is_idle()
             seen = self._control.seen()
             now_s = self._source.now_s()
             if self._is_there(pair, seen):
-                return seen, now_s
-            if now_s >= latest_s:
-                return seen, None
+                return seen, now_s, is_idle
+            if is_idle or now_s >= latest_s:
+                return seen, None, is_idle or self._source.is_idle()
             self._source.sleep_until(min(now_s + _LOOK_EVERY_S, latest_s))
 
     def _is_there(self, pair: Pair, seen: tuple[int, int]) -> bool:
         return all(is_reached(wanted, own) for own, wanted in zip(seen, self._expects.get(pair, pair)))
 
     def _is_ours(self, step: Step, iteration: int) -> bool:
-        """Whether the clocks are still those asked for last, as far as that was in this iteration; a surprise
-        otherwise."""
+        """Whether the clocks are still those asked for last, as far as they were reached in this iteration and the GPU
+        still works; a surprise otherwise."""
         if self._surprise:
             return False
-        if self._control.reads_only:
+        last = self._asked[-1][1] if self._asked else None
+        if self._control.reads_only or last is None or last.iteration != iteration or last.reached_s is None:
             return True
         seen = self._control.seen()
-        asked_here = bool(self._asked) and self._asked[-1][1].iteration == iteration
-        if asked_here and not self._is_there(self._control.pair, seen):
+        if not self._is_there(self._control.pair, seen) and not self._source.is_idle():
             if self._is_free(step):
                 self._give_up(
                     f"launch {step.launch}: the clocks are {seen[0]}, {seen[1]} MHz where {label(self._control.pair)} "

@@ -102,8 +102,7 @@ class StepEvents(StreamEvents):
         found = super().passed_s(boundary)
         least = (boundary // self._count - 1) * self._count
         if self._passed and next(iter(self._passed)) < least:
-            with self._lock:
-                self._passed = {number: when for number, when in self._passed.items() if number >= least}
+            self._passed = {number: when for number, when in self._passed.items() if number >= least}
         return found
 
     def wait(self, boundary: int, until_s: float) -> float | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.held import held, standing_power_w
-from kernel_dvfs.gpu.kernel import Work
+from kernel_dvfs.gpu.kernel import BACKWARD, Work
 from kernel_dvfs.workload.step import WITHIN
 from kernel_dvfs.workload.workload import Workload
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # words in a kernel's name that say its matrix products are those of fused attention
 _ATTENTION = ("flash", "fmha", "attention", "sdp")
+# and that it is the one of the backward pass
+_BACKWARD = ("backward", "bwd", "bprop")
 # and words that say it has none, whatever was counted for the operation that it belongs to: an added bias, a sum
 _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "softmax")
 # FLOP that would take this share more than the kernel's own time belong to another kernel of its operation
@@ -127,7 +129,9 @@ def _work(target: Target) -> Work:
     if any(word in target.function.lower() for word in _STREAMS):
         flop = 0.0
     if flop:
-        family = "flash_attention" if any(word in text for word in _ATTENTION) else "gemm"
+        family = "gemm"
+        if any(word in text for word in _ATTENTION):
+            family = "flash_attention" + BACKWARD * any(word in text for word in _BACKWARD)
     return Work(family, flop, 0.0, 0.0, target.byte or 0.0)
 
 
@@ -141,7 +145,9 @@ def _held(step: Step, target: Target, spec: dict[str, Any]) -> Work:
             f"step {step.name}: of kernel {target.id} neither time nor work is known, so nothing can be forecast; "
             "capture the step with its trace"
         )
-    if work.tensor_flop and held(spec, work, 1e-6 * time_us).time_factor < _TOO_FAST:
+    # attention of the backward pass may come close to the forward one's rate, which its own efficiency is far below
+    fastest = work._replace(family=work.family.removesuffix(BACKWARD))
+    if work.tensor_flop and held(spec, fastest, 1e-6 * time_us).time_factor < _TOO_FAST:
         work = work._replace(family="residual", tensor_flop=0.0)
     if not (work.tensor_flop or work.byte):
         # bound by the core, which promises no saving that the kernel may not have
