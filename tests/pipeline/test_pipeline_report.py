@@ -1,5 +1,7 @@
 """Tables and figures of the pipeline study: their figures agree with each other and with the plans."""
 
+import itertools
+
 import pandas as pd
 import pytest
 
@@ -19,7 +21,7 @@ from kernel_dvfs.pipeline.report.tables import (
 )
 from kernel_dvfs.pipeline.solver import Solver
 from kernel_dvfs.pipeline.steps import LEVEL_RATIOS
-from kernel_dvfs.pipeline.study import PipelineStudy
+from kernel_dvfs.pipeline.study import ALL_MAX, PER_STAGE, UNIFORM, PipelineStudy, Run
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,12 @@ def test_the_frontier_figure_draws_no_plan_below_the_bound(study, solver):
         bound = bound_percent(planner, base, mark.time)
         assert mark.energy >= bound - 1e-7
     assert lines.energy.min() < 0 and baselines.time.min() == baselines.energy.max() == 0
+    # names that would cover each other stand at one point
+    points = list(baselines[["time", "energy"]].itertuples(index=False))
+    assert all(max(abs(a - b) for a, b in zip(one, other)) >= 1 for one, other in itertools.combinations(points, 2))
+    assert ", ".join(baselines.name).count(", ") + 1 == sum(
+        run.method in (ALL_MAX, UNIFORM, PER_STAGE) for run in study.read(4, Run)
+    )
     for point in lines.itertuples():
         assert point.energy == pytest.approx(bound_percent(planner, base, point.time), abs=1e-9)
 

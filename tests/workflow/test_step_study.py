@@ -125,11 +125,12 @@ def test_a_step_is_captured_measured_chosen_validated_and_shown_in_one_go(finish
 
 def test_the_costliest_kernel_comes_first_with_its_module_and_the_joules_of_a_step(finished_step):
     kernels = finished_step.table("step_kernels")
-    joules = [float(row["energy_j"]) for row in kernels]
+    joules = [float(row["energy_per_step_j"]) for row in kernels]
     assert len(kernels) == KERNELS and joules == sorted(joules, reverse=True)
     assert kernels[0]["module"] == "GPT.Block.Linear" and float(kernels[-1]["energy_so_far_percent"]) > 99.99
     for row in kernels:
-        assert float(row["energy_j"]) == pytest.approx(1e-3 * int(row["launches"]) * float(row["energy_mj"]), rel=1e-6)
+        of_launches_j = 1e-3 * int(row["launches"]) * float(row["energy_mj"])
+        assert float(row["energy_per_step_j"]) == pytest.approx(of_launches_j, rel=1e-6)
         assert "fake NVML" in row["gpu"]
     whole, alone = finished_step.table("step_totals")
     assert (whole["step"], alone["step"]) == ("as a whole", "sum of its kernels")

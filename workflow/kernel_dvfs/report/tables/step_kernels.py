@@ -33,10 +33,12 @@ def make(results: Results) -> pd.DataFrame:
     costs = step_costs.per_kernel(results)
     costs["alone_change_percent"] = 100 * (costs.time_us / costs.step_time_us - 1)
     share = 100 * costs.energy_j / costs.energy_j.sum()
-    table = costs[["name", "module", "section", "launches", "energy_j"]].copy()
+    table = costs[["name", "module", "section", "launches"]].copy()
+    table["energy_per_step_j"] = costs.energy_j
     table["energy_share_percent"] = share
     table["energy_so_far_percent"] = share.cumsum()
-    for column in ("time_ms", "time_us", "energy_mj", "power_w", "power_cap_share", "core_mhz", "alone_change_percent"):
+    table["time_per_step_ms"] = costs.time_ms
+    for column in ("time_us", "energy_mj", "power_w", "power_cap_share", "core_mhz", "alone_change_percent"):
         table[column] = costs[column]
     table["expected"] = [_why(row) for row in costs.itertuples()]
     if costs.is_power_modelled.any():

@@ -33,6 +33,7 @@ OUTPUT = Output(
 SERIES = {name: NAMES[name] for name in (ONE_CLOCK, REALISED)}
 _NAMED = (ALL_MAX, UNIFORM, PER_STAGE)
 _POINTS = 200  # of the bound's line
+_NEAR_POINTS = 1.0  # percentage points of time and energy; the names of nearer baselines would cover each other
 
 
 def draw(study: PipelineStudy) -> p9.ggplot:
@@ -101,5 +102,15 @@ def data(study: PipelineStudy, microbatches: int) -> tuple[pd.DataFrame, pd.Data
         }
 
     marks = [changes(run) | {"series": SERIES[run.method]} for run in runs if run.method in SERIES]
-    named = [changes(run) | {"name": NAMES[run.method]} for run in runs if run.method in _NAMED]
-    return lines, pd.DataFrame(marks), pd.DataFrame(named).drop_duplicates(["time", "energy"])
+    named: list[dict] = []
+    for run in runs:
+        if run.method in _NAMED:
+            point = changes(run) | {"name": NAMES[run.method]}
+            near = [
+                each for each in named if all(abs(each[key] - point[key]) < _NEAR_POINTS for key in ("time", "energy"))
+            ]
+            if near:
+                near[0]["name"] += f", {point['name']}"
+            else:
+                named.append(point)
+    return lines, pd.DataFrame(marks), pd.DataFrame(named)
