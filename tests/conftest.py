@@ -1,13 +1,16 @@
 """Shared fixtures: where the measured data of the developers lie, if they are there at all; a fake NVML."""
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -52,6 +55,20 @@ def fuzz_seed(request) -> str:
 def root() -> Path:
     """The repository."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def script() -> Callable[[str], ModuleType]:
+    """script("benchmarks/scale.py"): a script of the repository as a module, which is in no package."""
+
+    def load(path: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # its dataclasses look themselves up
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 def shared_file(relative: str) -> Path:

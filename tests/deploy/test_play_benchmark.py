@@ -1,7 +1,6 @@
 """The benchmark of cutting: its schedules are ones that a player takes, and cut a step into as many pieces as they
 say."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -15,11 +14,8 @@ RECORDS = sorted((ROOT / "tests/workload/steps").glob("*.json"))
 
 
 @pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("gpu_play", ROOT / "benchmarks/gpu_play.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def benchmark(script):
+    return script("benchmarks/gpu_play.py")
 
 
 @pytest.mark.parametrize("changes", [2, 8])

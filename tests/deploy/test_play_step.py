@@ -1,7 +1,6 @@
 """A captured step played on a board of the fake NVML: cut where clocks change, certified on itself, back at auto
 whatever happens. The stream of kernels is a simulation in real time; nothing here says what a real GPU does."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -138,10 +137,8 @@ def test_hardware_that_may_not_be_set_is_cut_and_left_alone(played, lab):
     assert {pair for _, *pair in map(tuple, came["ran"]) for pair in [tuple(pair)]}, "it ran all the same"
 
 
-def test_changes_that_are_only_noted_can_follow_faster_than_any_clock(played, lab):
-    benchmark = importlib.util.spec_from_file_location("gpu_play", HERE.parents[1] / "benchmarks/gpu_play.py")
-    gpu_play = importlib.util.module_from_spec(benchmark)
-    benchmark.loader.exec_module(gpu_play)
+def test_changes_that_are_only_noted_can_follow_faster_than_any_clock(played, lab, script):
+    gpu_play = script("benchmarks/gpu_play.py")
     made = lab("h200", deny=1, **BOARD)
     came, _, done = played(
         lambda _: gpu_play.schedule(read(RECORD), 8),

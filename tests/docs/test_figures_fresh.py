@@ -1,6 +1,5 @@
 """The pictures of the docs show the results that are kept here, as today's code draws them, and say so themselves."""
 
-import importlib.util
 import json
 import sys
 
@@ -11,12 +10,8 @@ from kernel_dvfs.plan.study import load, plan
 
 
 @pytest.fixture(scope="module")
-def maker(root):
-    spec = importlib.util.spec_from_file_location("make_figures", root / "docs/make_figures.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
+def maker(script):
+    return script("docs/make_figures.py")
 
 
 def test_no_picture_is_stale(maker):

@@ -1,17 +1,13 @@
 """The notebook runs from its first cell to its last and prints what it shows."""
 
-import importlib.util
 import json
 
 import pytest
 
 
 @pytest.fixture(scope="module")
-def maker(root):
-    spec = importlib.util.spec_from_file_location("make_notebook", root / "docs/make_notebook.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def maker(script):
+    return script("docs/make_notebook.py")
 
 
 def test_the_notebook_shows_what_its_cells_print_now(root, maker):

@@ -1,7 +1,6 @@
 """The pages of docs/reference are what the schemas and the code say now, and show every word of it."""
 
 import html.parser
-import importlib.util
 
 import pytest
 import yaml
@@ -10,11 +9,8 @@ from kernel_dvfs.cli.main import every_command
 
 
 @pytest.fixture(scope="module")
-def generator(root):
-    spec = importlib.util.spec_from_file_location("generate_reference", root / "docs/generate_reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generator(script):
+    return script("docs/generate_reference.py")
 
 
 @pytest.fixture(scope="module")

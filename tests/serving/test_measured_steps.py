@@ -1,6 +1,5 @@
 """The simulated engine against an H200's own run at default clocks, and a mixture of experts against hand counts."""
 
-import importlib.util
 import statistics
 
 import numpy as np
@@ -11,11 +10,8 @@ from kernel_dvfs.serving.steps import StepModel
 
 
 @pytest.fixture(scope="module")
-def benchmark(root):
-    spec = importlib.util.spec_from_file_location("serving_steps", root / "benchmarks" / "serving_steps.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def benchmark(script):
+    return script("benchmarks/serving_steps.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The benchmark that takes steps through the workflow asks for studies that the workflow takes, and sets no clock."""
 
 import csv
-import importlib.util
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def benchmark():
-    spec = importlib.util.spec_from_file_location("own_step_workflow", ROOT / "benchmarks/own_step_workflow.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def benchmark(script):
+    return script("benchmarks/own_step_workflow.py")
 
 
 def test_every_step_is_one_of_the_users_file_and_its_study_one_that_may_be_configured(benchmark):
