@@ -61,14 +61,6 @@ _TITLES = {
     "auto_energy_j": "energy at auto, J",
     "carry_over_time_cost_pp": "loss from reusing clocks: time, points",
     "carry_over_energy_cost_pp": "loss from reusing clocks: energy, points",
-    "kernel_fresh_energy_change_percent": "validated energy, %",
-    "kernel_fresh_time_change_percent": "validated time, %",
-    "kernel_fresh_energy_low_percent": "validated energy low, %",
-    "kernel_fresh_energy_high_percent": "validated energy high, %",
-    "kernel_fresh_time_low_percent": "validated time low, %",
-    "kernel_fresh_time_high_percent": "validated time high, %",
-    "kernel_claimed_energy_change_percent": "claimed energy, %",
-    "kernel_claimed_time_change_percent": "claimed time, %",
     "edp_time_change_percent": "claimed time by EDP, %",
     "edp_energy_change_percent": "claimed energy by EDP, %",
     "pass_time_change_percent": "claimed time, clocks by pass, %",
@@ -100,7 +92,7 @@ def heading_of(column: str, which: str = "") -> str:
         return f"{_WORDS.get(which, which)} {known}"
     if known:
         return known
-    words = column.split("_")
+    words = re.sub(r"^kernel_(?=fresh|claimed)", "", column).split("_")  # clocks by kernel are what is meant
     unit = _UNITS.get(words[-1]) if len(words) > 1 else None
     words = [word for word in (words[:-1] if unit else words) if word != "change"]
     if which:
