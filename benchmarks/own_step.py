@@ -11,7 +11,6 @@ kernels, it is what they leave of the whole.
     kernel-dvfs build --graph on
     python benchmarks/own_step.py -o out                            # every step of benchmarks/own_steps/steps.py
     python benchmarks/own_step.py -o out --steps conv llama --limit-s 60
-    python benchmarks/own_step.py -o out --in-step 8                # also as copies within the step, less the step
 
 Writes STEP.step.json (the capture), STEP.csv (a row a kernel, section and whole) and STEP.json (the sums).
 """
@@ -39,7 +38,6 @@ from kernel_dvfs.workload import step as steps
 # how far the sum may be from the whole, percent
 TIME_PERCENT, ENERGY_PERCENT = 3.0, 5.0
 HERE = Path(__file__).resolve().parent
-IN_STEP = "in_step"  # the study of a row whose kernel was measured within the step
 STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")
 COLUMNS = (
     *("study", "target", "name", "section", "launches", "time_us", "energy_mj", "power_w", "core_mhz", "cap_share"),
@@ -52,9 +50,6 @@ def arguments():
     parser.add_argument("--steps", nargs="+", default=STEPS, choices=STEPS, help="default: all")
     parser.add_argument("--captured", default="", help="a folder with STEP.step.json, to capture nothing again")
     parser.add_argument("--share", type=float, default=0.985, help="of the step's time to measure (default: 0.985)")
-    parser.add_argument(
-        "--in-step", type=int, default=0, metavar="N", help="also measure the N costliest within the step (default: 0)"
-    )
     parser.add_argument("--limit-s", type=float, default=1e9, help="measure no kernel of a step after that")
     parser.add_argument("--warm-s", type=float, default=0.4, help="run each target before its window (default: 0.4)")
     parser.add_argument("--window-s", type=float, default=1.05, help="of each target (default: 1.05)")
@@ -128,13 +123,9 @@ class Bench:
             window = less(window, self._window(load.less))
         load.check()
         power_w = window["energy_mj"] / 1e3 / window["duration_s"]
-        kernel = what.name.removeprefix(steps.WITHIN) if what.name not in self.step.passes else None
-        is_within = kernel is not None and what.study == "pass"
-        if is_within:  # one run has so many more launches of it than the step
-            window["time_us"] /= self.step.copies_within(kernel) * self.step.target(kernel).launches
         row = {
-            "study": IN_STEP if is_within else what.study,
-            "target": kernel or what.name,
+            "study": what.study,
+            "target": what.name,
             "time_us": round(window["time_us"], 3),
             "energy_mj": round(power_w * window["time_us"] * 1e-3, 6),
             "power_w": round(power_w, 2),
@@ -142,8 +133,8 @@ class Bench:
             "cap_share": round(min(1.0, window["cap_ns"] / 1e9 / window["duration_s"]), 3),
             "wall_s": round(time.monotonic() - begin_s, 2),
         }
-        if kernel is not None:
-            about = self.step.target(kernel)
+        if what.study == "kernel":
+            about = self.step.target(what.name)
             row |= {"name": about.name, "section": about.section, "launches": about.launches}
             row |= {"step_time_us": about.time_us, "alone_to_step": round(row["time_us"] / about.time_us, 4)}
             row["repeatable"] = about.repeatable
@@ -188,7 +179,6 @@ def study(name: str, options) -> None:
                 break
             rows.append(bench.row(Target("kernel", target.id)))
             share += target.launches * target.time_us / step.time_us
-        rows += [bench.row(Target("pass", steps.WITHIN + target.id)) for target in step.within[: options.in_step]]
         rows += [bench.row(what) for what in [*passes, *whole]]
     except InputError as error:
         sys.exit(f"error: {error}")
@@ -215,10 +205,6 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
         )
     sums = {part: _sum(step, kernels, part) for part in step.sections}
     total = tuple(sum(each[place] for each in sums.values()) for place in range(3))
-    # the same, where kernels were measured within the step with those times and energies
-    within = kernels | {row["target"]: row for row in rows if row["study"] == IN_STEP}
-    sums_within = {part: _sum(step, within, part) for part in step.sections}
-    sums_within[steps.WHOLE] = tuple(sum(each[place] for each in sums_within.values()) for place in range(3))
     parts = {}
     for part, (time_us, energy_mj, rest_us) in {**sums, steps.WHOLE: total}.items():
         parts[part] = {"sum_ms": time_us / 1e3, "sum_j": energy_mj / 1e3, "rest_share": rest_us / time_us}
@@ -230,8 +216,6 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
                 "whole_w": 1e3 * whole_mj / whole_us,
                 "time_percent": 100 * (time_us / whole_us - 1),
                 "energy_percent": 100 * (energy_mj / whole_mj - 1),
-                "within_time_percent": 100 * (sums_within[part][0] / whole_us - 1),
-                "within_energy_percent": 100 * (sums_within[part][1] / whole_mj - 1),
                 "by_difference": part in left or part in step.by_difference,
             }
     whole = parts[steps.WHOLE]
@@ -246,7 +230,6 @@ def summed(name: str, step, rows: list[dict], share: float) -> dict:
         "launches": len(step.order),
         "targets": len(step.targets),
         "coverage": step.coverage,
-        "measured_within_step": sum(row["study"] == IN_STEP for row in rows),
         "measured_share": share,
         "left_at_auto": {target.id: target.reason for target in step.left_at_auto},
         "not_repeated": step.not_repeated,
@@ -290,11 +273,6 @@ def line(row: dict) -> str:
         for name, part in row["parts"].items()
         if "whole_ms" in part
     )
-    if row["measured_within_step"] and "within_time_percent" in (whole := row["parts"][steps.WHOLE]):
-        parts += (
-            f"; with the {row['measured_within_step']} costliest as measured within the step: "
-            f"{whole['within_time_percent']:+.2f} % of time, {whole['within_energy_percent']:+.2f} % of energy"
-        )
     return (
         f"{row['step']}: {row['nodes']} nodes, {row['launches']} launches, {row['targets']} targets, coverage "
         f"{100 * row['coverage']:.2f} %, measured {100 * row['measured_share']:.2f} %, restored {row['is_restored']}, "

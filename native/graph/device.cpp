@@ -23,6 +23,7 @@ Device::Device(const std::string &library) : call(driver::open(library)) {
   check(call.module_load(&module, ptx), "kernels of the extension");
   check(call.module_function(&hash_kernel, module, "kdvfs_hash"), "kernel of hashes");
   check(call.module_function(&clock_kernel, module, "kdvfs_clock"), "kernel of the clock probe");
+  check(call.module_function(&rest_kernel, module, "kdvfs_rest"), "kernel of rests");
 }
 
 void Device::enter() const { check(call.context_set(context), "CUDA context"); }
@@ -82,6 +83,18 @@ std::vector<std::uint64_t> Device::hashes(Pointer begin, std::size_t bytes, std:
   return sums;
 }
 
+driver::Node Device::add(driver::Graph graph, driver::Function kernel, unsigned blocks, void **parameters,
+                         const std::string &what) const {
+  driver::KernelParams params{};
+  params.func = kernel;
+  params.grid[0] = blocks;
+  params.grid[1] = params.grid[2] = params.block[0] = params.block[1] = params.block[2] = 1;
+  params.kernel_params = parameters;
+  driver::Node node = nullptr;
+  check(call.kernel_add(&node, graph, nullptr, 0, &params), what);
+  return node;
+}
+
 Memory::Memory(std::shared_ptr<const Device> device, std::size_t bytes, const std::string &what)
     : device_(std::move(device)) {
   device_->enter();
@@ -123,17 +136,25 @@ ClockProbe::ClockProbe(std::shared_ptr<const Device> device, int marks)
       memory_(device_, sizeof(ClockReading) * static_cast<std::size_t>(marks) * static_cast<std::size_t>(blocks_),
               "clock probe") {}
 
-void ClockProbe::mark() {
+Pointer ClockProbe::next() {
   if (marked_ == marks_) {
     throw ShapeError("clock probe: mark " + std::to_string(marked_ + 1) + " of at most " + std::to_string(marks_));
   }
-  const auto blocks = static_cast<unsigned>(blocks_);
-  Pointer at = memory_.address() + sizeof(ClockReading) * static_cast<Pointer>(blocks) * static_cast<Pointer>(marked_);
+  return memory_.address() + sizeof(ClockReading) * static_cast<Pointer>(blocks_) * static_cast<Pointer>(marked_++);
+}
+
+void ClockProbe::mark() {
+  Pointer at = next();
   void *parameters[] = {&at};
-  device_->check(device_->call.launch_kernel(device_->clock_kernel, blocks, 1, 1, 1, 1, 1, 0, device_->stream,
-                                             parameters, nullptr),
+  device_->check(device_->call.launch_kernel(device_->clock_kernel, static_cast<unsigned>(blocks_), 1, 1, 1, 1, 1, 0,
+                                             device_->stream, parameters, nullptr),
                  "clock probe");
-  marked_++;
+}
+
+driver::Node ClockProbe::add(driver::Graph graph) {
+  Pointer at = next();
+  void *parameters[] = {&at};
+  return device_->add(graph, device_->clock_kernel, static_cast<unsigned>(blocks_), parameters, "clock probe");
 }
 
 std::vector<double> ClockProbe::sm_mhz() const {

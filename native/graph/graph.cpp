@@ -195,75 +195,120 @@ std::vector<Edge> Captured::edges_among(const std::vector<std::size_t> &places) 
   return among;
 }
 
-std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const {
-  if (places.empty() || repeat < 1) {
-    throw ShapeError("loop: no nodes, or repeated less than once");
+void Captured::check(const std::vector<std::size_t> &places, int repeat) const {
+  if (repeat < 1) {
+    throw ShapeError("graph: repeated less than once");
   }
   for (const std::size_t at : places) {
     if (at >= nodes.size()) {
-      throw ShapeError("loop: node " + std::to_string(at) + " of " + std::to_string(nodes.size()));
+      throw ShapeError("graph: node " + std::to_string(at) + " of " + std::to_string(nodes.size()));
     }
   }
+}
+
+std::unique_ptr<Loop> Captured::instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count) const {
   const driver::Functions &call = device_->call;
   device_->enter();
   driver::Graph graph = nullptr;
   device_->check(call.graph_create(&graph, 0), "graph");
   driver::Exec exec = nullptr;
   try {
-    std::vector<driver::Node> from, to;
-    std::vector<driver::EdgeData> data;
-    const auto join = [&](driver::Node first, driver::Node second, driver::EdgeData how) {
-      from.push_back(first);
-      to.push_back(second);
-      data.push_back(how);
-    };
-    const std::vector<Edge> own = keep_edges ? edges_among(places) : std::vector<Edge>{};
-    driver::Node last = nullptr;  // of a chain; of rounds with edges, what a whole round has led to
-    for (int round = 0; round < repeat; round++) {
-      std::unordered_map<std::size_t, driver::Node> made;
-      for (const std::size_t at : places) {
-        driver::Node node = add(graph, nodes[at]);
-        if (last && !keep_edges) {
-          join(last, node, {});
-        }
-        if (!keep_edges) {
-          last = node;
-        }
-        made[at] = node;
-      }
-      if (!keep_edges) {
-        continue;
-      }
-      std::unordered_map<std::size_t, bool> has_before, has_after;
-      for (const Edge &edge : own) {
-        join(made.at(edge.from), made.at(edge.to), edge.data);
-        has_before[edge.to] = has_after[edge.from] = true;
-      }
-      if (repeat == 1) {
-        continue;
-      }
-      driver::Node end = nullptr;
-      device_->check(call.empty_add(&end, graph, nullptr, 0), "empty node");
-      for (const auto &[at, node] : made) {
-        if (last && !has_before[at]) {
-          join(last, node, {});
-        }
-        if (!has_after[at]) {
-          join(node, end, {});
-        }
-      }
-      last = end;
-    }
-    if (!from.empty()) {
-      device_->check(call.graph_add_edges(graph, from.data(), to.data(), data.data(), from.size()), "edges");
-    }
-    device_->check(call.instantiate(&exec, graph, 0), "graph of " + std::to_string(places.size()) + " nodes");
+    fill(graph);
+    device_->check(call.instantiate(&exec, graph, 0), "graph of " + std::to_string(count) + " nodes");
   } catch (...) {
     call.graph_destroy(graph);
     throw;
   }
   call.graph_destroy(graph);
   return std::make_unique<Loop>(device_, shared_from_this(), exec);
+}
+
+std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
+                                      const std::vector<std::pair<std::size_t, std::size_t>> &spans,
+                                      ClockProbe *probe) const {
+  check(places, repeat);
+  if (places.empty() && !rest_ns) {
+    throw ShapeError("graph: neither nodes nor a rest");
+  }
+  return instantiated(
+      [&](driver::Graph graph) {
+        std::vector<driver::Node> made;
+        const auto mark = [&](std::size_t place, bool is_begin) {
+          for (const auto &[first, last] : spans) {
+            if (probe && place == (is_begin ? first : last)) {
+              made.push_back(probe->add(graph));
+            }
+          }
+        };
+        for (int round = 0; round < repeat; round++) {
+          for (std::size_t place = 0; place < places.size(); place++) {
+            mark(place, true);
+            made.push_back(add(graph, nodes[places[place]]));
+            mark(place, false);
+          }
+          if (rest_ns) {
+            void *parameters[] = {&rest_ns};
+            made.push_back(device_->add(graph, device_->rest_kernel, 1, parameters, "rest"));
+          }
+        }
+        const std::vector<driver::EdgeData> data(made.size() - 1);
+        if (!data.empty()) {
+          device_->check(device_->call.graph_add_edges(graph, made.data(), made.data() + 1, data.data(), data.size()),
+                         "edges");
+        }
+      },
+      places.size() * static_cast<std::size_t>(repeat));
+}
+
+std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const {
+  if (!keep_edges) {
+    return chain(places, repeat, 0, {}, nullptr);
+  }
+  check(places, repeat);
+  if (places.empty()) {
+    throw ShapeError("graph: no nodes");
+  }
+  return instantiated(
+      [&](driver::Graph graph) {
+        std::vector<driver::Node> from, to;
+        std::vector<driver::EdgeData> data;
+        const auto join = [&](driver::Node first, driver::Node second, driver::EdgeData how) {
+          from.push_back(first);
+          to.push_back(second);
+          data.push_back(how);
+        };
+        const std::vector<Edge> own = edges_among(places);
+        driver::Node last = nullptr;  // what a whole round has led to
+        for (int round = 0; round < repeat; round++) {
+          std::unordered_map<std::size_t, driver::Node> made;
+          for (const std::size_t at : places) {
+            made[at] = add(graph, nodes[at]);
+          }
+          std::unordered_map<std::size_t, bool> has_before, has_after;
+          for (const Edge &edge : own) {
+            join(made.at(edge.from), made.at(edge.to), edge.data);
+            has_before[edge.to] = has_after[edge.from] = true;
+          }
+          if (repeat == 1) {
+            continue;
+          }
+          driver::Node end = nullptr;
+          device_->check(device_->call.empty_add(&end, graph, nullptr, 0), "empty node");
+          for (const auto &[at, node] : made) {
+            if (last && !has_before[at]) {
+              join(last, node, {});
+            }
+            if (!has_after[at]) {
+              join(node, end, {});
+            }
+          }
+          last = end;
+        }
+        if (!from.empty()) {
+          device_->check(device_->call.graph_add_edges(graph, from.data(), to.data(), data.data(), from.size()), "edges");
+        }
+      },
+      places.size());
 }
 
 Loop::~Loop() { device_->call.exec_destroy(exec_); }

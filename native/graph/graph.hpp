@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,11 +28,15 @@ class Device {
   // One hash for each `chunk_byte` of [begin, begin + bytes), the last one of what is left; waits. Both multiples of 16.
   std::vector<std::uint64_t> hashes(driver::Pointer begin, std::size_t bytes, std::size_t chunk_byte) const;
 
+  // A node of one of the kernels of this extension, in blocks of one thread.
+  driver::Node add(driver::Graph graph, driver::Function kernel, unsigned blocks, void **parameters,
+                   const std::string &what) const;
+
   const driver::Functions &call;
   driver::Context context = nullptr;
   driver::Device number = 0;
   driver::Stream stream = nullptr;
-  driver::Function hash_kernel = nullptr, clock_kernel = nullptr;
+  driver::Function hash_kernel = nullptr, clock_kernel = nullptr, rest_kernel = nullptr;
 };
 
 // Device memory for as long as the object lives.
@@ -70,12 +75,16 @@ class ClockProbe {
   ClockProbe(std::shared_ptr<const Device> device, int marks);
   void mark();
   void clear() { marked_ = 0; }
+  // For marks that a graph makes each time it runs: the node of the next one.
+  driver::Node add(driver::Graph graph);
   std::vector<double> sm_mhz() const;  // between each two neighbouring marks, mean over the multiprocessors
 
  private:
   std::shared_ptr<const Device> device_;
   int marks_, blocks_, marked_ = 0;
   Memory memory_;
+
+  driver::Pointer next();  // where the next mark goes
 };
 
 // A node of a captured graph. Pointers in `kernel` are the graph's own: it must outlive them.
@@ -111,10 +120,18 @@ class Captured : public std::enable_shared_from_this<Captured> {
   // one after the other.
   std::unique_ptr<Loop> loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const;
 
+  // A new graph that is a chain of the nodes at these places with a rest behind them, the whole `repeat` times; of rests
+  // alone where there are no places. `probe`, where given, marks begin and end of each span (first, last) of the list,
+  // in each round, whenever the graph runs.
+  std::unique_ptr<Loop> chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
+                              const std::vector<std::pair<std::size_t, std::size_t>> &spans, ClockProbe *probe) const;
+
   std::vector<Node> nodes;
   std::vector<Edge> edges;
 
  private:
+  void check(const std::vector<std::size_t> &places, int repeat) const;
+  std::unique_ptr<Loop> instantiated(const std::function<void(driver::Graph)> &fill, std::size_t nodes) const;
   driver::Node add(driver::Graph graph, const Node &node) const;
   std::vector<Edge> edges_among(const std::vector<std::size_t> &places) const;
 

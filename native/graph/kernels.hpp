@@ -1,11 +1,11 @@
-// The two kernels of the extension, in PTX, which the driver compiles: so no CUDA compiler is needed to build it.
+// The three kernels of the extension, in PTX, which the driver compiles: so no CUDA compiler is needed to build it.
 #pragma once
 
 namespace kdvfs::graph {
 
 // hash (words of 16 bytes, their count, words a chunk, sums): a block a chunk; sums[block] = sum over the chunk's words
 // of a mix (multiply, xor, shift) of the word and its place. clock (readings): a thread a block; {cycle count, device
-// time in ns, multiprocessor}, 8 bytes each.
+// time in ns, multiprocessor}, 8 bytes each. rest (ns): one thread that sleeps until so much of the device's time is over.
 inline constexpr const char *ptx = R"(
 .version 6.3
 .target sm_70
@@ -84,6 +84,21 @@ done:
   st.global.u64 [%at], %cycles;
   st.global.u64 [%at+8], %time;
   st.global.u64 [%at+16], %wide;
+  ret;
+}
+
+.visible .entry kdvfs_rest(.param .u64 ns)
+{
+  .reg .pred %resting;
+  .reg .b64 %ns, %begin, %now;
+  ld.param.u64 %ns, [ns];
+  mov.u64 %begin, %globaltimer;
+again:
+  nanosleep.u32 500;
+  mov.u64 %now, %globaltimer;
+  sub.u64 %now, %now, %begin;
+  setp.lt.u64 %resting, %now, %ns;
+  @%resting bra again;
   ret;
 }
 )";

@@ -17,6 +17,7 @@ from kernel_dvfs.gpu.kernel import parameters, works
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.workload.step import PACED
 
 _SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
 _TEMPERATURE_C = 55
@@ -45,6 +46,8 @@ class SimulatedLoads:
 
     def prepare(self, setup, target):
         kernels = self._kernels(setup, target)
+        if target.study == "pass" and target.name.startswith(PACED):
+            return self._paced(kernels, target.name)
         load = _Load(self, kernels, target.name)
         if target.study == "pass" and target.name in setup.workload.get("by_difference", {}):
             # as measurement.real.step_loads: with all that comes before it in the step, which is taken off
@@ -53,6 +56,14 @@ class SimulatedLoads:
             before = [each for section in earlier for each in self._kernels(setup, section)]
             load = _Load(self, before + kernels, target.name)
             load.less = _Load(self, before, f"before {target.name}")
+        return load
+
+    def _paced(self, kernels, name):
+        """With a fifth of the time at rest, which is taken off: on the fake board, too, that leaves the kernel more of
+        the power limit."""
+        rest_s = settle(self.spec, kernels, ("auto", "auto"), _TEMPERATURE_C).time_s / 4
+        load = _Load(self, kernels, name, rest_s)
+        load.less, load.rests = _Load(self, [], f"rest of {name}", rest_s), True
         return load
 
     def _kernels(self, setup, target):
@@ -93,13 +104,14 @@ class SimulatedLoads:
 
 
 class _Load:
-    less = None
+    less, rests = None, False
 
-    def __init__(self, loads, kernels, name):
-        self.loads, self.kernels, self.name = loads, kernels, name
+    def __init__(self, loads, kernels, name, rest_s=0.0):
+        self.loads, self.kernels, self.name, self._rest_s = loads, kernels, name, rest_s
         self._started = 0
-        state = settle(loads.spec, kernels, ("auto", "auto"), _TEMPERATURE_C)
-        self.run_s = state.time_s
+        self.run_s = rest_s
+        if kernels:
+            self.run_s += settle(loads.spec, kernels, ("auto", "auto"), _TEMPERATURE_C).time_s
         self.about = {
             "shape": name,
             "dtype": "simulated",
@@ -117,7 +129,8 @@ class _Load:
 
     def time_s(self, core_mhz, mem_mhz) -> float:
         bandwidth = relative_bandwidth(self.loads.spec["memory"], int(mem_mhz))
-        return sum(count * launch_time_s(kernel, core_mhz / 1000, bandwidth) for kernel, count in self.kernels)
+        own_s = sum(count * launch_time_s(kernel, core_mhz / 1000, bandwidth) for kernel, count in self.kernels)
+        return own_s + self._rest_s
 
     def power_w(self, core_mhz, mem_mhz) -> float:
         spec = self.loads.spec
@@ -161,6 +174,9 @@ class _Steady:
             "launches": max(1, int(ended - begun)),
             "sm_mhz": (last - first) / (last_s - first_s),
         }
+
+    def own_mhz(self):
+        return self._loads.now()[2]
 
     def stop(self):
         self._loads.run(None)

@@ -128,6 +128,26 @@ def test_a_chain_has_an_edge_between_each_two_nodes_of_all_rounds(graph, device,
     assert told(driver)["destroyed"] == after["destroyed"] + 1
 
 
+def test_a_chain_may_rest_behind_each_round_and_mark_spans(graph, device, driver):
+    captured = graph.Captured(device, 1)
+    before = told(driver)["edges"]
+    captured.chain([0, 1, 2], 5, 1000)
+    assert told(driver)["edges"] - before == 4 * 5 - 1
+    before = told(driver)["edges"]
+    captured.chain([], 5, 1000)
+    assert told(driver)["edges"] - before == 5 - 1
+    probe, before = graph.ClockProbe(device, 8), told(driver)["edges"]
+    captured.chain([0, 1, 2], 2, 1000, [(0, 1), (2, 2)], probe)
+    assert told(driver)["edges"] - before == 2 * (3 + 4 + 1) - 1
+    assert len(probe.sm_mhz()) == 8 - 1, "each round has marks of its own"
+    with pytest.raises(InputError, match="mark 9 of at most 8"):
+        captured.chain([0], 1, 0, [(0, 0)], probe)
+    with pytest.raises(InputError, match="neither nodes nor a rest"):
+        captured.chain([])
+    with pytest.raises(InputError, match="node 9 of 5"):
+        captured.chain([9])
+
+
 def test_a_graph_with_its_own_edges_has_those_and_rounds_wait_for_each_other(graph, device, driver):
     captured = graph.Captured(device, 1)
     before = told(driver)["edges"]

@@ -9,7 +9,8 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement.real import step_loads
-from kernel_dvfs.step import assembly, capturing, grouping, nodes, trial
+from kernel_dvfs.step import assembly, capturing, grouping, nodes, pace, trial
+from kernel_dvfs.step.living import Refreshed
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import State
@@ -27,6 +28,7 @@ def record(found, tried=None, **more):
         versions={"torch": "2.11.0"},
         found=found,
         tried=tried,
+        clocks_mhz=None,
         whole=assembly.whole_of([]),
         state=State(1, 1, "device", ""),
         by_difference={},
@@ -273,14 +275,24 @@ def test_a_setup_measures_its_own_step_only(recording, outline_of, tmp_path):
 
 
 class Loop:
-    def __init__(self, living, places, repeat):
-        self.living, self.places, self.repeat = living, places, repeat
+    def __init__(self, living, places, repeat, rest_ns=0):
+        self.living, self.places, self.repeat, self.rest_ns = living, places, repeat, rest_ns
 
     def run(self, count=1):
         self.living.ran.append((tuple(self.places), count * self.repeat))
 
     def time(self, count=1):
-        return 1e-3 * count * self.repeat * 10.0 * len(self.places)
+        return 1e-3 * count * self.repeat * (10.0 * len(self.places) + 1e-3 * self.rest_ns)
+
+
+class Probe:
+    """Reads 1234.5 MHz in every span, and something else between two."""
+
+    def __init__(self, device, marks):
+        self.marks = marks
+
+    def sm_mhz(self):
+        return [1234.5 if place % 2 == 0 else 1.0 for place in range(self.marks - 1)]
 
 
 class Living:
@@ -291,6 +303,16 @@ class Living:
         hashes = iter(range(1, 100)) if moved else iter([1] * 100)
         self.memory = SimpleNamespace(all_hashes=lambda: next(hashes), check_restored=self._check)
         self.device = SimpleNamespace(synchronize=lambda: None)
+        self.extension = SimpleNamespace(ClockProbe=Probe)
+        self.chained = []
+
+    def refreshed(self, graph):
+        return Refreshed(graph, lambda: None, 7)
+
+    def chain(self, places, repeat=1, rest_ns=0, spans=(), probe=None):
+        graph = Loop(self, places, repeat, rest_ns)
+        self.chained.append(SimpleNamespace(places=tuple(places), repeat=repeat, rest_ns=rest_ns, spans=spans))
+        return graph
 
     def _check(self):
         self.checked += 1
@@ -338,6 +360,7 @@ def test_a_load_that_changes_what_it_reads_is_put_back_before_it_starts_and_says
     living = Living(moved=True)
     load = step_loads.StepLoad(living, captured, SimpleNamespace(study="kernel", name=captured.targets[0].id), Dog())
     assert load.restores and load.about["repeatable"] == "restored"
+    assert load.about["put_back_every"] == 7 * load.launches / captured.targets[0].rotated
     before = len(living.met)
     load.put_back()
     assert len(living.met) == before + 1
@@ -365,22 +388,35 @@ def test_a_section_that_overwrites_what_it_reads_runs_with_all_before_it_which_i
     assert first.less is None, "nothing comes before it: it is the step's beginning"
 
 
-def test_a_kernel_within_the_step_is_the_step_with_copies_of_its_launches_less_the_step(captured):
-    step = replace(captured, whole=replace(captured.whole, time_us=captured.time_us))
-    target = max(step.targets, key=lambda each: (each.launches == 4, len(each.own)))
-    own, extra = step.nodes_of(target.id), step.copies_within(target.id)
-    share = extra * target.launches * target.time_us / step.time_us
-    assert target.own and extra > 1 and share == pytest.approx(0.2, rel=0.5)
-    living = Living()
-    load = step_loads.StepLoad(living, step, SimpleNamespace(study="pass", name=f"within_{target.id}"), Dog())
-    (more, _), (every, _) = sorted({ran for ran in living.ran if ran[1] == 1}, key=lambda ran: -len(ran[0]))
-    assert every == tuple(range(len(step.nodes))) and load.less.less is None and load.restores
-    left = list(more)
-    for launch in own:  # the copies of a launch stand right behind it, with what prepares it
-        at = left.index(launch[-1]) + 1
-        assert left[at : at + len(launch) * extra] == launch * extra
-        del left[at : at + len(launch) * extra]
-    assert left == list(every)
+@pytest.mark.parametrize("alone_mhz", [1300.0, 1600.0])
+def test_a_paced_kernel_rests_until_its_clock_is_that_of_the_step_and_rests_are_taken_off(
+    captured, monkeypatch, alone_mhz
+):
+    target = max(captured.targets, key=lambda each: (each.launches == 4, len(each.own)))
+    targets = tuple(replace(each, core_mhz=1500.0) if each is target else each for each in captured.targets)
+    step, living, shares = replace(captured, targets=targets), Living(), []
+
+    def mhz(_, places, repeat, rest_ns):
+        shares.append(rest_ns / (rest_ns + 1e4 * len(places)))
+        return alone_mhz + 1000 * shares[-1]
+
+    monkeypatch.setattr(step_loads.pace, "alone_mhz", mhz)
+    load = step_loads.StepLoad(living, step, SimpleNamespace(study="pass", name=f"paced_{target.id}"), Dog())
+    places = [place for launch in step.nodes_of(target.id)[: target.rotated] for place in launch]
+    assert load.about["paced_mhz"] == 1500.0 and load.about["rotated"] == target.rotated
+    if alone_mhz > 1500:  # nothing holds it down
+        assert not load.rests and load.less is None and load.about["rest_us"] == 0 and shares == [0]
+        return
+    rest_us = load.about["rest_us"]
+    assert load.rests and alone_mhz + 1000 * rest_us / (rest_us + 10 * len(places)) == pytest.approx(
+        1500, rel=step_loads.pace.NEAR
+    )
+    chained = {(ran.places, ran.rest_ns) for ran in living.chained if ran.repeat > 1 and not ran.spans}
+    assert chained == {(tuple(places), round(1e3 * rest_us)), ((), round(1e3 * rest_us))}
+    # both per launch of the target, so that one can be taken off the other
+    assert load.less.launches / load.less.run_s == pytest.approx(1e6 / rest_us * target.rotated**2 * load.less._repeat)
+    assert load.less.less is None and not load.less.rests and not load.less.restores
+    assert load.own_mhz(SimpleNamespace(run_for=lambda seconds: None)) == pytest.approx(1234.5)
 
 
 def test_a_running_load_counts_launches_not_graphs(captured):
@@ -496,6 +532,7 @@ def whole_step(fake_living, monkeypatch):
             for run in range(1000)
             for at in range(len(found))
         ]
+        monkeypatch.setattr(pace, "within_step_mhz", lambda _, launches: [1500.0 + 10 * place for place in launches])
         monkeypatch.setattr(framework, "traced_replays", lambda run, count: events[: count * len(found)])
         engine = "autograd::engine::evaluate_function: X"
         call = [trace.Event(f"aten::op{at}", "op", 10 * at, 10 * at + 5, 1, at + 1) for at in range(2)]
@@ -532,6 +569,7 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
     assert step.sections == ("forward", "backward")
     # backward overwrites what it reads, so repeated by itself it would run on other data; its kernels are in one piece
     assert list(step.passes) == ["forward", "backward", "step"] and not step.not_repeated
+    assert [each.core_mhz for each in step.targets] == [1500.0, 1510.0, 1520.0, 1530.0]
     assert "overwrites what it reads" in step.by_difference["backward"]
     assert step.beginnings("backward") == ([0, 1], [0, 1, 2, 3])
     assert step.whole.time_us == pytest.approx(4000.0) and step.whole.same_bits and step.whole.deterministic

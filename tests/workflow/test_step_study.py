@@ -34,7 +34,7 @@ REAL = (
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
 FOLDER = f"results/{SLUG}/step-train-make-step"
 KERNELS, PASSES = 5, 4
-WITHIN = 5  # at auto-only: kernels measured within the step as well
+PACED = 2  # at auto-only: hot kernels measured with rests as well
 POINTS = (KERNELS + PASSES) * 5
 FORECAST = (
     "gpu=h200_sxm",
@@ -215,14 +215,27 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "Mean power" in page and "What is missing" not in page
     assert "one iteration takes" not in page, "the cards say it of the step as a whole"
-    assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES + WITHIN)
-    for row in stepped.table("step_check"):
-        # the fake board runs copies as it runs kernels alone
-        assert float(row["copies_share"]) == pytest.approx(1)
-        for what in ("time", "energy"):
-            copies, alone = (float(row[f"{name}{what}_difference_percent"]) for name in ("copies_", ""))
-            assert copies == pytest.approx(alone, abs=1)
-    assert len(stepped.table("step_check")) == PASSES
+    assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES + PACED)
+    check, kernels = stepped.table("step_check"), stepped.table("step_kernels")
+    assert len(check) == PASSES
+    _, _, optimiser, whole = check
+    assert float(optimiser["paced_share"]) == 0 and 0.5 < float(whole["paced_share"]) < 1
+    for row in check:
+        paced, alone = (
+            [float(row[f"{name}{what}_difference_percent"]) for what in ("time", "energy")] for name in ("paced_", "")
+        )
+        if row is not optimiser:
+            # at the power limit alone: with rests they are faster, at a higher clock, and take more energy
+            assert paced[0] > alone[0] + 0.5 and paced[1] < alone[1] - 0.5, row["section"]
+        assert row["adds_up"] == str(abs(paced[0]) <= 3 and abs(paced[1]) <= 5)
+    hot = [row for row in kernels if row["paced_energy_mj"]]
+    assert {row["id"] for row in hot} == {"nvjet_linear_forward", "nvjet_linear_backward"}
+    assert all(float(row["paced_energy_mj"]) > float(row["energy_mj"]) for row in hot)
+    assert {row["step_core_mhz"] for row in hot} == {"1560.0"}
+    records = [record for record in stepped.records() if record["kernel"]["name"].startswith("paced_")]
+    for window in (window for record in records for window in record["windows"]):
+        parts = [window[part]["time_us"] for part in ("with_beginning", "beginning")]
+        assert window["time_us"] == pytest.approx(parts[0] - parts[1])
 
 
 def test_a_step_captured_once_is_studied_later_from_its_record(stepped):

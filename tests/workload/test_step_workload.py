@@ -133,16 +133,19 @@ def test_a_forecast_says_of_which_kernels_nobody_has_measured_the_power(step, h2
     assert "modelled_power_w" not in forecast_of_step(wholly, "x", h200).about and not is_power_modelled(wholly)
 
 
-def test_the_longest_kernels_are_passes_within_the_step_where_that_is_asked_for(step):
-    plain, checked = of_step(step, "x", "step.json"), of_step(step, "x", "step.json", within=2)
-    longest = sorted(step.measured, key=lambda each: -each.launches * each.time_us)[:2]
+def test_hot_kernels_are_passes_at_their_clock_of_the_step_where_that_is_asked_for(step):
+    clocks = {"nvjet_linear_forward": 1500.0, "nvjet_linear_backward": 1400.0, "gelu_forward": 1790.0}
+    known = [replace(each, core_mhz=clocks.get(each.id, 1800.0)) for each in step.targets]
+    held = replace(step, targets=tuple(known))
+    plain, checked = of_step(held, "x", "step.json"), of_step(held, "x", "step.json", is_paced=True)
     more = {name: own for name, own in checked.passes.items() if name not in plain.passes}
-    assert more == {f"within_{each.id}": [(each.id, each.launches * step.copies_within(each.id))] for each in longest}
-    # what is too short, however often it is repeated, would drown in the noise of the difference
-    short = [replace(each, time_us=1e-6) if each is longest[0] else each for each in step.targets]
-    assert longest[0].id not in [each.id for each in replace(step, targets=tuple(short)).within]
-    untraced = replace(step, targets=tuple(replace(each, time_us=None) for each in step.targets))
-    assert untraced.within == []
+    # the longest first; gelu runs about as fast as the fastest of the step
+    assert more == {f"paced_{name}": [(name, 1)] for name in ("nvjet_linear_backward", "nvjet_linear_forward")}
+    # what is too short does not matter, what cannot be repeated alone is not
+    for change in ({"time_us": 1e-6}, {"repeatable": "no", "reason": "it hung"}):
+        less = [replace(each, **change) if each.id == "nvjet_linear_forward" else each for each in known]
+        assert [each.id for each in replace(step, targets=tuple(less)).paced] == ["nvjet_linear_backward"]
+    assert step.paced == [], "no clock was read"
     # measured as the whole step is, and no part of a choice
     assert {study_of(checked.about, "pass", name) for name in more} == {"step"}
     assert checked.about == plain.about and checked.has_passes == plain.has_passes

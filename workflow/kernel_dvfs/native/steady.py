@@ -85,6 +85,11 @@ class Steady:
             "sm_mhz": sum(clocks) / len(clocks),
         }
 
+    def own_mhz(self) -> float:
+        """SM clock of what has run since it was forgotten: no rest is in it."""
+        clocks = self._probe.sm_mhz()
+        return sum(clocks) / len(clocks)
+
     def stop(self) -> None:
         """Wait for all that is queued."""
         self._device.synchronize()

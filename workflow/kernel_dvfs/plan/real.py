@@ -15,9 +15,6 @@ from kernel_dvfs.workload.step import read as read_step
 from kernel_dvfs.workload.step_workload import of_step
 from kernel_dvfs.workload.workload import Workload, of_model
 
-# so many kernels of a step, those that take longest, are measured within it as well, to check the sum of all
-_WITHIN_STEP = 8
-
 
 def real(config: dict, results: str) -> Study:
     """A study of a real GPU. What needs clocks to be set is left out where they are not ours to set."""
@@ -67,9 +64,8 @@ def real(config: dict, results: str) -> Study:
 
     def planned(options: dict) -> tuple[PlannedFile, Workload]:
         if step:
-            # at auto only: at other clocks a step is no longer the one that it is checked against
-            within = _WITHIN_STEP if mode == "auto-only" else 0
-            workload = of_step(read_step(record), step.name, record, within)
+            # where clocks are set, kernels and step have the same one, as far as the power cap lets them
+            workload = of_step(read_step(record), step.name, record, is_paced=mode == "auto-only")
         else:
             workload = of_model(options, facts["sm_count"], facts["threads_per_sm"])
         return shared.setup_file(folder, {"kind": "nvml"} | facts, workload, shared.protocol(config, "nvml")), workload

@@ -168,8 +168,18 @@ def _write(setup: Setup, rows: dict[str, list[Any]], output: str) -> None:
 
 
 def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a report calls each kernel; the last four are those of a captured step."""
-    keys = ("row", "section", "name", "kind", "operation", "module", "step_time_s", "is_power_modelled")
+    """What a report calls each kernel; the last five are those of a captured step."""
+    keys = (
+        "row",
+        "section",
+        "name",
+        "kind",
+        "operation",
+        "module",
+        "step_time_s",
+        "step_core_mhz",
+        "is_power_modelled",
+    )
     return {name: {key: about[key] for key in keys if key in about} for name, about in kernels.items()}
 
 

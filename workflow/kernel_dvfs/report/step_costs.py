@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.report.tables.baseline import auto_records, cap_share
+from kernel_dvfs.workload.step import PACED
 from kernel_dvfs.workload.workload import WHOLE
 
 if TYPE_CHECKING:
@@ -20,11 +22,17 @@ MOST_PERCENT = 80.0  # what "most" of the energy or the saving means
 def per_kernel(results: Results) -> pd.DataFrame:
     """A row a kernel, the costliest in energy first: id, what it is, launches, and of one launch repeated alone at auto
     time_us, energy_mj, power_w, core_mhz, power_cap_share; step_time_us: of a launch within the step, NaN where it was
-    not traced; of the whole step energy_j, time_ms. is_power_modelled: of a forecast, nobody has measured its power."""
+    not traced; step_core_mhz: its clock there; paced_energy_mj: its energy alone at that clock; NaN where not measured.
+    Of the whole step energy_j, time_ms. is_power_modelled: of a forecast, nobody has measured its power."""
     import pandas as pd
 
     about = results.workload["kernels"]
     points = results.profile.query("study == 'kernel' and is_baseline")
+    paced_j = {
+        row.target.removeprefix(PACED): row.energy_j
+        for row in results.profile.query("study == @WHOLE and is_baseline").itertuples()
+        if row.target.startswith(PACED)
+    }
     labels = [about[name] for name in points.target]
     found = pd.DataFrame(
         {
@@ -46,6 +54,10 @@ def per_kernel(results: Results) -> pd.DataFrame:
                 index=points.index,
                 dtype=float,
             ),
+            "step_core_mhz": pd.Series(
+                [label.get("step_core_mhz") for label in labels], index=points.index, dtype=float
+            ),
+            "paced_energy_mj": [1e3 * paced_j.get(name, math.nan) for name in points.target],
             "is_power_modelled": [label.get("is_power_modelled", False) for label in labels],
             "verdict": points.verdict,
         }

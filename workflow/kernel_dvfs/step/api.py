@@ -117,6 +117,7 @@ class Captured:
             versions=opened.versions,
             found=found,
             tried=tried,
+            clocks_mhz=None,
             whole=assembly.whole_of(living.edges) | {"time_us": round(time_us, 3)},
             state=living.memory.state,
             by_difference={},

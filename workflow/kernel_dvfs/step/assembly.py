@@ -82,15 +82,17 @@ def step(
     versions: dict[str, str],
     found: Outline,
     tried: Sequence[Tried],
+    clocks_mhz: Sequence[float] | None,
     whole: dict[str, Any],
     state: State,
     by_difference: dict[str, str],
     not_repeated: dict[str, str],
 ) -> Step:
-    """The record. tried: of each class of the outline. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
+    """The record. tried: of each class of the outline. clocks_mhz: of each launch within the step, None where they were
+    not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
     programmatic, of workload.step.Whole. by_difference, not_repeated: sections that cannot be repeated by themselves,
     and why: in one piece, and in several."""
-    targets = _targets(found, tried)
+    targets = _targets(found, tried, clocks_mhz)
     order = [0] * len(found.launches)
     for place, members in enumerate(found.classes):
         for member in members:
@@ -130,7 +132,7 @@ def whole_of(edges: Sequence[tuple[int, int, bool]]) -> dict[str, Any]:
     return unknown | {"edges": len(edges), "programmatic": sum(early for _, _, early in edges)}
 
 
-def _targets(found: Outline, tried: Sequence[Tried]) -> list[Target]:
+def _targets(found: Outline, tried: Sequence[Tried], clocks_mhz: Sequence[float] | None) -> list[Target]:
     shown = [_shown(found, members) for members in found.classes]
     ids = names.unique(names.slug(label) for label, _ in shown)
     targets = []
@@ -138,6 +140,7 @@ def _targets(found: Outline, tried: Sequence[Tried]) -> list[Target]:
         launch = found.launches[members[0]]
         node = found.nodes[launch.main]
         about = [traced for member in members if (traced := found.about[member])]
+        clocks = [clocks_mhz[member] for member in members if math.isfinite(clocks_mhz[member])] if clocks_mhz else []
         times = [time for member in members if (time := found.times_us[member]) is not None]
         targets.append(
             Target(
@@ -164,6 +167,7 @@ def _targets(found: Outline, tried: Sequence[Tried]) -> list[Target]:
                 repeatable=result.repeatable,
                 reason=result.reason,
                 moved_byte=result.moved_byte if result.repeatable == "restored" else 0,
+                core_mhz=round(statistics.fmean(clocks), 1) if clocks else None,
             )
         )
     return targets

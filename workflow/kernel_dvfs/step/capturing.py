@@ -23,7 +23,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import compact_json, read_json, write_json
 from kernel_dvfs.native.load import load
-from kernel_dvfs.step import assembly, framework, grouping, nodes, trace, trial
+from kernel_dvfs.step import assembly, framework, grouping, nodes, pace, trace, trial
 from kernel_dvfs.step.framework import Opened
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.step.watchdog import Watchdog
@@ -178,6 +178,7 @@ class Capturing:
             )
             by_difference, not_repeated = self._sections(outline, failed)
             self._now = None
+            clocks_mhz = self._clocks_mhz(outline)
             with self._dog.limit(self._limit_s, "state"):
                 living.memory.check_restored()
         except living.extension.CudaError as error:
@@ -191,6 +192,7 @@ class Capturing:
             versions=self._opened.versions | {"cuda_driver": _version(self._opened.device["driver"])},
             found=outline,
             tried=tried,
+            clocks_mhz=clocks_mhz,
             whole=whole,
             state=living.memory.state,
             by_difference=by_difference,
@@ -269,6 +271,13 @@ class Capturing:
         count = max(2, round(_ROUND_S * 1e6 / timed(ways[0], 2)))
         rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
         return [statistics.median(each) for each in zip(*rounds)]
+
+    def _clocks_mhz(self, outline: assembly.Outline) -> list[float]:
+        """Core clock of each launch within the step."""
+        living = self._living
+        with self._dog.limit(_WHOLE_LIMIT_S, "the clocks within the step"):
+            living.memory.restore()
+            return pace.within_step_mhz(living, [launch.main for launch in outline.launches])
 
     def _sections(
         self, outline: assembly.Outline, failed: dict[int, list[str]]

@@ -6,11 +6,36 @@ runs on the default stream. Addresses are of this process and never leave it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernel_dvfs.step import nodes as node_lists
 from kernel_dvfs.step.memory import Memory
+
+# of the time that a graph runs over and over, putting the state back takes at most this share
+_REFRESH_SHARE = 0.002
+
+
+class Refreshed:
+    """A graph, with the state put back in stream order before every `every`-th run of it."""
+
+    def __init__(self, graph: Any, restore: Callable[[], None], every: int) -> None:
+        self.every = every
+        self._graph, self._restore, self._left = graph, restore, every
+
+    def run(self, count: int) -> None:
+        """Enqueue it so many times."""
+        for _ in range(count):
+            if self._left == 0:
+                self._restore()
+                self._left = self.every
+            self._graph.run(1)
+            self._left -= 1
+
+    def time(self, count: int) -> float:
+        """ms of so many runs, waited for; the state is not put back meanwhile."""
+        return float(self._graph.time(count))
 
 
 class LivingStep:
@@ -54,9 +79,38 @@ class LivingStep:
         """
         return self._captured.loop([self._places[place] for place in places], repeat, keep_edges)
 
+    def chain(
+        self,
+        places: Sequence[int],
+        repeat: int = 1,
+        rest_ns: int = 0,
+        spans: Sequence[tuple[int, int]] = (),
+        probe: Any = None,
+    ) -> Any:
+        """An executable graph of nodes one after the other and a rest behind them, `repeat` times; of rests where there
+        are no nodes. probe: marks begin and end of each span (first, last) of `places` whenever the graph runs."""
+        return self._captured.chain([self._places[place] for place in places], repeat, rest_ns, list(spans), probe)
+
     def whole(self) -> Any:
         """The step rebuilt from its nodes with its own edges."""
         return self.loop(range(len(self.nodes)), keep_edges=True)
+
+    def refreshed(self, graph: Any) -> Refreshed:
+        """A graph that runs over and over on the numbers of the step: the state is put back now and then in between.
+
+        Otherwise a step learns its only batch by heart within a second, its gradients vanish, and it draws less power.
+        """
+        restore_ms, once_ms = self._restore_ms(), graph.time(1)
+        return Refreshed(graph, self.memory.restore, max(1, math.ceil(restore_ms / (_REFRESH_SHARE * once_ms))))
+
+    def _restore_ms(self) -> float:
+        begin, end = (self.extension.Event(self.device) for _ in range(2))
+        self.memory.restore()
+        begin.record()
+        self.memory.restore()
+        end.record()
+        end.wait()
+        return float(end.since_ms(begin))
 
     def meet(self, place: int) -> None:
         """Put the state back and run the step up to this node, in stream order: memory is then as the node meets it."""

@@ -31,11 +31,12 @@ KINDS = ("kernel", "memset", "copy", "other")  # other: host nodes, child graphs
 # process, where a kernel that hangs could not be killed
 REPEATABLE = ("yes", "restored", "no", "untried")
 WHOLE = "step"  # the pass that is the whole step
-# a pass so named, with a target's id behind it: that target as it runs within the step (Step.copies_within)
-WITHIN = "within_"
+# a pass so named, with a target's id behind it: that target alone, with rests that give it its clock of the step
+PACED = "paced_"
 # what is less of all that runs would drown in the noise of a difference
 LEAST_SHARE = 0.05
-_COPIES_SHARE, _MOST_COPIES = 0.2, 4096
+# which targets are measured paced: of at least this share of the step, at a clock this far below the step's highest
+_PACED_SHARE, _HELD_SHARE = 0.01, 0.97
 _ID = re.compile(r"[a-z0-9][a-z0-9_]{0,59}")
 _REMEDY = "capture it again: kernel-dvfs capture FILE.py:FUNCTION -o"
 
@@ -75,6 +76,7 @@ class Target:
     repeatable: str  # one of REPEATABLE
     reason: str  # why it is `restored` or `no`, in words; "" otherwise
     moved_byte: int  # B that one more launch changes, 0 unless `restored`
+    core_mhz: float | None = None  # mean core clock of its launches within the step at auto; None: not measured
     # of one launch repeated alone at auto, as a study has measured it; None: in no study yet
     auto_time_us: float | None = None
     auto_energy_mj: float | None = None
@@ -192,26 +194,18 @@ class Step:
         ]
 
     @property
-    def within(self) -> list[Target]:
-        """Targets that can be told from the step by copies of their launches (copies_within), the longest first."""
-        whole_us = self.whole.time_us or self.time_us or 0.0
-
-        def us(target: Target) -> float:
-            return target.launches * (target.time_us or 0.0)
-
-        known = [each for each in self.measured if self.copies_within(each.id) * us(each) > LEAST_SHARE * whole_us]
-        return sorted(known, key=us, reverse=True)
-
-    def copies_within(self, target_id: str) -> int:
-        """How often each launch of a target is repeated right behind itself to be measured within the step: the step
-        with these copies less the step is what they take between their neighbours, at the clock and in the share of
-        the power cap that those leave. They take about a fifth of the step: enough to be told from it, too little to
-        change what it draws. Where the cap holds the whole step, both runs draw the cap, and so does their difference:
-        it is then what more of the target would cost, whose power is the cap's."""
-        target = self.target(target_id)
-        once_us, whole_us = target.launches * (target.time_us or 0.0), self.whole.time_us or self.time_us or 0.0
-        wanted = round(_COPIES_SHARE * whole_us / once_us) if once_us else 1
-        return max(1, min(wanted, _MOST_COPIES // target.launches))
+    def paced(self) -> list[Target]:
+        """Targets that draw so much that their clock is lower than others' in the step, the longest first: alone, where
+        nothing cooler runs beside them, the power cap may hold them lower still. None where no clock is known."""
+        least_us = _PACED_SHARE * (self.whole.time_us or self.time_us or 0.0)
+        long = [(each, us) for each in self.targets if (us := each.launches * (each.time_us or 0.0)) >= least_us]
+        highest_mhz = max((each.core_mhz or 0.0 for each, _ in long), default=0.0)
+        held = [
+            (each, us)
+            for each, us in long
+            if each.repeatable != "no" and each.core_mhz and each.core_mhz < _HELD_SHARE * highest_mhz
+        ]
+        return [each for each, _ in sorted(held, key=lambda pair: -pair[1])]
 
     def beginnings(self, section: str) -> tuple[list[int], list[int]]:
         """Places of the nodes of all launches before a section, and of these and the section, each in order.
@@ -244,9 +238,10 @@ def write(path: str | os.PathLike[str], step: Step) -> None:
     """Write a step's file, whole or not at all. Raises InputError where its content does not hold together."""
     _check(step, os.fspath(path))
     content = asdict(step)
-    # what no study has measured yet is not in the file of a capture
+    # what nobody has measured is not in the file
+    later = {each.name for each in fields(Target) if each.default is None}
     content["targets"] = [
-        {name: value for name, value in target.items() if value is not None or not name.startswith("auto_")}
+        {name: value for name, value in target.items() if value is not None or name not in later}
         for target in content["targets"]
     ]
     write_json(path, {"schema": SCHEMA} | content)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.held import held, standing_power_w
 from kernel_dvfs.gpu.kernel import BACKWARD, Work
-from kernel_dvfs.workload.step import WITHIN
+from kernel_dvfs.workload.step import PACED
 from kernel_dvfs.workload.workload import Workload
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "
 _TOO_FAST = 0.8
 
 
-def of_step(step: Step, name: str, path: str, within: int = 0) -> Workload:
-    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file. within: so
-    many of the kernels that take longest are passes as well, as they run within the step."""
+def of_step(step: Step, name: str, path: str, is_paced: bool = False) -> Workload:
+    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file. is_paced:
+    kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well, at its clocks."""
     about = {"name": name, "step": {"file": path, "checksum": step.checksum}}
     workload = _workload(step, about, {target.id: list(_work(target)[:5]) for target in step.measured})
-    for target in step.within[:within]:
-        workload.passes[f"{WITHIN}{target.id}"] = [(target.id, target.launches * step.copies_within(target.id))]
+    for target in step.paced if is_paced else []:
+        workload.passes[f"{PACED}{target.id}"] = [(target.id, 1)]
     return workload
 
 
@@ -119,6 +119,7 @@ def _about(target: Target, number: int, work: list[Any]) -> dict[str, Any]:
         "operation": target.operation,
         "module": target.module,
         "step_time_s": None if target.time_us is None else 1e-6 * target.time_us,
+        "step_core_mhz": target.core_mhz,
     }
 
 

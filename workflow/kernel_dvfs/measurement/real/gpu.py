@@ -155,12 +155,14 @@ class RealGpu:
             window = self._window(load, seconds)
             if load.less is None:
                 return window
+            assert self._steady
+            own_mhz = self._steady.own_mhz() if load.rests else None
             self.stop()
             self._start(load.less)
             before = self._window(load.less, seconds)
             self.stop()
             self._start(load)  # as it was found
-            return less(window, before)
+            return less(window, before, own_mhz)
 
     def _window(self, load: Load, seconds: float) -> Window:
         assert self._steady
@@ -205,7 +207,8 @@ class RealGpu:
             (
                 "core",
                 "core",
-                max(window["core_mhz"][1] for window in windows),
+                # the highest that NVML told: counted in cycles, the clock of a hot kernel may be a fifth below it
+                max(window["core_mhz"][2] for window in windows),
                 max(max(each) for each in listed.values()),
             ),
             ("mem", "memory", max(window["mem_mhz"][1] for window in windows), max(map(int, listed))),
@@ -395,24 +398,26 @@ class _Locked:
             self._gpu.release()
 
 
-def less(window: Window, before: Window) -> Difference:
+def less(window: Window, before: Window, own_mhz: float | None = None) -> Difference:
     """What a window of a load would be without what each run of it begins with, of which `before` is a window.
 
     Time of a run, and energy and clock cycles in it, are differences. The window is as much shorter as the beginning
-    took of it. Raises InputError where the beginning took as long as the whole.
+    took of it. own_mhz: the load's clock where it is known, since a rest measured by itself runs at another one.
+    Raises InputError where the beginning took as long as the whole.
     """
     share = before["time_us"] / window["time_us"]
     power_mw, before_mw = (each["energy_mj"] / each["duration_s"] for each in (window, before))
     own_mw = (power_mw - share * before_mw) / (1 - share) if share < 1 else 0.0
     if own_mw <= 0:
         raise InputError(
-            f"a section took no time or energy of its own ({window['time_us']:.1f} us at {power_mw / 1e3:.1f} W with "
-            f"it, {before['time_us']:.1f} us at {before_mw / 1e3:.1f} W without); raise window_s"
+            f"a section or paced kernel took no time or energy of its own ({window['time_us']:.1f} us at "
+            f"{power_mw / 1e3:.1f} W with it, {before['time_us']:.1f} us at {before_mw / 1e3:.1f} W without); "
+            "raise window_s"
         )
     duration_s = (1 - share) * window["duration_s"]
     processes = [count for each in (window, before) if (count := each["processes"]) is not None]
     low_mhz, mhz, high_mhz = window["core_mhz"]
-    own_mhz = round((mhz - share * before["core_mhz"][1]) / (1 - share), 1)
+    own_mhz = round((mhz - share * before["core_mhz"][1]) / (1 - share) if own_mhz is None else own_mhz, 1)
     cap_ns = window["cap_ns"] - share * before["cap_ns"] * window["duration_s"] / before["duration_s"]
     return {
         **window,

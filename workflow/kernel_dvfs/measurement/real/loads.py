@@ -45,6 +45,10 @@ class Running(Protocol):
         """What ran between two moments: time_us and launches of the load, sm_mhz by the device's count of cycles."""
         ...
 
+    def own_mhz(self) -> float:
+        """Of a load that rests between its runs: its clock apart from the rests, while it runs."""
+        ...
+
     def stop(self) -> None:
         """Let what is queued come to its end."""
         ...
@@ -58,6 +62,11 @@ class Load(Protocol):
     @property
     def less(self) -> Load | None:
         """What each run begins with that is not the target's: it is measured as well, and taken off. None: nothing."""
+        ...
+
+    @property
+    def rests(self) -> bool:
+        """Whether `less` is a rest after each run: its clock is then another one than the load's."""
         ...
 
     @property

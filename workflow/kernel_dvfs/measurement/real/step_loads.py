@@ -2,7 +2,8 @@
 of the nodes of each target.
 
 A target's launches take turns, as many as `kernel-dvfs capture` let take turns, on the data that the last of them meets
-in the step. Where a launch changes what it reads, that data is put back before each window. A kernel that hangs ends
+in the step. Where a launch changes what it reads, that data is put back before each window, and parameters and
+optimiser now and then within it. A kernel that hangs ends
 this process after a while, and the clocks are restored as after any death.
 """
 
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import library_sha256, load
 from kernel_dvfs.native.steady import Steady
+from kernel_dvfs.step import pace
+from kernel_dvfs.step.pace import ClockReader
 from kernel_dvfs.step.watchdog import Watchdog
 from kernel_dvfs.workload import step as steps
 
@@ -133,25 +136,25 @@ def _first_other(step: Step, living: LivingStep) -> int | None:
 class _Part(NamedTuple):
     """What a target means of the step's nodes."""
 
-    places: list[int]  # of nodes, in order
+    places: list[int]  # of nodes, in order; none: rests alone
     start: int  # place of the node up to which the step is run first, so that they meet their data
     launches: int = 1  # of the target, in one go through the places
     restores: bool = True  # they change what they read, which is put back before each window
     keeps_edges: bool = False  # side by side where the step has them so; otherwise one after the other
     less: _Part | None = None  # see loads.Load
+    paced_mhz: float | None = None  # they are to rest between two goes, so long that they have this clock
+    rest_ns: int = 0  # they rest so long
 
 
 def _part(step: Step, target: Target) -> _Part:
-    if target.study == "kernel":
-        about = step.target(target.name)
-        members = step.nodes_of(target.name)[: about.rotated]
+    own = target.name.removeprefix(steps.PACED)
+    is_paced = target.study == "pass" and own not in step.passes
+    if target.study == "kernel" or is_paced:
+        about = step.target(own)
+        members = step.nodes_of(own)[: about.rotated]
         places = [place for launch in members for place in launch]
-        return _Part(places, min(members[-1]), len(members), about.repeatable == "restored")
-    if target.name not in (*step.sections, steps.WHOLE):
-        own = target.name.removeprefix(steps.WITHIN)
-        copies = {launch[-1]: launch * step.copies_within(own) for launch in step.nodes_of(own)}
-        every = list(range(len(step.nodes)))
-        return _Part([place for at in every for place in (at, *copies.get(at, ()))], 0, less=_Part(every, 0))
+        paced_mhz = about.core_mhz if is_paced else None
+        return _Part(places, min(members[-1]), len(members), about.repeatable == "restored", paced_mhz=paced_mhz)
     if target.name in step.by_difference:
         before, places = step.beginnings(target.name)
         return _Part(places, 0, keeps_edges=True, less=_Part(before, 0, keeps_edges=True) if before else None)
@@ -166,8 +169,7 @@ class StepLoad:
 
     A section that cannot be repeated alone runs with all of the step before it, which is measured as well and taken
     off. To put back what it overwrites instead would need room for all activations, and copies that take as long as the
-    section and other power. A kernel within the step is the step with copies of its launches, less the step
-    (Step.copies_within).
+    section and other power. A paced kernel runs with rests, which are measured as well and taken off (step.pace).
     """
 
     def __init__(
@@ -181,20 +183,53 @@ class StepLoad:
     ) -> None:
         part = part or _part(step, target)
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
-        self._target = step.target(target.name) if target.study == "kernel" else None
+        kernel = target.name.removeprefix(steps.PACED) if part.paced_mhz else target.name
+        self._target = step.target(kernel) if part.paced_mhz or target.study == "kernel" else None
         self._part, self.meet_s = part, meet_s
-        self.less = part.less and StepLoad(living, step, target, dog, meet_s, part.less)
         self.put_back()
-        once = living.loop(part.places, keep_edges=part.keeps_edges)
+        once = self._graph(1)
         once.run(1)
         once_us = max(1e3 * once.time(1), 0.5)
-        most = max(1, _MOST_NODES // len(part.places))
-        self._repeat = max(1, min(most, round(_GRAPH_US / once_us)))
-        self._loop = living.loop(part.places, self._repeat, keep_edges=part.keeps_edges)
+        if part.paced_mhz:
+            self._part = part = self._paced(once_us, part.paced_mhz)
+            once_us += 1e-3 * part.rest_ns
+        self.less = part.less and StepLoad(living, step, target, dog, meet_s, part.less)
+        self._repeat = self._rounds(once_us)
+        self._loop = self._graph(self._repeat)
         self.launches = part.launches * self._repeat  # of the target, in one run of the graph
         self.run_s = 1e-6 * once_us / part.launches
+        self._refreshed = living.refreshed(self._loop) if part.restores else None
+        self._reader: ClockReader | None = None
+        if self.rests:
+            self._reader = ClockReader(living, part.places, [(0, len(part.places) - 1)], rest_ns=part.rest_ns)
         self._before = None if part.restores else living.memory.all_hashes()
         self._same_bits: bool | None = None
+
+    def _graph(self, repeat: int) -> Any:
+        part = self._part
+        if part.rest_ns:
+            return self._living.chain(part.places, repeat, part.rest_ns)
+        return self._living.loop(part.places, repeat, keep_edges=part.keeps_edges)
+
+    def _rounds(self, once_us: float) -> int:
+        most = max(1, _MOST_NODES // (len(self._part.places) + 1))
+        return max(1, min(most, round(_GRAPH_US / once_us)))
+
+    def _paced(self, once_us: float, wanted_mhz: float) -> _Part:
+        """The part with rests that give it this clock; without any where it is as high alone."""
+
+        def rest_ns(share: float) -> int:
+            return round(1e3 * once_us * share / (1 - share))
+
+        def mhz(share: float) -> float:
+            rounds = self._rounds(once_us / (1 - share))
+            return pace.alone_mhz(self._living, self._part.places, rounds, rest_ns(share))
+
+        share, _ = pace.rest_share(wanted_mhz, mhz)
+        part = self._part._replace(rest_ns=rest_ns(share))
+        if not part.rest_ns:
+            return part
+        return part._replace(less=_Part([], part.start, part.launches, restores=False, rest_ns=part.rest_ns))
 
     def put_back(self) -> None:
         """Memory as the load meets it in the step; waits."""
@@ -205,6 +240,8 @@ class StepLoad:
     def about(self) -> dict[str, Any]:
         """The record's `kernel` group, besides the names."""
         about: dict[str, Any] = {"dtype": "as captured", "by_graph": True, "same_bits_after": self._same_bits}
+        if self._refreshed:
+            about["put_back_every"] = self._refreshed.every * self._repeat
         target = self._target
         if target is None:
             instance = f"pass of {len(self._part.places)} nodes"
@@ -212,8 +249,19 @@ class StepLoad:
                 instance += f" less a pass of {len(self._part.less.places)}"
             return about | {"instance": instance, "repeatable": "restored"}
         shape = f"grid {target.grid}, block {target.block}"
-        told = {"instance": f"{target.function} {target.digest}", "shape": shape, "repeatable": target.repeatable}
+        told: dict[str, Any] = {
+            "instance": f"{target.function} {target.digest}",
+            "shape": shape,
+            "repeatable": target.repeatable,
+        }
+        if self._part.paced_mhz:
+            told |= {"paced_mhz": self._part.paced_mhz, "rest_us": 1e-3 * self._part.rest_ns}
         return about | told | {"rotated": target.rotated, "own": [f"{own.kind} of {own.byte} B" for own in target.own]}
+
+    @property
+    def rests(self) -> bool:
+        """Whether it rests between its runs, so that its clock is not that of all that runs."""
+        return bool(self._part.places and self._part.rest_ns)
 
     def start(self) -> StepRunning:
         """Start to run it over and over."""
@@ -221,8 +269,13 @@ class StepLoad:
             with self._dog.limit(self.meet_s, self._name):
                 self.put_back()
         with self._dog.limit(_HUNG_S + 20 * self.launches * self.run_s, self._name):
-            steady = Steady(self._living.extension, self._living.device, self._loop)
+            steady = Steady(self._living.extension, self._living.device, self._refreshed or self._loop)
         return StepRunning(self, steady, self._dog, self._name)
+
+    def own_mhz(self, steady: Steady) -> float:
+        """Its clock apart from its rests, while it runs."""
+        assert self._reader
+        return self._reader.mhz(steady)[0]
 
     @property
     def restores(self) -> bool:
@@ -280,6 +333,11 @@ class StepRunning:
             "time_us": ran["time_us"] / self._load.launches,
             "launches": ran["launches"] * self._load.launches,
         }
+
+    def own_mhz(self) -> float:
+        """The clock of the load apart from its rests."""
+        with self._dog.limit(self._limit_s, self._name):
+            return self._load.own_mhz(self._steady)
 
     def stop(self) -> None:
         """Let what is queued come to its end."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.workload.step import WITHIN
+from kernel_dvfs.workload.step import PACED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,15 +24,14 @@ OUTPUT = Output(
     f"in the same study; good within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy",
     title="Do the kernels add up to the step?",
     text="Each section as it ran, compared with the sum of its kernels, each repeated alone, at auto clocks. A "
-    "difference is how much more (+) or less the section took than that sum. Hot kernels are slower alone, "
-    "because no cooler neighbours leave them room under the power cap. Adds up: the sum of kernels alone is "
-    f"within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy. Kernels left at auto are in the "
-    "section as it ran, not in the sum. Within the step: the sum of the times that the kernels take in the "
-    "trace of the capture. If it agrees with the section and the sum of kernels alone does not, nothing is "
-    "missing; the kernels are slower or faster alone. Copies (auto-only studies): the sum with the longest "
-    "kernels as measured within the step, by copies right behind their launches, less the step; copies_share "
-    "says how much of the sum they are. If the power cap holds the whole step, a difference of two runs at the cap "
-    "draws the cap whatever the kernel: it is what more of the kernel would cost, not what the kernel draws.",
+    "difference is how much more (+) or less the section took than that sum. Hot kernels are slower alone, and "
+    "take less energy: no cooler neighbours leave them room under the power cap, so it holds their clock lower. "
+    "Kernels left at auto are in the section as it ran, not in the sum. Within the step: the sum of the times "
+    "that the kernels take in the trace of the capture. If it agrees with the section, no kernel is missing. "
+    "Paced (auto-only studies): the same sum, but the hot kernels were repeated with rests in between, so long "
+    "that they ran at the clock that they have in the step; what the rests took is subtracted. paced_share says "
+    "how much of the sum these kernels are. Adds up: the sum, paced where that was measured, is within "
+    f"{TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy.",
     section="step",
     place=3,
     kinds=("nvml",),
@@ -50,19 +49,20 @@ def make(results: Results) -> pd.DataFrame:
 
     steps = results.setup(results.workload["setup"]).targets["pass"]
     points = points_of(results.profile)
-    within = {name.removeprefix(WITHIN): points[WHOLE, name, AUTO, AUTO] for name in steps if name.startswith(WITHIN)}
+    paced = {name.removeprefix(PACED): points[WHOLE, name, AUTO, AUTO] for name in steps if name.startswith(PACED)}
     rows = []
     for name, own in steps.items():
-        if name.startswith(WITHIN):
+        if name.startswith(PACED):
             continue
         row = compared(points, study_of(results.workload, "pass", name), name, own, (AUTO, AUTO))
-        time, energy = (row[f"{each}_difference_percent"] for each in ("time", "energy"))
-        adds_up = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
         del row["clocks"], row["core_mhz"], row["verdict"]
         within_ms = _within_step_ms(results, own)
         row |= {"within_step_ms": within_ms, "within_step_difference_percent": 100 * (row["time_ms"] / within_ms - 1)}
-        if within:
-            row |= _with_copies(row, steps, within, points, own)
+        which = ""
+        if paced:
+            row, which = row | _with_paced(row, paced, points, own), "paced_"
+        time, energy = (row[f"{which}{each}_difference_percent"] for each in ("time", "energy"))
+        adds_up = abs(time) <= TIME_PERCENT and abs(energy) <= ENERGY_PERCENT
         rows.append({"section": name, "launches": sum(count for _, count in own)} | row | {"adds_up": adds_up})
     return pd.DataFrame(rows)
 
@@ -74,20 +74,18 @@ def _within_step_ms(results: Results, own: Sequence[tuple[str, int]]) -> float:
     return 1e3 * sum(math.nan if time_s is None else count * time_s for time_s, count in times_s)
 
 
-def _with_copies(
-    row: dict[str, Any], steps: dict[str, Any], within: dict[str, Any], points: dict[tuple, Any], own: Sequence
+def _with_paced(
+    row: dict[str, Any], paced: dict[str, Any], points: dict[tuple, Any], own: Sequence
 ) -> dict[str, float]:
-    """The sums with the kernels that were measured within the step as they were measured there."""
+    """The sums with the hot kernels at their clocks of the step."""
     sum_s = sum_j = share_s = 0.0
     for name, count in own:
-        point, launches = points["kernel", name, AUTO, AUTO], 1
-        if name in within:
-            point, ((_, launches),) = within[name], steps[f"{WITHIN}{name}"]
-            share_s += count * point.time_s / launches
-        sum_s += count * point.time_s / launches
-        sum_j += count * point.energy_j / launches
+        point = paced.get(name) or points["kernel", name, AUTO, AUTO]
+        sum_s += count * point.time_s
+        sum_j += count * point.energy_j
+        share_s += count * point.time_s if name in paced else 0.0
     return {
-        "copies_share": share_s / sum_s,
-        "copies_time_difference_percent": 100 * (1e-3 * row["time_ms"] / sum_s - 1),
-        "copies_energy_difference_percent": 100 * (row["energy_j"] / sum_j - 1),
+        "paced_share": share_s / sum_s,
+        "paced_time_difference_percent": 100 * (1e-3 * row["time_ms"] / sum_s - 1),
+        "paced_energy_difference_percent": 100 * (row["energy_j"] / sum_j - 1),
     }

@@ -17,7 +17,8 @@ OUTPUT = Output(
     title="Your step, the costliest kernels first",
     text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated "
     "alone at auto clocks. Alone against step: how much longer a launch takes alone than within the step. A "
-    "kernel alone meets the power cap without cooler neighbours, and finds its own data in the cache. In a "
+    "kernel alone meets the power cap without cooler neighbours, and finds its own data in the cache. Step core: its "
+    "clock within the step. Paced energy (auto-only studies): of a launch at that clock, repeated with rests. In a "
     "forecast, energy and power marked as the model's were never measured, and may be far off.",
     section="step",
     place=1,
@@ -40,6 +41,9 @@ def make(results: Results) -> pd.DataFrame:
     table["time_per_step_ms"] = costs.time_ms
     for column in ("time_us", "energy_mj", "power_w", "power_cap_share", "core_mhz", "alone_change_percent"):
         table[column] = costs[column]
+    for column in ("step_core_mhz", "paced_energy_mj"):
+        if costs[column].notna().any():
+            table[column] = costs[column]
     table["expected"] = [_why(row) for row in costs.itertuples()]
     if costs.is_power_modelled.any():
         table["power_is"] = ["the model's" if modelled else "measured" for modelled in costs.is_power_modelled]

@@ -1,0 +1,108 @@
+"""The clock that each launch has within a step, and the rests that give a kernel repeated alone the same clock.
+
+Under load a core's clock follows what runs within microseconds, around a level that the power cap moves by the mean
+power of some milliseconds. So in one step a matrix product runs slower than what lies between two of them; repeated
+alone, without those, the cap holds it slower still. With rests between its launches the mean power is that of a step
+again, and so is its clock. Needs no right: the rests choose the clock.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernel_dvfs.native.steady import Steady
+
+# a chain runs so long before its clock is read, then so often, so far apart: at the cap clocks sway by 2 %
+WARM_S, SAMPLES, APART_S = 0.4, 5, 0.04
+# the whole step, from a GPU that may be cool: its clock falls as it heats
+STEP_WARM_S, STEP_SAMPLES, STEP_APART_S = 4.0, 20, 0.1
+# fewer samples where they take longer than this altogether, as of a step of many launches, but not less than these
+_SAMPLES_S, _LEAST_SAMPLES = 4.0, 4
+# a rest is found where the clock is within this share of the one that is asked for, or after so many tries
+NEAR, TRIES = 0.008, 4
+# first try: so much rest, as a share of the time, for each share that the clock is to rise by
+_REST_PER_CLOCK, _MOST_REST = 1.25, 0.6
+# so many rounds of a short chain are marked at once
+_ROUNDS = 4
+
+
+class ClockReader:
+    """Reads the core clock of spans of a chain that runs over and over.
+
+    A second graph, which is the chain with marks of the clock probe around each span, is put in between now and then,
+    so that what is measured runs without marks. spans: (first, last) places in `places`, not nested.
+    """
+
+    def __init__(
+        self,
+        living: Any,
+        places: Sequence[int],
+        spans: Sequence[tuple[int, int]],
+        rounds: int = _ROUNDS,
+        rest_ns: int = 0,
+    ) -> None:
+        self._device, self._spans = living.device, len(spans)
+        self._probe = living.extension.ClockProbe(living.device, 2 * len(spans) * rounds)
+        self._marked = living.chain(places, rounds, rest_ns, spans, self._probe)
+
+    def mhz(self, steady: Steady, samples: int = SAMPLES, apart_s: float = APART_S) -> list[float]:
+        """Mean clock of each span while `steady` runs, MHz."""
+        seen: list[list[float]] = [[] for _ in range(self._spans)]
+        until_s = time.monotonic() + _SAMPLES_S
+        for number in range(samples):
+            if number >= _LEAST_SAMPLES and time.monotonic() > until_s:
+                break
+            steady.run_for(apart_s)
+            self._marked.run(1)
+            self._device.synchronize()
+            for span, mhz in enumerate(self._probe.sm_mhz()[::2]):
+                seen[span % self._spans].append(mhz)
+        return [statistics.fmean(each) for each in seen]
+
+
+def within_step_mhz(living: Any, launches: Sequence[int]) -> list[float]:
+    """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over.
+
+    The state is put back now and then (LivingStep.refreshed), but not at the end.
+    """
+    steady = Steady(living.extension, living.device, living.refreshed(living.whole()))
+    steady.run_for(STEP_WARM_S)
+    reader = ClockReader(living, range(len(living.nodes)), [(place, place) for place in launches], rounds=1)
+    found = reader.mhz(steady, STEP_SAMPLES, STEP_APART_S)
+    steady.stop()
+    return found
+
+
+def alone_mhz(living: Any, places: Sequence[int], repeat: int, rest_ns: int) -> float:
+    """Core clock of nodes that run over and over, each round of them followed by a rest; that of the rests apart."""
+    steady = Steady(living.extension, living.device, living.chain(places, repeat, rest_ns))
+    steady.run_for(WARM_S)
+    (found,) = ClockReader(living, places, [(0, len(places) - 1)], rest_ns=rest_ns).mhz(steady)
+    steady.stop()
+    return found
+
+
+def rest_share(wanted_mhz: float, mhz: Callable[[float], float]) -> tuple[float, float]:
+    """(share of the time that is rest, the clock that came of it): 0 where the clock is as high without any.
+
+    mhz: the clock at a share. Tries until one is near what is wanted, and takes the nearest.
+    """
+    tried = [(0.0, mhz(0.0))]
+    share = _REST_PER_CLOCK * (wanted_mhz / tried[0][1] - 1)
+    while tried[0][1] < (1 - NEAR) * wanted_mhz and len(tried) <= TRIES:
+        tried.append((share, mhz(share)))
+        if abs(tried[-1][1] / wanted_mhz - 1) <= NEAR:
+            break
+        low = max((each for each in tried if each[1] < wanted_mhz), key=lambda each: each[1])
+        above = [each for each in tried if each[1] >= wanted_mhz]
+        high = min(above, key=lambda each: each[1]) if above else tried[-1]
+        base = low if above else tried[0]
+        slope = (high[1] - base[1]) / (high[0] - base[0])
+        # a clock that does not rise with the rest is not the cap's to give
+        share = min(_MOST_REST, base[0] + (wanted_mhz - base[1]) / slope) if slope > 0 else min(_MOST_REST, 2 * share)
+    if tried[0][1] >= (1 - NEAR) * wanted_mhz:
+        return tried[0]
+    return min(tried, key=lambda each: abs(each[1] - wanted_mhz))
