@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.report.tables.baseline import auto_records, cap_share
 from kernel_dvfs.workload.step import PACED
@@ -20,49 +20,39 @@ MOST_PERCENT = 80.0  # what "most" of the energy or the saving means
 
 
 def per_kernel(results: Results) -> pd.DataFrame:
-    """A row a kernel, the costliest in energy first: id, what it is, launches, and of one launch repeated alone at auto
-    time_us, energy_mj, power_w, core_mhz, power_cap_share; step_time_us: of a launch within the step, NaN where it was
-    not traced; step_core_mhz: its clock there; paced_energy_mj: its energy alone at that clock; NaN where not measured.
-    Of the whole step energy_j, time_ms. is_power_modelled: of a forecast, nobody has measured its power."""
+    """A row a kernel, the costliest in energy first: id, what it is, launches, and of one launch at auto time_us,
+    energy_mj, power_w, core_mhz: at its clock of the step where it was measured so (is_paced), else as it runs alone;
+    of the whole step energy_j, time_ms. alone_us, power_cap_share: repeated alone; step_time_us: within the step, NaN
+    where it was not traced. is_power_modelled: of a forecast, nobody has measured its power."""
     import pandas as pd
 
     about = results.workload["kernels"]
-    points = results.profile.query("study == 'kernel' and is_baseline")
-    paced_j = {
-        row.target.removeprefix(PACED): row.energy_j
-        for row in results.profile.query("study == @WHOLE and is_baseline").itertuples()
-        if row.target.startswith(PACED)
-    }
-    labels = [about[name] for name in points.target]
-    found = pd.DataFrame(
-        {
-            "id": points.target,
-            "name": [label["name"] for label in labels],
-            "module": [label["module"] for label in labels],
-            "operation": [label["operation"] for label in labels],
-            "section": [label["section"] for label in labels],
-            "launches": points.launches_per_iteration,
-            "energy_j": points.launches_per_iteration * points.energy_j,
-            "time_ms": 1e3 * points.launches_per_iteration * points.time_s,
-            "time_us": 1e6 * points.time_s,
-            "energy_mj": 1e3 * points.energy_j,
-            "power_w": points.energy_j / points.time_s,
-            "core_mhz": points.reached_core_mhz,
-            "power_cap_share": [cap_share(auto_records(results.folder, "kernel", name)) for name in points.target],
-            "step_time_us": pd.Series(
-                [None if label["step_time_s"] is None else 1e6 * label["step_time_s"] for label in labels],
-                index=points.index,
-                dtype=float,
-            ),
-            "step_core_mhz": pd.Series(
-                [label.get("step_core_mhz") for label in labels], index=points.index, dtype=float
-            ),
-            "paced_energy_mj": [1e3 * paced_j.get(name, math.nan) for name in points.target],
-            "is_power_modelled": [label.get("is_power_modelled", False) for label in labels],
-            "verdict": points.verdict,
-        }
-    )
+    rows = list(results.profile.query("study == 'kernel' and is_baseline").itertuples())
+    paced = {row.target: row for row in results.profile.query("study == @WHOLE and is_baseline").itertuples()}
+    found = pd.DataFrame([_cost(row, paced.get(f"{PACED}{row.target}", row), about[row.target]) for row in rows])
+    found["power_cap_share"] = [cap_share(auto_records(results.folder, "kernel", row.target)) for row in rows]
     return found.sort_values("energy_j", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _cost(alone: Any, own: Any, about: dict[str, Any]) -> dict[str, Any]:
+    """own: the row of the profile that says what a launch takes within the step best."""
+    launches, step_time_s = alone.launches_per_iteration, about["step_time_s"]
+    return {
+        "id": alone.target,
+        **{each: about[each] for each in ("name", "module", "operation", "section")},
+        "launches": launches,
+        "energy_j": launches * own.energy_j,
+        "time_ms": 1e3 * launches * own.time_s,
+        "time_us": 1e6 * own.time_s,
+        "energy_mj": 1e3 * own.energy_j,
+        "power_w": own.energy_j / own.time_s,
+        "core_mhz": own.reached_core_mhz,
+        "is_paced": own is not alone,
+        "alone_us": 1e6 * alone.time_s,
+        "step_time_us": math.nan if step_time_s is None else 1e6 * step_time_s,
+        "is_power_modelled": about.get("is_power_modelled", False),
+        "verdict": own.verdict,
+    }
 
 
 def whole(results: Results) -> dict | None:

@@ -39,7 +39,7 @@ def step_view(workload: Mapping[str, Any], tables: Mapping[str, Rows], is_foreca
     if "launches" not in workload or not totals:
         return None
     row = totals[0]
-    what = "as a whole" if row["step"] == "as a whole" else "sum of its kernels, each alone"
+    what = "as a whole" if row["step"] == "as a whole" else "sum of its kernels"
     what = f"{what}, at auto clocks" + (", forecast" if is_forecast else "")
     if "energy_least_j" in row:
         what += f"; its power is the model's, and anything from {_of(row, 'energy_least_j')} to "

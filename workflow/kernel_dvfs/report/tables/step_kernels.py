@@ -15,10 +15,12 @@ OUTPUT = Output(
     caption="Kernels of the step at auto clocks, the costliest first: energy of all launches of a step, its share, and "
     "of one launch time, energy, power, core clock and share of the time under the power cap",
     title="Your step, the costliest kernels first",
-    text="Energy and time of a step: all launches of the kernel. Time, energy, power: of one launch, repeated "
-    "alone at auto clocks. Alone against step: how much longer a launch takes alone than within the step. A "
-    "kernel alone meets the power cap without cooler neighbours, and finds its own data in the cache. Step core: its "
-    "clock within the step. Paced energy (auto-only studies): of a launch at that clock, repeated with rests. In a "
+    text="Energy and time of a step: all launches of the kernel. Time, energy, power and core clock: of one launch, "
+    "repeated alone at auto clocks. Alone, the power cap may hold a kernel lower than within the step, where "
+    "cooler ones run beside it. auto-only studies therefore repeat hot kernels with rests in between, so long "
+    "that they run at the clock that they have in the step (run: paced), and subtract the rests. For a moment "
+    "such a kernel draws more than the cap. Power cap: share of the time that it is under the cap without rests. "
+    "Alone against step: how much longer a launch takes alone, without rests, than within the step. In a "
     "forecast, energy and power marked as the model's were never measured, and may be far off.",
     section="step",
     place=1,
@@ -32,18 +34,17 @@ def make(results: Results) -> pd.DataFrame:
     from kernel_dvfs.report import step_costs
 
     costs = step_costs.per_kernel(results)
-    costs["alone_change_percent"] = 100 * (costs.time_us / costs.step_time_us - 1)
+    costs["alone_change_percent"] = 100 * (costs.alone_us / costs.step_time_us - 1)
     share = 100 * costs.energy_j / costs.energy_j.sum()
     table = costs[["name", "module", "section", "launches"]].copy()
     table["energy_per_step_j"] = costs.energy_j
     table["energy_share_percent"] = share
     table["energy_so_far_percent"] = share.cumsum()
     table["time_per_step_ms"] = costs.time_ms
-    for column in ("time_us", "energy_mj", "power_w", "power_cap_share", "core_mhz", "alone_change_percent"):
+    if costs.is_paced.any():
+        table["run"] = ["paced" if is_paced else "alone" for is_paced in costs.is_paced]
+    for column in ("time_us", "energy_mj", "power_w", "core_mhz", "power_cap_share", "alone_change_percent"):
         table[column] = costs[column]
-    for column in ("step_core_mhz", "paced_energy_mj"):
-        if costs[column].notna().any():
-            table[column] = costs[column]
     table["expected"] = [_why(row) for row in costs.itertuples()]
     if costs.is_power_modelled.any():
         table["power_is"] = ["the model's" if modelled else "measured" for modelled in costs.is_power_modelled]

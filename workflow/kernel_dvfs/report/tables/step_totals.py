@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 OUTPUT = Output(
     caption="One step at auto clocks: time, energy, mean power and share of the time under the power cap, as a whole "
-    "and as the sum of its kernels, each measured alone; how many kernels take 80 % of the energy",
+    "and as the sum of its kernels, each repeated by itself; how many kernels take 80 % of the energy",
     title="One step",
-    text="As a whole: the captured step, repeated. Sum: its kernels, each repeated alone, times their launches. "
+    text="As a whole: the captured step, repeated. Sum: its kernels, each repeated by itself, hot ones with rests that "
+    "give them their clock of the step where the study has measured that, times their launches. "
     "energy_least_j and energy_most_j limit the energy in a forecast of kernels whose power nobody has "
     "measured: a board that only waits, and one at its power limit.",
     kinds=MEASURED,
