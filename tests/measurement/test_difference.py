@@ -42,12 +42,14 @@ def test_what_takes_no_longer_than_its_beginning_is_refused():
         less(window(6_000.0, 500.0), window(6_000.0, 500.0))
 
 
-def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on():
+@pytest.mark.parametrize("rests", [False, True])
+def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on(rests):
     done = []
 
     def load(name, beginning=None):
-        running = SimpleNamespace(stop=lambda: done.append(f"stop {name}"))
-        return SimpleNamespace(name=name, less=beginning, start=lambda: done.append(f"start {name}") or running)
+        running = SimpleNamespace(stop=lambda: done.append(f"stop {name}"), own_mhz=lambda: 1333.0)
+        start = lambda: done.append(f"start {name}") or running  # noqa: E731
+        return SimpleNamespace(name=name, less=beginning, rests=rests, start=start)
 
     gpu = RealGpu.__new__(RealGpu)
     gpu.account = TimeAccount(lambda: 0.0)
@@ -56,7 +58,10 @@ def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on():
     own = load("both", load("first"))
     gpu._start(own)
     for number in range(2):
-        assert gpu.window(own, 1.0, (), number)["time_us"] == pytest.approx(4_000.0)
+        found = gpu.window(own, 1.0, (), number)
+        assert found["time_us"] == pytest.approx(4_000.0)
+        # a rest measured by itself runs at a clock of its own: the load tells its clock
+        assert found["core_mhz"][1] == (1333.0 if rests else 1500.0)
     turn = ["window both", "stop both", "start first", "window first", "stop first", "start both"]
     assert done == ["start both", *turn, *turn]
 

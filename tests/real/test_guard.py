@@ -5,9 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.real.gpu import RealGpu
 
 DEATHS = ("exception", "os._exit", "segfault", "SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGKILL to the group")
 # a process that has locked both clocks and dies as told; guarded or not
@@ -302,6 +306,16 @@ def test_a_sweep_of_a_killed_run_leaves_the_clocks_of_the_site(lab):
     assert record["verdict"] == "ok"
     made.stop()
     assert made.boards.locks == ("345-1900", "none") and not made.lease.exists()
+
+
+def test_a_hot_kernel_that_counts_fewer_cycles_than_the_clock_is_no_lock():
+    gpu = RealGpu.__new__(RealGpu)
+    gpu._clocks = {"core_mhz": {"listed": {"3201": [345, 1980]}}}
+    gpu._settings, gpu._board = {"after": {}}, SimpleNamespace(uuid="GPU-0")
+    seen = {"mem_mhz": [3201, 3201, 3201], "cap_ns": 0, "thermal_delta": 0, "duration_s": 1.0, "reasons": {}}
+    gpu.check_free([seen | {"core_mhz": [1541.0, 1541.0, 1980.0]}])
+    with pytest.raises(InputError, match="its core clock stays at 1550 of 1980 MHz"):
+        gpu.check_free([seen | {"core_mhz": [1541.0, 1541.0, 1550.0]}])
 
 
 @pytest.mark.parametrize("clocks", ["lock", "auto-only", "external"])

@@ -393,15 +393,15 @@ def test_a_paced_kernel_rests_until_its_clock_is_that_of_the_step_and_rests_are_
     captured, monkeypatch, alone_mhz
 ):
     target = max(captured.targets, key=lambda each: (each.launches == 4, len(each.own)))
-    targets = tuple(replace(each, core_mhz=1500.0) if each is target else each for each in captured.targets)
-    step, living, shares = replace(captured, targets=targets), Living(), []
+    step, living, shares = captured, Living(), []
 
     def mhz(_, places, repeat, rest_ns):
         shares.append(rest_ns / (rest_ns + 1e4 * len(places)))
         return alone_mhz + 1000 * shares[-1]
 
     monkeypatch.setattr(step_loads.pace, "alone_mhz", mhz)
-    load = step_loads.StepLoad(living, step, SimpleNamespace(study="pass", name=f"paced_{target.id}"), Dog())
+    paced = SimpleNamespace(study="pass", name=f"paced_{target.id}")
+    load = step_loads.StepLoad(living, step, paced, Dog(), paced_mhz=1500.0)
     places = [place for launch in step.nodes_of(target.id)[: target.rotated] for place in launch]
     assert load.about["paced_mhz"] == 1500.0 and load.about["rotated"] == target.rotated
     if alone_mhz > 1500:  # nothing holds it down
@@ -417,6 +417,31 @@ def test_a_paced_kernel_rests_until_its_clock_is_that_of_the_step_and_rests_are_
     assert load.less.launches / load.less.run_s == pytest.approx(1e6 / rest_us * target.rotated**2 * load.less._repeat)
     assert load.less.less is None and not load.less.rests and not load.less.restores
     assert load.own_mhz(SimpleNamespace(run_for=lambda seconds: None)) == pytest.approx(1234.5)
+
+
+def test_the_clocks_within_the_step_are_read_once_a_session_and_averaged_over_launches(captured, monkeypatch):
+    read = []
+
+    def within_step_mhz(living, launches):
+        read.append(launches)
+        return [1000.0 + launch for launch in range(len(launches))]
+
+    monkeypatch.setattr(step_loads.pace, "within_step_mhz", within_step_mhz)
+    monkeypatch.setattr(step_loads.pace, "alone_mhz", lambda *_: 2000.0)
+    loads = object.__new__(step_loads.StepLoads)
+    loads._step, loads._living, loads._dog, loads._clocks_mhz = captured, Living(), Dog(), {}
+    loads._living.memory.restore = lambda: None
+    ids = [target.id for target in captured.targets[:3]]
+    found = [loads.prepare(None, SimpleNamespace(study="pass", name=f"paced_{name}")) for name in ids]
+    for name, load in zip(ids, found):
+        own = [launch for launch, place in enumerate(captured.order) if captured.targets[place].id == name]
+        assert load.about["paced_mhz"] == pytest.approx(1000 + sum(own) / len(own))
+    (launches,) = read
+    assert launches == [
+        max(node for node, at in enumerate(captured.nodes) if at == launch) for launch in range(len(captured.order))
+    ]
+    plain = loads.prepare(None, SimpleNamespace(study="kernel", name=ids[0]))
+    assert "paced_mhz" not in plain.about and len(read) == 1
 
 
 def test_a_running_load_counts_launches_not_graphs(captured):

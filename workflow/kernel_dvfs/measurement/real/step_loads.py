@@ -9,6 +9,7 @@ this process after a while, and the clocks are restored as after any death.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -33,6 +34,8 @@ _GRAPH_US = 4000.0
 _MOST_NODES = 4096
 # no batch of launches ended for so long: the kernel hangs
 _HUNG_S = 20.0
+# the longest that reading the clocks within the step takes, beside a few runs of it
+_CLOCKS_S = 60.0
 # what is put back before a window is followed by so much of the load, until clocks and power are the load's again
 _SETTLE_S = 0.3
 
@@ -59,6 +62,7 @@ class StepLoads:
             raise InputError(f"torch opened GPU {found}, NVML holds {uuid}; unset CUDA_VISIBLE_DEVICES")
         self._living, self._versions = opened.living, opened.versions
         check_same(self._step, self._living, about["file"])
+        self._clocks_mhz: dict[str, float] = {}  # of each target within the step, once that is asked for
         self._dog = Watchdog(lambda what: print(f"{what}: hung; the measuring process ends", file=sys.stderr))
 
     @property
@@ -74,8 +78,12 @@ class StepLoads:
         """The load of a target or pass, on the data that it meets in the step."""
         # the step is run up to the target, on which its memory is then looked at
         meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
-        with self._dog.limit(meet_s, f"{target.study}/{target.name}"):
-            return StepLoad(self._living, self._step, target, self._dog, meet_s)
+        name, kernel = f"{target.study}/{target.name}", paced_kernel(self._step, target)
+        if kernel and not self._clocks_mhz:
+            with self._dog.limit(meet_s + _CLOCKS_S, name):
+                self._clocks_mhz = clocks_within(self._step, self._living)
+        with self._dog.limit(meet_s, name):
+            return StepLoad(self._living, self._step, target, self._dog, meet_s, self._clocks_mhz.get(kernel))
 
 
 def facts_of(versions: dict[str, str], library_sha256: str, checksum: str) -> dict[str, Any]:
@@ -133,6 +141,24 @@ def _first_other(step: Step, living: LivingStep) -> int | None:
     return len(living.nodes) if len(living.nodes) < len(step.nodes) else None
 
 
+def paced_kernel(step: Step, target: Target) -> str:
+    """The id of the kernel that a pass `paced_...` repeats with rests; "" of any other target."""
+    is_paced = target.study == "pass" and target.name not in (*step.sections, steps.WHOLE)
+    return target.name.removeprefix(steps.PACED) if is_paced else ""
+
+
+def clocks_within(step: Step, living: LivingStep) -> dict[str, float]:
+    """{target: mean core clock of its launches within the step, MHz}, as the GPU is now: the capture may have read them
+    on a cooler one."""
+    main = {launch: place for place, launch in enumerate(step.nodes)}  # the last node of a launch
+    living.memory.restore()
+    found = pace.within_step_mhz(living, [main[launch] for launch in range(len(step.order))])
+    clocks: dict[str, list[float]] = {}
+    for place, mhz in zip(step.order, found):
+        clocks.setdefault(step.targets[place].id, []).append(mhz)
+    return {target: math.fsum(each) / len(each) for target, each in clocks.items()}
+
+
 class _Part(NamedTuple):
     """What a target means of the step's nodes."""
 
@@ -146,14 +172,12 @@ class _Part(NamedTuple):
     rest_ns: int = 0  # they rest so long
 
 
-def _part(step: Step, target: Target) -> _Part:
-    own = target.name.removeprefix(steps.PACED)
-    is_paced = target.study == "pass" and own not in step.passes
-    if target.study == "kernel" or is_paced:
-        about = step.target(own)
-        members = step.nodes_of(own)[: about.rotated]
+def _part(step: Step, target: Target, paced_mhz: float | None) -> _Part:
+    kernel = target.name if target.study == "kernel" else paced_kernel(step, target)
+    if kernel:
+        about = step.target(kernel)
+        members = step.nodes_of(kernel)[: about.rotated]
         places = [place for launch in members for place in launch]
-        paced_mhz = about.core_mhz if is_paced else None
         return _Part(places, min(members[-1]), len(members), about.repeatable == "restored", paced_mhz=paced_mhz)
     if target.name in step.by_difference:
         before, places = step.beginnings(target.name)
@@ -165,7 +189,8 @@ def _part(step: Step, target: Target) -> _Part:
 class StepLoad:
     """A target of a step, ready to run (loads.Load).
 
-    meet_s: the longest that putting its data back may take. part: of the nodes, where it is not all that the target is.
+    meet_s: the longest that putting its data back may take. paced_mhz: the clock that a paced kernel is to have.
+    part: of the nodes, where it is not all that the target is.
 
     A section that cannot be repeated alone runs with all of the step before it, which is measured as well and taken
     off. To put back what it overwrites instead would need room for all activations, and copies that take as long as the
@@ -179,12 +204,13 @@ class StepLoad:
         target: Target,
         dog: Watchdog,
         meet_s: float = 3 * _HUNG_S,
+        paced_mhz: float | None = None,
         part: _Part | None = None,
     ) -> None:
-        part = part or _part(step, target)
+        part = part or _part(step, target, paced_mhz)
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
-        kernel = target.name.removeprefix(steps.PACED) if part.paced_mhz else target.name
-        self._target = step.target(kernel) if part.paced_mhz or target.study == "kernel" else None
+        kernel = target.name if target.study == "kernel" else paced_kernel(step, target)
+        self._target = step.target(kernel) if kernel else None
         self._part, self.meet_s = part, meet_s
         self.put_back()
         once = self._graph(1)
@@ -193,7 +219,7 @@ class StepLoad:
         if part.paced_mhz:
             self._part = part = self._paced(once_us, part.paced_mhz)
             once_us += 1e-3 * part.rest_ns
-        self.less = part.less and StepLoad(living, step, target, dog, meet_s, part.less)
+        self.less = part.less and StepLoad(living, step, target, dog, meet_s, part=part.less)
         self._repeat = self._rounds(once_us)
         self._loop = self._graph(self._repeat)
         self.launches = part.launches * self._repeat  # of the target, in one run of the graph
