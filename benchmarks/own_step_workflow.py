@@ -1,5 +1,5 @@
 """Take training steps through the whole workflow on a real GPU at its default clocks: captured, every kernel measured,
-sections, the whole, the longest kernels within it, and the page.
+hot kernels at their clock of the step, sections, the whole, and the page.
 
 Sets nothing on the GPU (`clocks: auto-only`). Per step two calls of Snakemake: `profile`, which needs the GPU, then,
 once all steps are measured, `all` for the page, which does not. Records stay in results/<gpu>/, so a call that was

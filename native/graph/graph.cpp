@@ -230,12 +230,18 @@ std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, in
   if (places.empty() && !rest_ns) {
     throw ShapeError("graph: neither nodes nor a rest");
   }
+  for (const auto &[first, last] : spans) {
+    if (!probe || first > last || last >= places.size()) {
+      throw ShapeError("graph: span " + std::to_string(first) + " to " + std::to_string(last) + " of " +
+                       std::to_string(places.size()) + " nodes, or no probe to mark it");
+    }
+  }
   return instantiated(
       [&](driver::Graph graph) {
         std::vector<driver::Node> made;
         const auto mark = [&](std::size_t place, bool is_begin) {
           for (const auto &[first, last] : spans) {
-            if (probe && place == (is_begin ? first : last)) {
+            if (place == (is_begin ? first : last)) {
               made.push_back(probe->add(graph));
             }
           }
@@ -257,7 +263,7 @@ std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, in
                          "edges");
         }
       },
-      places.size() * static_cast<std::size_t>(repeat));
+      (places.size() + (rest_ns ? 1 : 0)) * static_cast<std::size_t>(repeat));
 }
 
 std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const {
@@ -308,7 +314,7 @@ std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int
           device_->check(device_->call.graph_add_edges(graph, from.data(), to.data(), data.data(), from.size()), "edges");
         }
       },
-      places.size());
+      places.size() * static_cast<std::size_t>(repeat));
 }
 
 Loop::~Loop() { device_->call.exec_destroy(exec_); }

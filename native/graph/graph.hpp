@@ -131,7 +131,7 @@ class Captured : public std::enable_shared_from_this<Captured> {
 
  private:
   void check(const std::vector<std::size_t> &places, int repeat) const;
-  std::unique_ptr<Loop> instantiated(const std::function<void(driver::Graph)> &fill, std::size_t nodes) const;
+  std::unique_ptr<Loop> instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count) const;
   driver::Node add(driver::Graph graph, const Node &node) const;
   std::vector<Edge> edges_among(const std::vector<std::size_t> &places) const;
 

@@ -17,7 +17,7 @@ from kernel_dvfs.gpu.kernel import parameters, works
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
 from kernel_dvfs.gpu.nvml.board import Board
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.workload.step import PACED
+from kernel_dvfs.workload.step import paced_kernel
 
 _SPECS = {"H200": "h200_sxm", "RTX 3080 Ti": "rtx_3080_ti"}
 _TEMPERATURE_C = 55
@@ -46,7 +46,7 @@ class SimulatedLoads:
 
     def prepare(self, setup, target):
         kernels = self._kernels(setup, target)
-        if target.study == "pass" and target.name.startswith(PACED):
+        if target.study == "pass" and paced_kernel(target.name):
             return self._paced(kernels, target.name)
         load = _Load(self, kernels, target.name)
         if target.study == "pass" and target.name in setup.workload.get("by_difference", {}):
@@ -63,7 +63,7 @@ class SimulatedLoads:
         the power limit."""
         rest_s = settle(self.spec, kernels, ("auto", "auto"), _TEMPERATURE_C).time_s / 4
         load = _Load(self, kernels, name, rest_s)
-        load.less, load.rests = _Load(self, [], f"rest of {name}", rest_s), True
+        load.less = _Load(self, [], f"rest of {name}", rest_s)
         return load
 
     def _kernels(self, setup, target):
@@ -104,10 +104,10 @@ class SimulatedLoads:
 
 
 class _Load:
-    less, rests = None, False
+    less = None
 
     def __init__(self, loads, kernels, name, rest_s=0.0):
-        self.loads, self.kernels, self.name, self._rest_s = loads, kernels, name, rest_s
+        self.loads, self.kernels, self.name, self.rest_s = loads, kernels, name, rest_s
         self._started = 0
         self.run_s = rest_s
         if kernels:
@@ -130,7 +130,7 @@ class _Load:
     def time_s(self, core_mhz, mem_mhz) -> float:
         bandwidth = relative_bandwidth(self.loads.spec["memory"], int(mem_mhz))
         own_s = sum(count * launch_time_s(kernel, core_mhz / 1000, bandwidth) for kernel, count in self.kernels)
-        return own_s + self._rest_s
+        return own_s + self.rest_s
 
     def power_w(self, core_mhz, mem_mhz) -> float:
         spec = self.loads.spec
@@ -176,7 +176,7 @@ class _Steady:
         }
 
     def own_mhz(self):
-        return self._loads.now()[2]
+        return self._loads.now()[2] if self._load.rest_s else None
 
     def stop(self):
         self._loads.run(None)

@@ -47,9 +47,8 @@ def test_each_window_is_followed_by_one_of_the_beginning_and_the_load_runs_on(re
     done = []
 
     def load(name, beginning=None):
-        running = SimpleNamespace(stop=lambda: done.append(f"stop {name}"), own_mhz=lambda: 1333.0)
-        start = lambda: done.append(f"start {name}") or running  # noqa: E731
-        return SimpleNamespace(name=name, less=beginning, rests=rests, start=start)
+        running = SimpleNamespace(stop=lambda: done.append(f"stop {name}"), own_mhz=lambda: 1333.0 if rests else None)
+        return SimpleNamespace(name=name, less=beginning, start=lambda: done.append(f"start {name}") or running)
 
     gpu = RealGpu.__new__(RealGpu)
     gpu.account = TimeAccount(lambda: 0.0)

@@ -142,6 +142,11 @@ def test_a_chain_may_rest_behind_each_round_and_mark_spans(graph, device, driver
     assert len(probe.sm_mhz()) == 8 - 1, "each round has marks of its own"
     with pytest.raises(InputError, match="mark 9 of at most 8"):
         captured.chain([0], 1, 0, [(0, 0)], probe)
+    for wrong in ([(0, 3)], [(1, 0)]):
+        with pytest.raises(InputError, match=rf"span {wrong[0][0]} to {wrong[0][1]} of 3 nodes"):
+            captured.chain([0, 1, 2], 1, 0, wrong, graph.ClockProbe(device, 8))
+    with pytest.raises(InputError, match="or no probe to mark it"):
+        captured.chain([0], 1, 0, [(0, 0)])
     with pytest.raises(InputError, match="neither nodes nor a rest"):
         captured.chain([])
     with pytest.raises(InputError, match="node 9 of 5"):

@@ -377,11 +377,14 @@ def test_a_latency_file_that_is_none_is_refused_before_anything_is_written(study
 
 
 def test_what_a_step_drew_at_its_most_is_shared(study, tmp_path):
-    """867 W on a board of 700 W was measured; a difference of two windows is noisier than that."""
+    """The limit of a board is kept on average; a difference of two windows is bound by none."""
     step = point("forward", None, 1e-3, 1.3, study="pass")
     most = point("wgrad", None, 318.101e-6, 0.275859642)
-    contribute(study([most, step], by_difference={"forward": "why"}), tmp_path / "a.tar.gz")
-    assert len(read(tmp_path / "a.tar.gz").columns["target"]) == 2
+    paced = point("paced_wgrad", None, 1e-3, 1.3, study="step")
+    contribute(study([most, step, paced], by_difference={"forward": "why"}), tmp_path / "a.tar.gz")
+    assert len(read(tmp_path / "a.tar.gz").columns["target"]) == 3
+    with pytest.raises(InputError, match="mean power 2600 W, expected 3 to 2500 W"):
+        contribute(study([most, point("paced_wgrad", None, 1e-3, 2.6, study="step")]), tmp_path / "a.tar.gz")
     with pytest.raises(InputError, match="pass/forward at auto/auto MHz: mean power 1300 W, expected 3 to 1050 W"):
         contribute(study([step]), tmp_path / "a.tar.gz")
 

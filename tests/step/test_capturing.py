@@ -118,13 +118,16 @@ def test_the_command_keeps_the_file_of_the_very_same_step(processes, recording, 
     step = record(outline_of(recording("triton_kernel")))
     path = tmp_path / "step.json"
     later = replace(step, date_utc="2027-01-01T00:00:00Z")
+    clocked = replace(later, targets=tuple(replace(each, core_mhz=1500.0) for each in step.targets))
     other = replace(step, checksum="0" * 12)
-    processes(*([{"step": asdict(each)}] for each in (step, later, other)))
+    processes(*([{"step": asdict(each)}] for each in (step, later, clocked, other)))
     assert main(["capture", "train.py:make", "-o", str(path)]) == 0
     first = path.read_bytes()
     assert "100.0 % of the traced time can be measured" in capsys.readouterr().out
     assert main(["capture", "train.py:make", "-o", str(path)]) == 0
     assert path.read_bytes() == first, "an edited comment captures the same step"
+    assert main(["capture", "train.py:make", "-o", str(path)]) == 0
+    assert steps.read(path) == clocked, "a file without clocks gets them"
     assert main(["capture", "train.py:make", "-o", str(path)]) == 0
     assert steps.read(path).checksum == "0" * 12
 
@@ -360,7 +363,6 @@ def test_a_load_that_changes_what_it_reads_is_put_back_before_it_starts_and_says
     living = Living(moved=True)
     load = step_loads.StepLoad(living, captured, SimpleNamespace(study="kernel", name=captured.targets[0].id), Dog())
     assert load.restores and load.about["repeatable"] == "restored"
-    assert load.about["put_back_every"] == 7 * load.launches / captured.targets[0].rotated
     before = len(living.met)
     load.put_back()
     assert len(living.met) == before + 1
@@ -395,28 +397,62 @@ def test_a_paced_kernel_rests_until_its_clock_is_that_of_the_step_and_rests_are_
     target = max(captured.targets, key=lambda each: (each.launches == 4, len(each.own)))
     step, living, shares = captured, Living(), []
 
-    def mhz(_, places, repeat, rest_ns):
+    def mhz(_, places, mains, repeat, rest_ns):
+        assert [places[main] for main in mains] == [launch[-1] for launch in launches]
         shares.append(rest_ns / (rest_ns + 1e4 * len(places)))
         return alone_mhz + 1000 * shares[-1]
 
     monkeypatch.setattr(step_loads.pace, "alone_mhz", mhz)
+    launches = step.nodes_of(target.id)[: target.rotated]
     paced = SimpleNamespace(study="pass", name=f"paced_{target.id}")
     load = step_loads.StepLoad(living, step, paced, Dog(), paced_mhz=1500.0)
-    places = [place for launch in step.nodes_of(target.id)[: target.rotated] for place in launch]
+    places = [place for launch in launches for place in launch]
     assert load.about["paced_mhz"] == 1500.0 and load.about["rotated"] == target.rotated
     if alone_mhz > 1500:  # nothing holds it down
-        assert not load.rests and load.less is None and load.about["rest_us"] == 0 and shares == [0]
+        assert load.own_mhz(None) is None and load.less is None and load.about["rest_us"] == 0 and shares == [0]
         return
     rest_us = load.about["rest_us"]
-    assert load.rests and alone_mhz + 1000 * rest_us / (rest_us + 10 * len(places)) == pytest.approx(
-        1500, rel=step_loads.pace.NEAR
-    )
+    assert alone_mhz + 1000 * rest_us / (rest_us + 10 * len(places)) == pytest.approx(1500, rel=step_loads.pace.NEAR)
     chained = {(ran.places, ran.rest_ns) for ran in living.chained if ran.repeat > 1 and not ran.spans}
     assert chained == {(tuple(places), round(1e3 * rest_us)), ((), round(1e3 * rest_us))}
     # both per launch of the target, so that one can be taken off the other
     assert load.less.launches / load.less.run_s == pytest.approx(1e6 / rest_us * target.rotated**2 * load.less._repeat)
-    assert load.less.less is None and not load.less.rests and not load.less.restores
+    assert load.less.less is None and load.less.own_mhz(None) is None and not load.less.restores
     assert load.own_mhz(SimpleNamespace(run_for=lambda seconds: None)) == pytest.approx(1234.5)
+
+
+def test_what_changes_its_data_is_put_back_before_each_try_of_a_rest_and_refreshed_only_from_the_steps_start(
+    captured, monkeypatch
+):
+    """Gradients that the user holds are state: at the start of the step they are not what its optimiser reads."""
+    restored = captured.targets[0]
+    assert restored.repeatable == "restored"
+    later = next(each for each in captured.targets if each.section == "optimiser")
+    step = replace(captured, targets=tuple(
+        replace(each, repeatable="restored", reason="it adds") if each is later else each for each in captured.targets
+    ))  # fmt: skip
+    tries = []
+    monkeypatch.setattr(
+        step_loads.pace, "alone_mhz", lambda *_: tries.append(len(living.met)) or 1000 + 200 * len(tries)
+    )
+    living = Living()
+    load = step_loads.StepLoad(
+        living, step, SimpleNamespace(study="pass", name=f"paced_{later.id}"), Dog(), paced_mhz=1400.0
+    )
+    assert len(tries) >= 2 and tries == sorted(set(tries))
+    assert load.restores and load._part.start > 0 and "runs_between_restores" not in load.about
+    whole = step_loads.StepLoad(Living(), step, SimpleNamespace(study="pass", name="step"), Dog())
+    assert whole.about["runs_between_restores"] == 7 * whole._repeat
+    optimiser = step_loads.StepLoad(Living(), step, SimpleNamespace(study="pass", name="optimiser"), Dog())
+    assert optimiser.restores and "runs_between_restores" not in optimiser.about
+
+
+def test_a_kernel_whose_clock_within_the_step_is_not_known_is_not_paced(captured):
+    loads = object.__new__(step_loads.StepLoads)
+    name = captured.targets[0].id
+    loads._step, loads._living, loads._dog, loads._clocks_mhz = captured, Living(), Dog(), {name: float("nan")}
+    with pytest.raises(InputError, match=f"pass/paced_{name}: its clock within the step could not be read"):
+        loads.prepare(None, SimpleNamespace(study="pass", name=f"paced_{name}"))
 
 
 def test_the_clocks_within_the_step_are_read_once_a_session_and_averaged_over_launches(captured, monkeypatch):
@@ -430,7 +466,6 @@ def test_the_clocks_within_the_step_are_read_once_a_session_and_averaged_over_la
     monkeypatch.setattr(step_loads.pace, "alone_mhz", lambda *_: 2000.0)
     loads = object.__new__(step_loads.StepLoads)
     loads._step, loads._living, loads._dog, loads._clocks_mhz = captured, Living(), Dog(), {}
-    loads._living.memory.restore = lambda: None
     ids = [target.id for target in captured.targets[:3]]
     found = [loads.prepare(None, SimpleNamespace(study="pass", name=f"paced_{name}")) for name in ids]
     for name, load in zip(ids, found):
@@ -538,7 +573,7 @@ def whole_step(fake_living, monkeypatch):
         living.functions = [node.function for node in found]
         living.edges = [(place, place + 1, False) for place in range(len(found) - 1)]
         living.checksum = nodes.checksum(found)
-        living.extension = SimpleNamespace(Event=Event, CudaError=ZeroDivisionError)
+        living.extension = SimpleNamespace(Event=Event, CudaError=ZeroDivisionError, OutOfMemory=MemoryError)
 
         def replay():
             living.device.now_ms += float(len(found))
@@ -608,6 +643,19 @@ def test_a_section_in_several_pieces_or_too_short_is_no_difference():
     assert "was not traced" in capturing._why_no_difference([2, 3], [None] * 4)
     assert "run between its own" in capturing._why_no_difference([1, 3], [1.0] * 4)
     assert "it is 2.0 % of the step so far" in capturing._why_no_difference([1], [98.0, 2.0, 50.0])
+
+
+def test_without_memory_to_read_clocks_the_step_is_captured_without_them(whole_step, monkeypatch):
+    opened, said = whole_step([lambda memory: None] * 3), []
+
+    def within_step_mhz(living, launches):
+        raise opened.living.extension.OutOfMemory("clock probe: out of memory")
+
+    monkeypatch.setattr(pace, "within_step_mhz", within_step_mhz)
+    step = capturing.Capturing(opened, told(), lambda **line: said.append(line)).step()
+    assert {each["core_mhz"] for each in step["targets"]} == {None}
+    (line,) = [line["say"] for line in said if "clocks" in line.get("say", "")]
+    assert line.endswith("clock probe: out of memory; hot kernels are not paced")
 
 
 def test_a_kernel_that_fails_is_told_and_ends_the_child(whole_step):

@@ -1,9 +1,11 @@
 """Rests that give a kernel repeated alone the clock that it has in its step."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.step import pace
 from kernel_dvfs.step.living import LivingStep
 
@@ -39,9 +41,43 @@ def test_the_nearest_is_taken_where_none_gives_it():
     """A clock that rests do not raise, and one that jumps over what is wanted."""
     shares = []
     share, found = pace.rest_share(1500.0, lambda share: shares.append(share) or 1300.0)
-    assert found == 1300.0 and len(shares) == pace.TRIES + 1 and max(shares) <= 0.6
+    assert found == 1300.0 and len(set(shares)) == len(shares) and max(shares) == 0.6
     share, found = pace.rest_share(1500.0, lambda share: 1300.0 if share < 0.2 else 1600.0)
     assert found == 1600.0 and share >= 0.2
+
+
+@pytest.mark.parametrize("ratio", [1.3, 1.5, 1.8, 2.5])
+def test_no_rest_is_so_long_that_hardly_anything_runs(ratio):
+    shares = []
+    share, _ = pace.rest_share(1900.0, lambda share: shares.append(share) or 1900 / ratio + 300 * share)
+    assert max(shares) <= 0.6 and shares[0] == 0 and len(shares) >= 2 and share in shares
+
+
+@pytest.mark.parametrize("clocks", [(1000.0, 1300.0, 1480.0, 1520.0), (1100.0, 1300.0, 1450.0, 1530.0, 1400.0)])
+def test_clocks_that_sway_end_the_search_with_the_nearest(clocks):
+    left = iter(clocks)
+    share, found = pace.rest_share(1500.0, lambda share: next(left))
+    assert found in clocks and 0 < share <= 0.6
+
+
+def test_a_clock_that_cannot_be_read_is_said():
+    class Probe:
+        def __init__(self, device, marks):
+            self.marks = marks
+
+        def sm_mhz(self):
+            return [math.nan] * (self.marks - 1)
+
+    living = SimpleNamespace(
+        device=SimpleNamespace(synchronize=lambda: None),
+        extension=SimpleNamespace(ClockProbe=Probe),
+        chain=lambda *about: SimpleNamespace(run=lambda count: None),
+    )
+    reader, steady = pace.ClockReader(living, [0], [(0, 0)]), SimpleNamespace(run_for=lambda seconds: None)
+    assert math.isnan(reader.mhz(steady)[0])
+    with pytest.raises(InputError, match="the GPU's clock could not be read around a launch"):
+        reader.mean_mhz(steady)
+    assert pace.mean_mhz([math.nan, 1500.0, 1600.0]) == 1550
 
 
 def test_clocks_are_read_span_by_span_and_averaged_over_samples_and_rounds():

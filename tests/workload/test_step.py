@@ -96,6 +96,13 @@ def test_the_checksum_tells_shapes_and_order_apart_and_nothing_else():
         (lambda content: content.update(name="a/b"), "a/b"),
         (lambda content: content.update(schema="other"), "not a kernel-dvfs/step/1 file"),
         (lambda content: content.update(surprise=1), "surprise"),
+        (
+            lambda content: (
+                content["sections"].__setitem__(0, "paced_loss"),
+                [each.update(section="paced_loss") for each in content["targets"] if each["section"] == "forward"],
+            ),
+            "section 'paced_loss' begins with 'paced_', which means a kernel with rests",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line_with_what_to_do(small, tmp_path, damage, said):

@@ -137,7 +137,7 @@ def test_hot_kernels_are_passes_at_their_clock_of_the_step_where_that_is_asked_f
     clocks = {"nvjet_linear_forward": 1500.0, "nvjet_linear_backward": 1400.0, "gelu_forward": 1790.0}
     known = [replace(each, core_mhz=clocks.get(each.id, 1800.0)) for each in step.targets]
     held = replace(step, targets=tuple(known))
-    plain, checked = of_step(held, "x", "step.json"), of_step(held, "x", "step.json", is_paced=True)
+    plain, checked = of_step(held, "x", "step.json"), of_step(held, "x", "step.json", with_paced=True)
     more = {name: own for name, own in checked.passes.items() if name not in plain.passes}
     # the longest first; gelu runs about as fast as the fastest of the step
     assert more == {f"paced_{name}": [(name, 1)] for name in ("nvjet_linear_backward", "nvjet_linear_forward")}

@@ -17,8 +17,8 @@ _LEAST_POWER_MW = 1000
 _MOST_POWER_MW = 1e7
 _TEMPERATURE_C = (-50, 200)
 _PERIOD_MS = (1, 10000)
-# mean power may exceed a board's limit, which is kept on average over more than one kernel: within a step, one drew
-# 867 W on a board of 700 W (benchmarks/results/own_step_h200_in_step.csv). A wrong unit is further off than this
+# mean power may exceed a board's limit for a while, since the driver keeps it on average, and a limit may have been
+# lowered after the measurement. A wrong unit is further off than this
 LIMIT_FACTOR = 1.5
 # where the counter is the whole module's, what it counts besides is not held by the GPU's limit
 _MODULE_FACTOR = 2

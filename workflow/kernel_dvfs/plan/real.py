@@ -65,7 +65,7 @@ def real(config: dict, results: str) -> Study:
     def planned(options: dict) -> tuple[PlannedFile, Workload]:
         if step:
             # where clocks are set, kernels and step have the same one, as far as the power cap lets them
-            workload = of_step(read_step(record), step.name, record, is_paced=mode == "auto-only")
+            workload = of_step(read_step(record), step.name, record, with_paced=mode == "auto-only")
         else:
             workload = of_model(options, facts["sm_count"], facts["threads_per_sm"])
         return shared.setup_file(folder, {"kind": "nvml"} | facts, workload, shared.protocol(config, "nvml")), workload

@@ -28,7 +28,7 @@ from kernel_dvfs.measurement.consistency import LIMIT_FACTOR
 from kernel_dvfs.profile import store
 from kernel_dvfs.profile.table import gpu_slug
 from kernel_dvfs.strict_schema import StrictValidator
-from kernel_dvfs.workload.step import PACED
+from kernel_dvfs.workload.step import paced_kernel
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -308,7 +308,7 @@ def _is_difference(row: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
     """Whether a row is a difference of two measurements, whose noise no limit of the board bounds."""
     by_difference = workload.get("by_difference")
     differs = isinstance(by_difference, list) and row["target"] in by_difference
-    return row["study"] != "kernel" and (differs or row["target"].startswith(PACED))
+    return row["study"] != "kernel" and (differs or bool(paced_kernel(row["target"])))
 
 
 def _clock(mhz: float | None) -> str:

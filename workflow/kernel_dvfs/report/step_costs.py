@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.report.tables.baseline import auto_records, cap_share
-from kernel_dvfs.workload.step import PACED
+from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs.workload.workload import WHOLE
 
 if TYPE_CHECKING:
@@ -22,16 +22,28 @@ MOST_PERCENT = 80.0  # what "most" of the energy or the saving means
 def per_kernel(results: Results) -> pd.DataFrame:
     """A row a kernel, the costliest in energy first: id, what it is, launches, and of one launch at auto time_us,
     energy_mj, power_w, core_mhz: at its clock of the step where it was measured so (is_paced), else as it runs alone;
-    of the whole step energy_j, time_ms. alone_us, power_cap_share: repeated alone; step_time_us: within the step, NaN
-    where it was not traced. is_power_modelled: of a forecast, nobody has measured its power."""
+    of the whole step energy_j, time_ms. alone_us, power_cap_share: repeated alone; step_time_us, step_core_mhz: within
+    the step, NaN where that is not known. is_power_modelled: of a forecast, nobody has measured its power."""
     import pandas as pd
 
-    about = results.workload["kernels"]
+    about, paced = results.workload["kernels"], paced_rows(results)
     rows = list(results.profile.query("study == 'kernel' and is_baseline").itertuples())
-    paced = {row.target: row for row in results.profile.query("study == @WHOLE and is_baseline").itertuples()}
-    found = pd.DataFrame([_cost(row, paced.get(f"{PACED}{row.target}", row), about[row.target]) for row in rows])
+    found = pd.DataFrame([_cost(row, paced.get(row.target, row), about[row.target]) for row in rows])
     found["power_cap_share"] = [cap_share(auto_records(results.folder, "kernel", row.target)) for row in rows]
     return found.sort_values("energy_j", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def paced_rows(results: Results) -> dict[str, Any]:
+    """{kernel: its row of the profile where it was repeated with rests, at its clock of the step}: those that did rest,
+    not those whose clock is as high alone."""
+    rows = results.profile.query("study == @WHOLE and is_baseline").itertuples()
+    paced = {kernel: row for row in rows if (kernel := paced_kernel(row.target))}
+    records = {kernel: auto_records(results.folder, WHOLE, row.target) for kernel, row in paced.items()}
+    return {
+        kernel: row
+        for kernel, row in paced.items()
+        if any(record["kernel"].get("rest_us") for record in records[kernel])
+    }
 
 
 def _cost(alone: Any, own: Any, about: dict[str, Any]) -> dict[str, Any]:
@@ -47,6 +59,7 @@ def _cost(alone: Any, own: Any, about: dict[str, Any]) -> dict[str, Any]:
         "energy_mj": 1e3 * own.energy_j,
         "power_w": own.energy_j / own.time_s,
         "core_mhz": own.reached_core_mhz,
+        "step_core_mhz": math.nan if about.get("step_core_mhz") is None else about["step_core_mhz"],
         "is_paced": own is not alone,
         "alone_us": 1e6 * alone.time_s,
         "step_time_us": math.nan if step_time_s is None else 1e6 * step_time_s,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_dvfs.step import grouping, names, nodes, trace
+from kernel_dvfs.step import grouping, names, nodes, pace, trace
 from kernel_dvfs.step.grouping import Launch
 from kernel_dvfs.step.nodes import Node
 from kernel_dvfs.step.trace import Traced
@@ -140,7 +140,7 @@ def _targets(found: Outline, tried: Sequence[Tried], clocks_mhz: Sequence[float]
         launch = found.launches[members[0]]
         node = found.nodes[launch.main]
         about = [traced for member in members if (traced := found.about[member])]
-        clocks = [clocks_mhz[member] for member in members if math.isfinite(clocks_mhz[member])] if clocks_mhz else []
+        core_mhz = pace.mean_mhz(clocks_mhz[member] for member in members) if clocks_mhz else math.nan
         times = [time for member in members if (time := found.times_us[member]) is not None]
         targets.append(
             Target(
@@ -167,7 +167,7 @@ def _targets(found: Outline, tried: Sequence[Tried], clocks_mhz: Sequence[float]
                 repeatable=result.repeatable,
                 reason=result.reason,
                 moved_byte=result.moved_byte if result.repeatable == "restored" else 0,
-                core_mhz=round(statistics.fmean(clocks), 1) if clocks else None,
+                core_mhz=None if math.isnan(core_mhz) else round(core_mhz, 1),
             )
         )
     return targets

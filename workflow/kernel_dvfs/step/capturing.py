@@ -272,12 +272,15 @@ class Capturing:
         rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
         return [statistics.median(each) for each in zip(*rounds)]
 
-    def _clocks_mhz(self, outline: assembly.Outline) -> list[float]:
-        """Core clock of each launch within the step."""
-        living = self._living
-        with self._dog.limit(_WHOLE_LIMIT_S, "the clocks within the step"):
-            living.memory.restore()
-            return pace.within_step_mhz(living, [launch.main for launch in outline.launches])
+    def _clocks_mhz(self, outline: assembly.Outline) -> list[float] | None:
+        """Core clock of each launch within the step; None where there is no memory to read it."""
+        living, self._limit_s = self._living, _WHOLE_LIMIT_S
+        try:
+            with self._dog.limit(self._limit_s, "the clocks within the step"):
+                return pace.within_step_mhz(living, [launch.main for launch in outline.launches])
+        except living.extension.OutOfMemory as error:
+            self._tell(say=f"{self._told['source']}: no clocks within the step: {error}; hot kernels are not paced")
+            return None
 
     def _sections(
         self, outline: assembly.Outline, failed: dict[int, list[str]]
@@ -335,8 +338,8 @@ def _version(number: int) -> str:
 
 
 def same_content(path: str, step: Step) -> bool:
-    """Whether the file at `path` is of the same captured launches in the same sections, and of the same device, so that
-    it need not be written again."""
+    """Whether the file at `path` is of the same captured launches in the same sections, and of the same device, with
+    clocks if these have been read, so that it need not be written again."""
     try:
         old = steps.read(path)
     except InputError:
@@ -346,7 +349,8 @@ def same_content(path: str, step: Step) -> bool:
 
 def _content(step: Step) -> tuple[Any, ...]:
     sections = [step.targets[step.order[launch]].section for launch in step.nodes]
-    return step.checksum, step.device["uuid"], step.source, sections
+    has_clocks = any(target.core_mhz for target in step.targets)
+    return step.checksum, step.device["uuid"], step.source, sections, has_clocks
 
 
 def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, int]], list[list[trace.Event]]]:

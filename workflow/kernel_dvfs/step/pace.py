@@ -8,11 +8,14 @@ again, and so is its clock. Needs no right: the rests choose the clock.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.steady import Steady
 
 # a chain runs so long before its clock is read, then so often, so far apart: at the cap clocks sway by 2 %
@@ -27,6 +30,12 @@ NEAR, TRIES = 0.008, 4
 _REST_PER_CLOCK, _MOST_REST = 1.25, 0.6
 # so many rounds of a short chain are marked at once
 _ROUNDS = 4
+
+
+def mean_mhz(clocks_mhz: Iterable[float]) -> float:
+    """Mean of the clocks that could be read; NaN where none could."""
+    known = [mhz for mhz in clocks_mhz if math.isfinite(mhz)]
+    return statistics.fmean(known) if known else math.nan
 
 
 class ClockReader:
@@ -49,7 +58,7 @@ class ClockReader:
         self._marked = living.chain(places, rounds, rest_ns, spans, self._probe)
 
     def mhz(self, steady: Steady, samples: int = SAMPLES, apart_s: float = APART_S) -> list[float]:
-        """Mean clock of each span while `steady` runs, MHz."""
+        """Mean clock of each span while `steady` runs, MHz; NaN where none could be read."""
         seen: list[list[float]] = [[] for _ in range(self._spans)]
         until_s = time.monotonic() + _SAMPLES_S
         for number in range(samples):
@@ -60,29 +69,39 @@ class ClockReader:
             self._device.synchronize()
             for span, mhz in enumerate(self._probe.sm_mhz()[::2]):
                 seen[span % self._spans].append(mhz)
-        return [statistics.fmean(each) for each in seen]
+        return [mean_mhz(each) for each in seen]
+
+    def mean_mhz(self, steady: Steady) -> float:
+        """Mean clock of all spans while `steady` runs, MHz. Raises InputError where none could be read."""
+        found = mean_mhz(self.mhz(steady))
+        if math.isnan(found):
+            raise InputError("the GPU's clock could not be read around a launch: no multiprocessor was marked twice")
+        return found
 
 
 def within_step_mhz(living: Any, launches: Sequence[int]) -> list[float]:
-    """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over.
-
-    The state is put back now and then (LivingStep.refreshed), but not at the end.
-    """
-    steady = Steady(living.extension, living.device, living.refreshed(living.whole()))
-    steady.run_for(STEP_WARM_S)
+    """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over; NaN where
+    it could not be read. The state is put back before and now and then (LivingStep.refreshed), but not at the end."""
+    living.memory.restore()
     reader = ClockReader(living, range(len(living.nodes)), [(place, place) for place in launches], rounds=1)
-    found = reader.mhz(steady, STEP_SAMPLES, STEP_APART_S)
-    steady.stop()
-    return found
+    with _running(living, living.refreshed(living.whole()), STEP_WARM_S) as steady:
+        return reader.mhz(steady, STEP_SAMPLES, STEP_APART_S)
 
 
-def alone_mhz(living: Any, places: Sequence[int], repeat: int, rest_ns: int) -> float:
-    """Core clock of nodes that run over and over, each round of them followed by a rest; that of the rests apart."""
-    steady = Steady(living.extension, living.device, living.chain(places, repeat, rest_ns))
-    steady.run_for(WARM_S)
-    (found,) = ClockReader(living, places, [(0, len(places) - 1)], rest_ns=rest_ns).mhz(steady)
+def alone_mhz(living: Any, places: Sequence[int], mains: Sequence[int], repeat: int, rest_ns: int) -> float:
+    """Core clock of nodes that run over and over, each round of them followed by a rest, apart from the rests. mains:
+    which of `places` to read it at, by their number in it. Raises InputError."""
+    reader = ClockReader(living, places, [(main, main) for main in mains], rest_ns=rest_ns)
+    with _running(living, living.chain(places, repeat, rest_ns), WARM_S) as steady:
+        return reader.mean_mhz(steady)
+
+
+@contextmanager
+def _running(living: Any, graph: Any, warm_s: float) -> Iterator[Steady]:
+    steady = Steady(living.extension, living.device, graph)
+    steady.run_for(warm_s)
+    yield steady
     steady.stop()
-    return found
 
 
 def rest_share(wanted_mhz: float, mhz: Callable[[float], float]) -> tuple[float, float]:
@@ -91,18 +110,25 @@ def rest_share(wanted_mhz: float, mhz: Callable[[float], float]) -> tuple[float,
     mhz: the clock at a share. Tries until one is near what is wanted, and takes the nearest.
     """
     tried = [(0.0, mhz(0.0))]
+    if tried[0][1] >= (1 - NEAR) * wanted_mhz:
+        return tried[0]
     share = _REST_PER_CLOCK * (wanted_mhz / tried[0][1] - 1)
-    while tried[0][1] < (1 - NEAR) * wanted_mhz and len(tried) <= TRIES:
+    while len(tried) <= TRIES:
+        share = min(share, _MOST_REST)
+        if any(share == known for known, _ in tried):
+            break
         tried.append((share, mhz(share)))
         if abs(tried[-1][1] / wanted_mhz - 1) <= NEAR:
             break
-        low = max((each for each in tried if each[1] < wanted_mhz), key=lambda each: each[1])
-        above = [each for each in tried if each[1] >= wanted_mhz]
-        high = min(above, key=lambda each: each[1]) if above else tried[-1]
-        base = low if above else tried[0]
-        slope = (high[1] - base[1]) / (high[0] - base[0])
-        # a clock that does not rise with the rest is not the cap's to give
-        share = min(_MOST_REST, base[0] + (wanted_mhz - base[1]) / slope) if slope > 0 else min(_MOST_REST, 2 * share)
-    if tried[0][1] >= (1 - NEAR) * wanted_mhz:
-        return tried[0]
+        share = _next(wanted_mhz, tried)
     return min(tried, key=lambda each: abs(each[1] - wanted_mhz))
+
+
+def _next(wanted_mhz: float, tried: Sequence[tuple[float, float]]) -> float:
+    """The share to try next: on the line through the nearest clocks below and above, or through the first and last."""
+    above = [each for each in tried if each[1] >= wanted_mhz]
+    low = max((each for each in tried if each[1] < wanted_mhz), key=lambda each: each[1]) if above else tried[0]
+    high = min(above, key=lambda each: each[1]) if above else tried[-1]
+    rise = high[1] - low[1]
+    # a clock that does not rise with the rest is not the cap's to give
+    return low[0] + (wanted_mhz - low[1]) * (high[0] - low[0]) / rise if rise > 0 else 2 * tried[-1][0]

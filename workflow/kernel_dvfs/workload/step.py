@@ -35,8 +35,10 @@ WHOLE = "step"  # the pass that is the whole step
 PACED = "paced_"
 # what is less of all that runs would drown in the noise of a difference
 LEAST_SHARE = 0.05
-# which targets are measured paced: of at least this share of the step, at a clock this far below the step's highest
+# which targets are measured paced: of at least this share of the step, at a clock this far below the highest of those
 _PACED_SHARE, _HELD_SHARE = 0.01, 0.97
+# the clock of a shorter launch is read too coarsely to tell: a GPU's timer may move in steps of 1 us
+_CLEAR_US = 20.0
 _ID = re.compile(r"[a-z0-9][a-z0-9_]{0,59}")
 _REMEDY = "capture it again: kernel-dvfs capture FILE.py:FUNCTION -o"
 
@@ -198,7 +200,8 @@ class Step:
         """Targets that draw so much that their clock is lower than others' in the step, the longest first: alone, where
         nothing cooler runs beside them, the power cap may hold them lower still. None where no clock is known."""
         least_us = _PACED_SHARE * (self.whole.time_us or self.time_us or 0.0)
-        long = [(each, us) for each in self.targets if (us := each.launches * (each.time_us or 0.0)) >= least_us]
+        clear = [each for each in self.targets if (each.time_us or 0.0) >= _CLEAR_US]
+        long = [(each, us) for each in clear if (us := each.launches * (each.time_us or 0.0)) >= least_us]
         highest_mhz = max((each.core_mhz or 0.0 for each, _ in long), default=0.0)
         held = [
             (each, us)
@@ -219,6 +222,11 @@ class Step:
             return [node for node, launch in enumerate(self.nodes) if launch < count]
 
         return first(own[0]), first(own[-1] + 1)
+
+
+def paced_kernel(name: str) -> str:
+    """The id of the kernel that a pass of this name is, with rests (Step.paced); "" of any other pass."""
+    return name.removeprefix(PACED) if name.startswith(PACED) else ""
 
 
 def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
@@ -328,6 +336,10 @@ def _check(step: Step, path: str) -> None:
             refuse(f"by_difference names {name!r}, which is no section in one piece")
     if WHOLE in step.sections:
         refuse(f"a section is named {WHOLE!r}, which means the whole")
+    if paced := [name for name in step.sections if paced_kernel(name)]:
+        refuse(
+            f"section {paced[0]!r} begins with {PACED!r}, which means a kernel with rests; name that range otherwise"
+        )
     if unknown := [name for name in step.whole.overlapped if name not in ids]:
         refuse(f"whole.overlapped names {unknown[0]!r}, which is no target")
     parts: list[Whole | Target] = [step.whole, *step.targets]

@@ -28,12 +28,12 @@ _STREAMS = ("elementwise_kernel", "reduce_kernel", "batch_norm", "layer_norm", "
 _TOO_FAST = 0.8
 
 
-def of_step(step: Step, name: str, path: str, is_paced: bool = False) -> Workload:
-    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file. is_paced:
-    kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well, at its clocks."""
+def of_step(step: Step, name: str, path: str, with_paced: bool = False) -> Workload:
+    """The workload of a step on the GPU that runs it. name: of the results folder; path: of the step's file.
+    with_paced: kernels that the power cap may hold lower alone than in the step (Step.paced) are passes as well."""
     about = {"name": name, "step": {"file": path, "checksum": step.checksum}}
     workload = _workload(step, about, {target.id: list(_work(target)[:5]) for target in step.measured})
-    for target in step.paced if is_paced else []:
+    for target in step.paced if with_paced else []:
         workload.passes[f"{PACED}{target.id}"] = [(target.id, 1)]
     return workload
 

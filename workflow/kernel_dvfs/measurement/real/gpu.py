@@ -156,7 +156,7 @@ class RealGpu:
             if load.less is None:
                 return window
             assert self._steady
-            own_mhz = self._steady.own_mhz() if load.rests else None
+            own_mhz = self._steady.own_mhz()
             self.stop()
             self._start(load.less)
             before = self._window(load.less, seconds)

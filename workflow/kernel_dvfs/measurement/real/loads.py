@@ -45,8 +45,8 @@ class Running(Protocol):
         """What ran between two moments: time_us and launches of the load, sm_mhz by the device's count of cycles."""
         ...
 
-    def own_mhz(self) -> float:
-        """Of a load that rests between its runs: its clock apart from the rests, while it runs."""
+    def own_mhz(self) -> float | None:
+        """Of a load that rests between its runs: its clock apart from the rests, while it runs. None of any other."""
         ...
 
     def stop(self) -> None:
@@ -62,11 +62,6 @@ class Load(Protocol):
     @property
     def less(self) -> Load | None:
         """What each run begins with that is not the target's: it is measured as well, and taken off. None: nothing."""
-        ...
-
-    @property
-    def rests(self) -> bool:
-        """Whether `less` is a rest after each run: its clock is then another one than the load's."""
         ...
 
     @property

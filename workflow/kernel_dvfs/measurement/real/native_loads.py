@@ -122,7 +122,7 @@ class NativeLoads:
 class NativeLoad:
     """A target ready to run (loads.Load): a plan, or a pass of `plans`. run_s: about how long one run takes."""
 
-    less, rests = None, False
+    less = None
 
     def __init__(self, cuda: ModuleType, device: Any, runnable: Any, plans: dict[str, Any]) -> None:
         self._cuda, self._device, self._runnable, self._plans = cuda, device, runnable, plans

@@ -2,9 +2,9 @@
 of the nodes of each target.
 
 A target's launches take turns, as many as `kernel-dvfs capture` let take turns, on the data that the last of them meets
-in the step. Where a launch changes what it reads, that data is put back before each window, and parameters and
-optimiser now and then within it. A kernel that hangs ends
-this process after a while, and the clocks are restored as after any death.
+in the step. Where a launch changes what it reads, that data is put back before each window; parameters and optimiser
+also within a window of what begins where the step does. A kernel that hangs ends this process after a while, and the
+clocks are restored as after any death.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernel_dvfs.errors import InputError
@@ -22,6 +23,7 @@ from kernel_dvfs.step import pace
 from kernel_dvfs.step.pace import ClockReader
 from kernel_dvfs.step.watchdog import Watchdog
 from kernel_dvfs.workload import step as steps
+from kernel_dvfs.workload.step import paced_kernel
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.setup import Setup
@@ -34,8 +36,8 @@ _GRAPH_US = 4000.0
 _MOST_NODES = 4096
 # no batch of launches ended for so long: the kernel hangs
 _HUNG_S = 20.0
-# the longest that reading the clocks within the step takes, beside a few runs of it
-_CLOCKS_S = 60.0
+# the longest that reading the clocks within the step takes, and one try of a rest: beside so many rounds
+_CLOCKS_S, _TRY_S, _TRY_ROUNDS = 60.0, 30.0, 100
 # what is put back before a window is followed by so much of the load, until clocks and power are the load's again
 _SETTLE_S = 0.3
 
@@ -78,12 +80,15 @@ class StepLoads:
         """The load of a target or pass, on the data that it meets in the step."""
         # the step is run up to the target, on which its memory is then looked at
         meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
-        name, kernel = f"{target.study}/{target.name}", paced_kernel(self._step, target)
+        name, kernel = f"{target.study}/{target.name}", paced_kernel(target.name)
         if kernel and not self._clocks_mhz:
-            with self._dog.limit(meet_s + _CLOCKS_S, name):
+            with self._dog.limit(_CLOCKS_S + 10 * meet_s, name):
                 self._clocks_mhz = clocks_within(self._step, self._living)
+        paced_mhz = self._clocks_mhz[kernel] if kernel else None
+        if paced_mhz is not None and math.isnan(paced_mhz):
+            raise InputError(f"{name}: its clock within the step could not be read, so it cannot be paced")
         with self._dog.limit(meet_s, name):
-            return StepLoad(self._living, self._step, target, self._dog, meet_s, self._clocks_mhz.get(kernel))
+            return StepLoad(self._living, self._step, target, self._dog, meet_s, paced_mhz)
 
 
 def facts_of(versions: dict[str, str], library_sha256: str, checksum: str) -> dict[str, Any]:
@@ -141,22 +146,15 @@ def _first_other(step: Step, living: LivingStep) -> int | None:
     return len(living.nodes) if len(living.nodes) < len(step.nodes) else None
 
 
-def paced_kernel(step: Step, target: Target) -> str:
-    """The id of the kernel that a pass `paced_...` repeats with rests; "" of any other target."""
-    is_paced = target.study == "pass" and target.name not in (*step.sections, steps.WHOLE)
-    return target.name.removeprefix(steps.PACED) if is_paced else ""
-
-
 def clocks_within(step: Step, living: LivingStep) -> dict[str, float]:
     """{target: mean core clock of its launches within the step, MHz}, as the GPU is now: the capture may have read them
     on a cooler one."""
     main = {launch: place for place, launch in enumerate(step.nodes)}  # the last node of a launch
-    living.memory.restore()
     found = pace.within_step_mhz(living, [main[launch] for launch in range(len(step.order))])
     clocks: dict[str, list[float]] = {}
     for place, mhz in zip(step.order, found):
         clocks.setdefault(step.targets[place].id, []).append(mhz)
-    return {target: math.fsum(each) / len(each) for target, each in clocks.items()}
+    return {target: pace.mean_mhz(each) for target, each in clocks.items()}
 
 
 class _Part(NamedTuple):
@@ -168,17 +166,20 @@ class _Part(NamedTuple):
     restores: bool = True  # they change what they read, which is put back before each window
     keeps_edges: bool = False  # side by side where the step has them so; otherwise one after the other
     less: _Part | None = None  # see loads.Load
+    mains: tuple[int, ...] = ()  # which of the places are launches of the kernel, not what prepares it
     paced_mhz: float | None = None  # they are to rest between two goes, so long that they have this clock
     rest_ns: int = 0  # they rest so long
 
 
 def _part(step: Step, target: Target, paced_mhz: float | None) -> _Part:
-    kernel = target.name if target.study == "kernel" else paced_kernel(step, target)
+    kernel = target.name if target.study == "kernel" else paced_kernel(target.name)
     if kernel:
         about = step.target(kernel)
         members = step.nodes_of(kernel)[: about.rotated]
         places = [place for launch in members for place in launch]
-        return _Part(places, min(members[-1]), len(members), about.repeatable == "restored", paced_mhz=paced_mhz)
+        ends = accumulate(len(launch) for launch in members)
+        mains, restores = tuple(end - 1 for end in ends), about.repeatable == "restored"
+        return _Part(places, min(members[-1]), len(members), restores, mains=mains, paced_mhz=paced_mhz)
     if target.name in step.by_difference:
         before, places = step.beginnings(target.name)
         return _Part(places, 0, keeps_edges=True, less=_Part(before, 0, keeps_edges=True) if before else None)
@@ -209,7 +210,7 @@ class StepLoad:
     ) -> None:
         part = part or _part(step, target, paced_mhz)
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
-        kernel = target.name if target.study == "kernel" else paced_kernel(step, target)
+        kernel = target.name if target.study == "kernel" else paced_kernel(target.name)
         self._target = step.target(kernel) if kernel else None
         self._part, self.meet_s = part, meet_s
         self.put_back()
@@ -224,10 +225,12 @@ class StepLoad:
         self._loop = self._graph(self._repeat)
         self.launches = part.launches * self._repeat  # of the target, in one run of the graph
         self.run_s = 1e-6 * once_us / part.launches
-        self._refreshed = living.refreshed(self._loop) if part.restores else None
+        # what begins within the step needs the state as it is there, gradients of the user's own for instance
+        self._refreshed = living.refreshed(self._loop) if part.restores and part.start == 0 else None
         self._reader: ClockReader | None = None
-        if self.rests:
-            self._reader = ClockReader(living, part.places, [(0, len(part.places) - 1)], rest_ns=part.rest_ns)
+        if part.mains and part.rest_ns:
+            spans = [(main, main) for main in part.mains]
+            self._reader = ClockReader(living, part.places, spans, rest_ns=part.rest_ns)
         self._before = None if part.restores else living.memory.all_hashes()
         self._same_bits: bool | None = None
 
@@ -238,7 +241,8 @@ class StepLoad:
         return self._living.loop(part.places, repeat, keep_edges=part.keeps_edges)
 
     def _rounds(self, once_us: float) -> int:
-        most = max(1, _MOST_NODES // (len(self._part.places) + 1))
+        nodes = len(self._part.places) + bool(self._part.paced_mhz or self._part.rest_ns)
+        most = max(1, _MOST_NODES // nodes)
         return max(1, min(most, round(_GRAPH_US / once_us)))
 
     def _paced(self, once_us: float, wanted_mhz: float) -> _Part:
@@ -248,10 +252,15 @@ class StepLoad:
             return round(1e3 * once_us * share / (1 - share))
 
         def mhz(share: float) -> float:
-            rounds = self._rounds(once_us / (1 - share))
-            return pace.alone_mhz(self._living, self._part.places, rounds, rest_ns(share))
+            round_us = once_us / (1 - share)
+            self._dog.arm(self.meet_s + _TRY_S + _TRY_ROUNDS * 1e-6 * round_us, self._name)
+            if self._part.restores:
+                self.put_back()
+            part, rounds = self._part, self._rounds(round_us)
+            return pace.alone_mhz(self._living, part.places, part.mains, rounds, rest_ns(share))
 
         share, _ = pace.rest_share(wanted_mhz, mhz)
+        self._dog.arm(self.meet_s, self._name)
         part = self._part._replace(rest_ns=rest_ns(share))
         if not part.rest_ns:
             return part
@@ -267,7 +276,7 @@ class StepLoad:
         """The record's `kernel` group, besides the names."""
         about: dict[str, Any] = {"dtype": "as captured", "by_graph": True, "same_bits_after": self._same_bits}
         if self._refreshed:
-            about["put_back_every"] = self._refreshed.every * self._repeat
+            about["runs_between_restores"] = self._refreshed.every * self._repeat
         target = self._target
         if target is None:
             instance = f"pass of {len(self._part.places)} nodes"
@@ -284,11 +293,6 @@ class StepLoad:
             told |= {"paced_mhz": self._part.paced_mhz, "rest_us": 1e-3 * self._part.rest_ns}
         return about | told | {"rotated": target.rotated, "own": [f"{own.kind} of {own.byte} B" for own in target.own]}
 
-    @property
-    def rests(self) -> bool:
-        """Whether it rests between its runs, so that its clock is not that of all that runs."""
-        return bool(self._part.places and self._part.rest_ns)
-
     def start(self) -> StepRunning:
         """Start to run it over and over."""
         if self.restores:
@@ -298,10 +302,9 @@ class StepLoad:
             steady = Steady(self._living.extension, self._living.device, self._refreshed or self._loop)
         return StepRunning(self, steady, self._dog, self._name)
 
-    def own_mhz(self, steady: Steady) -> float:
-        """Its clock apart from its rests, while it runs."""
-        assert self._reader
-        return self._reader.mhz(steady)[0]
+    def own_mhz(self, steady: Steady) -> float | None:
+        """Its clock apart from its rests, while it runs; None where it does not rest. Raises InputError."""
+        return self._reader.mean_mhz(steady) if self._reader else None
 
     @property
     def restores(self) -> bool:
@@ -360,8 +363,8 @@ class StepRunning:
             "launches": ran["launches"] * self._load.launches,
         }
 
-    def own_mhz(self) -> float:
-        """The clock of the load apart from its rests."""
+    def own_mhz(self) -> float | None:
+        """The clock of the load apart from its rests, None where it does not rest."""
         with self._dog.limit(self._limit_s, self._name):
             return self._load.own_mhz(self._steady)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu.clocks import AUTO
 from kernel_dvfs.outputs import Output
-from kernel_dvfs.workload.step import PACED
+from kernel_dvfs.workload.step import paced_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 TIME_PERCENT, ENERGY_PERCENT = 3.0, 5.0
 
 OUTPUT = Output(
-    caption="Sections of the step and the whole step at auto, compared with the sums of their kernels measured alone "
-    f"in the same study; good within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy",
+    caption="Sections of the step and the whole step at auto, compared with the sums of their kernels in the same "
+    "study, alone and with hot ones at their clock of the step; "
+    f"good within {TIME_PERCENT:g} % of time and {ENERGY_PERCENT:g} % of energy",
     title="Do the kernels add up to the step?",
     text="Each section as it ran, compared with the sum of its kernels, each repeated alone, at auto clocks. A "
     "difference is how much more (+) or less the section took than that sum. Hot kernels are slower alone, and "
@@ -44,15 +45,16 @@ def make(results: Results) -> pd.DataFrame:
     within_step_ms: NaN where a kernel was not traced."""
     import pandas as pd
 
+    from kernel_dvfs.report.step_costs import paced_rows
     from kernel_dvfs.report.tables.passes import compared, points_of
-    from kernel_dvfs.workload.workload import WHOLE, study_of
+    from kernel_dvfs.workload.workload import study_of
 
     steps = results.setup(results.workload["setup"]).targets["pass"]
     points = points_of(results.profile)
-    paced = {name.removeprefix(PACED): points[WHOLE, name, AUTO, AUTO] for name in steps if name.startswith(PACED)}
+    paced = paced_rows(results)
     rows = []
     for name, own in steps.items():
-        if name.startswith(PACED):
+        if paced_kernel(name):
             continue
         row = compared(points, study_of(results.workload, "pass", name), name, own, (AUTO, AUTO))
         del row["clocks"], row["core_mhz"], row["verdict"]

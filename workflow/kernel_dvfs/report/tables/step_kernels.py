@@ -43,8 +43,17 @@ def make(results: Results) -> pd.DataFrame:
     table["time_per_step_ms"] = costs.time_ms
     if costs.is_paced.any():
         table["run"] = ["paced" if is_paced else "alone" for is_paced in costs.is_paced]
-    for column in ("time_us", "energy_mj", "power_w", "core_mhz", "power_cap_share", "alone_change_percent"):
-        table[column] = costs[column]
+    for column in (
+        "time_us",
+        "energy_mj",
+        "power_w",
+        "core_mhz",
+        "step_core_mhz",
+        "power_cap_share",
+        "alone_change_percent",
+    ):
+        if column != "step_core_mhz" or costs.step_core_mhz.notna().any():
+            table[column] = costs[column]
     table["expected"] = [_why(row) for row in costs.itertuples()]
     if costs.is_power_modelled.any():
         table["power_is"] = ["the model's" if modelled else "measured" for modelled in costs.is_power_modelled]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import MEASURED, Output
@@ -16,7 +17,8 @@ OUTPUT = Output(
     "and as the sum of its kernels, each repeated by itself; how many kernels take 80 % of the energy",
     title="One step",
     text="As a whole: the captured step, repeated. Sum: its kernels, each repeated by itself, hot ones with rests that "
-    "give them their clock of the step where the study has measured that, times their launches. "
+    "give them their clock of the step where the study has measured that, times their launches. The power of the sum "
+    "may lie a little above the power limit, since what is not held down alone draws more there than in the step. "
     "energy_least_j and energy_most_j limit the energy in a forecast of kernels whose power nobody has "
     "measured: a board that only waits, and one at its power limit.",
     kinds=MEASURED,
@@ -32,11 +34,14 @@ def make(results: Results) -> pd.DataFrame:
 
     costs = step_costs.per_kernel(results)
     time_ms, energy_j = costs.time_ms.sum(), costs.energy_j.sum()
-    alone = {
+    summed = {
         "time_ms": time_ms,
         "energy_j": energy_j,
         "power_w": 1e3 * energy_j / time_ms,
-        "power_cap_share": (costs.power_cap_share * costs.time_ms).sum() / time_ms,
+        # what rested was under the cap for another share of its time than alone
+        "power_cap_share": (
+            math.nan if costs.is_paced.any() else (costs.power_cap_share * costs.time_ms).sum() / time_ms
+        ),
     }
     shared = {
         "kernels": len(costs),
@@ -48,7 +53,7 @@ def make(results: Results) -> pd.DataFrame:
         modelled_s = 1e-3 * costs.time_ms[costs.is_power_modelled].sum()
         least_j, most_j = (known_j + modelled_s * power_w for power_w in bounds_w)
         shared |= {"energy_least_j": least_j, "energy_most_j": most_j}
-    rows = [{"step": "sum of its kernels"} | alone | shared]
+    rows = [{"step": "sum of its kernels"} | summed | shared]
     if whole := step_costs.whole(results):
         rows.insert(0, {"step": "as a whole"} | whole | shared)
     return pd.DataFrame(rows)
