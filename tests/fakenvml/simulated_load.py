@@ -64,6 +64,7 @@ class SimulatedLoads:
         rest_s = settle(self.spec, kernels, ("auto", "auto"), _TEMPERATURE_C).time_s / 4
         load = _Load(self, kernels, name, rest_s)
         load.less = _Load(self, [], f"rest of {name}", rest_s)
+        load.about["rest_us"] = 1e6 * rest_s
         return load
 
     def _kernels(self, setup, target):
