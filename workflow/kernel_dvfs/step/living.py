@@ -100,7 +100,7 @@ class LivingStep:
 
         Otherwise a step learns its only batch by heart within a second, its gradients vanish, and it draws less power.
         """
-        restore_ms, once_ms = self._restore_ms(), graph.time(1)
+        restore_ms, once_ms = self._restore_ms(), max(graph.time(1), 1e-3)
         return Refreshed(graph, self.memory.restore, max(1, math.ceil(restore_ms / (_REFRESH_SHARE * once_ms))))
 
     def _restore_ms(self) -> float:
