@@ -17,9 +17,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 
-# a shell ignores Ctrl-C for what it starts in the background, and processes inherit that: the tests' Ctrl-C must arrive
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# a shell ignores Ctrl-C for what it starts in the background, nohup ignores that a terminal is gone, and processes
+# inherit that: the tests' signals must arrive
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 def pytest_addoption(parser):
