@@ -110,10 +110,14 @@ def test_clocks_are_read_span_by_span_and_averaged_over_samples_and_rounds():
 def test_the_state_is_put_back_as_often_as_costs_a_500th_of_the_time(restore_ms, every):
     done = []
     graph = SimpleNamespace(run=lambda count: done.append("run"), time=lambda count: 23.5 * count)
+    event = SimpleNamespace(record=lambda: None, wait=lambda: None, since_ms=lambda earlier: restore_ms)
     living = SimpleNamespace(
-        memory=SimpleNamespace(restore=lambda: done.append("back")), _restore_ms=lambda: restore_ms
+        memory=SimpleNamespace(restore=lambda: done.append("back")),
+        device=None,
+        extension=SimpleNamespace(Event=lambda device: event),
     )
     refreshed = LivingStep.refreshed(living, graph)
+    done.clear()
     assert refreshed.every == every and refreshed.time(2) == 47.0
     refreshed.run(2 * every)
     refreshed.run(1)

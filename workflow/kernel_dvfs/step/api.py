@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.native.load import load
 from kernel_dvfs.step import assembly, framework, trace, trial
+from kernel_dvfs.step.living import elapsed_ms
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.workload import step as steps
 
@@ -103,7 +104,8 @@ class Captured:
         living.memory.restore()
         # a graph is not called before it is captured, so only its replays tell
         with framework.no_random_numbers(self._name):
-            time_us = 1e3 * _replay_ms(living)
+            living.replay()
+            time_us = 1e3 * elapsed_ms(living, living.replay, _TRACED_REPLAYS)
             events = framework.traced_replays(living.replay, _TRACED_REPLAYS)
         replays = trace.replays(living.functions, events, _TRACED_REPLAYS)
         living.memory.check_restored()
@@ -208,15 +210,3 @@ class _Replayed:
     def run(self, count: int = 1) -> None:
         for _ in range(count):
             self._replay()
-
-
-def _replay_ms(living: Any) -> float:
-    """Of one replay, after one."""
-    begin, end = (living.extension.Event(living.device) for _ in range(2))
-    living.replay()
-    begin.record()
-    for _ in range(_TRACED_REPLAYS):
-        living.replay()
-    end.record()
-    end.wait()
-    return end.since_ms(begin) / _TRACED_REPLAYS

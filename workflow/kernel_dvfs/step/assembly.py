@@ -89,9 +89,9 @@ def step(
     not_repeated: dict[str, str],
 ) -> Step:
     """The record. tried: of each class of the outline. clocks_mhz: of each launch within the step, None where they were
-    not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
-    programmatic, of workload.step.Whole. by_difference, not_repeated: sections that cannot be repeated by themselves,
-    and why: in one piece, and in several."""
+    not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges, programmatic, of workload.step.Whole.
+    by_difference, not_repeated: sections that cannot be repeated by themselves, and why: in one piece, and in several.
+    """
     targets = _targets(found, tried, clocks_mhz)
     order = [0] * len(found.launches)
     for place, members in enumerate(found.classes):

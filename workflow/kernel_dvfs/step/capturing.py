@@ -25,6 +25,7 @@ from kernel_dvfs.files import compact_json, read_json, write_json
 from kernel_dvfs.native.load import load
 from kernel_dvfs.step import assembly, framework, grouping, nodes, pace, trace, trial
 from kernel_dvfs.step.framework import Opened
+from kernel_dvfs.step.living import elapsed_ms
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.step.watchdog import Watchdog
 from kernel_dvfs.workload import step as steps
@@ -260,13 +261,7 @@ class Capturing:
 
         def timed(run: Callable[[], None], count: int) -> float:
             living.memory.restore()
-            begin, end = living.extension.Event(living.device), living.extension.Event(living.device)
-            begin.record()
-            for _ in range(count):
-                run()
-            end.record()
-            end.wait()
-            return 1e3 * end.since_ms(begin) / count
+            return 1e3 * elapsed_ms(living, run, count)
 
         count = max(2, round(_ROUND_S * 1e6 / timed(ways[0], 2)))
         rounds = [[timed(run, count) for run in ways] for _ in range(_ROUNDS)]
@@ -344,13 +339,17 @@ def same_content(path: str, step: Step) -> bool:
         old = steps.read(path)
     except InputError:
         return False
-    return _content(old) == _content(step)
+    # clocks that could not be read this time are no reason to lose those of the file
+    return _content(old) == _content(step) and _has_clocks(old) >= _has_clocks(step)
 
 
 def _content(step: Step) -> tuple[Any, ...]:
     sections = [step.targets[step.order[launch]].section for launch in step.nodes]
-    has_clocks = any(target.core_mhz for target in step.targets)
-    return step.checksum, step.device["uuid"], step.source, sections, has_clocks
+    return step.checksum, step.device["uuid"], step.source, sections
+
+
+def _has_clocks(step: Step) -> bool:
+    return any(target.core_mhz for target in step.targets)
 
 
 def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, int]], list[list[trace.Event]]]:

@@ -17,6 +17,17 @@ from kernel_dvfs.step.memory import Memory
 _REFRESH_SHARE = 0.002
 
 
+def elapsed_ms(living: Any, run: Callable[[], object], count: int = 1) -> float:
+    """Mean time on the GPU of what `run` enqueues, over so many calls, ms; waits. living: a LivingStep."""
+    begin, end = (living.extension.Event(living.device) for _ in range(2))
+    begin.record()
+    for _ in range(count):
+        run()
+    end.record()
+    end.wait()
+    return float(end.since_ms(begin)) / count
+
+
 class Refreshed:
     """A graph, with the state put back in stream order before every `every`-th run of it."""
 
@@ -100,17 +111,9 @@ class LivingStep:
 
         Otherwise a step learns its only batch by heart within a second, its gradients vanish, and it draws less power.
         """
-        restore_ms, once_ms = self._restore_ms(), max(graph.time(1), 1e-3)
+        self.memory.restore()
+        restore_ms, once_ms = elapsed_ms(self, self.memory.restore), max(graph.time(1), 1e-3)
         return Refreshed(graph, self.memory.restore, max(1, math.ceil(restore_ms / (_REFRESH_SHARE * once_ms))))
-
-    def _restore_ms(self) -> float:
-        begin, end = (self.extension.Event(self.device) for _ in range(2))
-        self.memory.restore()
-        begin.record()
-        self.memory.restore()
-        end.record()
-        end.wait()
-        return float(end.since_ms(begin))
 
     def meet(self, place: int) -> None:
         """Put the state back and run the step up to this node, in stream order: memory is then as the node meets it."""

@@ -82,7 +82,6 @@ class ClockReader:
 def within_step_mhz(living: Any, launches: Sequence[int]) -> list[float]:
     """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over; NaN where
     it could not be read. The state is put back before and now and then (LivingStep.refreshed), but not at the end."""
-    living.memory.restore()
     reader = ClockReader(living, range(len(living.nodes)), [(place, place) for place in launches], rounds=1)
     with _running(living, living.refreshed(living.whole()), STEP_WARM_S) as steady:
         return reader.mhz(steady, STEP_SAMPLES, STEP_APART_S)

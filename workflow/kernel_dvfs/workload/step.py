@@ -189,6 +189,12 @@ class Step:
                 launches[launch].append(node)
         return list(launches.values())
 
+    @property
+    def main_nodes(self) -> list[int]:
+        """Place in the graph of each launch's own node, its last one: those before it prepare it."""
+        last = {launch: node for node, launch in enumerate(self.nodes)}
+        return [last[launch] for launch in range(len(self.order))]
+
     def section_nodes(self, name: str) -> list[int]:
         """Places of the nodes of a section, or of the whole step, in order."""
         return [

@@ -80,7 +80,7 @@ class StepLoads:
         """The load of a target or pass, on the data that it meets in the step."""
         # the step is run up to the target, on which its memory is then looked at
         meet_s = 3 * _HUNG_S + 6e-6 * (self._step.whole.time_us or 0.0)
-        name, kernel = f"{target.study}/{target.name}", paced_kernel(target.name)
+        name, kernel = f"{target.study}/{target.name}", _kernel(target) if target.study == "pass" else ""
         if kernel and not self._clocks_mhz:
             with self._dog.limit(_CLOCKS_S + 10 * meet_s, name):
                 self._clocks_mhz = clocks_within(self._step, self._living)
@@ -133,7 +133,7 @@ def check_same(step: Step, living: LivingStep, path: str) -> None:
 
 def _first_other(step: Step, living: LivingStep) -> int | None:
     """Place of the first node that is not as the record tells it; None where all are, as far as it tells."""
-    main = {launch: place for place, launch in enumerate(step.nodes)}  # the last node of a launch
+    main = step.main_nodes
     for place, (node, function) in enumerate(zip(living.nodes, living.functions)):
         if place == len(step.nodes):
             return place
@@ -149,10 +149,8 @@ def _first_other(step: Step, living: LivingStep) -> int | None:
 def clocks_within(step: Step, living: LivingStep) -> dict[str, float]:
     """{target: mean core clock of its launches within the step, MHz}, as the GPU is now: the capture may have read them
     on a cooler one."""
-    main = {launch: place for place, launch in enumerate(step.nodes)}  # the last node of a launch
-    found = pace.within_step_mhz(living, [main[launch] for launch in range(len(step.order))])
     clocks: dict[str, list[float]] = {}
-    for place, mhz in zip(step.order, found):
+    for place, mhz in zip(step.order, pace.within_step_mhz(living, step.main_nodes)):
         clocks.setdefault(step.targets[place].id, []).append(mhz)
     return {target: pace.mean_mhz(each) for target, each in clocks.items()}
 
@@ -171,9 +169,13 @@ class _Part(NamedTuple):
     rest_ns: int = 0  # they rest so long
 
 
+def _kernel(target: Target) -> str:
+    """The id of the kernel that a target repeats, paced or not; "" of any other pass."""
+    return target.name if target.study == "kernel" else paced_kernel(target.name)
+
+
 def _part(step: Step, target: Target, paced_mhz: float | None) -> _Part:
-    kernel = target.name if target.study == "kernel" else paced_kernel(target.name)
-    if kernel:
+    if kernel := _kernel(target):
         about = step.target(kernel)
         members = step.nodes_of(kernel)[: about.rotated]
         places = [place for launch in members for place in launch]
@@ -210,7 +212,7 @@ class StepLoad:
     ) -> None:
         part = part or _part(step, target, paced_mhz)
         self._living, self._dog, self._name = living, dog, f"{target.study}/{target.name}"
-        kernel = target.name if target.study == "kernel" else paced_kernel(target.name)
+        kernel = _kernel(target)
         self._target = step.target(kernel) if kernel else None
         self._part, self.meet_s = part, meet_s
         self.put_back()
