@@ -141,8 +141,7 @@ PYBIND11_MODULE(_graph, m, py::mod_gil_not_used()) {
       .def("loop", &Captured::loop, py::arg("nodes"), py::arg("repeat") = 1, py::arg("keep_edges") = false, Unlocked(),
            "A new executable graph of the nodes at these places, `repeat` times: a chain, or with their own edges.")
       .def("chain", &Captured::chain, py::arg("nodes"), py::arg("repeat") = 1, py::arg("rest_ns") = 0,
-           py::arg("spans") = std::vector<std::pair<std::size_t, std::size_t>>{}, py::arg("probe") = nullptr, Unlocked(),
-           py::keep_alive<0, 6>(),
+           py::arg("marked") = std::vector<std::size_t>{}, py::arg("probe") = nullptr, Unlocked(), py::keep_alive<0, 6>(),
            "A chain of the nodes at these places with a rest behind them, `repeat` times; of rests where there are none. "
-           "probe: marks begin and end of each span (first, last) of the list, whenever the graph runs.");
+           "marked: which of the list, by number, the probe marks before and after, whenever the graph runs.");
 }

@@ -224,33 +224,31 @@ std::unique_ptr<Loop> Captured::instantiated(const std::function<void(driver::Gr
 }
 
 std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
-                                      const std::vector<std::pair<std::size_t, std::size_t>> &spans,
-                                      ClockProbe *probe) const {
+                                      const std::vector<std::size_t> &marked, ClockProbe *probe) const {
   check(places, repeat);
   if (places.empty() && !rest_ns) {
     throw ShapeError("graph: neither nodes nor a rest");
   }
-  for (const auto &[first, last] : spans) {
-    if (!probe || first > last || last >= places.size()) {
-      throw ShapeError("graph: span " + std::to_string(first) + " to " + std::to_string(last) + " of " +
-                       std::to_string(places.size()) + " nodes, or no probe to mark it");
+  std::vector<bool> is_marked(places.size(), false);
+  for (const std::size_t number : marked) {
+    if (!probe || number >= places.size()) {
+      throw ShapeError("graph: node " + std::to_string(number) + " of " + std::to_string(places.size()) +
+                       " is to be marked, or no probe to mark it");
     }
+    is_marked[number] = true;
   }
   return instantiated(
       [&](driver::Graph graph) {
         std::vector<driver::Node> made;
-        const auto mark = [&](std::size_t place, bool is_begin) {
-          for (const auto &[first, last] : spans) {
-            if (place == (is_begin ? first : last)) {
+        for (int round = 0; round < repeat; round++) {
+          for (std::size_t number = 0; number < places.size(); number++) {
+            if (is_marked[number]) {
               made.push_back(probe->add(graph));
             }
-          }
-        };
-        for (int round = 0; round < repeat; round++) {
-          for (std::size_t place = 0; place < places.size(); place++) {
-            mark(place, true);
-            made.push_back(add(graph, nodes[places[place]]));
-            mark(place, false);
+            made.push_back(add(graph, nodes[places[number]]));
+            if (is_marked[number]) {
+              made.push_back(probe->add(graph));
+            }
           }
           if (rest_ns) {
             void *parameters[] = {&rest_ns};

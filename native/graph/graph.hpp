@@ -121,10 +121,10 @@ class Captured : public std::enable_shared_from_this<Captured> {
   std::unique_ptr<Loop> loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const;
 
   // A new graph that is a chain of the nodes at these places with a rest behind them, the whole `repeat` times; of rests
-  // alone where there are no places. `probe`, where given, marks begin and end of each span (first, last) of the list,
-  // in each round, whenever the graph runs.
+  // alone where there are no places. marked: which of the list, by number, `probe` marks before and after, in each round,
+  // whenever the graph runs.
   std::unique_ptr<Loop> chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
-                              const std::vector<std::pair<std::size_t, std::size_t>> &spans, ClockProbe *probe) const;
+                              const std::vector<std::size_t> &marked, ClockProbe *probe) const;
 
   std::vector<Node> nodes;
   std::vector<Edge> edges;

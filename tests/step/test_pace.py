@@ -73,14 +73,14 @@ def test_a_clock_that_cannot_be_read_is_said():
         extension=SimpleNamespace(ClockProbe=Probe),
         chain=lambda *about: SimpleNamespace(run=lambda count: None),
     )
-    reader, steady = pace.ClockReader(living, [0], [(0, 0)]), SimpleNamespace(run_for=lambda seconds: None)
+    reader, steady = pace.ClockReader(living, [0], [0]), SimpleNamespace(run_for=lambda seconds: None)
     assert math.isnan(reader.mhz(steady)[0])
     with pytest.raises(InputError, match="the GPU's clock could not be read around a launch"):
         reader.mean_mhz(steady)
     assert pace.mean_mhz([math.nan, 1500.0, 1600.0]) == 1550
 
 
-def test_clocks_are_read_span_by_span_and_averaged_over_samples_and_rounds():
+def test_clocks_are_read_node_by_node_and_averaged_over_samples_and_rounds():
     runs, waited = [], []
 
     class Probe:
@@ -88,7 +88,7 @@ def test_clocks_are_read_span_by_span_and_averaged_over_samples_and_rounds():
             self.marks = marks
 
         def sm_mhz(self):
-            # two spans, two rounds: span, gap, span, gap, span, gap, span
+            # two nodes, two rounds: node, gap, node, gap, node, gap, node
             first, second = 1500.0 + len(runs), 1700.0 + 2 * len(runs)
             return [first, 0.0, second, 0.0, first + 2, 0.0, second + 2]
 
@@ -97,12 +97,12 @@ def test_clocks_are_read_span_by_span_and_averaged_over_samples_and_rounds():
         extension=SimpleNamespace(ClockProbe=Probe),
         chain=lambda *about: SimpleNamespace(run=lambda count: runs.append(about)),
     )
-    reader = pace.ClockReader(living, [4, 5, 6], [(0, 1), (2, 2)], rounds=2, rest_ns=700)
+    reader = pace.ClockReader(living, [4, 5, 6], [1, 2], rounds=2, rest_ns=700)
     steady = SimpleNamespace(run_for=waited.append)
     assert reader.mhz(steady, samples=3, apart_s=0.01) == [1500 + 2 + 1, 1700 + 4 + 1]
     assert waited == [0.01] * 3 and reader._probe.marks == 8
-    assert [(list(places), rounds, rest_ns, spans) for places, rounds, rest_ns, spans, _ in runs] == [
-        ([4, 5, 6], 2, 700, [(0, 1), (2, 2)])
+    assert [(list(places), rounds, rest_ns, read) for places, rounds, rest_ns, read, _ in runs] == [
+        ([4, 5, 6], 2, 700, [1, 2])
     ] * 3
 
 

@@ -105,9 +105,9 @@ class Living:
     def refreshed(self, graph):
         return Refreshed(graph, lambda: None, 7)
 
-    def chain(self, places, repeat=1, rest_ns=0, spans=(), probe=None):
+    def chain(self, places, repeat=1, rest_ns=0, marked=(), probe=None):
         graph = Loop(self, places, repeat, rest_ns)
-        self.chained.append(SimpleNamespace(places=tuple(places), repeat=repeat, rest_ns=rest_ns, spans=spans))
+        self.chained.append(SimpleNamespace(places=tuple(places), repeat=repeat, rest_ns=rest_ns, marked=marked))
         return graph
 
     def _check(self):
@@ -206,7 +206,7 @@ def test_a_paced_kernel_rests_until_its_clock_is_that_of_the_step_and_rests_are_
         return
     rest_us = load.about["rest_us"]
     assert alone_mhz + 1000 * rest_us / (rest_us + 10 * len(places)) == pytest.approx(1500, rel=step_loads.pace.NEAR)
-    chained = {(ran.places, ran.rest_ns) for ran in living.chained if ran.repeat > 1 and not ran.spans}
+    chained = {(ran.places, ran.rest_ns) for ran in living.chained if ran.repeat > 1 and not ran.marked}
     assert chained == {(tuple(places), round(1e3 * rest_us)), ((), round(1e3 * rest_us))}
     # both per launch of the target, so that one can be taken off the other
     assert load.less.launches / load.less.run_s == pytest.approx(1e6 / rest_us * target.rotated**2 * load.less._repeat)

@@ -95,12 +95,12 @@ class LivingStep:
         places: Sequence[int],
         repeat: int = 1,
         rest_ns: int = 0,
-        spans: Sequence[tuple[int, int]] = (),
+        marked: Sequence[int] = (),
         probe: Any = None,
     ) -> Any:
         """An executable graph of nodes one after the other and a rest behind them, `repeat` times; of rests where there
-        are no nodes. probe: marks begin and end of each span (first, last) of `places` whenever the graph runs."""
-        return self._captured.chain([self._places[place] for place in places], repeat, rest_ns, list(spans), probe)
+        are no nodes. marked: which of `places`, by number, the probe marks before and after whenever the graph runs."""
+        return self._captured.chain([self._places[place] for place in places], repeat, rest_ns, list(marked), probe)
 
     def whole(self) -> Any:
         """The step rebuilt from its nodes with its own edges."""

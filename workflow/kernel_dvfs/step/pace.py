@@ -39,27 +39,27 @@ def mean_mhz(clocks_mhz: Iterable[float]) -> float:
 
 
 class ClockReader:
-    """Reads the core clock of spans of a chain that runs over and over.
+    """Reads the core clock of nodes of a chain that runs over and over.
 
-    A second graph, which is the chain with marks of the clock probe around each span, is put in between now and then,
-    so that what is measured runs without marks. spans: (first, last) places in `places`, not nested.
+    A second graph, which is the chain with marks of the clock probe around each of them, is put in between now and
+    then, so that what is measured runs without marks. read: which of `places`, by number, in order.
     """
 
     def __init__(
         self,
         living: Any,
         places: Sequence[int],
-        spans: Sequence[tuple[int, int]],
+        read: Sequence[int],
         rounds: int = _ROUNDS,
         rest_ns: int = 0,
     ) -> None:
-        self._device, self._spans = living.device, len(spans)
-        self._probe = living.extension.ClockProbe(living.device, 2 * len(spans) * rounds)
-        self._marked = living.chain(places, rounds, rest_ns, spans, self._probe)
+        self._device, self._count = living.device, len(read)
+        self._probe = living.extension.ClockProbe(living.device, 2 * len(read) * rounds)
+        self._marked = living.chain(places, rounds, rest_ns, read, self._probe)
 
     def mhz(self, steady: Steady, samples: int = SAMPLES, apart_s: float = APART_S) -> list[float]:
-        """Mean clock of each span while `steady` runs, MHz; NaN where none could be read."""
-        seen: list[list[float]] = [[] for _ in range(self._spans)]
+        """Mean clock of each node while `steady` runs, MHz; NaN where none could be read."""
+        seen: list[list[float]] = [[] for _ in range(self._count)]
         until_s = time.monotonic() + _SAMPLES_S
         for number in range(samples):
             if number >= _LEAST_SAMPLES and time.monotonic() > until_s:
@@ -67,12 +67,13 @@ class ClockReader:
             steady.run_for(apart_s)
             self._marked.run(1)
             self._device.synchronize()
-            for span, mhz in enumerate(self._probe.sm_mhz()[::2]):
-                seen[span % self._spans].append(mhz)
+            # every second: between the marks of a node and those of the next one nothing is read
+            for place, mhz in enumerate(self._probe.sm_mhz()[::2]):
+                seen[place % self._count].append(mhz)
         return [mean_mhz(each) for each in seen]
 
     def mean_mhz(self, steady: Steady) -> float:
-        """Mean clock of all spans while `steady` runs, MHz. Raises InputError where none could be read."""
+        """Mean clock of all of them while `steady` runs, MHz. Raises InputError where none could be read."""
         found = mean_mhz(self.mhz(steady))
         if math.isnan(found):
             raise InputError("the GPU's clock could not be read around a launch: no multiprocessor was marked twice")
@@ -82,7 +83,7 @@ class ClockReader:
 def within_step_mhz(living: Any, launches: Sequence[int]) -> list[float]:
     """Mean core clock of each launch, by the place of its main node, while the whole step runs over and over; NaN where
     it could not be read. The state is put back before and now and then (LivingStep.refreshed), but not at the end."""
-    reader = ClockReader(living, range(len(living.nodes)), [(place, place) for place in launches], rounds=1)
+    reader = ClockReader(living, range(len(living.nodes)), launches, rounds=1)
     with _running(living, living.refreshed(living.whole()), STEP_WARM_S) as steady:
         return reader.mhz(steady, STEP_SAMPLES, STEP_APART_S)
 
@@ -90,7 +91,7 @@ def within_step_mhz(living: Any, launches: Sequence[int]) -> list[float]:
 def alone_mhz(living: Any, places: Sequence[int], mains: Sequence[int], repeat: int, rest_ns: int) -> float:
     """Core clock of nodes that run over and over, each round of them followed by a rest, apart from the rests. mains:
     which of `places` to read it at, by their number in it. Raises InputError."""
-    reader = ClockReader(living, places, [(main, main) for main in mains], rest_ns=rest_ns)
+    reader = ClockReader(living, places, mains, rest_ns=rest_ns)
     with _running(living, living.chain(places, repeat, rest_ns), WARM_S) as steady:
         return reader.mean_mhz(steady)
 

@@ -231,8 +231,7 @@ class StepLoad:
         self._refreshed = living.refreshed(self._loop) if part.restores and part.start == 0 else None
         self._reader: ClockReader | None = None
         if part.mains and part.rest_ns:
-            spans = [(main, main) for main in part.mains]
-            self._reader = ClockReader(living, part.places, spans, rest_ns=part.rest_ns)
+            self._reader = ClockReader(living, part.places, part.mains, rest_ns=part.rest_ns)
         self._before = None if part.restores else living.memory.all_hashes()
         self._same_bits: bool | None = None
 
