@@ -126,6 +126,7 @@ def _allowed(schema: dict) -> str:
 
 def commands() -> str:
     """Every command of kernel-dvfs with its options."""
+    from kernel_dvfs.cli.arguments import arguments_of
     from kernel_dvfs.cli.main import every_command
 
     found = every_command()
@@ -138,7 +139,7 @@ def commands() -> str:
         parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}")
         command.add_arguments(parser)
         parts.append(f"\n## {name}\n\n{_cell(command.help[0].upper() + command.help[1:])}.\n\n")
-        rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in parser._actions[1:]]
+        rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in arguments_of(command)]
         parts.append(_table(("option", "required", "meaning"), rows))
         if parser.epilog:
             parts.append(f"\n{_epilog(parser.epilog)}\n")

@@ -15,7 +15,8 @@ from collections import Counter
 
 import pytest
 
-from kernel_dvfs.cli.main import _Parser, every_command, parsed
+from kernel_dvfs.cli.arguments import arguments_of
+from kernel_dvfs.cli.main import every_command, parsed
 from kernel_dvfs.errors import InputError, leaves, lines
 
 LIMIT_S = 20  # of CPU time, so that a busy machine is no fault of a command
@@ -202,11 +203,9 @@ SLOW += (
 
 def options_of(command):
     """The options of a command, with what they take: {flag: number of values}."""
-    parser = _Parser(prog=command)
-    every_command()[command].add_arguments(parser)
     return {
         action.option_strings[0]: action.nargs
-        for action in parser._actions
+        for action in arguments_of(every_command()[command])
         if action.option_strings and action.help != SUPPRESS and action.option_strings[0] not in _LEFT_OUT
     }
 

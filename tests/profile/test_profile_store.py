@@ -176,6 +176,14 @@ def test_a_failed_write_leaves_the_old_profile(written):
     assert [file.name for file in written.parent.iterdir()] == ["profile.parquet"]
 
 
+def test_a_disk_that_is_full_or_a_name_that_is_too_long_is_said_of_the_profile(tmp_path):
+    for path, why in (("/dev/full", "No space left on device"), (str(tmp_path / ("x" * 300)), "File name too long")):
+        with pytest.raises(InputError) as no:
+            write_profile(path, columns(), GPU, WORKLOAD, CLOCKS)
+        assert str(no.value) == f"{path}: cannot be written: {why}"
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_flipped_bit_gives_other_data(path):
     many = 200
     rows = {name: values[:1] * many for name, values in columns().items()}

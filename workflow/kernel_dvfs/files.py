@@ -47,9 +47,6 @@ def whole(path: str | os.PathLike[str], durable: bool = False) -> Iterator[str]:
         # the user knows the file, not what stands for it meanwhile
         if error.filename == temporary:
             error.filename = os.fspath(path)
-        elif error.filename is None and temporary in str(error):
-            # as pyarrow has it
-            raise type(error)(error.errno, str(error.strerror).replace(temporary, os.fspath(path))) from None
         raise
     finally:
         with suppress(FileNotFoundError):

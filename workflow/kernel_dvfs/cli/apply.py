@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import THROUGH
+from kernel_dvfs.cli.arguments import one_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, check_after, label, parse, parse_after
@@ -36,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")
     parser.add_argument(
         "--lock",
-        choices=LOCKS,
+        **one_of(LOCKS),
         default=RANGE,
         help="lock from the lowest clock up to the target, or the target alone",
     )

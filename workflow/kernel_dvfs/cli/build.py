@@ -2,6 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
+from kernel_dvfs.cli.arguments import one_of
+
 MODES = ("auto", "on", "off")
 
 
@@ -22,15 +24,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="where the backends go (default: results/native)",
     )
-    parser.add_argument("--cpu", choices=MODES, help="the C reference; needs a C and a C++ compiler")
+    parser.add_argument("--cpu", **one_of(MODES), help="the C reference; needs a C and a C++ compiler")
     parser.add_argument(
         "--cuda",
-        choices=MODES,
+        **one_of(MODES),
         help="the CUDA kernels; need nvcc and cuBLASLt; $CUDAARCHS replaces the architectures (80, 86, 90 and PTX)",
     )
-    parser.add_argument("--graph", choices=MODES, help="what reads captured CUDA graphs; needs a C++ compiler")
+    parser.add_argument("--graph", **one_of(MODES), help="what reads captured CUDA graphs; needs a C++ compiler")
     parser.add_argument(
-        "--pipeline", choices=MODES, help="the search for clocks of a training pipeline; needs a C++ compiler"
+        "--pipeline", **one_of(MODES), help="the search for clocks of a training pipeline; needs a C++ compiler"
     )
 
 

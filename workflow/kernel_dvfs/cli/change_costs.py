@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.cli.numbers import SECONDS, WATTS
+from kernel_dvfs.cli.arguments import SECONDS, WATTS
 from kernel_dvfs.sequence.costs import ASSUMED_STALL_S
 
 if TYPE_CHECKING:

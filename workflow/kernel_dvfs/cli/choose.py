@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import tell
+from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE, STANDARD_ERRORS, one_of
 from kernel_dvfs.cli.change_costs import STALL_OPTIONS, add_stall_arguments, stalls_of
-from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE, STANDARD_ERRORS
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 
@@ -31,13 +31,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "example: kernel-dvfs choose profile.parquet --scope global --objective waste --slack 0 -o schedule.json"
     )
     parser.add_argument("profile", metavar="P.parquet")
-    parser.add_argument("--granularity", choices=("kernel", "pass"), help="default: kernel")
+    parser.add_argument("--granularity", **one_of(("kernel", "pass")), help="default: kernel")
     parser.add_argument(
         "--scope",
-        choices=("single", "local", "global"),
+        **one_of(("single", "local", "global")),
         help="one pair for all, each on its own, or all together (required for a schedule)",
     )
-    parser.add_argument("--objective", choices=("waste", "edp", "energy"), help="required for a schedule")
+    parser.add_argument("--objective", **one_of(("waste", "edp", "energy")), help="required for a schedule")
     parser.add_argument(
         "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
     )
@@ -48,12 +48,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--weights",
-        choices=("counts", "raw", "equal-time"),
+        **one_of(("counts", "raw", "equal-time")),
         help="default: counts for a workload, raw for a table",
     )
     parser.add_argument(
         "--ties",
-        choices=("tied", "untied"),
+        **one_of(("tied", "untied")),
         default="tied",
         help="one choice for identical launches, or each its own (default: tied)",
     )
@@ -85,7 +85,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="share of the latency by which a change may take effect early or late (default: 0)",
     )
     sequence.add_argument(
-        "--switch-behaviour", choices=("wait", "lag", "ahead"), help="what launches do meanwhile (default: ahead)"
+        "--switch-behaviour", **one_of(("wait", "lag", "ahead")), help="what launches do meanwhile (default: ahead)"
     )
     add_stall_arguments(sequence)
     sequence.add_argument(

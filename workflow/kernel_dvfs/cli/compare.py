@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from kernel_dvfs.cli.arguments import REPEAT
 from kernel_dvfs.cli.measure import SESSION
-from kernel_dvfs.cli.numbers import REPEAT
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label

@@ -6,7 +6,7 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from kernel_dvfs.cli.numbers import whole
+from kernel_dvfs.cli.arguments import whole
 
 # choices, each checked by measuring again; the second is in time as a rule
 _ROUNDS, _MORE = 5, 1.2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.cli import tell
+from kernel_dvfs.cli.arguments import PERCENT, SECONDS
 from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
-from kernel_dvfs.cli.numbers import PERCENT, SECONDS
 from kernel_dvfs.errors import InputError
 
 

@@ -3,7 +3,7 @@
 import itertools
 from argparse import ArgumentParser, Namespace
 
-from kernel_dvfs.cli.numbers import COUNT, PERCENT, number
+from kernel_dvfs.cli.arguments import COUNT, PERCENT, number, one_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 
@@ -14,7 +14,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--gpu", metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", help="clock pairs CORE-MEM of its exhaustive search, separated by commas")
     parser.add_argument("--table", metavar="T.csv", help="instead: a measured table, as `kernel-dvfs import` takes it")
-    parser.add_argument("--weights", choices=("raw", "equal-time"), nargs="+", default=("raw", "equal-time"))
+    parser.add_argument("--weights", **one_of(("raw", "equal-time")), nargs="+", default=("raw", "equal-time"))
     parser.add_argument("--slack", type=PERCENT, nargs="+", default=[0.0], metavar="PERCENT", help="default: 0")
     parser.add_argument(
         "--budget",
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=COUNT, default=3, metavar="N", help="seeds 1 to N (default: 3)")
     ways = ("random", "grid", "three clocks", "bayesian")
-    parser.add_argument("--without", choices=ways, nargs="+", default=(), help="ways to leave out")
+    parser.add_argument("--without", **one_of(ways), nargs="+", default=(), help="ways to leave out")
     parser.add_argument("-o", "--output", required=True, metavar="G.csv", help="a row a way and seed; G.md: means")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from kernel_dvfs.cli import json_object
+from kernel_dvfs.cli.arguments import one_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
@@ -21,7 +22,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a simulated GPU")
     parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM of the grid, separated by commas")
     parser.add_argument("--axes", required=True, metavar="JSON", help=f"the values on each axis, e.g. {_EXAMPLE}")
-    parser.add_argument("--ties", choices=("tied", "untied"), default="tied", help="copies of a launch (default: tied)")
+    parser.add_argument(
+        "--ties", **one_of(("tied", "untied")), default="tied", help="copies of a launch (default: tied)"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="CSV")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import THROUGH
-from kernel_dvfs.cli.numbers import COUNT, SEED, number, whole
+from kernel_dvfs.cli.arguments import COUNT, SEED, number, one_of, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json, write_text
 from kernel_dvfs.gpu.clocks import LOCKS, RANGE, check_after, parse_after
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lock",
-        choices=LOCKS,
+        **one_of(LOCKS),
         default=RANGE,
         help="lock from the lowest clock up to the target, or the target alone",
     )

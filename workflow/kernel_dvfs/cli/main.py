@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
+from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
 from kernel_dvfs.files import write_text
 
@@ -170,17 +170,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like all others; argparse prints the usage before them."""
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(
-            f"{self.prog.removeprefix('kernel-dvfs ')}: {message}{self._hint(message)} ({self.prog} --help says more)"
-        )
-
-    def _hint(self, message: str) -> str:
-        """What was meant instead of an option or a choice that argparse refuses."""
-        if choice := re.search(r"invalid choice: '(.+?)' \(choose from (.+)\)", message):
-            return meant(choice[1], re.findall(r"[\w-]+", choice[2]))
-        if option := re.search(r"unrecognized arguments: (--[\w-]+)", message):
-            return meant(option[1], re.findall(r"--[\w-]+", self.format_help()))
-        return ""
+        raise InputError(f"{self.prog.removeprefix('kernel-dvfs ')}: {message} ({self.prog} --help says more)")
 
 
 def _listed(commands: dict[str, Command]) -> dict[str, str]:
@@ -199,7 +189,12 @@ def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable
         parser.epilog = (
             f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
         )
-    return command.run, parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        known = [flag for action in arguments_of(command) for flag in action.option_strings]
+        first = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant(first, known)}")
+    return command.run, options
 
 
 def _overview(prog: str, about: str, listed: dict[str, str]) -> _Parser:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_dvfs.cli.numbers import REPEAT
+from kernel_dvfs.cli.arguments import REPEAT
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import job, target
 from kernel_dvfs.measurement.campaign import SWEEP

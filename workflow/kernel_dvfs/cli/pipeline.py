@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.cli import Command, json_object, tell
-from kernel_dvfs.cli.numbers import COUNT, SCALE, SECONDS, SIZE, number, whole
+from kernel_dvfs.cli.arguments import COUNT, SCALE, SECONDS, SIZE, number, one_of, whole
 from kernel_dvfs.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     """Arguments of `pipeline export`."""
     parser.epilog = "example: kernel-dvfs pipeline export plan.json --format zeus -o plan.py"
     parser.add_argument("plan", metavar="PLAN.json", help="what pipeline plan wrote")
-    parser.add_argument("--format", choices=("csv", "zeus"), default="csv", help="default: csv")
+    parser.add_argument("--format", **one_of(("csv", "zeus")), default="csv", help="default: csv")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="FILE.csv, or FILE.py for zeus")
 
 
@@ -251,7 +251,7 @@ def _add_output(parser: argparse.ArgumentParser, package: ModuleType) -> None:
     from kernel_dvfs.outputs import outputs
 
     names = list(outputs(package))
-    parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
+    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
     kind = package.__name__.rpartition(".")[2]
     parser.add_argument("folder", metavar="FOLDER", help=f"of the solved study; written to its {kind}/")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_dvfs.cli.numbers import COUNT
+from kernel_dvfs.cli.arguments import COUNT
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement import request

@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from kernel_dvfs.cli.numbers import number
+from kernel_dvfs.cli.arguments import number
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import PAGE
 

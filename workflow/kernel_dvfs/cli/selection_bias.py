@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
-from kernel_dvfs.cli.numbers import COUNT, PERCENT, SEED, STANDARD_ERRORS, whole
+from kernel_dvfs.cli.arguments import COUNT, PERCENT, SEED, STANDARD_ERRORS, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read

@@ -11,7 +11,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from kernel_dvfs.cli.numbers import whole
+from kernel_dvfs.cli.arguments import whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json
 from kernel_dvfs.measurement.setup import read

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import Command, json_object
-from kernel_dvfs.cli.numbers import SEED, SIZE, number, whole
+from kernel_dvfs.cli.arguments import SEED, SIZE, number, one_of, whole
 from kernel_dvfs.errors import InputError, one_line
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _trace_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hours", type=number(1 / 60, 168), metavar="H", help="make a synthetic trace of so many hours"
     )
-    parser.add_argument("--week", choices=("conversation", "coding"), help="make a synthetic week of published shape")
+    parser.add_argument("--week", **one_of(("conversation", "coding")), help="make a synthetic week of published shape")
     parser.add_argument(
         "--rate", type=number(1e-3, 1000), default=3.0, metavar="R", help="of the hours, requests/s (default: 3)"
     )
@@ -146,7 +146,7 @@ def _trace_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="of that rate, slowly up and down (default: 0.6)",
     )
-    parser.add_argument("--service", choices=("conversation", "coding"), default="conversation", help="of the hours")
+    parser.add_argument("--service", **one_of(("conversation", "coding")), default="conversation", help="of the hours")
     parser.add_argument(
         "--bursts", type=whole(0, 10_000), default=0, metavar="N", help="minutes of ten times the rate (default: 0)"
     )
@@ -383,7 +383,7 @@ def _table_arguments(parser: argparse.ArgumentParser) -> None:
 
     names = list(outputs(tables))
     parser.epilog = "example: kernel-dvfs serving table savings results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
+    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
     parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its tables/")
 
 
@@ -405,7 +405,7 @@ def _figure_arguments(parser: argparse.ArgumentParser) -> None:
 
     names = list(outputs(figures))
     parser.epilog = "example: kernel-dvfs serving figure power results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
+    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
     parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its figures/")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_dvfs.cli.numbers import COUNT
+from kernel_dvfs.cli.arguments import COUNT, one_of
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile import aggregate
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--auto-repeats", type=COUNT, metavar="N", default=10, help="measurements of auto-auto (default: 10)"
     )
     parser.add_argument(
-        "--studies", nargs="+", choices=("kernel", "pass"), default=("kernel", "pass"), help="default: kernel pass"
+        "--studies", nargs="+", **one_of(("kernel", "pass")), default=("kernel", "pass"), help="default: kernel pass"
     )
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 

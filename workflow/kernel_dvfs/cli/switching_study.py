@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
+from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE
 from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
-from kernel_dvfs.cli.numbers import PERCENT, SECONDS, SHARE
 
 LATENCIES_S = (0, 1e-6, 1e-5, 1e-4, 1e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 JITTERS = (0, 0.1, 0.3)

@@ -9,6 +9,7 @@ from inspect import Parameter, formatannotation, signature
 from typing import Any
 
 from kernel_dvfs.cli import json_object
+from kernel_dvfs.cli.arguments import one_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.outputs import modules
 from kernel_dvfs.report import tables
@@ -42,7 +43,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 def add_arguments(parser: ArgumentParser) -> None:
     """The arguments of the command."""
     parser.epilog = "example: kernel-dvfs study table strategies results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
-    parser.add_argument("name", choices=modules(tables))
+    parser.add_argument("name", **one_of(modules(tables), "NAME"))
     parser.add_argument("folder", help="results/<gpu>/<workload>")
     parser.add_argument("--options", default="{}", metavar="JSON", help='options of the table, e.g. {"repeats": 10}')
 

@@ -104,9 +104,10 @@ def write_profile(
     if fault:
         raise ValueError(f"not a profile: {fault}")
     try:
-        with whole(path) as temporary:
+        # opened here, because pyarrow's own errors name a file within their text alone
+        with whole(path) as temporary, open(temporary, "wb") as file:
             # so that a flipped bit is found, instead of another schedule being chosen
-            pq.write_table(table, temporary, write_page_checksum=True)
+            pq.write_table(table, file, write_page_checksum=True)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 

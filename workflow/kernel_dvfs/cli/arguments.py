@@ -1,0 +1,88 @@
+"""Arguments on a command line: types for argparse, and the list of what a command takes.
+
+Numbers have the bounds within which they mean anything. These are those of the configuration
+(workflow/schemas/config.schema.yaml, which gives the reasons), so that what a rule hands over is what a user may type.
+"""
+
+import math
+from argparse import Action, ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from kernel_dvfs.cli import Command
+from kernel_dvfs.errors import meant
+
+
+def one_of(words: Iterable[str], metavar: str = "") -> dict[str, Any]:
+    """What `add_argument` needs for one of these words: type and metavar. Unlike `choices`, it says what was meant."""
+    words = list(words)
+
+    def read(text: str) -> str:
+        if text in words:
+            return text
+        raise ArgumentTypeError(f"invalid choice: {text!r}{meant(text, words)}; choose from {', '.join(words)}")
+
+    return {"type": read, "metavar": metavar or "{" + ",".join(words) + "}"}
+
+
+class _Asked:
+    """Stands in for a parser, and for the groups of one: lists what is added."""
+
+    def __init__(self) -> None:
+        self.actions: list[Action] = []
+        self._parser = ArgumentParser(add_help=False)
+
+    def add_argument(self, *names: str, **about: Any) -> Action:
+        self.actions.append(self._parser.add_argument(*names, **about))
+        return self.actions[-1]
+
+    def add_argument_group(self, *_: Any, **__: Any) -> "_Asked":
+        return self
+
+    add_mutually_exclusive_group = add_argument_group
+
+
+def arguments_of(command: Command) -> list[Action]:
+    """Each argument of a command, in the order of its help."""
+    asked = _Asked()
+    command.add_arguments(cast(ArgumentParser, asked))
+    return asked.actions
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number from `least` to `most`, both included."""
+
+    def read(text: str) -> int:
+        # 30 digits are past every bound, and Python refuses to read thousands of them
+        if text.isascii() and text.isdecimal() and len(text) <= 30 and least <= int(text) <= most:
+            return int(text)
+        raise ArgumentTypeError(f"expected a whole number from {least} to {most}, not {text!r}")
+
+    return read
+
+
+def number(least: float, most: float, unit: str = "") -> Callable[[str], float]:
+    """A number from `least` to `most`, both included. unit: of it, for the message."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if least <= value <= most:
+            return value
+        raise ArgumentTypeError(f"expected a number{unit and f' of {unit}'} from {least:g} to {most:g}, not {text!r}")
+
+    return read
+
+
+PERCENT = number(-100, 1000, "percent")  # of a tolerated slowdown
+SHARE = number(0, 1)
+SECONDS = number(0, 3600, "seconds")
+WATTS = number(0, 1e5, "W")
+STANDARD_ERRORS = number(0, 1000)
+SCALE = number(1e-6, 1e6)
+COUNT = whole(1, 1000)  # of measurements, studies, stages
+REPEAT = whole(0, 1_000_000)  # the number that a repeat goes by
+SIZE = whole(1, 65536)  # of a model's input: sequences, microbatches
+SEED = whole(0, 2**53)
