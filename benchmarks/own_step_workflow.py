@@ -9,9 +9,10 @@ stopped goes on where it was. To be run from the root of the repository; on two 
     python benchmarks/own_step_workflow.py -o out                       # every step of benchmarks/own_steps/steps.py
     python benchmarks/own_step_workflow.py -o out --gpu nvml:1 --steps llama gpt3_xl --limit-s 600
 
-Writes per step STEP/ (step_totals, step_check, step_kernels and passes as CSV), and steps.csv, a row a step: nodes,
-targets, coverage, the sums of kernels against the whole, whether every bit was put back, exit code and seconds of each
-stage. Tables are taken only where the page was made by this call. Ends with exit code 1 where a step is not complete.
+Writes per step STEP/ (step_totals, step_check, step_kernels, passes as CSV); steps.csv, a row a step: nodes, targets,
+coverage, the sums of kernels against the whole, whether every bit was put back, exit code and seconds of each stage;
+paced.csv, a row a kernel that was to run at its clock of the step. Tables are taken only where the page was made by
+this call. Ends with exit code 1 where a step is not complete.
 """
 
 import argparse
@@ -66,11 +67,13 @@ def main() -> None:
             spent[name] = {"measured": snakemake(name, options.gpu, "profile", output, left_s)}
     for name in [] if options.no_pages else spent:
         spent[name]["page"] = snakemake(name, options.gpu, "all", output, 600)
-    rows = [row(name, options.gpu, output, times) for name, times in spent.items()]
-    with (output / "steps.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(dict.fromkeys(key for each in rows for key in each)))
-        writer.writeheader()
-        writer.writerows(rows)
+    rows, paced = [], []
+    for name, times in spent.items():
+        about, kernels = rows_of(name, options.gpu, output, times)
+        rows.append(about)
+        paced += kernels
+    write(output / "steps.csv", rows)
+    write(output / "paced.csv", paced)
     for each in rows:
         print("; ".join(f"{key} {value}" for key, value in each.items()), flush=True)
     if unfinished := [
@@ -107,8 +110,16 @@ def snakemake(name: str, gpu: str, target: str, output: Path, limit_s: float) ->
     return code, seconds
 
 
-def row(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) -> dict:
-    """What became of a step, as far as it came."""
+def write(path: Path, rows: list[dict]) -> None:
+    """Write rows as CSV; their columns are all that any of them has."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(key for each in rows for key in each)))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def rows_of(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) -> tuple[dict, list[dict]]:
+    """What became of a step, as far as it came: its row, and those of its paced kernels."""
     config = load("config.yaml") | configuration(name, gpu)
     check(config, str(Path(__file__).resolve().parents[1] / "workflow" / "schemas" / "config.schema.yaml"))
     study = plan(config)
@@ -116,11 +127,12 @@ def row(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) 
     for what, (code, seconds) in times.items():
         found |= {f"{what}_exit_code": code, f"{what}_s": round(seconds)}
     if not (study.step_record and Path(study.step_record).is_file()):
-        return found | {"captured": False}
+        return found | {"captured": False}, []
     step = steps.read(study.step_record)
     records = [read_json(path) for path in Path(study.folder, "measurements").rglob("r0.json")]
     # those of an earlier capture or protocol may still lie there
     records = [record for record in records if record["run"]["setup"] == study.setup.digest]
+    paced = paced_rows(name, step, records)
     spent = Counter()
     for record in records:
         spent.update(record["run"]["spent_s"])
@@ -133,7 +145,7 @@ def row(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) 
         "spent_s": {part: round(seconds, 1) for part, seconds in spent.items()},
     }
     if "page" not in times or times["page"][0] != 0:
-        return found  # what lies there is an earlier run's
+        return found, paced  # what lies there is an earlier run's
     tables = Path(study.folder, "tables")
     for table in TABLES:
         if (tables / f"{table}.csv").is_file():
@@ -147,7 +159,48 @@ def row(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float]]) 
         for key, value in whole.items():
             if key.endswith("_difference_percent"):
                 found[key.replace("_difference_percent", "_sum_percent")] = 100 * (1 / (1 + float(value) / 100) - 1)
-    return found
+    return found, paced
+
+
+def paced_rows(name: str, step: steps.Step, records: list[dict]) -> list[dict]:
+    """A row a kernel that was to run at its clock of the step, the longest launch first.
+
+    Times and clocks within the step, alone and paced, and the rest after each round of taking_turns launches; rest_us
+    is 0 where the kernel has that clock alone.
+    """
+    alone = {each["kernel"]["name"]: each for each in records if each["kernel"]["study"] == "kernel"}
+    rows = []
+    for record in records:
+        kernel = steps.paced_kernel(record["kernel"]["name"]) if record["kernel"]["study"] == "pass" else ""
+        if not kernel or kernel not in alone:
+            continue
+        target, about, window = step.target(kernel), record["kernel"], record["windows"][0]
+        launches = sum(step.targets[place].id == kernel for place in step.order)
+        both = [window[part] for part in ("beginning", "with_beginning") if part in window]
+        rest_w, with_rest_w = [1e-3 * each["energy_mj"] / each["duration_s"] for each in both] or [None, None]
+        rows.append(
+            {
+                **{"step": name, "kernel": kernel, "launches": launches, "trace_us": target.time_us},
+                **{"capture_core_mhz": target.core_mhz, "wanted_core_mhz": about["paced_mhz"]},
+                **_reached("alone", alone[kernel]),
+                **{"taking_turns": target.rotated, "rest_us": about["rest_us"]},
+                **{"rest_w": rest_w, "with_rest_w": with_rest_w},
+                **_reached("paced", record),
+            }
+        )
+    rows.sort(key=lambda each: -each["trace_us"])
+    return [
+        {key: round(value, 3) if isinstance(value, float) else value for key, value in each.items()} for each in rows
+    ]
+
+
+def _reached(how: str, record: dict) -> dict:
+    summary = record["summary"]
+    return {
+        f"{how}_us": summary["time_us"],
+        f"{how}_w": 1e-3 * summary["power_mw"],
+        f"{how}_core_mhz": record["reached"]["core_mhz"],
+    }
 
 
 if __name__ == "__main__":

@@ -34,6 +34,52 @@ def test_a_kernel_knows_its_operation_module_and_work():
     assert found.section == "forward" and found.time_us == pytest.approx(0.01)
 
 
+class OfKineto:
+    """An event as torch's profiler has it: what it says is asked of it by name."""
+
+    def __init__(self, name, start_ns, duration_ns, number=0, linked=0, on_gpu=False, is_marked_by_user=False):
+        self._says = {"name": name, "start_ns": start_ns, "duration_ns": duration_ns, "correlation_id": number}
+        self._says |= {"linked_correlation_id": linked, "is_user_annotation": is_marked_by_user}
+        self._says |= {"device_type": "DeviceType.CUDA" if on_gpu else "DeviceType.CPU", "start_thread_id": 1}
+        self._says |= {"sequence_nr": -1, "flops": 0, "shapes": [[4, 8], []], "dtypes": ["float", ""]}
+        self._says |= {"concrete_inputs": [None, True]}
+
+    def __getattr__(self, name):
+        return lambda: self._says[name]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "Command Buffer Full",
+        "Lazy Function Loading",
+        "Runtime Triggered Module Loading",
+        "cudaLaunchKernel",
+        "train.py(3): f",
+    ],
+)
+def test_what_the_profiler_and_the_driver_do_within_an_operation_is_none(between):
+    found = trace.from_kineto(
+        [
+            OfKineto(trace.CALL, 0, 300, is_marked_by_user=True),
+            OfKineto("nn.Module: Linear", 5, 90, 6),
+            OfKineto("aten::_fused_adamw_", 10, 80, 7),
+            OfKineto(between, 20, 30, 7),
+            OfKineto("nn.Module: Linear", 100, 20, linked=6, on_gpu=True),
+            OfKineto("adam_kernel", 100, 50, 99, linked=7, on_gpu=True),
+        ]
+    )
+    assert [(each.name, each.kind, each.number) for each in found] == [
+        (trace.CALL, "annotation", 0),
+        ("nn.Module: Linear", "module", 0),
+        ("aten::_fused_adamw_", "op", 7),
+        ("adam_kernel", "gpu", 7),
+    ]
+    assert found[2].shapes == ((4, 8), ()) and found[2].inputs == (None, True)
+    (ran,) = trace.traced(found)
+    assert (ran.operation, ran.module, ran.time_us) == ("aten::_fused_adamw_", "Linear", 0.05)
+
+
 def test_a_kernel_of_backward_is_in_the_module_of_its_forward():
     events = [
         around("nn.Module: Mlp", 0, 20, "module"),

@@ -10,6 +10,7 @@ import pytest
 from kernel_dvfs.files import write_json
 from kernel_dvfs.plan.config import check
 from kernel_dvfs.plan.study import load
+from kernel_dvfs.workload.step import read
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +42,7 @@ def benchmarked(benchmark, tmp_path, monkeypatch):
     )
     for place, digest in enumerate(("0123456789ab", "another", "another")):
         about = {"run": {"setup": digest, "spent_s": {"measuring": 2.0}}, "verdict": "ok"}
+        about["kernel"] = {"study": "kernel", "name": f"k{place}"}
         write_json(folder / f"measurements/kernel/k{place}/auto-auto/r0.json", about)
     (folder / "tables").mkdir()
     (folder / "tables/step_check.csv").write_text("section,time_ms,energy_j,time_difference_percent\nstep,1,2,0\n")
@@ -72,3 +74,42 @@ def test_a_run_that_failed_passes_no_earlier_tables_for_its_own_and_says_so(benc
     ended, row, has_tables = benchmarked(codes)
     assert "not complete: llama" in ended
     assert not has_tables and "time_ms" not in row and row["page_exit_code"] == "1"
+
+
+def test_kernels_at_their_clock_of_the_step_are_told_beside_themselves_alone_and_in_the_step(benchmark):
+    def record(study, name, time_us, power_w, core_mhz, rest_us=0.0, **window):
+        return {
+            "kernel": {"study": study, "name": name, "paced_mhz": 1550.0, "rest_us": rest_us},
+            "summary": {"time_us": time_us, "power_mw": 1e3 * power_w},
+            **{"reached": {"core_mhz": core_mhz}, "windows": [window]},
+        }
+
+    rests = {
+        "beginning": {"duration_s": 2.0, "energy_mj": 250e3},
+        "with_beginning": {"duration_s": 2, "energy_mj": 14e5},
+    }
+    step = read(str(ROOT / "tests/workload/steps/hand_made.json"))
+    rows = benchmark.paced_rows(
+        "mine",
+        step,
+        [
+            record("pass", "step", 900.0, 690.0, 1600.0),
+            record("pass", "paced_gelu_forward", 35.0, 600.0, 1790.0),
+            record("pass", "paced_nvjet_linear_forward", 117.0, 850.0, 1549.0, 60.0, **rests),
+            record("pass", "paced_nvjet_linear_backward", 120.0, 850.0, 1549.0, 60.0, **rests),  # not measured alone
+            record("kernel", "gelu_forward", 35.0, 600.0, 1795.0),
+            record("kernel", "nvjet_linear_forward", 130.0, 691.0, 1390.0),
+        ],
+    )
+    assert [(row["kernel"], row["launches"], row["trace_us"]) for row in rows] == [
+        ("nvjet_linear_forward", 2, 118.0),
+        ("gelu_forward", 2, 36.0),
+    ]
+    assert rows[0] == {
+        **{"step": "mine", "kernel": "nvjet_linear_forward", "launches": 2, "trace_us": 118.0},
+        **{"capture_core_mhz": 1560.0, "wanted_core_mhz": 1550.0},
+        **{"alone_us": 130.0, "alone_w": 691.0, "alone_core_mhz": 1390.0},
+        **{"taking_turns": 2, "rest_us": 60.0, "rest_w": 125.0, "with_rest_w": 700.0},
+        **{"paced_us": 117.0, "paced_w": 850.0, "paced_core_mhz": 1549.0},
+    }
+    assert (rows[1]["rest_us"], rows[1]["rest_w"]) == (0.0, None)

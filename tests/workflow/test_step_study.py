@@ -230,6 +230,10 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
         assert row["adds_up"] == str(abs(paced[0]) <= 3 and abs(paced[1]) <= 5)
     hot = [row for row in kernels if row["run"] == "paced"]
     assert {row["id"] for row in hot} == {"nvjet_linear_forward", "nvjet_linear_backward"}
+    captured = {target["id"]: target for target in json.loads(RECORD.read_text())["targets"]}
+    for row in kernels:
+        target = captured[row["id"]]
+        assert (float(row["step_time_us"]), float(row["step_core_mhz"])) == (target["time_us"], target["core_mhz"])
     passes = {row["pass"]: row for row in stepped.table("passes")}
     for row in hot:
         paced = passes[f"paced_{row['id']}"]

@@ -22,8 +22,9 @@ MOST_PERCENT = 80.0  # what "most" of the energy or the saving means
 def per_kernel(results: Results) -> pd.DataFrame:
     """A row a kernel, the costliest in energy first: id, what it is, launches, and of one launch at auto time_us,
     energy_mj, power_w, core_mhz: at its clock of the step where it was measured so (is_paced), else as it runs alone;
-    of the whole step energy_j, time_ms. alone_us, power_cap_share: repeated alone; step_time_us, step_core_mhz: within
-    the step, NaN where that is not known. is_power_modelled: of a forecast, nobody has measured its power."""
+    of the whole step energy_j, time_ms. alone_us, alone_core_mhz, power_cap_share: repeated alone; step_time_us,
+    step_core_mhz: within the step, NaN where that is not known. is_power_modelled: of a forecast, nobody has measured
+    its power."""
     import pandas as pd
 
     about, paced = results.workload["kernels"], paced_rows(results)
@@ -62,6 +63,7 @@ def _cost(alone: Any, own: Any, about: dict[str, Any]) -> dict[str, Any]:
         "step_core_mhz": math.nan if about.get("step_core_mhz") is None else about["step_core_mhz"],
         "is_paced": own is not alone,
         "alone_us": 1e6 * alone.time_s,
+        "alone_core_mhz": alone.reached_core_mhz,
         "step_time_us": math.nan if step_time_s is None else 1e6 * step_time_s,
         "is_power_modelled": about.get("is_power_modelled", False),
         "verdict": own.verdict,

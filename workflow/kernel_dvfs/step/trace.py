@@ -25,6 +25,12 @@ _BACKWARD = "autograd::engine::evaluate_function: "
 _OPTIMISER = "Optimizer."
 # annotations that torch makes, not the user
 _OF_TORCH = ("ProfilerStep", "Torch-Compiled Region", "## Call", "CompiledFxGraph", "TorchDynamo", "Pregraph", CALL)
+# what CUPTI says of its own and the driver's work (CUpti_ActivityOverheadKind): it lies within an operation under the
+# number of that operation, and is none
+_OVERHEADS = (
+    *("Unknown", "Driver Compiler", "Buffer Flush", "Instrumentation", "Resource", "Runtime Triggered Module Loading"),
+    *("Lazy Function Loading", "Command Buffer Full", "Activity Buffer Request", "UVM Activity Init"),
+)
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 
 _ITEM_BYTE = {
@@ -96,7 +102,7 @@ def _event(event: Any) -> Event | None:
         return Event(name, "module", start_ns, end_ns, event.start_thread_id())
     if _is_annotation(event):
         return Event(name, "annotation", start_ns, end_ns, event.start_thread_id(), event.correlation_id())
-    if event.correlation_id() == 0 or name.startswith(("cuda", "cu", "<", "/")) or ".py(" in name:
+    if event.correlation_id() == 0 or name in _OVERHEADS or name.startswith(("cuda", "cu", "<", "/")) or ".py(" in name:
         return None
     return Event(
         *(name, "op", start_ns, end_ns, event.start_thread_id(), event.correlation_id(), event.sequence_nr()),

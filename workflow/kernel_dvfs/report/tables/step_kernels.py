@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.outputs import MEASURED, Output
@@ -19,14 +20,18 @@ OUTPUT = Output(
     "repeated alone at auto clocks. Alone, the power cap may hold a kernel lower than within the step, where "
     "cooler ones run beside it. auto-only studies therefore repeat hot kernels with rests in between, so long "
     "that they run at the clock that they have in the step (run: paced), and subtract the rests. For a moment "
-    "such a kernel draws more than the cap. Power cap: share of the time that it is under the cap without rests. "
-    "Alone against step: how much longer a launch takes alone, without rests, than within the step. In a "
-    "forecast, energy and power marked as the model's were never measured, and may be far off.",
+    "such a kernel draws more than the cap. Rests cannot lower a clock: kernels that run faster alone are shown "
+    "as they run alone. In the step: time by the trace of the capture, clock by marks around each launch. "
+    "Power cap: share of the time that it is under the cap without rests. Alone against step: how much longer a "
+    "launch takes alone, without rests, than in the step. In a forecast, energy and power marked as the model's "
+    "were never measured, and may be far off.",
     section="step",
     place=1,
     kinds=MEASURED,
     workload="step",
 )
+# columns that not every capture knows
+IN_THE_STEP = ("step_time_us", "step_core_mhz")
 
 
 def make(results: Results) -> pd.DataFrame:
@@ -48,11 +53,11 @@ def make(results: Results) -> pd.DataFrame:
         "energy_mj",
         "power_w",
         "core_mhz",
-        "step_core_mhz",
+        *IN_THE_STEP,
         "power_cap_share",
         "alone_change_percent",
     ):
-        if column != "step_core_mhz" or costs.step_core_mhz.notna().any():
+        if column not in IN_THE_STEP or costs[column].notna().any():
             table[column] = costs[column]
     table["expected"] = [_why(row) for row in costs.itertuples()]
     if costs.is_power_modelled.any():
@@ -67,9 +72,11 @@ def _why(row: Any) -> str:
     """Why a kernel takes another time alone than within the step, as far as its own record tells."""
     from kernel_dvfs.report.step_costs import ALIKE_PERCENT
 
-    change = row.alone_change_percent
+    change, higher = row.alone_change_percent, 100 * (row.alone_core_mhz / row.step_core_mhz - 1)
     if not abs(change) > ALIKE_PERCENT:  # also where it is not known
         return ""
     if change > 0:
         return "power cap" if row.power_cap_share else "not told by the record"
-    return "warm caches, a clock of its own"
+    if math.isnan(higher):
+        return "warm caches, a clock of its own"
+    return "a higher clock, warm caches" if higher > ALIKE_PERCENT else "warm caches"
