@@ -133,6 +133,7 @@ def rows_of(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float
     # those of an earlier capture or protocol may still lie there
     records = [record for record in records if record["run"]["setup"] == study.setup.digest]
     paced = paced_rows(name, step, records)
+    temperatures = [each for record in records for window in record["windows"] for each in window["temp_c"]]
     spent = Counter()
     for record in records:
         spent.update(record["run"]["spent_s"])
@@ -142,6 +143,7 @@ def rows_of(name: str, gpu: str, output: Path, times: dict[str, tuple[int, float
         **{"records": len(records), "verdicts": dict(Counter(record["verdict"] for record in records))},
         # each record has put the state back and compared it, as far as it was saved
         **{"restored": not step.state.left_out, "same_bits": step.whole.same_bits},
+        **{"lowest_c": min(temperatures, default=None), "highest_c": max(temperatures, default=None)},
         "spent_s": {part: round(seconds, 1) for part, seconds in spent.items()},
     }
     if "page" not in times or times["page"][0] != 0:
@@ -175,12 +177,11 @@ def paced_rows(name: str, step: steps.Step, records: list[dict]) -> list[dict]:
         if not kernel or kernel not in alone:
             continue
         target, about, window = step.target(kernel), record["kernel"], record["windows"][0]
-        launches = sum(step.targets[place].id == kernel for place in step.order)
         both = [window[part] for part in ("beginning", "with_beginning") if part in window]
         rest_w, with_rest_w = [1e-3 * each["energy_mj"] / each["duration_s"] for each in both] or [None, None]
         rows.append(
             {
-                **{"step": name, "kernel": kernel, "launches": launches, "trace_us": target.time_us},
+                **{"step": name, "kernel": kernel, "launches": target.launches, "trace_us": target.time_us},
                 **{"capture_core_mhz": target.core_mhz, "wanted_core_mhz": about["paced_mhz"]},
                 **_reached("alone", alone[kernel]),
                 **{"taking_turns": target.rotated, "rest_us": about["rest_us"]},

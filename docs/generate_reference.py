@@ -150,7 +150,7 @@ def commands() -> str:
 
 
 def _names(action: argparse.Action) -> str:
-    value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
+    value = action.metavar or ""
     value = " ".join(value) if isinstance(value, tuple) else value
     if not action.option_strings:
         return f"`{value or action.dest}`"

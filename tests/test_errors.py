@@ -35,6 +35,8 @@ def test_a_schedule_of_another_version_is_refused_with_what_to_delete(tmp_path):
         (["serving", "pln"], "did you mean 'plan'?"),
         (["choose", "p.parquet", "--scope", "globl", "-o", "s.json"], "did you mean 'global'?"),
         (["choose", "p.parquet", "--scoep", "global", "-o", "s.json"], "did you mean '--scope'?"),
+        (["choose", "p.parquet", "--slak=3", "-o", "s.json"], "did you mean '--slack'?"),
+        (["choose", "p.parquet", "q", "--hepl", "-o", "s.json"], "did you mean '--help'?"),
         (["study", "table", "strategis", "."], "did you mean 'strategies'?"),
     ],
 )

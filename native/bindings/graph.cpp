@@ -108,7 +108,7 @@ PYBIND11_MODULE(_graph, m, py::mod_gil_not_used()) {
       .def("wait", &Event::wait, Unlocked())
       .def("since_ms", &Event::since_ms, py::arg("earlier"));
 
-  py::class_<ClockProbe>(m, "ClockProbe")
+  py::class_<ClockProbe, std::shared_ptr<ClockProbe>>(m, "ClockProbe")
       .def(py::init<std::shared_ptr<Device>, int>(), py::arg("device"), py::arg("marks"))
       .def("mark", &ClockProbe::mark)
       .def("clear", &ClockProbe::clear)
@@ -141,7 +141,7 @@ PYBIND11_MODULE(_graph, m, py::mod_gil_not_used()) {
       .def("loop", &Captured::loop, py::arg("nodes"), py::arg("repeat") = 1, py::arg("keep_edges") = false, Unlocked(),
            "A new executable graph of the nodes at these places, `repeat` times: a chain, or with their own edges.")
       .def("chain", &Captured::chain, py::arg("nodes"), py::arg("repeat") = 1, py::arg("rest_ns") = 0,
-           py::arg("marked") = std::vector<std::size_t>{}, py::arg("probe") = nullptr, Unlocked(), py::keep_alive<0, 6>(),
+           py::arg("marked") = std::vector<std::size_t>{}, py::arg("probe") = nullptr, Unlocked(),
            "A chain of the nodes at these places with a rest behind them, `repeat` times; of rests where there are none. "
-           "marked: which of the list, by number, the probe marks before and after, whenever the graph runs.");
+           "marked: which of the list, by number in rising order, the probe marks before and after, whenever the graph runs.");
 }

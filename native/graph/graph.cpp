@@ -206,7 +206,8 @@ void Captured::check(const std::vector<std::size_t> &places, int repeat) const {
   }
 }
 
-std::unique_ptr<Loop> Captured::instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count) const {
+std::unique_ptr<Loop> Captured::instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count,
+                                             std::shared_ptr<ClockProbe> probe) const {
   const driver::Functions &call = device_->call;
   device_->enter();
   driver::Graph graph = nullptr;
@@ -220,22 +221,27 @@ std::unique_ptr<Loop> Captured::instantiated(const std::function<void(driver::Gr
     throw;
   }
   call.graph_destroy(graph);
-  return std::make_unique<Loop>(device_, shared_from_this(), exec);
+  return std::make_unique<Loop>(device_, shared_from_this(), std::move(probe), exec);
 }
 
 std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
-                                      const std::vector<std::size_t> &marked, ClockProbe *probe) const {
+                                      const std::vector<std::size_t> &marked,
+                                      std::shared_ptr<ClockProbe> probe) const {
   check(places, repeat);
   if (places.empty() && !rest_ns) {
     throw ShapeError("graph: neither nodes nor a rest");
   }
+  if (!marked.empty() && !probe) {
+    throw ShapeError("graph: nodes to mark, and no probe");
+  }
   std::vector<bool> is_marked(places.size(), false);
-  for (const std::size_t number : marked) {
-    if (!probe || number >= places.size()) {
-      throw ShapeError("graph: node " + std::to_string(number) + " of " + std::to_string(places.size()) +
-                       " is to be marked, or no probe to mark it");
+  for (std::size_t i = 0; i < marked.size(); i++) {
+    // readings come in the order of the chain
+    if (marked[i] >= places.size() || (i && marked[i] <= marked[i - 1])) {
+      throw ShapeError("graph: node " + std::to_string(marked[i]) + " of " + std::to_string(places.size()) +
+                       " to mark, not in rising order or not there");
     }
-    is_marked[number] = true;
+    is_marked[marked[i]] = true;
   }
   return instantiated(
       [&](driver::Graph graph) {
@@ -261,7 +267,7 @@ std::unique_ptr<Loop> Captured::chain(const std::vector<std::size_t> &places, in
                          "edges");
         }
       },
-      (places.size() + (rest_ns ? 1 : 0)) * static_cast<std::size_t>(repeat));
+      (places.size() + (rest_ns ? 1 : 0)) * static_cast<std::size_t>(repeat), probe);
 }
 
 std::unique_ptr<Loop> Captured::loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const {

@@ -121,17 +121,18 @@ class Captured : public std::enable_shared_from_this<Captured> {
   std::unique_ptr<Loop> loop(const std::vector<std::size_t> &places, int repeat, bool keep_edges) const;
 
   // A new graph that is a chain of the nodes at these places with a rest behind them, the whole `repeat` times; of rests
-  // alone where there are no places. marked: which of the list, by number, `probe` marks before and after, in each round,
-  // whenever the graph runs.
+  // alone where there are no places. marked: which of the list, by number in rising order, `probe` marks before and after,
+  // in each round, whenever the graph runs.
   std::unique_ptr<Loop> chain(const std::vector<std::size_t> &places, int repeat, std::uint64_t rest_ns,
-                              const std::vector<std::size_t> &marked, ClockProbe *probe) const;
+                              const std::vector<std::size_t> &marked, std::shared_ptr<ClockProbe> probe) const;
 
   std::vector<Node> nodes;
   std::vector<Edge> edges;
 
  private:
   void check(const std::vector<std::size_t> &places, int repeat) const;
-  std::unique_ptr<Loop> instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count) const;
+  std::unique_ptr<Loop> instantiated(const std::function<void(driver::Graph)> &fill, std::size_t count,
+                                     std::shared_ptr<ClockProbe> probe = nullptr) const;
   driver::Node add(driver::Graph graph, const Node &node) const;
   std::vector<Edge> edges_among(const std::vector<std::size_t> &places) const;
 
@@ -141,8 +142,9 @@ class Captured : public std::enable_shared_from_this<Captured> {
 // An executable graph.
 class Loop {
  public:
-  Loop(std::shared_ptr<const Device> device, std::shared_ptr<const Captured> of, driver::Exec exec)
-      : device_(std::move(device)), of_(std::move(of)), exec_(exec) {}
+  Loop(std::shared_ptr<const Device> device, std::shared_ptr<const Captured> of, std::shared_ptr<ClockProbe> probe,
+       driver::Exec exec)
+      : device_(std::move(device)), of_(std::move(of)), probe_(std::move(probe)), exec_(exec) {}
   ~Loop();
   Loop(const Loop &) = delete;
   Loop &operator=(const Loop &) = delete;
@@ -152,6 +154,7 @@ class Loop {
  private:
   std::shared_ptr<const Device> device_;
   std::shared_ptr<const Captured> of_;
+  std::shared_ptr<ClockProbe> probe_;  // whose marks it writes; none in most
   driver::Exec exec_;
 };
 

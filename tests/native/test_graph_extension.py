@@ -128,7 +128,7 @@ def test_a_chain_has_an_edge_between_each_two_nodes_of_all_rounds(graph, device,
     assert told(driver)["destroyed"] == after["destroyed"] + 1
 
 
-def test_a_chain_may_rest_behind_each_round_and_mark_spans(graph, device, driver):
+def test_a_chain_may_rest_behind_each_round_and_mark_nodes(graph, device, driver):
     captured = graph.Captured(device, 1)
     before = told(driver)["edges"]
     captured.chain([0, 1, 2], 5, 1000)
@@ -137,16 +137,21 @@ def test_a_chain_may_rest_behind_each_round_and_mark_spans(graph, device, driver
     captured.chain([], 5, 1000)
     assert told(driver)["edges"] - before == 5 - 1
     probe, before = graph.ClockProbe(device, 8), told(driver)["edges"]
-    captured.chain([0, 1, 2], 2, 1000, [(0, 1), (2, 2)], probe)
+    loop = captured.chain([0, 1, 2], 2, 1000, [0, 2], probe)
     assert told(driver)["edges"] - before == 2 * (3 + 4 + 1) - 1
     assert len(probe.sm_mhz()) == 8 - 1, "each round has marks of its own"
     with pytest.raises(InputError, match="mark 9 of at most 8"):
-        captured.chain([0], 1, 0, [(0, 0)], probe)
-    for wrong in ([(0, 3)], [(1, 0)]):
-        with pytest.raises(InputError, match=rf"span {wrong[0][0]} to {wrong[0][1]} of 3 nodes"):
+        captured.chain([0], 1, 0, [0], probe)
+    del probe
+    loop.run(1)  # it writes into the probe's memory, so it keeps that
+    for wrong, number in (([3], 3), ([2, 0], 0), ([1, 1], 1)):
+        with pytest.raises(InputError, match=f"node {number} of 3 to mark, not in rising order or not there"):
             captured.chain([0, 1, 2], 1, 0, wrong, graph.ClockProbe(device, 8))
-    with pytest.raises(InputError, match="or no probe to mark it"):
-        captured.chain([0], 1, 0, [(0, 0)])
+    for wrong in ([-1], ["0"], "0", [(0, 0)]):
+        with pytest.raises(TypeError):
+            captured.chain([0, 1, 2], 1, 0, wrong, graph.ClockProbe(device, 8))
+    with pytest.raises(InputError, match="nodes to mark, and no probe"):
+        captured.chain([0], 1, 0, [0])
     with pytest.raises(InputError, match="neither nodes nor a rest"):
         captured.chain([])
     with pytest.raises(InputError, match="node 9 of 5"):

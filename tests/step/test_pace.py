@@ -101,7 +101,7 @@ def test_clocks_are_read_node_by_node_and_averaged_over_samples_and_rounds():
     steady = SimpleNamespace(run_for=waited.append)
     assert reader.mhz(steady, samples=3, apart_s=0.01) == [1500 + 2 + 1, 1700 + 4 + 1]
     assert waited == [0.01] * 3 and reader._probe.marks == 8
-    assert [(list(places), rounds, rest_ns, read) for places, rounds, rest_ns, read, _ in runs] == [
+    assert [(list(places), rounds, rest_ns, marked) for places, rounds, rest_ns, marked, _ in runs] == [
         ([4, 5, 6], 2, 700, [1, 2])
     ] * 3
 

@@ -82,7 +82,7 @@ class Loop:
 
 
 class Probe:
-    """Reads 1234.5 MHz in every span, and something else between two."""
+    """Reads 1234.5 MHz of every node, and something else between two."""
 
     def __init__(self, device, marks):
         self.marks = marks

@@ -42,7 +42,7 @@ def benchmarked(benchmark, tmp_path, monkeypatch):
     )
     for place, digest in enumerate(("0123456789ab", "another", "another")):
         about = {"run": {"setup": digest, "spent_s": {"measuring": 2.0}}, "verdict": "ok"}
-        about["kernel"] = {"study": "kernel", "name": f"k{place}"}
+        about |= {"kernel": {"study": "kernel", "name": f"k{place}"}, "windows": [{"temp_c": [30 + place, 45]}]}
         write_json(folder / f"measurements/kernel/k{place}/auto-auto/r0.json", about)
     (folder / "tables").mkdir()
     (folder / "tables/step_check.csv").write_text("section,time_ms,energy_j,time_difference_percent\nstep,1,2,0\n")
@@ -66,7 +66,8 @@ def benchmarked(benchmark, tmp_path, monkeypatch):
 def test_tables_are_taken_from_a_run_that_made_its_page_and_records_of_its_own_setup_are_counted(benchmarked):
     ended, row, has_tables = benchmarked({"profile": 0, "all": 0})
     assert ended == "" and has_tables and row["time_ms"] == "1"
-    assert row["records"] == "1" and (row["measured_exit_code"], row["page_exit_code"]) == ("0", "0")
+    assert (row["records"], row["lowest_c"], row["highest_c"]) == ("1", "30", "45")
+    assert (row["measured_exit_code"], row["page_exit_code"]) == ("0", "0")
 
 
 @pytest.mark.parametrize("codes", [{"profile": 1, "all": 1}, {"profile": 0, "all": 1}])

@@ -99,7 +99,7 @@ class LivingStep:
         probe: Any = None,
     ) -> Any:
         """An executable graph of nodes one after the other and a rest behind them, `repeat` times; of rests where there
-        are no nodes. marked: which of `places`, by number, the probe marks before and after whenever the graph runs."""
+        are no nodes. marked: which of `places`, by number in rising order, the probe marks before and after."""
         return self._captured.chain([self._places[place] for place in places], repeat, rest_ns, list(marked), probe)
 
     def whole(self) -> Any:

@@ -42,20 +42,20 @@ class ClockReader:
     """Reads the core clock of nodes of a chain that runs over and over.
 
     A second graph, which is the chain with marks of the clock probe around each of them, is put in between now and
-    then, so that what is measured runs without marks. read: which of `places`, by number, in order.
+    then, so that what is measured runs without marks. marked: which of `places`, by number in rising order.
     """
 
     def __init__(
         self,
         living: Any,
         places: Sequence[int],
-        read: Sequence[int],
+        marked: Sequence[int],
         rounds: int = _ROUNDS,
         rest_ns: int = 0,
     ) -> None:
-        self._device, self._count = living.device, len(read)
-        self._probe = living.extension.ClockProbe(living.device, 2 * len(read) * rounds)
-        self._marked = living.chain(places, rounds, rest_ns, read, self._probe)
+        self._device, self._count = living.device, len(marked)
+        self._probe = living.extension.ClockProbe(living.device, 2 * len(marked) * rounds)
+        self._marked = living.chain(places, rounds, rest_ns, marked, self._probe)
 
     def mhz(self, steady: Steady, samples: int = SAMPLES, apart_s: float = APART_S) -> list[float]:
         """Mean clock of each node while `steady` runs, MHz; NaN where none could be read."""

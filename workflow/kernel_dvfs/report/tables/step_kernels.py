@@ -72,11 +72,12 @@ def _why(row: Any) -> str:
     """Why a kernel takes another time alone than within the step, as far as its own record tells."""
     from kernel_dvfs.report.step_costs import ALIKE_PERCENT
 
-    change, higher = row.alone_change_percent, 100 * (row.alone_core_mhz / row.step_core_mhz - 1)
+    change = row.alone_change_percent
     if not abs(change) > ALIKE_PERCENT:  # also where it is not known
         return ""
     if change > 0:
         return "power cap" if row.power_cap_share else "not told by the record"
-    if math.isnan(higher):
+    if math.isnan(row.alone_core_mhz) or math.isnan(row.step_core_mhz):
         return "warm caches, a clock of its own"
-    return "a higher clock, warm caches" if higher > ALIKE_PERCENT else "warm caches"
+    is_higher = row.alone_core_mhz > (1 + ALIKE_PERCENT / 100) * row.step_core_mhz
+    return "a higher clock, warm caches" if is_higher else "warm caches"
