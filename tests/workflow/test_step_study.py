@@ -17,6 +17,7 @@ import pytest
 from reduced_study import ROOT, clone, planned, snakemake
 from test_real_gpu import Real
 
+from kernel_dvfs.cli.main import main
 from kernel_dvfs.workload import step as steps
 
 pytestmark = pytest.mark.workflow
@@ -204,7 +205,7 @@ def test_other_kernels_are_another_workload_which_is_measured(stepped):
     assert "table_step_kernels" in stepped.planned()
 
 
-def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(stepped):
+def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(stepped, tmp_path, capsys):
     shutil.rmtree(stepped.directory / "results")
     stepped.boards.set(deny=1)
     stepped.run("all", config=["clocks=auto-only"])
@@ -215,6 +216,8 @@ def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(steppe
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "Mean power" in page and "What is missing" not in page
     assert "one iteration takes" not in page, "the cards say it of the step as a whole"
+    assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().err == "", "the folder itself tells what such a study has"
     assert stepped.boards.get("sets") == "0" and len(stepped.records()) == 2 * (KERNELS + PASSES + PACED)
     check, kernels = stepped.table("step_check"), stepped.table("step_kernels")
     assert len(check) == PASSES

@@ -45,6 +45,7 @@ class Output:
     formats: tuple[str, ...] = TABLE_FORMATS  # endings of its files
     kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
     workload: str = ""  # step: only of a captured step, model: only of anything else; "": of both
+    of_choice: bool = False  # only where there are clocks to choose: not where auto alone was measured
     when: Callable[[Any], bool] = always  # plan -> whether a study on such a GPU makes it
     inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, besides the study's main file
     options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
@@ -54,14 +55,16 @@ class Output:
         """Title and text in one, for Snakemake's own report; the caption where there is neither."""
         return f"{self.title}. {self.text}" if self.title and self.text else self.text or self.caption
 
-    def fits(self, kind: str, is_step: bool = False) -> bool:
-        """Whether a study on a kind of GPU, of a captured step or not, can have it: what a folder tells without its
-        configuration."""
-        return (not self.kinds or kind in self.kinds) and self.workload in ("", "step" if is_step else "model")
+    def fits(self, kind: str, is_step: bool = False, is_chosen: bool = True) -> bool:
+        """Whether a study on a kind of GPU, of a captured step or not, with clocks to choose or at auto alone, can have
+        it: what a folder tells without its configuration."""
+        is_of_workload = self.workload in ("", "step" if is_step else "model")
+        return (not self.kinds or kind in self.kinds) and is_of_workload and (is_chosen or not self.of_choice)
 
     def made_by(self, plan: Any) -> bool:
         """Whether a study makes it."""
-        return self.fits(getattr(plan, "kind", ""), getattr(plan, "is_step", False)) and self.when(plan)
+        told = (getattr(plan, "kind", ""), getattr(plan, "is_step", False), getattr(plan, "is_chosen", True))
+        return self.fits(*told) and self.when(plan)
 
 
 def modules(package: ModuleType) -> dict[str, ModuleType]:

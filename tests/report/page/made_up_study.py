@@ -23,8 +23,10 @@ FIGURES = {name: each for name, each in outputs(all_figures).items() if each.wor
 NOT_MADE = ("baseline", "headline", "passes", "locking")
 
 
-def made_up(folder: Path, kind: str = "simulated", fresh: bool = True, forecast: bool = False) -> Path:
-    """Write the study into `folder` (<gpu>/<workload>) and return it."""
+def made_up(
+    folder: Path, kind: str = "simulated", fresh: bool = True, forecast: bool = False, **measurement: object
+) -> Path:
+    """Write the study into `folder` (<gpu>/<workload>) and return it. measurement: more of the setup's."""
     gpu = {"kind": kind, "name": "Toy <1>", "slug": folder.parent.name, "spec": {"cap_w": 100}, "model": "toy model 1"}
     if forecast:
         gpu |= {"forecast": True}
@@ -32,7 +34,9 @@ def made_up(folder: Path, kind: str = "simulated", fresh: bool = True, forecast:
         gpu |= {"uuid": "GPU-1a2b3c4d", "driver": "580.1", "power_limit_mw": 700000}
     workload = {"name": folder.name, "model": "gpt3-xl", "batch": 40}
     targets = {"kernel": {name: {"launches_per_iteration": 2} for name in KERNELS}, "pass": {"forward": []}}
-    path = setup.store(str(folder / "setup"), gpu, workload, targets, {"warmup_s": 25, "window_s": 5, "seed": 7})
+    path = setup.store(
+        str(folder / "setup"), gpu, workload, targets, {"warmup_s": 25, "window_s": 5, "seed": 7} | measurement
+    )
     digest = Path(path).stem
     _profile(folder, gpu, workload | {"setup": digest, "kernels": KERNELS})
     _schedules(folder, digest)

@@ -192,14 +192,17 @@ def test_a_real_gpu_is_named_with_its_dates(tmp_path):
     assert "simulated" not in page.text.replace("simulated Toy", "").lower()
 
 
-def test_a_gpu_measured_at_auto_alone_misses_nothing(tmp_path, capsys):
-    folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml", fresh=False)
+@pytest.mark.parametrize("told", [True, False])
+def test_a_gpu_measured_at_auto_alone_misses_nothing(tmp_path, capsys, told):
+    """Neither where the rule says what the study leaves out nor where a user asks for the page, who tells nothing."""
+    folder = made_up(tmp_path / "toy-1a2b3c4d/toy-b40-tp1", kind="nvml", fresh=False, clocks="auto-only")
     left_out = sorted({*TABLES, *FIGURES} - {"baseline", "fig5_kernels"})
     for path in [*folder.glob("tables/*"), *folder.glob("schedules/*"), *folder.glob("figures/*")]:
         if path.stem in (*left_out, STRICT):
             path.unlink()
     (folder / "tables/baseline.csv").write_text("study,id,power_w,gpu\nkernel,forward_gemm,300.25,Toy\n")
-    page = page_of(folder, "--without", ",".join(left_out))
+    (folder / "tables/passes.csv").write_text("pass,time_ms,gpu\nforward,1.5,Toy\n")
+    page = page_of(folder, "--without", ",".join(left_out) if told else "")
     assert "At auto clocks one iteration takes " in page.text and "board 1a2b3c4d)" in page.text
     assert "only auto clocks were measured" in page.text and "What is missing" not in page.text
     assert page.rows("baseline")[0]["power_w"][1] == "300.2" and len(page.images) == 1

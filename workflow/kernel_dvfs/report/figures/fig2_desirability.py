@@ -21,7 +21,7 @@ OUTPUT = Output(
     section="choosing",
     place=2,
     formats=FIGURE_FORMATS,
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
 )
 
 RANGE_PERCENT = 30

@@ -22,7 +22,8 @@ OUTPUT = Output(
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
     workload="model",
-    when=lambda plan: plan.is_chosen and plan.has_passes,
+    of_choice=True,
+    when=lambda plan: plan.has_passes,
 )
 
 

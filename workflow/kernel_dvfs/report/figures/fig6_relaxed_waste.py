@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
-from kernel_dvfs.report.tables import relaxed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +21,7 @@ OUTPUT = Output(
     section="choosing",
     place=1,
     formats=FIGURE_FORMATS,
-    when=relaxed.OUTPUT.when,
+    of_choice=True,
     inputs=lambda plan: [f"{plan.folder}/tables/relaxed.csv"],
 )
 SCOPES = ("global", "local")

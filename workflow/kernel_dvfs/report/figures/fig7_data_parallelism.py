@@ -23,6 +23,7 @@ OUTPUT = Output(
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
     workload="model",
+    of_choice=True,
     when=data_parallelism.OUTPUT.when,
     inputs=lambda plan: [f"{plan.folder}/tables/data_parallelism.csv"],
 )

@@ -24,6 +24,7 @@ OUTPUT = Output(
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
     workload="model",
+    of_choice=True,
     when=tensor_parallelism.OUTPUT.when,
     inputs=lambda plan: [f"{plan.folder}/tables/tensor_parallelism.csv"],
 )

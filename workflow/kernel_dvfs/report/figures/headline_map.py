@@ -25,6 +25,7 @@ OUTPUT = Output(
     formats=FIGURE_FORMATS,
     kinds=("simulated",),
     workload="model",
+    of_choice=True,
     when=headline_band.OUTPUT.when,
     inputs=headline_band.OUTPUT.inputs,
 )

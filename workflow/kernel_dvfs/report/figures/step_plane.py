@@ -23,7 +23,7 @@ OUTPUT = Output(
     formats=FIGURE_FORMATS,
     kinds=MEASURED,
     workload="step",
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
 )
 
 

@@ -88,18 +88,18 @@ def make(
         raise InputError(f"{folder}: neither a profile nor records of a sweep; expected results/<gpu>/<workload>")
     gpu = setup.gpu if setup else results.gpu
     workload = setup.workload if setup else results.workload
+    # without clocks to set there is nothing to choose
+    is_chosen = not (setup and setup.measurement.get("clocks") == "auto-only")
     known_tables, known_figures = (_in_order(outputs(package)) for package in (tables, figures))
 
     def wanted(known: Mapping[str, Output]) -> dict[str, Output]:
         """Those that such a study can have, less what the configuration leaves out."""
-        fitting = {name: each for name, each in known.items() if each.fits(gpu["kind"], "step" in workload)}
+        fitting = {name: each for name, each in known.items() if each.fits(gpu["kind"], "step" in workload, is_chosen)}
         return {name: each for name, each in fitting.items() if name not in left_out}
 
     rows = _tables(folder, wanted(known_tables), missing)
-    # without clocks to set there is nothing to choose
-    chosen = "kernel_clocks" not in left_out
     validated, band = rows.get("validation"), rows.get("headline_band")
-    found = _tried(lambda: answer(results, validated, band), missing) if has_profile and chosen else None
+    found = _tried(lambda: answer(results, validated, band), missing) if has_profile and is_chosen else None
     extra = [path.stem for path in sorted(folder.glob("tables/*.csv")) if path.stem not in known_tables]
     drawn = _figures(folder, wanted(known_figures), missing, Figures())
     views = {name: _view(results, name, each, known_tables[name]) for name, each in rows.items() if each}
@@ -123,7 +123,7 @@ def make(
             kinds=[verdict for verdict in VERDICTS if any(group.verdicts[verdict] for group in counted.groups)],
             profile=_size(results) if has_profile else None,
             answer=found,
-            chosen=chosen,
+            chosen=is_chosen,
             # a step says so itself, as a whole
             iteration=_iteration(results) if has_profile and "step" not in workload else None,
             in_words=in_words,

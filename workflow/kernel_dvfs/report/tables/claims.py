@@ -27,7 +27,8 @@ OUTPUT = Output(
     # the paper speaks of GPT-3 with attention that is not fused: other kernels, or somebody's table, are no test of it
     kinds=MEASURED,
     workload="model",
-    when=lambda plan: plan.is_chosen and plan.options["model"] in MODELS,
+    of_choice=True,
+    when=lambda plan: plan.options["model"] in MODELS,
     inputs=_inputs,
 )
 

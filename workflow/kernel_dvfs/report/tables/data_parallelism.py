@@ -22,6 +22,7 @@ OUTPUT = Output(
     place=1,
     kinds=MEASURED,
     workload="model",
+    of_choice=True,
     when=lambda plan: plan.is_compared and bool(plan.batches),
     inputs=lambda plan: carried.inputs(plan, "batch"),
     options=lambda plan: carried.options(plan, "batch", plan.batches),

@@ -25,6 +25,7 @@ OUTPUT = Output(
     section="choosing",
     place=0,
     kinds=MEASURED,
+    of_choice=True,
     when=lambda plan: plan.is_deployable,
     inputs=lambda plan: [plan.schedule(STRICT), plan.deployable_file],
 )

@@ -21,7 +21,8 @@ OUTPUT = Output(
     section="choosing",
     place=1,
     kinds=MEASURED,
-    when=lambda plan: plan.is_compared and plan.is_chosen,
+    of_choice=True,
+    when=lambda plan: plan.is_compared,
     inputs=lambda plan: [*map(plan.schedule, plan.headline), *plan.validation(plan.headline)],
     options=lambda plan: {"schedules": plan.headline, "repeats": plan.repeats},
 )

@@ -34,6 +34,7 @@ OUTPUT = Output(
     section="rests-on",
     kinds=("simulated",),
     workload="model",
+    of_choice=True,
     when=lambda plan: plan.is_mapped,
     inputs=lambda plan: [plan.headline_map],
 )

@@ -22,7 +22,7 @@ OUTPUT = Output(
     section="kernels",
     place=1,
     formats=("csv", "md", "tex"),
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
     inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
     options=lambda plan: {"repeats": plan.repeats} if plan.headline else {},
 )

@@ -23,6 +23,7 @@ OUTPUT = Output(
     "lock by itself changes how the GPU controls its power, and every saving includes that difference. "
     "Differs: the interval excludes zero, and the change is at least 0.5 %.",
     kinds=("nvml",),
+    of_choice=True,
     when=lambda plan: plan.clocks == "lock",
     inputs=lambda plan: plan.locking(),
     options=lambda plan: {"targets": plan.locked, "ways": tuple(plan.contracts), "sessions": plan.sessions},

@@ -19,7 +19,7 @@ OUTPUT = Output(
     text="Pairs of the grid that the GPU cannot run, and why.",
     formats=("csv",),
     kinds=MEASURED,
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
     options=lambda plan: {
         "omitted": [[*pair, reason] for pair, reason in plan.omitted],
         "skipped": plan.is_real and plan.options["skip_capped"],

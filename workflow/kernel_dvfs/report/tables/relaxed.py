@@ -18,7 +18,7 @@ OUTPUT = Output(
     section="choosing",
     place=3,
     formats=("csv",),
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
     inputs=lambda plan: [f"{plan.folder}/schedules/frontier.json"],
 )
 

@@ -21,7 +21,7 @@ OUTPUT = Output(
     place=2,
     kinds=MEASURED,
     workload="step",
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
     inputs=lambda plan: [plan.schedule(STRICT)],
 )
 

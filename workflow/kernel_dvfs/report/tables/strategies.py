@@ -33,7 +33,7 @@ OUTPUT = Output(
     section="choosing",
     place=2,
     formats=("csv", "md", "tex"),
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
     inputs=lambda plan: [*plan.schedule_files(), *plan.validation(plan.headline)],
     options=_options,
 )

@@ -25,7 +25,7 @@ OUTPUT = Output(
     section="rests-on",
     kinds=("simulated",),
     workload="model",
-    when=lambda plan: plan.is_chosen,
+    of_choice=True,
     inputs=lambda plan: [
         *plan.schedule_files(),
         *plan.validation(plan.headline[:1]),

@@ -21,6 +21,7 @@ OUTPUT = Output(
     place=2,
     kinds=MEASURED,
     workload="model",
+    of_choice=True,
     when=lambda plan: plan.is_compared and bool(plan.degrees),
     inputs=lambda plan: carried.inputs(plan, "tp"),
     options=lambda plan: carried.options(plan, "tp", plan.degrees),

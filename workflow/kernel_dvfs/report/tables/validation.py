@@ -21,7 +21,8 @@ OUTPUT = Output(
     "one measuring session to the next; one within a session does not. Trust the validated change: a choice among "
     "noisy points prefers the lucky ones, so it claims too much.",
     kinds=MEASURED,
-    when=lambda plan: plan.is_compared and plan.is_chosen,
+    of_choice=True,
+    when=lambda plan: plan.is_compared,
     inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
     options=lambda plan: {"repeats": plan.repeats},
 )
