@@ -136,13 +136,12 @@ def commands() -> str:
     for name, command in found.items():
         if not command.listed:
             continue
-        parser = argparse.ArgumentParser(prog=f"kernel-dvfs {name}")
-        command.add_arguments(parser)
+        arguments = arguments_of(command)
         parts.append(f"\n## {name}\n\n{_cell(command.help[0].upper() + command.help[1:])}.\n\n")
-        rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in arguments_of(command)]
+        rows = [(_names(each), "yes" if _required(each) else "", _help(each)) for each in arguments.actions]
         parts.append(_table(("option", "required", "meaning"), rows))
-        if parser.epilog:
-            parts.append(f"\n{_epilog(parser.epilog)}\n")
+        if arguments.epilog:
+            parts.append(f"\n{_epilog(arguments.epilog)}\n")
     parts.append("\n## Called by rules alone\n\n")
     rows = [(f"`{name}`", command.help) for name, command in found.items() if not command.listed]
     parts.append(_table(("command", "what it does"), rows))

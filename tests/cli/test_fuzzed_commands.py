@@ -205,7 +205,7 @@ def options_of(command):
     """The options of a command, with what they take: {flag: number of values}."""
     return {
         action.option_strings[0]: action.nargs
-        for action in arguments_of(every_command()[command])
+        for action in arguments_of(every_command()[command]).actions
         if action.option_strings and action.help != SUPPRESS and action.option_strings[0] not in _LEFT_OUT
     }
 

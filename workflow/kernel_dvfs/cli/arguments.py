@@ -25,28 +25,34 @@ def one_of(words: Iterable[str], metavar: str = "") -> dict[str, Any]:
     return {"type": read, "metavar": metavar or "{" + ",".join(words) + "}"}
 
 
-class _Asked:
-    """Stands in for a parser, and for the groups of one: lists what is added."""
+class Arguments:
+    """What a command takes. Stands in for its parser, and for the groups of one.
+
+    actions: each argument, in the order of the help. epilog: the end of the help, None where there is none.
+    """
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
+        self.epilog: str | None = None
         self._parser = ArgumentParser(add_help=False)
 
     def add_argument(self, *names: str, **about: Any) -> Action:
+        """As a parser has it."""
         self.actions.append(self._parser.add_argument(*names, **about))
         return self.actions[-1]
 
-    def add_argument_group(self, *_: Any, **__: Any) -> "_Asked":
+    def add_argument_group(self, *_: Any, **__: Any) -> "Arguments":
+        """As a parser has it, but that its title is lost."""
         return self
 
     add_mutually_exclusive_group = add_argument_group
 
 
-def arguments_of(command: Command) -> list[Action]:
-    """Each argument of a command, in the order of its help."""
-    asked = _Asked()
-    command.add_arguments(cast(ArgumentParser, asked))
-    return asked.actions
+def arguments_of(command: Command) -> Arguments:
+    """What a command takes."""
+    found = Arguments()
+    command.add_arguments(cast(ArgumentParser, found))
+    return found
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

@@ -191,7 +191,7 @@ def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable
         )
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        known = ["--help", *(flag for action in arguments_of(command) for flag in action.option_strings)]
+        known = ["--help", *(flag for action in arguments_of(command).actions for flag in action.option_strings)]
         first = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant(first, known)}")
     return command.run, options

@@ -28,16 +28,9 @@ _OF_TORCH = ("ProfilerStep", "Torch-Compiled Region", "## Call", "CompiledFxGrap
 # what CUPTI says of its own and the driver's work (CUpti_ActivityOverheadKind): it lies within an operation under the
 # number of that operation, and is none
 _OVERHEADS = (
-    *(
-        "Unknown",
-        "Unrecognized",
-        "Driver Compiler",
-        "Buffer Flush",
-        "Instrumentation",
-        "Resource",
-        "Runtime Triggered Module Loading",
-    ),
-    *("Lazy Function Loading", "Command Buffer Full", "Activity Buffer Request", "UVM Activity Init"),
+    *("Unknown", "Unrecognized", "Driver Compiler", "Buffer Flush", "Instrumentation", "Resource"),
+    *("Runtime Triggered Module Loading", "Lazy Function Loading"),
+    *("Command Buffer Full", "Activity Buffer Request", "UVM Activity Init"),
 )
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 
