@@ -35,7 +35,8 @@ from kernel_dvfs.measurement.real.estimate import PARTS
 from kernel_dvfs.measurement.real.loads import library_sha256
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.config import check
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
 
 # fmt: off
 COLUMNS = (

@@ -18,7 +18,8 @@ import pandas as pd
 
 from kernel_dvfs.files import write_text
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.study import load, plan, resolved
+from kernel_dvfs.plan.config import load, resolved
+from kernel_dvfs.plan.study import plan
 from kernel_dvfs.studies.report.selection_bias import make
 from kernel_dvfs.studies.sampling import truth
 from kernel_dvfs.studies.selection_bias import (

@@ -28,7 +28,8 @@ import numpy as np
 
 from kernel_dvfs.cli.switching_study import JITTERS, LATENCIES_S
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
 from kernel_dvfs.sequence.launches import Sequence, read_sequence

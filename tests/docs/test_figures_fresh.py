@@ -6,7 +6,8 @@ import sys
 import pytest
 from PIL import Image
 
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ class Lab:
 
     def setup(self) -> str:
         """The setup file of the study that was measured last."""
-        code = "from kernel_dvfs.plan.study import load, plan\n"
+        code = "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
         code += "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
         done = self.python(code)
         assert done.returncode == 0, done.stderr

@@ -430,7 +430,7 @@ def test_dcgm_locks_both_clocks_to_one_value_or_none(lab):
 def test_a_grid_for_dcgm_leaves_out_pairs_with_one_clock_at_auto(lab):
     made = lab()
     made.offer("dcgm")
-    code = "from kernel_dvfs.plan.study import load, plan\n"
+    code = "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
     code += "asked = {'gpu': 'nvml', 'clocks': 'lock', 'through': 'dcgm', 'lock': 'exact'}\n"
     code += "study = plan(load('config.yaml') | asked, 'r')\n"
     code += "print([','.join(map(str, pair)) for pair in study.pairs], [why for _, why in study.omitted][-1])"

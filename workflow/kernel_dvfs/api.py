@@ -88,8 +88,8 @@ def simulate(
     list of MHz, {"step": MHz} or "all" (default: every 210 MHz, all memory clocks). Raises InputError.
     """
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.plan.config import check
-    from kernel_dvfs.plan.study import ALONE, load, plan
+    from kernel_dvfs.plan.config import check, load
+    from kernel_dvfs.plan.study import ALONE, plan
     from kernel_dvfs.profile import aggregate
 
     grid = {"core_mhz": core_mhz or CORE_MHZ, "mem_mhz": mem_mhz or MEM_MHZ, "auto": True}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,10 +13,9 @@ from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
-from kernel_dvfs.files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # as a shell has it of a program that SIGINT or SIGPIPE ended
 _INTERRUPTED, _READER_GONE = 130, 141
@@ -34,6 +34,7 @@ COMMANDS = {
     "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
     "broker": of_module("broker", "a daemon run by root: sets GPU clocks for named users, and restores them"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
+    "output": of_module("output", "write tables and figures of a study of any kind, from its results folder"),
     "build": of_module("build", "compile the native layer"),
     "identify": of_module("identify", "find out which GPU a cluster gives, and keep what a study must know about it"),
     "measure": of_module("measure", "measure one target at one clock pair: one record"),
@@ -56,8 +57,6 @@ _STUDY = {
     "switching": of_module("switching_study", "what is left of the saving when a clock change takes time"),
     "deployable": of_module("deployable", "what can be deployed at known latencies: a list, and schedules to play"),
     "headline-map": of_module("headline_map", "a map of the strict saving over figures that nobody has measured"),
-    "table": of_module("table", "write one table of the report", listed=False),
-    "figure": of_module("figure", "draw one figure of the report", listed=False),
     "compare-gpus": of_module(
         "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
@@ -88,10 +87,12 @@ def every_command() -> dict[str, Command]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone."""
-    options = None
+    log = ""
     try:
         run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
-        code = run(options) or 0
+        log = options.log
+        with _said_in(log) if log else nullcontext():
+            code = run(options) or 0
         # what the reader of a pipe refuses shows here, and not when the program is over
         if sys.stdout:
             sys.stdout.flush()
@@ -99,23 +100,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
-        _tell(lines(error), options)
+        _tell(lines(error), log)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         extra = _EXTRAS.get(package)
         if extra is None:
             raise
-        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], log)
     except BrokenPipeError:
         if not sys.stdout or not _is_output_refused():
             raise
         return _READER_GONE
     except KeyboardInterrupt:
-        _tell(["interrupted"], None)
+        _tell(["interrupted"])
         return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
-        _tell([_reason(error)], options)
+        _tell([_reason(error)], log)
     return 2
 
 
@@ -132,13 +133,33 @@ def _is_output_refused() -> bool:
     return True
 
 
-def _tell(errors: list[str], options: argparse.Namespace | None) -> None:
-    """Print a line for each error on stderr, and write them to the log where the command has one."""
+@contextmanager
+def _said_in(log: str) -> Iterator[None]:
+    """What a command, and what it starts, says goes to a file: a run of the workflow has a line of its own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = os.dup(1), os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for own, number in zip(before, (1, 2)):
+            os.dup2(own, number)
+            os.close(own)
+
+
+def _tell(errors: list[str], log: str = "") -> None:
+    """Print a line for each error on stderr, and add them to the log where the command has one."""
     text = "".join(f"error: {error}\n" for error in errors)
     print(text, file=sys.stderr, end="")
-    log = getattr(options, "log", "")
     if log:
-        write_text(log, text)
+        with suppress(OSError), open(log, "a", encoding="utf-8") as file:
+            file.write(text)
 
 
 def _reason(error: OSError) -> str:
@@ -185,13 +206,15 @@ def _help(prog: str) -> argparse.HelpFormatter:
 def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
     parser = _Parser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
     command.add_arguments(parser)
+    parser.add_argument("--log", default="", metavar="FILE", help="say everything in this file, errors also here")
     if name in GROUPS:
         parser.epilog = (
             f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
         )
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        known = ["--help", *(flag for action in arguments_of(command).actions for flag in action.option_strings)]
+        own = (flag for action in arguments_of(command).actions for flag in action.option_strings)
+        known = ["--help", "--log", *own]
         first = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant(first, known)}")
     return command.run, options

@@ -377,50 +377,6 @@ def _experiment(options: argparse.Namespace) -> None:
             print(f"note: {line}", file=sys.stderr)
 
 
-def _table_arguments(parser: argparse.ArgumentParser) -> None:
-    from kernel_dvfs.outputs import outputs
-    from kernel_dvfs.serving.report import tables
-
-    names = list(outputs(tables))
-    parser.epilog = "example: kernel-dvfs serving table savings results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
-    parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its tables/")
-
-
-def _table(options: argparse.Namespace) -> None:
-    from kernel_dvfs.outputs import modules
-    from kernel_dvfs.report.write import write_table
-    from kernel_dvfs.serving.report import tables
-    from kernel_dvfs.serving.study import ServingStudy
-
-    table, study = modules(tables)[options.name], ServingStudy(options.folder)
-    frame = table.make(study)
-    subject = table.subject(study) if hasattr(table, "subject") else study.subject
-    write_table(frame, options.folder, options.name, table.OUTPUT.caption, subject, table.OUTPUT.formats)
-
-
-def _figure_arguments(parser: argparse.ArgumentParser) -> None:
-    from kernel_dvfs.outputs import outputs
-    from kernel_dvfs.serving.report import figures
-
-    names = list(outputs(figures))
-    parser.epilog = "example: kernel-dvfs serving figure power results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
-    parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its figures/")
-
-
-def _figure(options: argparse.Namespace) -> None:
-    from kernel_dvfs.outputs import modules
-    from kernel_dvfs.report.write import write_figure
-    from kernel_dvfs.serving.report import figures
-    from kernel_dvfs.serving.study import ServingStudy
-
-    figure, study = modules(figures)[options.name], ServingStudy(options.folder)
-    plot = figure.draw(study)
-    subject = figure.subject(study) if hasattr(figure, "subject") else study.subject
-    write_figure(plot, options.folder, options.name, figure.OUTPUT.caption, subject)
-
-
 COMMANDS = {
     "profile": Command("power and latencies of a served model over load, simulated", _profile_arguments, _profile),
     "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
@@ -433,6 +389,4 @@ COMMANDS = {
     "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),
     "study": Command("a folder for a study of serving systems", _study_arguments, _study, False),
     "experiment": Command("run one experiment of a serving study", _experiment_arguments, _experiment, False),
-    "table": Command("write one table of a serving study", _table_arguments, _table, False),
-    "figure": Command("draw one figure of a serving study", _figure_arguments, _figure, False),
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.layout import DEPLOYABLE, HEADLINE_MAP, SCHEDULE, subject
+from kernel_dvfs.layout import DEPLOYABLE, SCHEDULE, Folder, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -83,7 +83,7 @@ class Results:
     @property
     def headline_map(self) -> pd.DataFrame:
         """The strict saving over what nobody has measured: columns as studies.headline_map says."""
-        path = self.folder / HEADLINE_MAP
+        path = Path(Folder(str(self.folder)).headline_map)
         if not path.is_file():
             raise InputError(f"{path}: missing; run snakemake report")
         import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.report.tables.baseline import auto_records, cap_share
+from kernel_dvfs.report.measured_tables import auto_records, cap_share
 from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs.workload.workload import WHOLE
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.outputs import Output, outputs
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.serving.models import HOST_S, check_degree, served
-from kernel_dvfs.serving.report import figures, tables
 from kernel_dvfs.serving.resharding import check_degrees
 from kernel_dvfs.serving.system import DEFAULTS
 
@@ -92,41 +91,22 @@ class ServingPlan:
         """Whether these experiments are all made."""
         return set(names) <= set(self.experiments)
 
-    def reads(self, *names: str) -> list[str]:
-        """Paths of experiments."""
-        return [self.experiments[name] for name in names]
+    def path(self, experiment: str) -> str:
+        """Of what an experiment found."""
+        return self.experiments[experiment]
 
     def replayed(self) -> list[str]:
         """Names of the experiments that replay the trace."""
         return [name for name, path in self.experiments.items() if path.startswith(f"{self.replay}/")]
 
-    def tables(self) -> dict[str, Output]:
-        """The tables of this study by name."""
-        return {name: output for name, output in outputs(tables).items() if output.when(self)}
+    def folder_of(self, output: Output) -> str:
+        """Where a table or figure belongs: the folder of the experiments that it reads first."""
+        return str(Path(self.path(output.reads[0])).parent.parent)
 
-    def figures(self) -> dict[str, Output]:
-        """The figures of this study by name."""
-        return {name: output for name, output in outputs(figures).items() if output.when(self)}
-
-    def table_files(self, name: str) -> list[str]:
-        """Paths of a table, one a format."""
-        return self._files("tables", name, self.tables()[name])
-
-    def figure_files(self, name: str) -> list[str]:
-        """Paths of a figure, one a format."""
-        return self._files("figures", name, self.figures()[name])
-
-    def inputs(self, output: Output) -> list[str]:
-        """Paths that an output is made from: its experiments, and of the replay study.json."""
-        experiments = output.inputs(self)
-        return [*experiments, f"{self.replay}/study.json"] if self._home(output) == self.replay else experiments
-
-    def _home(self, output: Output) -> str:
-        """The folder of the experiments that an output reads first is its own."""
-        return str(Path(output.inputs(self)[0]).parent.parent)
-
-    def _files(self, kind: str, name: str, output: Output) -> list[str]:
-        return [f"{self._home(output)}/{kind}/{name}.{form}" for form in output.formats]
+    def inputs_of(self, output: Output) -> list[str]:
+        """What it is made from: its experiments, and of the replay study.json."""
+        experiments = output.made_from(self)
+        return [*experiments, f"{self.replay}/study.json"] if self.folder_of(output) == self.replay else experiments
 
 
 def plan_serving(config: dict, results: str = "results") -> ServingPlan:

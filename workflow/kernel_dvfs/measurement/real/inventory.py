@@ -199,7 +199,8 @@ def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:
     """What would be measured and for how long. changed: keys of the configuration."""
     from kernel_dvfs.measurement.real.estimate import study_s
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.plan.study import load, plan
+    from kernel_dvfs.plan.config import load
+    from kernel_dvfs.plan.study import plan
 
     with TemporaryDirectory() as folder:
         try:

@@ -8,7 +8,7 @@ from kernel_dvfs.layout import PASS_STRICT
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, mhz, percent, points, span
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables.headline_band import ALL, PAPER_PERCENT
+from kernel_dvfs.report.tables import ALL_TOGETHER, PAPER_PERCENT
 
 # The paper says "about 2 %": what rounds to it.
 PER_PASS, ABOUT_PP = PAPER_PERCENT["pass"], 0.5
@@ -104,7 +104,7 @@ def band(results: Results, level: str) -> tuple[float, float] | None:
         rows = evidence.table(results, "headline_band")
     except NotTestable:
         return None
-    row = rows[(rows.level == level) & (rows.varied == ALL)].iloc[0]
+    row = rows[(rows.level == level) & (rows.varied == ALL_TOGETHER)].iloc[0]
     return row.low_energy_change_percent, row.high_energy_change_percent
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from kernel_dvfs.gpu.model import relative_voltage
-from kernel_dvfs.report import validation
+from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, change, claim, count, mhz, percent, span
 from kernel_dvfs.report.results import Results
@@ -75,7 +75,7 @@ def _differ(rows: pd.DataFrame) -> bool:
 def _save_both(results: Results, rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Kernels of the strict choice that save energy and time beyond scatter, and by which data."""
     try:
-        validated = validation.kernel_changes(evidence.validation(results))
+        validated = remeasured.kernel_changes(evidence.validation(results))
     except NotTestable:
         return rows[(rows.time_change < -BEYOND_SCATTER_PERCENT) & (rows.energy_change < 0)], "claimed"
     names = [

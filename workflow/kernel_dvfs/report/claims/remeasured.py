@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from kernel_dvfs.report import validation
+from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.claims import evidence
 from kernel_dvfs.report.claims.claim import Finding, NotTestable, claim, percent, points, span
 from kernel_dvfs.report.results import Comparisons, Results
@@ -50,7 +50,7 @@ class Kernels:
 def optimism(results: Results) -> Finding:
     rows = evidence.table(results, "validation").set_index("quantity")
     claimed = _flattering(results)
-    time, energy = validation.changes(evidence.validation(results))
+    time, energy = remeasured.changes(evidence.validation(results))
     reached = sum(
         each_time <= claimed["time_change_percent"] and each_energy <= claimed["energy_change_percent"]
         for each_time, each_energy in zip(time.values, energy.values)
@@ -123,7 +123,7 @@ def _kernels(results: Results) -> Kernels:
     repeats = sorted({repeat for _, repeat, _ in comparisons.points})
     times = np.zeros((len(repeats), len(keys), 2))
     for target, repeat, compared in comparisons.points:
-        for column, mean_us in enumerate(validation.means(compared, "time_us")):
+        for column, mean_us in enumerate(remeasured.means(compared, "time_us")):
             times[repeats.index(repeat), place[target], column] += comparisons.launches[target] * mean_us * 1e-6
     return Kernels(claimed, times)
 
@@ -285,14 +285,14 @@ def _parts(comparisons: Comparisons) -> dict[str, float]:
     parts: dict[str, float] = {}
     total = 0.0
     for target, _, compared in comparisons.points:
-        auto, chosen = validation.means(compared, "time_us")
+        auto, chosen = remeasured.means(compared, "time_us")
         parts[target] = parts.get(target, 0.0) + comparisons.launches[target] * (chosen - auto)
         total += comparisons.launches[target] * auto
     return {name: 100 * part / total for name, part in parts.items()}
 
 
 def _own(comparisons: Comparisons, name: str) -> str:
-    time, _ = validation.kernel_changes(comparisons)[name]
+    time, _ = remeasured.kernel_changes(comparisons)[name]
     return percent(time.mean)
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_dvfs.layout import STRICT
+from kernel_dvfs.report.measured_tables import DIFFERS
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
+from kernel_dvfs.report.remeasured import WITHIN_SESSION
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables.headline_band import ALL
-from kernel_dvfs.report.tables.locking import DIFFERS
-from kernel_dvfs.report.validation import WITHIN_SESSION
+from kernel_dvfs.report.tables import ALL_TOGETHER
 from kernel_dvfs.report.words import how_known
 
 # what a total is, by the weights that it is made with
@@ -141,7 +141,7 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
 def _band(rows: Rows | tuple[()]) -> Band | None:
     """Of clocks per kernel, over all that nobody has measured together."""
     for row in rows:
-        if (row.get("level"), row.get("varied")) == ("kernel", ALL):
+        if (row.get("level"), row.get("varied")) == ("kernel", ALL_TOGETHER):
             low, high, default = (
                 number(row.get(f"{which}_energy_change_percent", "")) for which in ("low", "high", "default")
             )
