@@ -1,6 +1,6 @@
 """Draw the pictures of docs/figures: python docs/make_figures.py [NAME ...] [--study DIR] [--pipeline DIR]
 
-All are drawn from results that are kept in benchmarks/results, so that anyone can draw them again. --study names a
+All are drawn from results that are kept in experiments/results, so that anyone can draw them again. --study names a
 finished default study (results/sim-rtx-3080-ti/gpt3-xl-b40-tp1), --pipeline one of a training pipeline: their tables
 are kept first. What needs more of a study than is kept is drawn only where that study is named.
 
@@ -28,9 +28,9 @@ from types import SimpleNamespace
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "workflow"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "workflow"), str(ROOT)]
 FOLDER = ROOT / "docs/figures"
-RESULTS = ROOT / "benchmarks/results"
+RESULTS = ROOT / "experiments/results"
 INPUTS, CODE = "Inputs", "Code"  # keys of a picture's metadata
 _SHOWN = 10  # digits of a digest in small print
 _SMALL_PT = 5  # of figures; screenshots have no points
@@ -45,7 +45,7 @@ class CannotDraw(Exception):
 class Picture:
     """A file of docs/figures."""
 
-    inputs: tuple[str, ...]  # whose numbers it shows: files of benchmarks/results
+    inputs: tuple[str, ...]  # whose numbers it shows: files of experiments/results
     code: tuple[str, ...]  # what draws it: files of the repository
     draw: Callable[[Path | None, Path], None]  # (the finished study, or None; the PNG to write)
     needs: str = ""  # name in STUDIES: it is drawn from that study itself, not from what is kept of it
@@ -58,7 +58,7 @@ class Picture:
 class Kept:
     """A study of which some files are kept."""
 
-    folder: str  # in benchmarks/results
+    folder: str  # in experiments/results
     files: dict[str, str]  # name there -> path in the study
     about: Callable[[Path], dict]  # study -> what its study.json says
 
@@ -183,7 +183,7 @@ def _kernels_h200(_: Path | None, path: Path) -> None:
 def _switching(_: Path | None, path: Path) -> None:
     import pandas as pd
 
-    from kernel_dvfs.studies.report import switching
+    from experiments.searches import switching
 
     frame = pd.read_csv(RESULTS / "switching.csv")
     subject, _comma, workload = frame.gpu.iloc[0].rpartition(", ")
@@ -191,7 +191,7 @@ def _switching(_: Path | None, path: Path) -> None:
 
 
 def _prediction(_: Path | None, path: Path) -> None:
-    import gpu_prediction
+    from experiments.benchmarks import gpu_prediction
 
     lines = gpu_prediction.read(RESULTS / "prediction_h200.csv")
     _write(gpu_prediction.draw(lines), gpu_prediction.FIGURE, "simulated and measured H200", path)
@@ -265,8 +265,10 @@ PICTURES: dict[str, Picture] = {
         (f"{_LIBRARY}/report/figures/fig5_kernels.py", f"{_LIBRARY}/workload/table1.py", _STYLE),
         _kernels_h200,
     ),
-    "switching": Picture(("switching.csv",), (f"{_LIBRARY}/studies/report/switching.py", _STYLE), _switching),
-    "prediction_h200": Picture(("prediction_h200.csv",), ("benchmarks/gpu_prediction.py", _STYLE), _prediction),
+    "switching": Picture(("switching.csv",), ("experiments/searches/switching.py", _STYLE), _switching),
+    "prediction_h200": Picture(
+        ("prediction_h200.csv",), ("experiments/benchmarks/gpu_prediction.py", _STYLE), _prediction
+    ),
     "pipeline_frontier": _of_pipeline("frontier"),
     "pipeline_timeline": _of_pipeline("timeline"),
     "pipeline_straggler": _of_pipeline(

@@ -76,3 +76,24 @@ if STUDY.is_deployable:
         shell:
             f"{RUN} study deployable {{input.profile:q}} {{params.options:q}} --stalls {{params.stalls}} "
             f"--reserve-of {{input.strict:q}} -o {{params.folder:q}} {LOGGED}"
+
+
+if STUDY.is_mapped:
+
+    # the strict saving over what nobody has measured: the band of the headline
+    rule map_headline:
+        input:
+            gpu=setup,
+        output:
+            STUDY.headline_map,
+        log:
+            f"logs/{FOLDER}/headline-map.log",
+        conda:
+            "../../envs/pipeline.yaml"
+        params:
+            pairs=clocks_argument(STUDY.pairs),
+            axes=json.dumps(STUDY.headline_axes),
+            ties=config["ties"],
+        shell:
+            f"{RUN} study headline-map --gpu {{input.gpu:q}} --pairs {{params.pairs}} --axes {{params.axes:q}} "
+            f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"

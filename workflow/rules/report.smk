@@ -85,8 +85,6 @@ rule report_page:
         "../../envs/pipeline.yaml"
     params:
         folder=subpath(output[0], parent=True),
-        # no inputs: a page must not start what other targets make
-        beside=planning.seen(f"{FOLDER}/beyond"),
         without=",".join(
             sorted({*outputs.outputs(tables), *outputs.outputs(figures)} - {*STUDY.tables(), *STUDY.figures()})
         ),
@@ -108,6 +106,7 @@ rule comparison_page:
         "../../envs/pipeline.yaml"
     params:
         folder=subpath(output[0], parent=True),
+        # no inputs: a page must not start what other targets make
         beside=planning.seen("results/pipeline", "results/serving"),
         caption=page.COMPARISON_PAGE.caption,
     shell:
