@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from profiles import profile
 
 from kernel_dvfs.choice.schedule import choose
+from profiles import profile
 
 PAIRS = [(None, None), *((float(core), 9251.0) for core in range(300, 2100, 100))]
 

@@ -1,10 +1,10 @@
 """Rows of a profile become options: weights, left-out verdicts, and replicates that share data and choice."""
 
 import pytest
-from profiles import profile
 
 from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.errors import InputError
+from profiles import profile
 
 SETTINGS = ["core_mhz", "mem_mhz"]
 

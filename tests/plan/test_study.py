@@ -1,7 +1,9 @@
 """From options to names: no two studies share a folder, no two settings a setup."""
 
+import json
 from pathlib import Path
 
+from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.study import plan
 from kernel_dvfs.registry import outputs
@@ -104,3 +106,23 @@ def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours
     assert len(made("figure", study)) == 8
     without = plan(config(data_parallel_batches=[]), str(tmp_path))
     assert made("figure", study) - made("figure", without) == {"fig7_data_parallelism"}
+
+
+def test_what_a_change_costs_is_the_configured_where_the_latency_file_does_not_tell_it(config, tmp_path):
+    def words(*domains, stall_w=None):
+        trial = {"from_mhz": 1, "to_mhz": 2, "verdict": "ok", "call_s": 0.001, "first_effect_s": 0.002}
+        trial |= {"settled_s": 0.004, "nvml_s": 0.004, "stall_s": 0.0003}
+        gpu = {"name": "G", "uuid": "GPU-0123456789ab", "driver": "580.1"}
+        about = {"gpu": gpu, "started_utc": "2026-11-22T10:00:00Z"}
+        path = tmp_path / "latency.json"
+        path.write_text(json.dumps(content(about, [trial | {"domain": domain} for domain in domains])))
+        changes = {"measured": str(path) if domains else None, "latency_s": [0.01], "swept_stall_s": []}
+        changes |= {"core_stall_s": 0.001, "mem_stall_s": 0.002, "stall_w": stall_w}
+        few = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+        return plan(config(**few, clock_changes=changes), str(tmp_path)).deployable_options()
+
+    measured = f"--measured={tmp_path / 'latency.json'}"
+    assert words("core", "mem") == [measured]
+    assert words("core") == [measured, "--mem-stall=0.002"]
+    assert words("mem") == [measured, "--core-stall=0.001"]
+    assert words(stall_w=80) == ["--latencies", "0.01", "--core-stall=0.001", "--mem-stall=0.002", "--stall-w=80"]

@@ -21,14 +21,12 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "carry over": ("carry_over", "sweep_variant", "choose_variant", "validate_variant"),
     "tables": ("table_",),
     "figures": ("fig", "headline_map"),
-    "studies": ("pipeline", "serving", "beyond", "guided", "switching", "selection_bias"),
+    "studies": ("pipeline", "serving"),
     "report": ("report", "compare", "comparison"),
 }
 OTHER = "other"
 # rules that only name what is wanted: no work, so not counted
-_TARGETS = frozenset(
-    ("all", "setup", "native", "measurements", "profile", "choose", "report", "pipeline", "serving", "beyond")
-)
+_TARGETS = frozenset(("all", "setup", "native", "measurements", "profile", "choose", "report", "pipeline", "serving"))
 # A stage has a rate once this share of it is done and it has taken this long. Before that a first slow job, or a
 # quick one, would give an estimate that is off by a factor.
 _LEAST_SHARE, _LEAST_S = 0.05, 10.0

@@ -412,11 +412,8 @@ def test_measurements_of_another_setup_are_said(own):
 
 def test_a_table_that_nobody_knows_is_shown_all_the_same(own):
     (own / "tables/new_thing.csv").write_text("kernel,power_w\na,12.5\n")
-    (own / "beyond/tables").mkdir(parents=True)
-    (own / "beyond/tables/search.csv").write_text("way,energy_change_percent\nguided,-7.5\n")
     page = page_of(own)
     assert page.rows("new_thing") == [{"kernel": ("a", "a"), "power_w": ("12.5", "12.5")}]
-    assert page.rows("search")[0]["energy_change_percent"] == ("-7.5", "−7.50")
 
 
 def test_columns_are_read_from_the_heading(own):

@@ -31,7 +31,6 @@ COMMANDS = {
     "latency": of_module(
         "latency", "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile"
     ),
-    "contribute": of_module("contribute", "pack a study's measurements, anonymised, for a public collection"),
     "broker": of_module("broker", "a daemon run by root: sets GPU clocks for named users, and restores them"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
     "output": of_module("output", "write tables and figures of a study of any kind, from its results folder"),
@@ -50,11 +49,6 @@ _MEASURE = {
     "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),
 }
 _STUDY = {
-    "selection-bias": of_module("selection_bias", "is a claimed saving the one that you get? many simulated studies"),
-    "guided": of_module(
-        "guided_study", "guided search compared with other ways to search: what each finds, what it takes"
-    ),
-    "switching": of_module("switching_study", "what is left of the saving when a clock change takes time"),
     "deployable": of_module("deployable", "what can be deployed at known latencies: a list, and schedules to play"),
     "headline-map": of_module("headline_map", "a map of the strict saving over figures that nobody has measured"),
     "compare-gpus": of_module(
@@ -63,13 +57,13 @@ _STUDY = {
 }
 # packages that not every command needs -> the extra that brings them
 _WORKFLOW = ("snakemake", "pandas", "plotnine", "scipy", "ortools", "simpy", "PIL", "tabulate", "pybind11", "cmake")
-_EXTRAS = dict.fromkeys(_WORKFLOW, "workflow") | {"torch": "torch", "sklearn": "study"}
+_EXTRAS = dict.fromkeys(_WORKFLOW, "workflow") | {"torch": "torch"}
 # group -> what its commands are about; `measure` by itself is a command as well
 GROUPS = {
     "measure": "more ways to measure",
     "pipeline": "clocks of pipeline-parallel training",
     "serving": "energy of inference serving",
-    "study": "studies beyond the paper",
+    "study": "what a study asks for beyond its schedules",
 }
 
 

@@ -234,15 +234,13 @@ class Study(layout.Folder):
         return found.latencies_s if found else self.options["clock_changes"]["latency_s"]
 
     def deployable_options(self) -> list[str]:
-        """The options of `kernel-dvfs study deployable` that say what changes take and cost."""
-        latencies = [] if self.latency_files() else ["--latencies", *map(str, self.latencies_s())]
-        return [*latencies, *self.cost_options()]
+        """The options of `kernel-dvfs study deployable` that say what changes take and cost.
 
-    def cost_options(self) -> list[str]:
-        """Those of `study switching` too, whose latencies are its own. Stalls that the file does not tell (no change of
-        the memory clock was measured) are the configured ones."""
+        Stalls that the file does not tell (no change of the memory clock was measured) are the configured ones.
+        """
+        latencies = [] if self.latency_files() else ["--latencies", *map(str, self.latencies_s())]
         own, found = self.options["clock_changes"], self._latency()
-        words = [f"--measured={path}" for path in self.latency_files()]
+        words = [*latencies, *(f"--measured={path}" for path in self.latency_files())]
         for domain in ("core", "mem"):
             if found is None or found.stall_s(domain) is None:
                 words.append(f"--{domain}-stall={own[f'{domain}_stall_s']}")

@@ -82,7 +82,7 @@ class Results:
 
     @property
     def headline_map(self) -> pd.DataFrame:
-        """The strict saving over what nobody has measured: columns as studies.headline_map says."""
+        """The strict saving over what nobody has measured: columns as search.headline_map says."""
         path = Path(Folder(str(self.folder)).headline_map)
         if not path.is_file():
             raise InputError(f"{path}: missing; run snakemake report")

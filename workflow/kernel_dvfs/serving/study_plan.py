@@ -200,7 +200,7 @@ def _trace_times(asked: dict) -> int:
 
 def _check_replay(asked: dict) -> None:
     trace = asked["trace"]
-    if trace is not None and not Path(trace).is_file():
+    if trace is not None and not os.path.isfile(trace):  # also for a name that no file can have
         raise InputError(
             f"trace = '{trace}': no such file; allowed: a trace (.csv; docs/serving.md says where to get the Azure "
             "2023 ones), or null for the shipped synthetic hour"

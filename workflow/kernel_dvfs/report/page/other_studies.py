@@ -1,4 +1,4 @@
-"""Further studies (pipeline, serving, beyond the paper): whatever tables and figures their folders hold."""
+"""Further studies (pipeline, serving): whatever tables and figures their folders hold."""
 
 from __future__ import annotations
 

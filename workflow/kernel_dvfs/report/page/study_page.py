@@ -20,7 +20,6 @@ from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import Answer, answer, cautions, chart
 from kernel_dvfs.report.page.deployment import deployable, deployment
 from kernel_dvfs.report.page.fleet import Fleet
-from kernel_dvfs.report.page.other_studies import study_below
 from kernel_dvfs.report.page.provenance import VERDICTS, tally
 from kernel_dvfs.report.page.render import Figure, Figures, render
 from kernel_dvfs.report.page.step_view import step_view
@@ -139,7 +138,6 @@ def make(
             brief=by_saving(views["kernel_clocks"]) if found and "kernel_clocks" in views else None,
             fleet=_fleet(results, found, usd_per_kwh, co2_g_per_kwh) if found else None,
             further=[table(name, _read(folder, name, missing) or []) for name in extra],
-            beyond=study_below(folder / "beyond", missing),
             missing=missing,
         ),
         missing,
