@@ -322,7 +322,7 @@ def meaning(code: str, name: str = "") -> str:
         body = getattr(node, "body", None)
         first = body[0] if isinstance(body, list) and body else None
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            body[0] = ast.Pass()
+            body[:1] = [] if len(body) > 1 else [ast.Pass()]
         if isinstance(node, ast.FunctionDef):
             node.decorator_list = []
     return ast.unparse(tree)

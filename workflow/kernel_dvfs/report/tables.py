@@ -487,7 +487,8 @@ def _claims_inputs(plan: Any) -> list[str]:
 @OUTPUTS.table(
     "Claims of the paper (arXiv 2601.08539), each with a verdict computed from this study",
     title="The paper's claims, checked here",
-    text="Each claim of arXiv 2601.08539 with its value, what this study found, a computed verdict and the reason.",
+    text="Each claim of arXiv 2601.08539 with its value, the numbers that this study found and the verdict that they "
+    "give. In brackets: the rule that a number must keep for the claim to hold. Why: where it does not.",
     section="claims",
     # the paper speaks of GPT-3 with attention that is not fused: other kernels, or somebody's table, are no test of it
     kinds=MEASURED,
@@ -497,47 +498,17 @@ def _claims_inputs(plan: Any) -> list[str]:
     inputs=_claims_inputs,
 )
 def claims(results: Results) -> pd.DataFrame:
-    """One row a claim: number, claim, source, paper, ours, verdict (holds, differs, within what is unmeasured,
-    not testable), why."""
+    """One row a claim: number, claim, source, paper, ours (numbers, in brackets the rule by which the claim holds),
+    verdict (holds, differs, within what is unmeasured, not testable), why (where it does not hold)."""
     import pandas as pd
 
-    return pd.DataFrame([_claim_row(each, results) for each in all_claims()])
+    return pd.DataFrame([each.row(results) for each in all_claims()])
 
 
 def all_claims() -> list[Claim]:
     """All claims, in the order of their numbers."""
-    from kernel_dvfs.report.claims import (
-        choice_scopes,
-        headline,
-        kernel_level,
-        other_gpus,
-        pass_level,
-        remeasured,
-    )
+    from kernel_dvfs.report.claims import chosen, elsewhere
+    from kernel_dvfs.report.claims.claim import Claim
 
-    topics = (headline, pass_level, kernel_level, choice_scopes, remeasured, other_gpus)
-    return sorted((each for topic in topics for each in topic.CLAIMS), key=lambda each: each.number)
-
-
-def _claim_row(claim: Claim, results: Results) -> dict[str, Any]:
-    from kernel_dvfs.report.claims import evidence
-    from kernel_dvfs.report.claims.claim import DIFFERS, HOLDS, NOT_TESTABLE, UNMEASURED, NotTestable
-
-    try:
-        finding = claim.judge(results)
-    except NotTestable as missing:
-        ours, verdict, why = "not computed", NOT_TESTABLE, str(missing)
-    else:
-        verdict = {True: HOLDS, False: DIFFERS, None: UNMEASURED}[finding.holds]
-        ours, why = finding.ours, finding.why
-        if evidence.is_table(results):
-            why += "; the kernels are those of a measured table, not the paper's"
-    return {
-        "number": claim.number,
-        "claim": claim.text,
-        "source": claim.source,
-        "paper": claim.paper,
-        "ours": ours,
-        "verdict": verdict,
-        "why": why,
-    }
+    declared = [*vars(chosen).values(), *vars(elsewhere).values()]
+    return sorted((each for each in declared if isinstance(each, Claim)), key=lambda each: each.number)
