@@ -11,6 +11,9 @@ except InputError as error:
 PIPELINE_FOLDER = PIPELINE.folder
 PIPELINE_OUTPUTS = {"table": outputs.outputs(pipeline_tables), "figure": outputs.outputs(pipeline_figures)}
 
+if "pipeline" in sys.argv:
+    at_end(lambda: f"training pipeline: tables and figures are in {PIPELINE_FOLDER}")
+
 
 rule pipeline:
     input:

@@ -7,6 +7,9 @@ try:
 except InputError as error:
     sys.exit(f"error: {error}")
 
+if "serving" in sys.argv:
+    at_end(lambda: f"serving: tables and figures are in {SERVING.folder}")
+
 
 rule serving:
     input:

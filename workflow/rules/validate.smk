@@ -132,7 +132,7 @@ rule choose_variant:
         ties=config["ties"],
     shell:
         f"{RUN} choose {{input:q}} --granularity {{params.granularity}} --scope global --objective waste --slack 0 "
-        f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"
+        f"--ties {{params.ties}} -o {{output:q}} > /dev/null {LOGGED}"
 
 
 rule validate_variant:

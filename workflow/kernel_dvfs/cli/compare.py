@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end the measuring process of a real GPU first, so that these repeats share nothing with earlier ones",
     )
     parser.add_argument("--session", default="", metavar="NAME", help=SESSION)
-    parser.add_argument("--log", default="", metavar="FILE", help="also write an error to this file")
+    parser.add_argument("--log", default="", metavar="FILE", help="write an error to this file instead of stderr")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 

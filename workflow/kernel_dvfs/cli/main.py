@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _READER_GONE
     except KeyboardInterrupt:
-        _tell(["interrupted"], None)
+        _tell(["interrupted"], options)
         return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
@@ -133,12 +133,12 @@ def _is_output_refused() -> bool:
 
 
 def _tell(errors: list[str], options: argparse.Namespace | None) -> None:
-    """Print a line for each error on stderr, and write them to the log where the command has one."""
+    """Print a line for each error on stderr; where the command has a log, write them there instead."""
     text = "".join(f"error: {error}\n" for error in errors)
-    print(text, file=sys.stderr, end="")
-    log = getattr(options, "log", "")
-    if log:
+    if log := getattr(options, "log", ""):
         write_text(log, text)
+    else:
+        print(text, file=sys.stderr, end="")
 
 
 def _reason(error: OSError) -> str:

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="workload and protocol if --gpu is a name (default: config.yaml, or as shipped)",
     )
-    parser.add_argument("--log", default="", metavar="FILE", help="also write an error to this file")
+    parser.add_argument("--log", default="", metavar="FILE", help="write an error to this file instead of stderr")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 
