@@ -107,7 +107,7 @@ def test_the_repeats_named_are_more_than_were_made_would_decide_and_are_the_fewe
 def test_a_mean_that_is_the_limit_or_unknown_names_no_number_of_repeats():
     assert remeasured.verdict(remeasured.interval([0.1, -0.1], ["a", "b"]), 0.0) == ("ambiguous", None)
     nan = float("nan")
-    assert remeasured.verdict(validation.Change(nan, nan, nan, nan, 1, 1, [0.1]), 0.0) == ("ambiguous", None)
+    assert remeasured.verdict(remeasured.Change(nan, nan, nan, nan, 1, 1, [0.1]), 0.0) == ("ambiguous", None)
 
 
 def comparisons(folder):

@@ -131,4 +131,10 @@ def after_profile(paths):
     return inputs
 
 
-at_end(lambda: line_of_study(FOLDER, STUDY.title))
+# a run ends with the answer of what was asked for, and with no other
+if beside := {"pipeline", "serving"}.intersection(sys.argv):
+    for name, folder in (("pipeline", PIPELINE.folder), ("serving", SERVING.replay)):
+        if name in beside:
+            at_end(lambda name=name, folder=folder: f"{name}: tables and figures are in {folder}")
+if "all" in sys.argv or not beside:
+    at_end(lambda: line_of_study(FOLDER, STUDY.title))

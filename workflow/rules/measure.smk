@@ -175,7 +175,7 @@ else:
             options=planning.import_options(config["gpu"]),
         shell:
             # notices belong in front of the user as well as in the log
-            "{RUN} import {input:q} {params.options} -o {output:q} 2>&1 | tee {log:q} >&2"
+            "{RUN} import {input:q} {params.options} -o {output:q} > {log:q} 2>&1 && cat {log:q} >&2"
 
 
 if STUDY.is_step and STUDY.is_real:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +14,7 @@ from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 # as a shell has it of a program that SIGINT or SIGPIPE ended
 _INTERRUPTED, _READER_GONE = 130, 141
@@ -81,12 +80,22 @@ def every_command() -> dict[str, Command]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone."""
-    log = ""
     try:
         run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
-        log = options.log
-        with _said_in(log) if log else nullcontext():
-            code = run(options) or 0
+        said_in = _SaidIn(options.log) if options.log else None
+    except (InputError, OSError) as error:
+        _tell([_reason(error)] if isinstance(error, OSError) else lines(error))
+        return 2
+    if said_in is None:
+        return _code(run, options)
+    with said_in:
+        return _code(run, options)
+
+
+def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace) -> int:
+    """The exit code of a command, which says of itself why it is not 0."""
+    try:
+        code = run(options) or 0
         # what the reader of a pipe refuses shows here, and not when the program is over
         if sys.stdout:
             sys.stdout.flush()
@@ -94,13 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
-        _tell(lines(error), log)
+        _tell(lines(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         extra = _EXTRAS.get(package)
         if extra is None:
             raise
-        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], log)
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"])
     except BrokenPipeError:
         if not sys.stdout or not _is_output_refused():
             raise
@@ -110,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
-        _tell([_reason(error)], log)
+        _tell([_reason(error)])
     return 2
 
 
@@ -127,33 +136,31 @@ def _is_output_refused() -> bool:
     return True
 
 
-@contextmanager
-def _said_in(log: str) -> Iterator[None]:
-    """What a command, and what it starts, says goes to a file: a run of the workflow has a line of its own."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    before = os.dup(1), os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for own, number in zip(before, (1, 2)):
+class _SaidIn:
+    """While it is entered, what a command and what it starts have to say goes to a file: a run of the workflow has a
+    line of its own on the terminal. Raises OSError where the file cannot be written."""
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+
+    def __enter__(self) -> None:
+        self._before = sys.stdout, sys.stderr, os.dup(1), os.dup(2)
+        sys.stdout = sys.stderr = self._file
+        for number in (1, 2):
+            os.dup2(self._file.fileno(), number)
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout, sys.stderr, *before = self._before
+        for number, own in enumerate(before, start=1):
             os.dup2(own, number)
             os.close(own)
+        self._file.close()
 
 
-def _tell(errors: list[str], log: str = "") -> None:
-    """Print a line for each error on stderr, and add them to the log where the command has one."""
-    text = "".join(f"error: {error}\n" for error in errors)
-    print(text, file=sys.stderr, end="")
-    if log:
-        with suppress(OSError), open(log, "a", encoding="utf-8") as file:
-            file.write(text)
+def _tell(errors: list[str]) -> None:
+    """Print a line for each error on stderr."""
+    print("".join(f"error: {error}\n" for error in errors), file=sys.stderr, end="")
 
 
 def _reason(error: OSError) -> str:
@@ -200,7 +207,7 @@ def _help(prog: str) -> argparse.HelpFormatter:
 def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
     parser = _Parser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
     command.add_arguments(parser)
-    parser.add_argument("--log", default="", metavar="FILE", help="say everything in this file, errors also here")
+    parser.add_argument("--log", default="", metavar="FILE", help="say everything in this file instead of here")
     if name in GROUPS:
         parser.epilog = (
             f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
