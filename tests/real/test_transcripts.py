@@ -25,8 +25,8 @@ from kernel_dvfs.gpu.setters import advice, choice
 choice.may_set_clocks = lambda: ({rights}, {why!r})
 advice.user = lambda: "alice"
 advice.in_container = lambda: {container}
-from kernel_dvfs.measurement.real import inventory
-inventory._study = lambda *_: ([], ["(what a study would take)"])
+from kernel_dvfs.plan import estimate
+estimate.estimates = lambda *_: ([], ["(what a study would take)"])
 from kernel_dvfs.cli.main import main
 sys.exit(main(["devices"]))
 """

@@ -123,7 +123,7 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     # the lock is slow, as where the driver has to come up; a reset is not
     tool.write_text(f'#!/bin/sh\ncase "$*" in {slow}) touch begun; sleep {slow_s};; esac\nexec {real} "$@"\n')
     tool.chmod(0o755)
-    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = "from kernel_dvfs.gpu.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, through={way!r}) as guard: guard.lock({pair})"
     environment = made.environment(KERNEL_DVFS_NVML_PATIENCE_S=str(patience_s))
     run = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=made.folder, stderr=subprocess.DEVNULL)
@@ -155,7 +155,7 @@ def test_a_request_without_an_answer_when_its_run_ends_does_not_outlast_the_rest
         "KERNEL_DVFS_NVML_PATIENCE_S": str(patience_s),
     }
     made.offer("zeusd")
-    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = "from kernel_dvfs.gpu.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, through='zeusd') as guard: guard.lock((345, 900), (2201, 2201))"
     run = subprocess.Popen(
         [sys.executable, "-c", code], env=made.environment(), cwd=made.folder, stderr=subprocess.DEVNULL
@@ -250,7 +250,7 @@ def pci_bus(made, gpus):
 
 def locked_by_zeusd(made, gpus):
     """A guarded lock on a machine of so many GPUs, at whose end another is left."""
-    code = f"{pci_bus(made, gpus)}from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = f"{pci_bus(made, gpus)}from kernel_dvfs.gpu.guard import Guard\n"
     code += f"print(choice.obstacle('zeusd', {made.boards.uuid!r}))\n"
     code += f"with Guard({made.boards.uuid!r}, {{'core': [345, 1500]}}, through='zeusd') as guard:\n"
     code += "  guard.lock((345, 900), None); print('locked')"

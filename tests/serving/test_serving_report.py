@@ -8,7 +8,7 @@ import pytest
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.outputs import modules
 from kernel_dvfs.serving import experiments
-from kernel_dvfs.serving.outcome import outcome
+from kernel_dvfs.serving.replay import outcome
 from kernel_dvfs.serving.report import figures
 from kernel_dvfs.serving.report.figures import savings as savings_figure
 from kernel_dvfs.serving.report.share import split

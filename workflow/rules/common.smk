@@ -9,7 +9,7 @@ sys.path.insert(0, str(LIBRARY))
 
 from kernel_dvfs import environment, files, layout, lock, outputs, slurm
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import clocks_argument, label
+from kernel_dvfs.gpu.clocks import clocks_argument, gpu_freq, label
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
 from kernel_dvfs.plan import config as configuration

@@ -75,7 +75,7 @@ if STUDY.is_real:
                 "../../envs/pipeline.yaml"
             resources:
                 gpu=GPUS,
-                slurm_extra=slurm.gpu_freq(pair) if STUDY.clocks == "external" else "",
+                slurm_extra=gpu_freq(pair) if STUDY.clocks == "external" else "",
             params:
                 clocks=",".join(map(str, pair)),
                 campaign=campaign.of_repeat(pair, repeat, STUDY.options["auto_repeats"]),

@@ -200,9 +200,8 @@ def _replay(options: argparse.Namespace) -> None:
 
     from kernel_dvfs.files import write_json
     from kernel_dvfs.serving.machine import MeasuredMachine, machine
-    from kernel_dvfs.serving.outcome import lines, outcome
     from kernel_dvfs.serving.profile import read_profile
-    from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.replay import Replayer, lines, outcome
     from kernel_dvfs.serving.system import SYSTEMS
     from kernel_dvfs.serving.trace import read_trace
 
@@ -329,7 +328,7 @@ def _clock_arguments(parser: argparse.ArgumentParser) -> None:
 def _clock(options: argparse.Namespace) -> None:
     from kernel_dvfs.deploy.control import Control, facts_of
     from kernel_dvfs.gpu.clocks import AUTO, label
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.serving.deployment import clock_at, read_plan
 
     pair = (clock_at(read_plan(options.plan), options.pool, options.tps), AUTO)
@@ -365,7 +364,7 @@ def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
 def _experiment(options: argparse.Namespace) -> None:
     from kernel_dvfs.files import write_json
     from kernel_dvfs.serving.experiments import EXPERIMENTS
-    from kernel_dvfs.serving.outcome import lines
+    from kernel_dvfs.serving.replay import lines
     from kernel_dvfs.serving.study import ServingStudy
 
     if options.name not in EXPERIMENTS:

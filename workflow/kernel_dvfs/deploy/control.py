@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check
-from kernel_dvfs.gpu.nvml.locks import lock_pair
+from kernel_dvfs.gpu.guard import lock_pair
 from kernel_dvfs.gpu.setters import choice
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from kernel_dvfs.gpu.clocks import Clock
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
 
     Pair: TypeAlias = tuple[Clock, Clock]  # (core, memory), MHz or AUTO each
 

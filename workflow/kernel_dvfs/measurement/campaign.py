@@ -128,7 +128,7 @@ class Bench:
     kernel: dict[str, Any] = {}  # noqa: RUF012 - never written
 
     def __init__(self, setup: Setup, target: Target, exact: bool = False) -> None:
-        from kernel_dvfs.gpu.simulated import SimulatedGpu
+        from kernel_dvfs.measurement.simulated import SimulatedGpu
 
         self.setup = setup
         self.target = target

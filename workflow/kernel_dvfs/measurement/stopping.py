@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+# settings of a comparison's points: a single window, since the repeats are its statistics
+COMPARED = {"windows": 1, "max_windows": 1}
+
 # two-sided 95 % quantiles of Student's t by degrees of freedom; 2 is close enough beyond
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 

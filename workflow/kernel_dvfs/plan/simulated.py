@@ -9,14 +9,14 @@ from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import sweep_pairs
-from kernel_dvfs.gpu.simulated import MODEL
+from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.layout import subject
 from kernel_dvfs.measurement import campaign
+from kernel_dvfs.measurement.simulated import MODEL
 from kernel_dvfs.plan import shared
 from kernel_dvfs.plan.asked import PlannedFile, Study, Variant
 from kernel_dvfs.plan.step import step_source
 from kernel_dvfs.workload.step import read as read_step
-from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled
 from kernel_dvfs.workload.traffic import dense_gemm_byte
 from kernel_dvfs.workload.workload import Workload, of_model
 

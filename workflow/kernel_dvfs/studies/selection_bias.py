@@ -19,8 +19,8 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.profile.aggregate import standard_errors
-from kernel_dvfs.report.validation import Change, interval
 from kernel_dvfs.search.refine import contest, shortlist
+from kernel_dvfs.student import Change, interval
 from kernel_dvfs.studies.sampling import (
     Campaign,
     Noise,

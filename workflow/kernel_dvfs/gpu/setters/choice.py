@@ -7,11 +7,10 @@ import shutil
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.locks import may_set_clocks
 from kernel_dvfs.gpu.setters.broker import Broker, hello
 from kernel_dvfs.gpu.setters.broker import socket_path as broker_socket
 from kernel_dvfs.gpu.setters.dcgm import Dcgm, engine_id
-from kernel_dvfs.gpu.setters.setter import Capabilities, Nvml, Setter
+from kernel_dvfs.gpu.setters.setter import Capabilities, Nvml, Setter, may_set_clocks
 from kernel_dvfs.gpu.setters.sudo import Sudo, allowed
 from kernel_dvfs.gpu.setters.zeusd import PLACES, Zeusd, offer, socket_path, why_not_by_index
 
@@ -38,7 +37,7 @@ def check(
 ) -> None:
     """Raise InputError for a word that is no way, and for what that way could never do, before anything is locked.
 
-    after: clocks to leave behind, see locks.leave_as_configured. one_clock_alone: one clock will be locked while the
+    after: clocks to leave behind, see setter.leave_as_configured. one_clock_alone: one clock will be locked while the
     other is left to the GPU. ranges: clocks will be locked to ranges.
     """
     if through != AUTO and through not in WAYS:

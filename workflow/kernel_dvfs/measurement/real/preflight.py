@@ -12,8 +12,8 @@ from kernel_dvfs.gpu.nvml.errors import Unsupported
 from kernel_dvfs.measurement.counter import EnergyCounter
 
 if TYPE_CHECKING:
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.guard import Guard
 
 # a window must hold this many periods of the counter
 LEAST_PERIODS = 20

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT, fresh_repeats
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.store import CLOCKS, COLUMNS
 from kernel_dvfs.report.claims.claim import NotTestable, mhz
 from kernel_dvfs.report.results import Comparisons, Results, is_chosen

@@ -36,6 +36,7 @@ def make(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
     """
     import pandas as pd
 
+    from kernel_dvfs import student
     from kernel_dvfs.report import validation
     from kernel_dvfs.report.tables.strategies import margin_percent, status
 
@@ -53,7 +54,7 @@ def make(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
                 f"fresh_{quantity}_high_percent": change.high,
                 f"{quantity}_optimism_pp": change.mean - claimed,
             }
-        verdict, needed = validation.verdict(changes[0], schedule["slack_percent"])
+        verdict, needed = student.verdict(changes[0], schedule["slack_percent"])
         rows.append(
             row
             | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}

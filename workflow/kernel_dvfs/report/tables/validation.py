@@ -35,6 +35,7 @@ def make(results: Results, repeats: int) -> pd.DataFrame:
     """
     import pandas as pd
 
+    from kernel_dvfs import student
     from kernel_dvfs.report import validation
 
     schedule = results.schedule(STRICT)
@@ -42,7 +43,7 @@ def make(results: Results, repeats: int) -> pd.DataFrame:
     rows = []
     for quantity, change in zip(("time", "energy"), validation.changes(comparisons)):
         claimed = schedule[f"{quantity}_change_percent"]
-        verdict, needed = validation.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
+        verdict, needed = student.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
         rows.append(
             {
                 "quantity": quantity,
