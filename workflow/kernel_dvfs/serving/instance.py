@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.serving.requests import Request
+from kernel_dvfs.serving.system import CHUNK_TOKENS, MAX_BATCH
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.engine import Engine
@@ -43,8 +44,8 @@ class Instance:
         engine: Engine,
         kv_tokens: int,
         now_s: float = 0.0,
-        max_batch: int = 256,
-        chunk_tokens: int = 512,
+        max_batch: int = MAX_BATCH,
+        chunk_tokens: int = CHUNK_TOKENS,
         recorder: Recorder | None = None,
     ):
         self.engine = engine

@@ -12,9 +12,10 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving import kernel_clocks, measured
 from kernel_dvfs.serving.columns import mhz
 from kernel_dvfs.serving.engine import Engine
-from kernel_dvfs.serving.models import HOST_S, MODELS
+from kernel_dvfs.serving.models import MODELS
 from kernel_dvfs.serving.profile import KERNEL_LEVEL, Profile
 from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs.serving.system import HOST_S
 
 
 class Machine(Protocol):

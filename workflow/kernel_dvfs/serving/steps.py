@@ -25,7 +25,8 @@ from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
 from kernel_dvfs.serving import models
 from kernel_dvfs.serving.engine import Engine, Linear
-from kernel_dvfs.serving.models import HOST_S, Row, ServedModel, check_degree, served
+from kernel_dvfs.serving.models import Row, ServedModel, check_degree, served
+from kernel_dvfs.serving.system import HOST_S
 
 MAX_TOKENS = 16384  # new tokens of one step
 # share of a GPU's memory that an engine uses, as vLLM's default
