@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from kernel_dvfs.gpu import draws
+from kernel_dvfs.gpu import noise as draws
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.noise import Key, factors, latency_s, read_window

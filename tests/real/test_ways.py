@@ -344,7 +344,7 @@ def test_sudoers_names_no_tool_that_its_user_could_change(lab):
     mine.mkdir()
     (mine / "nvidia-smi").write_text("#!/bin/sh\n")
     (mine / "nvidia-smi").chmod(0o777)
-    code = "from kernel_dvfs.gpu.setters.sudo import tool\nprint(tool())"
+    code = "from kernel_dvfs.gpu.setters.tools import tool\nprint(tool())"
     said = made.python(code, PATH=f"{mine}:{made.more['PATH']}").stdout.strip()
     assert said == str(made.boards.path.parent / "offered/nvidia-smi")
     (mine / "nvidia-smi").chmod(0o755)
@@ -374,7 +374,7 @@ def test_nothing_on_the_way_to_what_root_runs_may_be_a_users(tmp_path, monkeypat
     if os.getuid() != 0:
         pytest.skip("only root can give files away")
     from kernel_dvfs.files import is_roots_own
-    from kernel_dvfs.gpu.setters.sudo import tool
+    from kernel_dvfs.gpu.setters.tools import tool
 
     own, users = tmp_path / "own", tmp_path / "users"
     for folder in (own, users, users / "within"):
@@ -410,7 +410,7 @@ def test_nothing_on_the_way_to_what_root_runs_may_be_a_users(tmp_path, monkeypat
 @pytest.mark.parametrize("user", ["alice ALL", "bob,carol", "%wheel", "ALL\nroot", "", "a=b"])
 def test_a_name_that_sudoers_would_read_as_more_is_refused(user):
     from kernel_dvfs.errors import InputError
-    from kernel_dvfs.gpu.setters.sudo import sudoers
+    from kernel_dvfs.gpu.setters.tools import sudoers
 
     with pytest.raises(InputError, match="no plain user name"):
         sudoers(user, ["GPU-1"])

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.setters.advice import Advice
+    from kernel_dvfs.gpu.setters.choice import Advice
     from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
 
 

@@ -55,7 +55,7 @@ class Control:
             self._guard.announce(what)
 
     def ask(self, pair: Pair) -> None:
-        """Request a pair. Where that fails, nothing is locked; raises gpu.nvml.errors then."""
+        """Request a pair. Where that fails, nothing is locked; raises gpu.nvml.library then."""
         if not self.reads_only:
             try:
                 lock_pair(self._guard, self._clocks, pair, self._exact)

@@ -37,9 +37,8 @@ from kernel_dvfs.gpu.clocks import check_after
 from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.board import Board, uuids
-from kernel_dvfs.gpu.nvml.errors import LOST, NO_PERMISSION, UNKNOWN, NvmlError
 from kernel_dvfs.gpu.nvml.facts import facts
-from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.gpu.nvml.library import LOST, NO_PERMISSION, UNKNOWN, Library, NvmlError
 from kernel_dvfs.gpu.setters.broker import socket_path
 from kernel_dvfs.gpu.setters.setter import NotRestored, leave_as_configured, may_set_clocks
 

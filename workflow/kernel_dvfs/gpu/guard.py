@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import supported_core_mhz
 from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.errors import TIMEOUT, Denied, NvmlError, Unsupported
 from kernel_dvfs.gpu.nvml.lease import NO_CLOCKS, RESTORING, Lease
-from kernel_dvfs.gpu.nvml.library import Library, patience_s
+from kernel_dvfs.gpu.nvml.library import TIMEOUT, Denied, Library, NvmlError, Unsupported, patience_s
 from kernel_dvfs.gpu.setters import choice
 from kernel_dvfs.gpu.setters.setter import (
     ASKED_OF_DAEMON,
@@ -68,7 +67,7 @@ class Guard:
     even that is touched: the one cannot tell it from what the batch system has set, the other sets nothing at all.
     say: called with one line for the user; default: print on stderr. through: the way that clocks are set, see
     setters.choice; once it is known, the one that it means here. Raises InputError where the GPU is taken, and where
-    that way could not set `after`; on leaving, NotRestored where clocks could not be given back, errors.Denied where
+    that way could not set `after`; on leaving, NotRestored where clocks could not be given back, library.Denied where
     that comes of the same lack of rights as what ended the context. What could not be given back stays in the lease,
     and so is told by `devices` and by the next run until it is. A forked child holds nothing: it sets no
     clocks, and leaving does nothing.
@@ -131,7 +130,7 @@ class Guard:
 
     @property
     def setter(self) -> Setter:
-        """What sets the clocks. Raises errors.NvmlError where it cannot be reached, here and below."""
+        """What sets the clocks. Raises library.NvmlError where it cannot be reached, here and below."""
         if self._opened_setter is None:
             self.through = choice.resolve(self.through, self._lease.uuid)
             choice.check_after(self.through, self._after)
@@ -275,7 +274,7 @@ def ranges(
 def lock_pair(guard: Guard, clocks: dict[str, Any], pair: tuple[Clock, Clock], exact: bool = False) -> None:
     """Put a pair in force on a guarded board, memory first: the core clocks that exist depend on it.
 
-    Raises errors.NvmlError; memory may be locked by then, so reset the guard.
+    Raises library.NvmlError; memory may be locked by then, so reset the guard.
     """
     core, mem = ranges(clocks, pair, exact)
     if not mem and clocks["mem_mhz"]:

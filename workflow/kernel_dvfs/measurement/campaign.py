@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
-from kernel_dvfs.gpu.draws import uniform
-from kernel_dvfs.gpu.noise import Key
+from kernel_dvfs.gpu.noise import Key, uniform
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import condition, measure
 from kernel_dvfs.measurement.setup import Setup

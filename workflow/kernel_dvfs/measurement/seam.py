@@ -47,7 +47,7 @@ class Gpu(Protocol[Load]):
 
     Seconds are the GPU's own: virtual on a simulated GPU, `time.monotonic` on a real one. A `key` is a tuple of words
     and numbers that says what a step belongs to (gpu.noise.Key for a point): a simulated GPU draws its random numbers
-    by it, a real one ignores it. Every method of a real GPU may raise gpu.nvml.errors.NvmlError.
+    by it, a real one ignores it. Every method of a real GPU may raise gpu.nvml.library.NvmlError.
     """
 
     def device(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from kernel_dvfs.workload.workload import Workload, of_model
 
 def real(config: dict, results: str) -> Study:
     """A study of a real GPU. What needs clocks to be set is left out where they are not ours to set."""
-    from kernel_dvfs.gpu.nvml.known import kept_as, known_facts
+    from kernel_dvfs.gpu.nvml.facts import kept_as, known_facts
     from kernel_dvfs.gpu.setters import choice
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kernel_dvfs.gpu.nvml.errors import TIMEOUT, NvmlError, Unsupported, refused
-from kernel_dvfs.gpu.nvml.library import patience_s
+from kernel_dvfs.gpu.nvml.library import TIMEOUT, NvmlError, Unsupported, patience_s, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +48,7 @@ class Capabilities:
 
 
 class Setter(ABC):
-    """One way to set the clocks of one GPU. Every method may raise errors.NvmlError: Denied where the right is
+    """One way to set the clocks of one GPU. Every method may raise nvml.library.NvmlError: Denied where the right is
     missing, Unsupported where the GPU or the way cannot do it. A way that does not answer in time raises too."""
 
     name: str  # as the configuration's `through` says it

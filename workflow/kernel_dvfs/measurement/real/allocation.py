@@ -21,7 +21,7 @@ from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, read_json, write_json
 from kernel_dvfs.gpu.clocks import Pair, gpu_freq
-from kernel_dvfs.gpu.nvml.known import node_of
+from kernel_dvfs.gpu.nvml.facts import node_of
 from kernel_dvfs.measurement.setup import Setup, read
 
 FOLDER = ".snakemake"

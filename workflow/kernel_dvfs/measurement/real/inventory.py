@@ -16,7 +16,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.advice import Advice
+    from kernel_dvfs.gpu.setters.choice import Advice
 
 SCHEMA = "kernel-dvfs/devices/1"
 # a configuration that leaves these out takes less time
@@ -83,7 +83,7 @@ def inventory(estimates: Estimates) -> Inventory:
     from kernel_dvfs.gpu.nvml.board import Board, uuids
     from kernel_dvfs.gpu.nvml.lease import where_leases_lie
     from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.advice import advice
+    from kernel_dvfs.gpu.setters.choice import advice
 
     gpus: list[Gpu] = []
     locking = leases = problem = None
@@ -144,7 +144,7 @@ def _gpu(nvml: Library, index: int, board: Board, estimates: Estimates) -> Gpu:
 def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
     """(period ms, time of a read ms, why it cannot be used) of the energy counter."""
     from kernel_dvfs.errors import CounterFault
-    from kernel_dvfs.gpu.nvml.errors import NvmlError
+    from kernel_dvfs.gpu.nvml.library import NvmlError
     from kernel_dvfs.measurement.counter import EnergyCounter
 
     try:

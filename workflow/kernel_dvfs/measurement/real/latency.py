@@ -85,7 +85,7 @@ def trials(
     protocol: Protocol,
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """A trial of each transition, `protocol.repeats` times over. Raises errors.NvmlError; the guard restores."""
+    """A trial of each transition, `protocol.repeats` times over. Raises nvml.library.NvmlError; the guard restores."""
     order = random.Random(protocol.seed)
     found: list[dict[str, Any]] = []
     for repeat in range(protocol.repeats):
