@@ -23,9 +23,8 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.pipeline import rounding
 from kernel_dvfs.pipeline.curve import TICKS_PER_S, Options, curve_of, options_of, split_options
-from kernel_dvfs.pipeline.frontier import Frontier
+from kernel_dvfs.pipeline.frontier import Frontier, parametric_frontier
 from kernel_dvfs.pipeline.graph import Graph
-from kernel_dvfs.pipeline.parametric import parametric_frontier
 from kernel_dvfs.pipeline.rounding import Offered, Rounded, round_to_options
 from kernel_dvfs.pipeline.stage_profile import Key, StageProfile
 from kernel_dvfs.pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving import kernel_clocks
 from kernel_dvfs.serving.instance import Instance, Recorder
 from kernel_dvfs.serving.profile import Point, clock_name
 from kernel_dvfs.serving.requests import TBT_SLO_S, Request, Seen, draw_lengths, index, ttft_slo_s
-from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs.serving.steps import StepModel, engine_at
 from kernel_dvfs.serving.system import CHUNK_TOKENS, HOST_S, MAX_BATCH, REQUESTS
 
 if TYPE_CHECKING:
-    from kernel_dvfs.serving.engine import Engine
+    from kernel_dvfs.serving.instance import Engine
 
 # tokens/s of an instance, input and output; the next is asked for while the last kept its promises
 LADDER_TPS = (100, 200, 400, 650, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000, 48000)
@@ -157,7 +156,7 @@ def profile_rows(
                 continue
             for mhz in core_mhz:
                 for level in (False, True) if kernel_level else (False,):
-                    engine = kernel_clocks.engine(steps, mhz, level)
+                    engine = engine_at(steps, mhz, level)
                     found = curve(engine, steps.kv_tokens, class_, loads[class_], **limits)
                     head = {"model": model, "gpu": gpu, "tp": tp, "core_mhz": clock_name(mhz, level), "class": class_}
                     rows += [
