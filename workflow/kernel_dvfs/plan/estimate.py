@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import parse_json
 from kernel_dvfs.layout import LOCKING_REPEATS
 from kernel_dvfs.measurement.real import loads
 from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
-from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.stopping import COMPARED
 from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.study import load, plan
@@ -77,7 +77,7 @@ def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:
             content = load(config) | {"gpu": f"nvml:{uuid}"} | changed
             study = plan(content, folder)
             assert study.setup, "only tables have no setup"
-            measurement = read(study.setup.write()).measurement
+            measurement = parse_json(study.setup.text)["measurement"]
         except (InputError, KeyError) as error:
             return Estimate(config, changed.get("clocks"), str(error))
     parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
