@@ -29,7 +29,7 @@ from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.kernel import Work, clock_share, parameters
-from kernel_dvfs.gpu.simulated import SimulatedGpu
+from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.workload.rows import kernel_rows
 
 if TYPE_CHECKING:

@@ -43,6 +43,8 @@ def test_at_the_limit_noise_is_unstable():
 def test_the_interval_is_that_of_student():
     assert interval_percent([99.0, 101.0]) == pytest.approx(12.706, rel=1e-3)
     assert interval_percent([99.0, 100.0, 101.0]) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    # eleven values 95 to 105: mean 100, standard deviation 11**0.5; t with ten degrees of freedom is 2.228, far from 2
+    assert interval_percent([float(value) for value in range(95, 106)]) == pytest.approx(2.2281, rel=1e-4)
 
 
 def test_the_rule_follows_the_settings():

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.locks import NotRestored
+from kernel_dvfs.gpu.setters.setter import NotRestored
 from kernel_dvfs.layout import LOCKING_REPEATS, carried, locking, parts
 from kernel_dvfs.measurement.real import server
 from kernel_dvfs.measurement.request import Request

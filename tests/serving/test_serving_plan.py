@@ -9,6 +9,7 @@ import pytest
 from kernel_dvfs.outputs import asked_by
 from kernel_dvfs.registry import outputs
 from kernel_dvfs.serving.study_plan import plan_serving
+from kernel_dvfs.serving.system import DEFAULTS
 
 INSTANCE = "results/serving/sim-h100-sxm-llama2-70b"
 REPLAY = f"{INSTANCE}/synthetic-hour-s12-p4"
@@ -22,6 +23,14 @@ def planned(config):
 
 def made(kind, plan) -> set:
     return set(outputs("serving").of(kind, plan))
+
+
+def test_the_shipped_configuration_says_what_is_usual(config):
+    asked = config()["serving"]
+    assert asked == {key: DEFAULTS[key] for key in asked}
+    # the seed is the whole configuration's; the others cannot be configured
+    assert DEFAULTS.keys() - asked.keys() == {"seed", "sample_s", "bin_s"}
+    assert DEFAULTS["seed"] == config()["seed"]
 
 
 def test_a_table_lies_in_the_folder_of_the_experiments_that_it_reads(planned):

@@ -7,11 +7,11 @@ import pytest
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.serving import experiments
-from kernel_dvfs.serving.outcome import outcome
+from kernel_dvfs.serving.replay import outcome
 from kernel_dvfs.serving.report import figures
 from kernel_dvfs.serving.report.share import split
 from kernel_dvfs.serving.study import ServingStudy
-from kernel_dvfs.serving.system import DEFAULTS, KNOBS, SIZED, SUBSETS
+from kernel_dvfs.serving.system import KNOBS, SETTINGS, SIZED, SUBSETS
 from kernel_dvfs.serving.trace import hours, write_trace
 
 
@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
         "usd_per_server_hour": 88.5,
         "usd_per_kwh": 0.1,
         "co2_g_per_kwh": 226,
-        "settings": DEFAULTS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
+        "settings": SETTINGS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
     }
     assert main(["serving", "study", str(place / "study"), "--options", json.dumps(asked)]) == 0
     for name in ("systems", "slots", "loads", "hierarchy"):

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import NAMES, shipped
+from kernel_dvfs import shipped
 from kernel_dvfs.change import change_percent
 from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.deploy.playing import play as play
 from kernel_dvfs.errors import InputError as InputError
+from kernel_dvfs.package import NAMES
 from kernel_dvfs.report.words import answer_line
 from kernel_dvfs.step.api import capture as capture
 

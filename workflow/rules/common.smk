@@ -11,7 +11,7 @@ sys.path.insert(0, str(LIBRARY))
 
 from kernel_dvfs import environment, files, layout, lock, outputs, registry, slurm
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import clocks_argument
+from kernel_dvfs.gpu.clocks import clocks_argument, gpu_freq
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
 from kernel_dvfs.pipeline.study_plan import plan_pipeline

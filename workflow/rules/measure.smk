@@ -84,7 +84,7 @@ if STUDY.is_real:
             localrule: True
             resources:
                 gpu=GPUS,
-                slurm_extra=slurm.gpu_freq((core, mem)) if STUDY.clocks == "external" else "",
+                slurm_extra=gpu_freq((core, mem)) if STUDY.clocks == "external" else "",
             params:
                 clocks=f"{core},{mem}",
                 campaign=campaign.of_repeat((core, mem), repeat, STUDY.options["auto_repeats"]),

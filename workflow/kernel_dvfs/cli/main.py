@@ -8,10 +8,10 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
+from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -184,7 +184,7 @@ def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], a
         _refuse(parser, arguments[1:], group(first))
     groups = {f"{name} ...": f"{what}: kernel-dvfs {name} --help" for name, what in GROUPS.items()}
     parser = _overview("kernel-dvfs", "GPU clocks that waste no energy.", _listed(COMMANDS) | groups)
-    parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
+    parser.add_argument("--version", action="version", version=f"kernel-dvfs {VERSION}")
     _refuse(parser, arguments, [*COMMANDS, *GROUPS])
 
 

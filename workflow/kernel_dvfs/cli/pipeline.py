@@ -152,8 +152,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 def run_replay(options: argparse.Namespace) -> None:
     """Replay iterations with stragglers; write a row for each and say what was saved."""
     from kernel_dvfs.pipeline.baselines import all_max
-    from kernel_dvfs.pipeline.replay import Iteration, read_slowdowns, replay, summary
-    from kernel_dvfs.pipeline.runtime import Runtime
+    from kernel_dvfs.pipeline.runtime import Iteration, Runtime, read_slowdowns, replay, summary
     from kernel_dvfs.pipeline.study import write_records
 
     slowdowns = read_slowdowns(options.stragglers, options.pipelines, options.iterations)

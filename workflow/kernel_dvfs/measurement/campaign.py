@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
-from kernel_dvfs.gpu.draws import uniform
-from kernel_dvfs.gpu.noise import Key
+from kernel_dvfs.gpu.noise import Key, uniform
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import condition, measure
 from kernel_dvfs.measurement.setup import Setup
@@ -128,7 +127,7 @@ class Bench:
     kernel: dict[str, Any] = {}  # noqa: RUF012 - never written
 
     def __init__(self, setup: Setup, target: Target, exact: bool = False) -> None:
-        from kernel_dvfs.gpu.simulated import SimulatedGpu
+        from kernel_dvfs.measurement.simulated import SimulatedGpu
 
         self.setup = setup
         self.target = target

@@ -1,6 +1,6 @@
 """One point of the protocol: a load at a clock pair, warmed up, measured in windows, and judged.
 
-Knows a GPU by its seam (gpu.seam), not which kind it is.
+Knows a GPU by its seam (measurement.seam), not which kind it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernel_dvfs.measurement import stopping
 from kernel_dvfs.measurement.verdict import judge
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.seam import Gpu, Load, Window
+    from kernel_dvfs.measurement.seam import Gpu, Load, Window
 
 
 def condition(gpu: Gpu[Load], load: Load, key: tuple) -> None:

@@ -19,15 +19,16 @@ from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
-from kernel_dvfs.gpu.simulated import MODEL as SIMULATION
+from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
 from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
 from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
 from kernel_dvfs.workload.step import read as read_step
-from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
+from kernel_dvfs.workload.step_workload import of_step
 from kernel_dvfs.workload.traffic import dense_gemm_byte
 from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
@@ -188,7 +189,7 @@ def _simulated(config: dict) -> _Board:
 
 def _real(config: dict, results: str) -> _Board:
     """What needs clocks to be set is left out where they are not ours to set."""
-    from kernel_dvfs.gpu.nvml.known import kept_as, known_facts
+    from kernel_dvfs.gpu.nvml.facts import kept_as, known_facts
     from kernel_dvfs.gpu.setters import choice
 
     known = facts = known_facts(config["gpu"].partition(":")[2], results)

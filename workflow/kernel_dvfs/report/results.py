@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.layout import DEPLOYABLE, SCHEDULE, Folder, subject
+from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, SCHEDULE, Folder, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -17,8 +17,6 @@ from kernel_dvfs.profile.store import Profile, read_profile
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_FRONTIER = "kernel-dvfs/frontier/1"
 
 
 class Results:
@@ -64,9 +62,9 @@ class Results:
     def frontier(self) -> list[dict]:
         """The least energy at each slack: slack_percent, scope, time_change_percent, energy_change_percent of each."""
         path = "schedules/frontier.json"
-        content = self._json(path, _FRONTIER)
+        content = self._json(path, FRONTIER)
         if not isinstance(content.get("points"), list):
-            raise InputError(f"{self.folder}/{path}: not a {_FRONTIER} with points; delete it and run snakemake choose")
+            raise InputError(f"{self.folder}/{path}: not a {FRONTIER} with points; delete it and run snakemake choose")
         return content["points"]
 
     @property

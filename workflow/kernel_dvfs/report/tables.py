@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernel_dvfs import student
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats, shortest
 from kernel_dvfs.outputs import MEASURED, Outputs
@@ -221,7 +222,7 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
     rows = []
     for quantity, change in zip(("time", "energy"), remeasured.changes(comparisons)):
         claimed = schedule[f"{quantity}_change_percent"]
-        verdict, needed = remeasured.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
+        verdict, needed = student.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
         rows.append(
             {
                 "quantity": quantity,
@@ -277,7 +278,7 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
                 f"fresh_{quantity}_high_percent": change.high,
                 f"{quantity}_optimism_pp": change.mean - claimed,
             }
-        verdict, needed = remeasured.verdict(changes[0], schedule["slack_percent"])
+        verdict, needed = student.verdict(changes[0], schedule["slack_percent"])
         rows.append(
             row
             | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}

@@ -14,11 +14,11 @@ from typing import Any
 
 import pandas as pd
 
-from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT, fresh_repeats
+from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.profile.store import CLOCKS
 from kernel_dvfs.report.results import Comparisons, Results, is_chosen
 

@@ -1,102 +1,53 @@
-"""What one run of a system amounts to: energy by state, latencies against promises, servers, events.
-
-Accounts are kept while the simulation runs; `outcome` sums a finished run up in plain JSON values.
-"""
+"""Traces replayed through serving systems, and what one run amounts to: energy by state, latencies against promises,
+servers, events, in plain JSON values."""
 
 from __future__ import annotations
 
-from math import exp, floor, log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from kernel_dvfs.serving.instance import Recorder
-from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
-
-if TYPE_CHECKING:
-    from kernel_dvfs.serving.cluster import Cluster
+from kernel_dvfs.serving import controllers
+from kernel_dvfs.serving.cluster import Cluster
+from kernel_dvfs.serving.columns import Columns
+from kernel_dvfs.serving.machine import Machine
+from kernel_dvfs.serving.prediction import LoadForecast, predicted, slot_loads
+from kernel_dvfs.serving.profile import Profile
+from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
+from kernel_dvfs.serving.servers import STATES
+from kernel_dvfs.serving.system import SYSTEMS, Settings
+from kernel_dvfs.serving.trace import Trace
 
 J_PER_KWH = 3.6e6
 
-STATES = ("busy", "idle", "starting", "switching")
-# gaps between tokens are counted in classes of equal ratio
-_PER_E = 200
 
+class Replayer:
+    """A machine and its profile, on which traces are replayed.
 
-class Accounts:
-    """Energy by state, in all and over time; the histogram of gaps between tokens.
-
-    bin_s: width of the bins over time, s.
+    columns: options of columns.Columns. Raises InputError for a trace with a class that is feasible nowhere.
     """
 
-    def __init__(self, bin_s: float = 10.0):
-        self.bin_s = bin_s
-        self.energy_j = dict.fromkeys(STATES, 0.0)
-        self.bins: dict[str, list[float]] = {state: [] for state in STATES}
-        self.gaps: dict[int, int] = {}  # place of a class of length: how many
-        self.gap_count = 0
+    def __init__(self, machine: Machine, profile: Profile, **columns: Any):
+        self.machine, self.profile = machine, profile
+        self._options = columns
+        self._columns: dict[bool, Columns] = {}
 
-    def add(self, state: str, start_s: float, end_s: float, energy_j: float) -> None:
-        """Energy spent evenly over a span."""
-        self.energy_j[state] += energy_j
-        bins, width = self.bins[state], self.bin_s
-        first, last = int(start_s / width), int(end_s / width)
-        if last >= len(bins):
-            bins.extend([0.0] * (last + 1 - len(bins)))
-        if first == last or end_s <= start_s:
-            bins[first] += energy_j
-            return
-        power_w = energy_j / (end_s - start_s)
-        bins[first] += power_w * ((first + 1) * width - start_s)
-        for place in range(first + 1, last):
-            bins[place] += power_w * width
-        bins[last] += power_w * (end_s - last * width)
+    def columns(self, kernel_level: bool = False) -> Columns:
+        """The columns of the profile, at one clock or one per kernel."""
+        if kernel_level not in self._columns:
+            self._columns[kernel_level] = Columns(self.profile, kernel_level=kernel_level, **self._options)
+        return self._columns[kernel_level]
 
-    def gap(self, seconds: float, count: int) -> None:
-        """`count` tokens came `seconds` after those before them."""
-        place = floor(log(seconds) * _PER_E) if seconds > 1e-9 else floor(log(1e-9) * _PER_E)
-        self.gaps[place] = self.gaps.get(place, 0) + count
-        self.gap_count += count
-
-    def gap_quantile(self, share: float) -> float:
-        """Length of a gap that `share` of all gaps do not exceed, s, within 0.5 %; NaN without gaps."""
-        reached = 0
-        for place in sorted(self.gaps):
-            reached += self.gaps[place]
-            if reached >= share * self.gap_count:
-                return exp((place + 0.5) / _PER_E)
-        return float("nan")
-
-    def power_w(self) -> dict[str, list[float]]:
-        """{state: mean power in each bin, W}, all of the same length."""
-        length = max(len(bins) for bins in self.bins.values())
-        return {
-            state: [energy / self.bin_s for energy in bins] + [0.0] * (length - len(bins))
-            for state, bins in self.bins.items()
-        }
-
-
-class Account(Recorder):
-    """One server's energy by state, on its way into the Accounts of all."""
-
-    def __init__(self, whole: Accounts):
-        self.gap = whole.gap  # type: ignore[method-assign]  # nothing of it is the server's own
-        self._whole = whole
-        self.energy_j = dict.fromkeys(STATES, 0.0)
-
-    def add(self, state: str, start_s: float, end_s: float, energy_j: float) -> None:
-        """Energy spent evenly over a span."""
-        self.energy_j[state] += energy_j
-        self._whole.add(state, start_s, end_s, energy_j)
-
-    def busy(self, start_s: float, end_s: float, energy_j: float) -> None:
-        """Work of an instance."""
-        self.energy_j["busy"] += energy_j
-        self._whole.add("busy", start_s, end_s, energy_j)
-
-    def idle(self, start_s: float, end_s: float, energy_j: float) -> None:
-        """Idleness of an instance, or of GPUs without one."""
-        self.add("idle", start_s, end_s, energy_j)
+    def run(self, trace: Trace, system: str, settings: Settings) -> Cluster:
+        """The finished Cluster of a system, by name."""
+        own = SYSTEMS[system]
+        columns = self.columns(own.kernel_level)
+        kinds = classify(trace.input_tokens, trace.output_tokens)
+        columns.require(np.unique(kinds).tolist())
+        loads = slot_loads(trace, settings.load_slot_s)
+        forecast = LoadForecast(loads, settings.load_slot_s, settings.load_prediction, settings.margin)
+        guessed = predicted(trace, settings)
+        return Cluster(trace, own, self.machine, columns, forecast, settings, guessed, controllers).run()
 
 
 def outcome(cluster: Cluster, timeline: bool = False) -> dict:

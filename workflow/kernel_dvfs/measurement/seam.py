@@ -1,8 +1,8 @@
 """What a GPU is to the measurement protocol: the one interface behind which simulated and real GPUs stand.
 
-`gpu.simulated.SimulatedGpu` and `measurement.real.gpu.RealGpu` both satisfy `Gpu`: mypy checks it where each class is
-defined, and tests/gpu/test_seam.py runs the same statements against both. The protocol (measurement.point) knows
-nothing else of a GPU. Only annotations need this module, so no measurement job imports it.
+`measurement.simulated.SimulatedGpu` and `measurement.real.gpu.RealGpu` both satisfy `Gpu`: mypy checks it where each
+class is defined, and tests/gpu/test_seam.py runs the same statements against both. The protocol (measurement.point)
+knows nothing else of a GPU. Only annotations need this module, so no measurement job imports it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Gpu(Protocol[Load]):
 
     Seconds are the GPU's own: virtual on a simulated GPU, `time.monotonic` on a real one. A `key` is a tuple of words
     and numbers that says what a step belongs to (gpu.noise.Key for a point): a simulated GPU draws its random numbers
-    by it, a real one ignores it. Every method of a real GPU may raise gpu.nvml.errors.NvmlError.
+    by it, a real one ignores it. Every method of a real GPU may raise gpu.nvml.library.NvmlError.
     """
 
     def device(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Gpu(Protocol[Load]):
         """A context in which the clocks of `pair` are requested; entering it yields the latency of the change, s.
 
         After an error nothing is locked. After a good end a real GPU may keep the clocks for the next point; the
-        guard around it (gpu.nvml.guard) restores them in any case. Raises errors.InputError, before anything is
+        guard around it (gpu.guard) restores them in any case. Raises errors.InputError, before anything is
         requested, for a clock that the GPU does not list.
         """
         ...

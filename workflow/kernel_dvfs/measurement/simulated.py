@@ -1,4 +1,4 @@
-"""The simulated GPU: the methods of the seam (gpu.seam.Gpu) on virtual time.
+"""The simulated GPU: the methods of the seam (measurement.seam.Gpu) on virtual time.
 
 What is above the seam can tell it from a real GPU by its name only. A load is the model parameters of its kernels;
 which row of the workload they come from makes no difference.
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.gpu import clocks
 from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP
 from kernel_dvfs.gpu.governor import State, settle
-from kernel_dvfs.gpu.kernel import Kernel, parameters, works
+from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
 from kernel_dvfs.gpu.model import advance_c, static_w
 from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Pair
-    from kernel_dvfs.gpu.seam import Gpu, Window
+    from kernel_dvfs.measurement.seam import Gpu, Window
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
 
@@ -146,6 +146,13 @@ class SimulatedGpu:
             "reasons": {hex(POWER_CAP): 1.0} if state.capped else {},
             "processes": 0,
         }
+
+
+def works(setup: Setup, target: Target) -> list[tuple[Work, int]]:
+    """[(work, launches)] of one run of a setup's target, in order."""
+    kernels = setup.targets["kernel"]
+    runs = [(target.name, 1)] if target.study == "kernel" else setup.targets["pass"][target.name]
+    return [(Work(*kernels[name]["work"]), count) for name, count in runs]
 
 
 class _Locked:
