@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from kernel_dvfs.measurement.latency_file import statistics
 from kernel_dvfs.measurement.stamps import change_seen, pace, quiet
 
 STEP_NS = 20_000
@@ -83,9 +82,3 @@ def test_too_few_stamps_are_refused():
         change_seen(stamps(lambda _: 1.5, seconds=0.052), 1, "core")
     with pytest.raises(ValueError, match="are needed"):
         quiet(stamps(lambda _: 1.5, seconds=0.004), "core")
-
-
-def test_statistics_are_those_of_the_values():
-    values = [float(each) for each in range(101)]
-    found = {"n": 101, "mean": 50, "median": 50, "p5": 5, "p95": 95, "max": 100}
-    assert statistics(values[::-1]) == found and statistics([]) is None
