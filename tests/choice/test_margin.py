@@ -68,6 +68,13 @@ def test_where_nothing_keeps_the_margin_all_stay_at_auto():
     assert found.option.tolist() == [0] and found.sd == 0 and found.optimum is None
 
 
+def test_a_choice_whose_total_is_known_for_certain_asks_for_no_margin():
+    """A little time won by what is poorly known, a lot by what is known: the first stays, and no error is left."""
+    made = problem([[1.0, 0.99], [1.0, 0.9]], [[1.0, 0.5], [1.0, 0.9]], [[0.2, 0.2], [0.0, 0.0]])
+    found = guarded(made, 0, 2)
+    assert found.option.tolist() == [0, 3] and found.sd == 0 and found.optimum is not None
+
+
 def test_a_pair_measured_once_is_not_chosen_however_good_it_looks():
     made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=[2, 1, 2])
     assert decide(made, 0, 0).option.tolist() == [2]
