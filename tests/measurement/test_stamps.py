@@ -82,3 +82,26 @@ def test_too_few_stamps_are_refused():
         change_seen(stamps(lambda _: 1.5, seconds=0.052), 1, "core")
     with pytest.raises(ValueError, match="are needed"):
         quiet(stamps(lambda _: 1.5, seconds=0.004), "core")
+
+
+def test_while_nothing_changes_step_gap_pace_and_scatter_are_those_of_the_stamps():
+    """Steps of 20 us and one of 95; cycles at 1.5 a ns, off by a normal error; bytes at 4000 a ns but for one jump."""
+    steps = np.full(400, 20_000)
+    steps[123] = 95_000
+    off = np.random.default_rng(3).normal(0, 0.01, 400)
+    rows = np.zeros((401, 4), np.int64)
+    rows[1:, 0] = np.cumsum(steps)
+    rows[1:, 1] = np.cumsum(np.rint(steps * (1.5 + off)))
+    rows[1:, 2] = np.cumsum(4000 * steps)
+    seen = quiet(rows, "core")
+    assert (seen.step_s, seen.longest_gap_s) == pytest.approx((20e-6, 75e-6))
+    paces = np.diff(rows[:, 1]) / steps
+    middle = np.median(paces)
+    assert seen.pace == pytest.approx(middle)
+    # of a normal distribution the deviation is 1.4826 times the middle of its distances
+    assert seen.scatter_share == pytest.approx(1.4826 * np.median(np.abs(paces - middle)) / middle)
+    assert seen.scatter_share == pytest.approx(0.01 / 1.5, rel=0.1)
+    still = quiet(rows, "mem")
+    assert (still.pace, still.scatter_share) == pytest.approx((4000, 0), abs=1e-9)
+    assert pace(rows, "core") == pytest.approx(rows[-1, 1] / rows[-1, 0])
+    assert np.isnan(pace(rows[:1], "core")) and pace(rows[:2], "mem") == pytest.approx(4000)

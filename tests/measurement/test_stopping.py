@@ -86,3 +86,5 @@ def test_the_rule_follows_the_settings():
     few = rule({"windows": 4, "max_windows": 2, "energy_ci_percent": 1e-9})
     assert windows_until_done(few, [100.0, 104.0, 102.0, 102.1, 102.0]) == 4 and "wanted: 1e-09 %" in few.unstable
     assert windows_until_done(rule({"windows": 1, "max_windows": 2, "energy_ci_percent": 50}), [1.0, 1.0]) == 2
+    two = rule({"windows": 1, "max_windows": 2, "energy_ci_percent": 1e-9})
+    assert windows_until_done(two, [100.0, 104.0, 102.0]) == 2 and "after 2 windows" in two.unstable
