@@ -66,14 +66,24 @@ def test_a_clock_that_wanders_at_the_end_has_not_settled():
     assert not seen.is_settled
 
 
-def test_memory_that_stands_still_is_a_stall_though_stamps_go_on():
+@pytest.mark.parametrize(
+    ("between", "after", "stall_s"),
+    [
+        (0.0, 2500.0, 0.003),
+        # below a tenth of the usual pace it stands still, and the usual one is the lower of both
+        (249.0, 2500.0, 0.003),
+        (251.0, 2500.0, 0.0),
+        (350.0, 300.0, 0.0),
+    ],
+)
+def test_memory_that_stands_still_is_a_stall_though_stamps_go_on(between, after, stall_s):
     rows = stamps(lambda _: 1.5)
     time_s = 1e-9 * rows[:, 0]
-    rate = np.where(time_s < 0.08, 4000.0, np.where(time_s < 0.083, 0.0, 2500.0))  # bytes per ns
+    rate = np.where(time_s < 0.08, 4000.0, np.where(time_s < 0.083, between, after))  # bytes per ns
     rows[:, 2] = np.concatenate([[0], np.cumsum(rate[:-1] * np.diff(rows[:, 0]))])
     seen = change_seen(rows, 1, "mem")
     assert seen.first_effect_s == pytest.approx(0.03, abs=4e-5) and seen.settled_s == pytest.approx(0.033, abs=4e-5)
-    assert seen.stall_s == pytest.approx(0.003, abs=4e-5)
+    assert seen.stall_s == pytest.approx(stall_s, abs=4e-5 if stall_s else 0)
     assert pace(rows[:100], "mem") == pytest.approx(4000)
 
 
