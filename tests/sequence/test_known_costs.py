@@ -8,7 +8,7 @@ from kernel_dvfs.sequence.chains import chain_of
 from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.costs import stalls
 from kernel_dvfs.sequence.deployable import LAUNCH, PASS, RUN, deployables
-from kernel_dvfs.sequence.launches import Sequence
+from kernel_dvfs.sequence.launches import Sequence, read_sequence
 from kernel_dvfs.sequence.replay import replay
 
 # auto; a lower core clock; both lower
@@ -142,6 +142,44 @@ def test_rows_say_what_each_way_saves_in_percent_of_auto():
     assert (launch["latency_ms"], launch["core_stall_ms"], launch["mem_stall_ms"]) == pytest.approx((0.5, 0.1, 0.05))
     assert launch["energy_change_percent"] == pytest.approx(by_way[PASS]["energy_change_percent"])
     assert choices[5e-4].energy_j == pytest.approx(1.42), "all of it at the lowest pair"
+
+
+def test_an_iteration_of_a_profile_has_each_replicates_own_time_and_the_least_power_as_that_of_a_stall():
+    """x and y are replicates: measured once and thrice, their means 1.25 ms and 1.5 ms are those of either."""
+    rows = [
+        # kernel, group, core MHz, ms, mJ, measurements
+        ("x", "g", None, 1.1, 330.0, 1),
+        ("x", "g", 900.0, 1.2, 240.0, 1),
+        ("z", None, None, 2.0, 500.0, 1),
+        ("z", None, 900.0, 3.0, 510.0, 1),
+        ("y", "g", None, 1.3, 342.0, 3),
+        ("y", "g", 900.0, 1.6, 252.0, 3),
+    ]
+    columns = {
+        "study": ["kernel"] * 6,
+        "target": [row[0] for row in rows],
+        "launches_per_iteration": [1] * 6,
+        "replicate_group": [row[1] for row in rows],
+        "core_mhz": [row[2] for row in rows],
+        "mem_mhz": [None] * 6,
+        "time_s": [1e-3 * row[3] for row in rows],
+        "energy_j": [1e-3 * row[4] for row in rows],
+        "n": [row[5] for row in rows],
+        "verdict": ["ok"] * 6,
+        "is_baseline": [row[2] is None for row in rows],
+        "metadata": {"workload": {"name": "w", "launches": [0, 1, 2, 0]}, "settings": ["core_mhz", "mem_mhz"]},
+    }
+    found = read_sequence(columns).sequence
+    assert found.names == ("x", "z", "y", "x") and found.baseline == found.pairs.index((None, None))
+    auto, low = (found.pairs.index((core, None)) for core in (None, 900.0))
+    assert found.launch_time_s[:, auto] == pytest.approx([1.25e-3, 2e-3, 1.25e-3, 1.25e-3])
+    assert found.launch_energy_j[:, low] == pytest.approx([0.249, 0.51, 0.249, 0.249])
+    # 0.339 J in 1.25 ms and 0.5 J in 2 ms; 0.249 J in 1.5 ms and 0.51 J in 3 ms
+    assert found.stall_w[[auto, low]] == pytest.approx([250.0, 166.0])
+    assert (found.baseline_time_s, found.baseline_energy_j) == pytest.approx((5.75e-3, 1.517))
+    assert read_sequence(columns, stall_w=0.0).sequence.stall_w.tolist() == [0.0, 0.0]
+    only = found.only(np.array([auto]))
+    assert (only.pairs, only.baseline, only.stall_w.tolist()) == (((None, None),), 0, [pytest.approx(250.0)])
 
 
 class Measured:
