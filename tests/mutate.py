@@ -20,8 +20,10 @@ import compileall
 import contextlib
 import copy
 import json
+import math
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -280,11 +282,12 @@ class Watch:
 
 
 def forked(watch: Watch, words: list[str], limit_s: float) -> dict[str, Any] | None:
-    """What a run of pytest in a child shows; None where it took longer than the limit."""
+    """What a run of pytest in a child shows; None where it took more CPU time than the limit, or ten times as long."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit_s), math.ceil(limit_s)))
         null = os.open(os.devnull, os.O_RDWR)
         for each in (0, 1, 2):
             os.dup2(null, each)
@@ -297,7 +300,7 @@ def forked(watch: Watch, words: list[str], limit_s: float) -> dict[str, Any] | N
                 json.dump(found, pipe)
             os._exit(0)
     os.close(writer)
-    until, parts = time.monotonic() + limit_s, []
+    until, parts = time.monotonic() + 10 * limit_s, []
     with os.fdopen(reader, "rb", buffering=0) as pipe:
         while select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
             if not (part := pipe.read(1 << 20)):
@@ -349,7 +352,7 @@ def broken(each: Break, folder: Path, tests: list[str], expected_s: float) -> st
     text, times = path.read_text("utf-8"), path.stat()
     try:
         path.write_text(changed(text, each.number), "utf-8")
-        found = forked(Watch(), ["-x", *tests], 60 + 5 * expected_s)
+        found = forked(Watch(), ["-x", *tests], 30 + 3 * expected_s)
     finally:
         path.write_text(text, "utf-8")
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
