@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without", action="append", default=[], help="a folder of the room that is left alone")
     parser.add_argument("--tests", nargs="+", help="default: tests/ROOM")
-    parser.add_argument("--most", type=float, default=60, help="seconds of tests that a break is shown to (60)")
+    parser.add_argument("--most", type=float, default=60, help="CPU seconds of tests that a break is shown to (60)")
     parser.add_argument("--again", type=Path, help="only those of the breaks that survived in this output")
     parser.add_argument("-o", "--output", type=argparse.FileType("w"), default=sys.stdout)
     given = parser.parse_args()
@@ -217,7 +217,7 @@ def copy_of_the_tree() -> Iterator[Path]:
 
 
 class Watch:
-    """A pytest plugin: which tests failed, how long each took, and which functions of a room each called, through its
+    """A pytest plugin: which tests failed, the CPU time of each, and which functions of a room each called, through its
     fixtures too."""
 
     def __init__(self, room: str = "") -> None:
@@ -229,7 +229,6 @@ class Watch:
         self._open: list[set[tuple[str, int]]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.failed.append(report.nodeid)
 
@@ -245,8 +244,11 @@ class Watch:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.fixtures[item.nodeid] = list(getattr(item, "fixturenames", ()))
+        before_s = sum(os.times()[:4])
         with self._noting(item.nodeid):
-            return (yield)
+            done = yield
+        self.seconds[item.nodeid] = sum(os.times()[:4]) - before_s
+        return done
 
     @contextlib.contextmanager
     def _noting(self, who: str) -> Iterator[None]:

@@ -56,6 +56,14 @@ def test_bound_and_price_are_those_of_the_linear_programme(shape, slack):
         assert problem.energy[found.choice].sum() <= min(fits) * (1 + 1e-9)
 
 
+def test_a_choice_that_takes_the_whole_limit_is_not_below_its_bound():
+    """A hair of the limit is worth a lot here: 100 J in a millisecond."""
+    problem = Problem.of([[1.0, 0.999]], [[1.0, 101.0]], [0])
+    assert 1 - 2e-4 < lower_bound(problem, 1.0) <= 1.0
+    # no choice takes anything between
+    assert lower_bound(problem, 0.9995) == pytest.approx(101)
+
+
 def best_at(problem, price):
     score = problem.energy + price * problem.time
     bounds = [*problem.first, len(score)]

@@ -500,6 +500,53 @@ def test_a_budget_is_small_where_all_probes_take_two_thirds_of_it():
     assert full_probes(alone) == 2, "one memory clock"
 
 
+def probes(candidates=CANDIDATES, beyond=None, also=(), energy_j=(50.0, 90.0, 10.0, 4.0, 30.0)):
+    """{target: [(core, memory) of its probes]} of a search that has measured auto, and pairs (target, pair) besides.
+    beyond: measurements that the budget leaves beyond auto; None: enough."""
+    points = [*((k, 0) for k in range(K)), *also]
+    target, pair = np.array(points).T
+    nan = np.full(len(points), np.nan)
+    seen = Seen(target, pair, 0 * nan + 1, np.array(energy_j)[target], nan, nan, nan)
+    seen = replace(seen, time_s=np.ones(len(points)), n=np.ones(len(points)))
+    share = 1.0 if beyond is None else (beyond + 8 + 0.5) / candidates.everything(1)
+    found = propose(candidates, seen, options=Options(budget=share, threshold=1e-6))
+    assert found.stage == "probes"
+    pairs = {k: [candidates.pairs[p] for own, p in found.points if own == k] for k, _ in found.points}
+    return list(pairs.items())
+
+
+def test_probes_differ_from_kernel_to_kernel_those_of_most_energy_first():
+    """Weighted energies 150, 90, 20, 28, 45 J. Nearest to shares of 2100 MHz that rotate, at 9, 5, 9 and 5 GHz."""
+    first = [(1500.0, 9000.0), (1800.0, 5000.0), (900.0, 9000.0), (2100.0, 5000.0)]
+    second = [(1800.0, 9000.0), (1500.0, 5000.0), (900.0, 9000.0), (1800.0, 5000.0)]
+    third = [(1500.0, 9000.0), (1800.0, 5000.0), (900.0, 9000.0), (2100.0, 5000.0)]
+    assert probes() == [(0, first), (1, second), (4, third), (3, first), (2, second)]
+    # what was measured is not asked for again, and four anywhere are enough
+    place = PAIRS.index((900.0, 9000.0))
+    assert dict(probes(also=[(0, place)]))[0] == [first[0], first[1], first[3]]
+    assert 0 not in dict(probes(also=[(0, pair) for pair in (1, 2, 3, 6)]))
+
+
+def test_where_the_budget_is_small_half_of_it_goes_to_two_probes_each():
+    both, one = [(1800.0, 9000.0), (1800.0, 5000.0)], [(1800.0, 9000.0)]
+    assert probes(beyond=7) == [(0, both), (1, one)], "three of seven"
+    assert probes(beyond=8) == [(0, both), (1, [(1800.0, 9000.0), (1500.0, 5000.0)])]
+    assert probes(beyond=8, also=[(0, PAIRS.index(both[0])), (0, PAIRS.index(both[1]))])[0][0] == 1
+    # only the core clock varies: one each, of all of it
+    alone = tuple((core, None) for core, _ in PAIRS[6:])
+    flat = replace(CANDIDATES, pairs=((None, None), *alone), offered=np.ones((K, 6), bool))
+    assert probes(flat, beyond=4) == [(k, [(1800.0, None)]) for k in (0, 1, 4, 3)]
+
+
+def test_memory_clocks_within_five_percent_are_one():
+    """8.6 GHz counts as 9 GHz, 8.5 GHz does not."""
+    for mhz, lower in ((8600.0, 5000.0), (8500.0, 8500.0)):
+        more = tuple((core, mhz) for core in (300.0, 900.0, 1500.0, 1800.0, 2100.0))
+        wide = replace(CANDIDATES, pairs=(*PAIRS, *more), offered=np.ones((K, P + 5), bool))
+        (_, first), *_ = probes(wide)
+        assert first[1] == (1800.0, lower)
+
+
 def test_what_a_search_spends_counts_every_copys_auto():
     measured_ = np.zeros((K, P), bool)
     measured_[:, 0] = measured_[1, 3:6] = measured_[4, 9] = True
