@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.report import measured_tables
+from kernel_dvfs.report import measured_tables, step_costs
 from kernel_dvfs.report.measured_tables import locking, passes
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.report.tables import relaxed, tensor_energy
@@ -116,8 +116,8 @@ def test_a_run_too_short_has_no_drift(hours):
 
 
 def test_the_share_under_the_cap_is_over_all_windows():
-    assert measured_tables.cap_share([record(0, 1, 5.0), record(0, 1, 0.0), record(0, 1, 2.5)]) == pytest.approx(0.5)
-    assert measured_tables.cap_share([]) is None
+    assert step_costs.cap_share([record(0, 1, 5.0), record(0, 1, 0.0), record(0, 1, 2.5)]) == pytest.approx(0.5)
+    assert step_costs.cap_share([]) is None
 
 
 # --- relaxed: the frontier that was chosen ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.outputs import MEASURED, Outputs
-from kernel_dvfs.report import carried, tables
+from kernel_dvfs.report import carried, tables, words
 from kernel_dvfs.workload.workload import WHOLE
 
 if TYPE_CHECKING:
@@ -434,7 +434,7 @@ def fig8_tensor_parallelism(results: Results) -> p9.ggplot:
     return carried.draw(results, "tensor_parallelism", "tensor_parallel", axis, title)
 
 
-PAPER_PERCENT = tables.PAPER_PERCENT["kernel"]
+PAPER_PERCENT = words.PAPER_PERCENT["kernel"]
 
 
 _CONTOUR_PERCENT = 2.0  # between contours

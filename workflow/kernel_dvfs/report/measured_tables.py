@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from pathlib import Path
 from statistics import fmean, linear_regression
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from kernel_dvfs.gpu.clocks import AUTO, label
 from kernel_dvfs.layout import STRICT
 from kernel_dvfs.measurement.record import SKIPPED
 from kernel_dvfs.outputs import MEASURED, Outputs
+from kernel_dvfs.report.step_costs import auto_records, cap_share
 from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs.workload.workload import study_of
 
@@ -90,18 +90,6 @@ def _total(rows: pd.DataFrame) -> dict[str, object]:
         "time_per_iteration_us": time_us,
         "energy_per_iteration_mj": energy_mj,
     }
-
-
-def auto_records(folder: Path, study: str, target: str) -> list[dict]:
-    """The records of a target at auto. study: as the profile has it."""
-    kind = "kernel" if study == "kernel" else "pass"
-    return [read_json(path) for path in sorted((folder / f"measurements/{kind}/{target}/auto-auto").glob("r*.json"))]
-
-
-def cap_share(records: list[dict]) -> float | None:
-    """Share of the time under the power cap, 0 to 1, over all windows; None where there are none."""
-    windows = [window for record in records for window in record["windows"]]
-    return fmean(window["cap_ns"] / 1e9 / window["duration_s"] for window in windows) if windows else None
 
 
 def _drift(records: list[dict]) -> float | None:

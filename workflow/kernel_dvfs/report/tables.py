@@ -9,6 +9,7 @@ from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats, shortest
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report import carried, measured_tables
+from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT
 from kernel_dvfs.workload.models import MODELS
 
 if TYPE_CHECKING:
@@ -358,19 +359,12 @@ def tensor_parallelism(
     )
 
 
-ALL_TOGETHER = "all together"
-
-
 _VARIED = {
     ALL_TOGETHER: AXES,
     "tensor-core energy": AXES[:1],
     "traffic of dense products": AXES[1:2],
     "highest clock at auto": AXES[2:],
 }
-
-
-# the paper's abstract: after validation
-PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
 
 
 LEVELS = ("kernel", "pass")

@@ -14,7 +14,7 @@ from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.claims import claim as evidence
 from kernel_dvfs.report.claims.claim import LOWER_SHARE, VISIBLE_PERCENT, NotTestable, Number, claim
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables import ALL_TOGETHER, PAPER_PERCENT
+from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT
 from kernel_dvfs.workload.workload import launch_order
 
 # --- the headline: on a simulated GPU judged by the band over what nobody has measured --------------------------------

@@ -15,8 +15,7 @@ from kernel_dvfs.report.measured_tables import DIFFERS
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables import ALL_TOGETHER
-from kernel_dvfs.report.words import how_known
+from kernel_dvfs.report.words import ALL_TOGETHER, how_known
 from kernel_dvfs.student import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
