@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.report import step_costs
-from kernel_dvfs.report.tables import step_kernels
+from kernel_dvfs.report.measured_tables import step_kernels
 
 ROW = {
     **dict.fromkeys(("name", "module", "section", "operation", "id", "verdict"), "x"),
