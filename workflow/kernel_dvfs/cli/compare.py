@@ -14,6 +14,8 @@ from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.gpu.clocks import parse as parse_pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import new_session, open_bench
+from kernel_dvfs.measurement.point import QUANTITIES
+from kernel_dvfs.measurement.record import Comparison
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target, parse
 
@@ -72,10 +74,10 @@ def run(options: argparse.Namespace) -> None:
             print(_difference(target.name, every, comparisons), file=sys.stderr)
 
 
-def _difference(name: str, pair: Pair, comparisons: list[dict[str, Any]]) -> str:
+def _difference(name: str, pair: Pair, comparisons: list[Comparison]) -> str:
     """What a pair changes against auto, in words."""
     changes = []
-    for field in ("time_us", "energy_mj"):
+    for field in QUANTITIES:
         values = [
             [point["summary"][field] for point in each["points"]] for each in comparisons if each["target"] == name
         ]

@@ -18,6 +18,9 @@ from kernel_dvfs.profile.store import Profile, read_profile
 if TYPE_CHECKING:
     import pandas as pd
 
+    from kernel_dvfs.measurement.consistency import Compared
+    from kernel_dvfs.measurement.record import Comparison
+
 _FRONTIER = "kernel-dvfs/frontier/1"
 
 
@@ -153,7 +156,7 @@ class Comparisons:
     """
 
     launches: dict[str, int]
-    points: list[tuple[str, int, list[dict]]]
+    points: list[tuple[str, int, list[Compared]]]
     sessions: list[str]
 
     def __init__(self, folder: Path, paths: Sequence[Path]) -> None:
@@ -171,7 +174,7 @@ class Comparisons:
         _check_complete(paths, [comparisons for _, comparisons in read], self.launches)
 
 
-def _check_complete(paths: Sequence[Path], read: list, known: dict[str, int]) -> None:
+def _check_complete(paths: Sequence[Path], read: list[list[Comparison]], known: dict[str, int]) -> None:
     """Raise InputError unless every repeat measured the same kernels once each: a sum over less is no iteration."""
     found: dict[tuple[str, int], Path] = {}
     for path, comparisons in zip(paths, read):

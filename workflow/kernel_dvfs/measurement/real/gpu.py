@@ -7,7 +7,7 @@ Works on a guarded board, an energy counter and loads; knows neither where they 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, THROTTLING, Pair, check, label
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
-    from kernel_dvfs.gpu.seam import Difference, Gpu, Window
+    from kernel_dvfs.gpu.seam import Device, Gpu, Raw, Window
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
@@ -79,7 +79,7 @@ class RealGpu:
 
     # --- the seam -----------------------------------------------------------------------------------------------------
 
-    def device(self) -> dict[str, Any]:
+    def device(self) -> Device:
         """The record's `device` group."""
         return self._device
 
@@ -359,9 +359,9 @@ class RealGpu:
             self._steady.stop()
             self._steady = None
 
-    def _identity(self, about: dict[str, Any]) -> dict[str, Any]:
+    def _identity(self, about: dict[str, Any]) -> Device:
         keys = ("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope")
-        return {
+        found = {
             "kind": "nvml",
             **{key: about[key] for key in keys},
             **self._guard.nvml.versions,
@@ -370,6 +370,7 @@ class RealGpu:
             "counter_period_ms": round(1000 * self._counter.period_s, 3),
             "counter_read_ms": round(1000 * self._counter.read_s, 3),
         }
+        return cast("Device", found)
 
 
 class Unwanted(InputError):
@@ -398,7 +399,7 @@ class _Locked:
             self._gpu.release()
 
 
-def less(window: Window, before: Window, own_mhz: float | None = None) -> Difference:
+def less(window: Window, before: Window, own_mhz: float | None = None) -> Window:
     """What a window of a load would be without what each run of it begins with, of which `before` is a window.
 
     Time of a run, and energy and clock cycles in it, are differences. The window is as much shorter as the beginning
@@ -446,7 +447,7 @@ def _has_settled(seen: Sequence[tuple[float, int]]) -> bool:
     return sways and max(last) - min(last) <= _SWAY_SHARE * max(last)
 
 
-def _raw(window: Window) -> dict[str, float]:
+def _raw(window: Window) -> Raw:
     return {"duration_s": window["duration_s"], "energy_mj": window["energy_mj"], "time_us": window["time_us"]}
 
 
