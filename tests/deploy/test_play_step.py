@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.deploy import playing
 from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, play, record_of
@@ -34,16 +35,16 @@ BOARD = {"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3,
 def schedule_of(step, slug, granularity="pass", **more):
     """A schedule of this step on a GPU, as `choose` writes one."""
     targets = {name: dict(zip(("core_mhz", "mem_mhz"), pair)) for name, pair in PASSES.items()}
-    return {
-        "schema": "kernel-dvfs/schedule/1",
-        "gpu": {"kind": "nvml", "name": "fake", "slug": slug},
-        "workload": {"name": "step-hand_made", "step": {"file": "step.json", "checksum": step.checksum}},
-        "granularity": granularity,
-        "scope": "global",
-        "status": "optimal",
-        "slack_percent": 60,
-        "targets": targets,
-    } | more
+    return (
+        whole_schedule(
+            gpu={"kind": "nvml", "name": "fake", "slug": slug},
+            workload={"name": "step-hand_made", "step": {"file": "step.json", "checksum": step.checksum}},
+            granularity=granularity,
+            slack_percent=60,
+            targets=targets,
+        )
+        | more
+    )
 
 
 @pytest.fixture

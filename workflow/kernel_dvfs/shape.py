@@ -78,7 +78,7 @@ def checked(content: Any, kind: type[Kind], where: str, remedy: str, schema: str
 
 
 def fault(value: Any, kind: Any, where: str = "") -> str:
-    """What is wrong with a value of parsed JSON; "" where it is of this kind. where: the field's name."""
+    """What is wrong with a value of JSON, parsed or to be written; "" where it is of this kind. where: its field."""
     return _test(kind)(value, where)
 
 
@@ -110,6 +110,7 @@ def words(kind: Any) -> str:
 _Test = Callable[[Any, str], str]  # (value, where it stands) -> what is wrong with it, "" where nothing
 _INFINITY = float("inf")
 _UNIONS = (typing.Union, types.UnionType)
+_LISTS = (list, tuple)  # a tuple is what JSON writes as a list: so what is still to be written can be looked at
 # the kinds that have no parts
 _WORDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false", types.NoneType: "null"}
 _WORDS |= {list: "a list", dict: "a group of fields", Any: "anything"}
@@ -171,7 +172,7 @@ def _conditioned(kind: Any, base: Any, conditions: Sequence[Is]) -> _Test:
     def test(value: Any, where: str) -> str:
         if found := test_base(value, where):
             # of a list or a group, the part that is wrong
-            return found if of_parts and type(value) in (list, dict) else _wrong(value, where, kind)
+            return found if of_parts and type(value) in (*_LISTS, dict) else _wrong(value, where, kind)
         failed = next((each for each in conditions if not each.holds(value)), None)
         return f"{where or 'it'} is {repr(value)[:40]}, expected {failed.words}" if failed else ""
 
@@ -185,14 +186,14 @@ def _union(kind: Any, members: Sequence[Any]) -> _Test:
     def test(value: Any, where: str) -> str:
         if not all(each(value, where) for each in tests):
             return ""
-        return parts[0](value, where) if parts and type(value) in (list, dict) else _wrong(value, where, kind)
+        return parts[0](value, where) if parts and type(value) in (*_LISTS, dict) else _wrong(value, where, kind)
 
     return test
 
 
 def _listed(kind: Any, each: _Test) -> _Test:
     def test(value: Any, where: str) -> str:
-        if type(value) is not list:
+        if type(value) not in _LISTS:
             return _wrong(value, where, kind)
         return next(filter(None, (each(own, f"{where}[{place}]") for place, own in enumerate(value))), "")
 
@@ -201,7 +202,7 @@ def _listed(kind: Any, each: _Test) -> _Test:
 
 def _row(kind: Any, tests: Sequence[_Test]) -> _Test:
     def test(value: Any, where: str) -> str:
-        if type(value) is not list or len(value) != len(tests):
+        if type(value) not in _LISTS or len(value) != len(tests):
             return f"{where} is {repr(value)[:40]}, expected a list of {len(tests)}"
         found = (each(own, f"{where}[{place}]") for place, (each, own) in enumerate(zip(tests, value)))
         return next(filter(None, found), "")

@@ -167,20 +167,16 @@ def _write(setup: Setup, rows: dict[str, list[Any]], output: str) -> None:
     write_profile(output, rows, gpu, workload, ["core_mhz", "mem_mhz"])
 
 
+# what a setup knows of a kernel that only who measures it and who pools it ask for
+_OF_MEASURING = ("work", "launches_per_iteration", "replicate_group")
+
+
 def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a report calls each kernel; the last five are those of a captured step."""
-    keys = (
-        "row",
-        "section",
-        "name",
-        "kind",
-        "operation",
-        "module",
-        "step_time_s",
-        "step_core_mhz",
-        "is_power_modelled",
-    )
-    return {name: {key: about[key] for key in keys if key in about} for name, about in kernels.items()}
+    """What a report knows of each kernel."""
+    return {
+        name: {key: value for key, value in about.items() if key not in _OF_MEASURING}
+        for name, about in kernels.items()
+    }
 
 
 def _row(pair: Pair, records: list[Point]) -> dict[str, Any]:
