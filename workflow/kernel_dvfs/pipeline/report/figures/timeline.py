@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.outputs import FIGURE_FORMATS, Output
 from kernel_dvfs.pipeline.report.figures import subtitle
 from kernel_dvfs.pipeline.schedules import BACKWARD
-from kernel_dvfs.pipeline.study import PipelineStudy
+from kernel_dvfs.pipeline.study import PipelineStudy, PlannedPart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +79,7 @@ def data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     return frame.assign(plan=pd.Categorical(frame.plan, list(_PLANS)))
 
 
-def _watt(settings: Settings, parts: list[dict]) -> float:
+def _watt(settings: Settings, parts: Sequence[PlannedPart]) -> float:
     """Mean power (W) over the parts of an operation."""
     rows = {settings.clocks(row): row for row in range(len(settings.time_s))}
     chosen = [(rows[part["core_mhz"], part["mem_mhz"]], part["share_of_kernels"]) for part in parts]
