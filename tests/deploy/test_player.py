@@ -226,7 +226,7 @@ def test_a_schedule_for_another_gpu_is_refused_and_nothing_is_set(play, chosen):
     sets = made.boards.get("sets")
     came, _, done = play(content, made, schedule=str(path))
     assert came is None and done.stderr.count("\n") == 1
-    assert f"{path}, field gpu.slug: made for simulated RTX 3080 Ti" in done.stderr
+    assert f"schedule {path}: gpu.slug is sim-rtx-3080-ti, of simulated RTX 3080 Ti, this GPU is" in done.stderr
     assert made.boards.get("sets") == sets
 
 

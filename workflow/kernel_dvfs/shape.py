@@ -113,7 +113,7 @@ _UNIONS = (typing.Union, types.UnionType)
 _LISTS = (list, tuple)  # a tuple is what JSON writes as a list: so what is still to be written can be looked at
 # the kinds that have no parts
 _WORDS = {float: "a number", int: "a whole number", str: "a text", bool: "true or false", types.NoneType: "null"}
-_WORDS |= {list: "a list", dict: "a group of fields", Any: "anything"}
+_WORDS |= {list: "a list", dict: "a group of fields", Any: "anything", object: "anything"}
 
 
 def _plainly(value: Any) -> str:
@@ -149,7 +149,7 @@ def _fits(kind: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
         return lambda value: any(type(value) is type(each) and value == each for each in inner)
     if kind is float:
         return lambda value: type(value) in (int, float) and -_INFINITY < value < _INFINITY
-    if kind is Any:
+    if kind in (Any, object):
         return lambda value: True
     return lambda value: type(value) is kind
 
