@@ -349,7 +349,10 @@ def test_what_a_step_takes_before_its_clocks_have_come_does_not_count(monkeypatc
     [
         ({"workload": {"name": "x", "step": {"checksum": "0" * 12}}}, ["workload.step.checksum", "another batch"]),
         ({"workload": {"name": "gpt3-xl-b40-tp1"}}, ["no captured step"]),
-        ({"gpu": {"kind": "nvml", "name": "other", "slug": "other"}}, ["gpu.slug", "made for nvml other"]),
+        (
+            {"gpu": {"kind": "nvml", "name": "other", "slug": "other"}},
+            ["gpu.slug is other, of nvml other, this GPU is this (here)"],
+        ),
         ({"granularity": "kernel"}, ["for each kernel", "--sequence profile"]),
         ({"schema": "x"}, ["schema"]),
     ],
