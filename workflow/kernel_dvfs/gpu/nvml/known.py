@@ -10,18 +10,27 @@ import re
 import shlex
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_json, write_text
+from kernel_dvfs.files import write_json, write_text
 from kernel_dvfs.gpu.nvml.board import resolve
-from kernel_dvfs.gpu.nvml.facts import facts, is_facts, slug
+from kernel_dvfs.gpu.nvml.facts import Facts, facts, slug
 from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.shape import Is, read
 
 _FILE = "gpu.json"
 _NODE = "node.json"
-_UUID, _SLUG = re.compile(r"[\w-]+"), re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+class _KeptFacts(Facts):
+    # the file may come from elsewhere, and both become parts of paths and of commands
+    slug: Annotated[str, Is("letters, digits and hyphens", re.compile(r"[a-z0-9][a-z0-9-]*").fullmatch)]
+
+
+class _Node(TypedDict):
+    node: str
 
 
 def known_facts(which: str, results: str) -> dict[str, Any]:
@@ -74,29 +83,17 @@ def identify(which: str, results: str) -> dict[str, Any]:
 def node_of(slug: str, results: str) -> str:
     """The node of a cluster that the GPU was identified on; nothing where it was not."""
     try:
-        node = read_json(Path(results, slug, _NODE))["node"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return read(Path(results, slug, _NODE), _Node, "", "look at the GPU again")["node"]
+    except InputError:
         return ""  # damaged as well: Slurm then finds a node by itself
-    return node if isinstance(node, str) else ""
 
 
 def _kept(results: str) -> list[dict[str, Any]]:
     return [_read(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
 
 
-def _is(pattern: re.Pattern[str], text: object) -> bool:
-    return isinstance(text, str) and bool(pattern.fullmatch(text))
-
-
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = read_json(path)
-        # the file may come from elsewhere, and both become parts of paths and of commands
-        if is_facts(found) and _is(_UUID, found["uuid"]) and _is(_SLUG, found.get("slug")):
-            return found
-    except (OSError, ValueError):
-        pass
-    raise InputError(f"{path}: damaged; delete it, and look at the GPU again (kernel-dvfs identify)")
+    return {**read(path, _KeptFacts, "", "delete it, and look at the GPU again (kernel-dvfs identify)")}
 
 
 def _known_away(which: str, results: str) -> dict[str, Any]:
