@@ -59,9 +59,11 @@ def test_a_gpu_file_from_elsewhere_that_is_damaged_is_refused(tmp_path, wrong, m
     file = folder / "gpu.json"
     file.write_text(json.dumps(whole))
     assert known_facts("", str(tmp_path)) == whole
-    for text in (json.dumps(whole | wrong), "", "[]", "{}"):
+    cases = {json.dumps(whole | wrong): rf"{next(iter(wrong))}\S* is .*, expected |clocks.core_mhz is missing"}
+    cases |= {"": r"truncated or not JSON \(", "[]": r"it is \[\], expected a group of fields", "{}": "name is missing"}
+    for text, told in cases.items():
         file.write_text(text)
-        with pytest.raises(InputError, match="damaged; delete it"):
+        with pytest.raises(InputError, match=rf"gpu\.json: ({told}).*; delete it, and look at the GPU again"):
             known_facts("", str(tmp_path))
 
 

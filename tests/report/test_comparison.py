@@ -4,9 +4,10 @@ import json
 
 import pandas as pd
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import SCHEDULE, STRICT
+from kernel_dvfs.layout import STRICT
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.comparison import gpus
@@ -28,8 +29,8 @@ def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated
     write_profile(path / "profile.parquet", columns, about, {"name": workload}, ["core_mhz", "mem_mhz"])
     (path / "schedules").mkdir()
     for number, name in enumerate(schedules):
-        content = {"schema": SCHEDULE, "baseline_time": 2.0, "baseline_energy": 200.0}
-        content |= {"time_change_percent": -0.0001, "energy_change_percent": -5.0 - number, "status": "optimal"}
+        content = whole_schedule(baseline_time=2.0, baseline_energy=200.0)
+        content |= {"time_change_percent": -0.0001, "energy_change_percent": -5.0 - number}
         (path / f"schedules/{name}.json").write_text(json.dumps(content))
     if validated:
         (path / "tables").mkdir()

@@ -4,8 +4,9 @@ import json
 
 import pandas as pd
 import pytest
+from whole_schedule import whole_schedule
 
-from kernel_dvfs.layout import SCHEDULE, STRICT
+from kernel_dvfs.layout import STRICT
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.comparison import specimens
@@ -28,7 +29,7 @@ def board(root, uuid, name="NVIDIA H200", chosen=1500, factor=1.0, low_w=80.0, k
     write_profile(path / "profile.parquet", columns, about, {"name": path.name}, ["core_mhz", "mem_mhz"])
     (path / "schedules").mkdir()
     targets = {target: {"core_mhz": chosen, "mem_mhz": "auto"} for target in ("a", "b")}
-    (path / f"schedules/{STRICT}.json").write_text(json.dumps({"schema": SCHEDULE, "targets": targets}))
+    (path / f"schedules/{STRICT}.json").write_text(json.dumps(whole_schedule(targets=targets)))
 
 
 def test_two_boards_of_a_type_are_compared_at_the_points_that_both_have(tmp_path):

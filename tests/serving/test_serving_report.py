@@ -226,11 +226,11 @@ def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
 
 def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, capsys):
     assert main(["output", str(folder), "tables/sweeps"]) == 2
-    assert "experiments/sweeps.json: not there yet" in capsys.readouterr().err
+    assert "experiments/sweeps.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
     assert main(["serving", "experiment", "weeks", str(folder)]) == 2
     assert "allowed: systems" in capsys.readouterr().err
     assert main(["serving", "experiment", "systems", str(tmp_path)]) == 2
-    assert "no study.json" in capsys.readouterr().err
+    assert "study.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
 
 
 def test_a_trace_by_command(tmp_path, capsys):

@@ -132,6 +132,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     """
     from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.campaign import open_bench
+    from kernel_dvfs.measurement.point import QUANTITIES
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target
     from kernel_dvfs.report.words import checked
@@ -156,7 +157,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
             auto, chosen, chosen_again, auto_again = (each["summary"] for each in bench.compare(pair, repeat)["points"])
             for place, (field, both) in enumerate(
                 (what, group)
-                for what in ("energy_mj", "time_us")
+                for what in reversed(QUANTITIES)  # energy first
                 for group in ((auto, auto_again), (chosen, chosen_again))
             ):
                 total[place] += launches[name] * sum(each[field] for each in both) / 2

@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 
 from PIL import Image
+from whole_schedule import whole_schedule
 
-from kernel_dvfs.layout import PASS_STRICT, SCHEDULE, STRICT
+from kernel_dvfs.layout import PASS_STRICT, STRICT
 from kernel_dvfs.measurement import setup
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.registry import outputs
@@ -191,15 +192,15 @@ def _schedules(folder: Path, digest: str) -> None:
         ("kernel-single-waste-slack0", dict.fromkeys(chosen, 1470)),
     ):
         targets = {target: {"core_mhz": core, "mem_mhz": "auto"} for target, core in cores.items()}
-        schedule = {
-            "schema": SCHEDULE,
-            "workload": {"setup": digest},
-            "status": "optimal",
-            "slack_percent": 0,
-            "weights": "counts",
-        }
-        schedule |= {"baseline_time": 6.371338, "baseline_energy": 2153.138, "targets": targets}
-        schedule |= {"time_change_percent": -5.6e-06, "energy_change_percent": -7.666}
+        schedule = whole_schedule(
+            workload={"setup": digest},
+            granularity=name.partition("-")[0],
+            baseline_time=6.371338,
+            baseline_energy=2153.138,
+            time_change_percent=-5.6e-06,
+            energy_change_percent=-7.666,
+            targets=targets,
+        )
         _json(folder / f"schedules/{name}.json", schedule)
 
 

@@ -7,12 +7,14 @@ plain tuple of two clocks will do.
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kernel_dvfs.errors import InputError
 
 AUTO = "auto"
 Clock = int | str  # MHz, or AUTO
+# the two domains, as the fields of a file and the columns of a table name them
+DOMAINS: tuple[Literal["core_mhz", "mem_mhz"], ...] = ("core_mhz", "mem_mhz")
 
 
 class Pair(NamedTuple):
@@ -36,7 +38,7 @@ THROTTLING = {
 LOCKS = RANGE, EXACT = "range", "exact"
 
 
-def label(pair: tuple[Clock, Clock]) -> str:
+def label(pair: tuple[float | str, float | str]) -> str:
     """A pair as file names and messages have it: `1470-5001`, `auto-auto`."""
     return f"{pair[0]}-{pair[1]}"
 

@@ -18,7 +18,7 @@ from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Pair
-    from kernel_dvfs.measurement.seam import Gpu, Window
+    from kernel_dvfs.measurement.seam import Device, Gpu, Window
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
 
@@ -43,7 +43,7 @@ class SimulatedGpu:
         self.temperature_c = spec["thermal"]["ambient_c"]
         self.pair = BASELINE
 
-    def device(self) -> dict[str, Any]:
+    def device(self) -> Device:
         """The record's `device` group."""
         sensor = self.spec["sensor"]
         return {

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 from kernel_dvfs.student import Change, interval
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernel_dvfs.measurement.point import Judged, Quantity
     from kernel_dvfs.report.results import Comparisons
 
 
-def means(points: list[dict], field: str) -> tuple[float, float]:
+def means(points: Sequence[Judged], field: Quantity) -> tuple[float, float]:
     """(auto, chosen) of one comparison, points in the order auto, chosen, chosen, auto: means of a summary's field."""
     first, second, third, fourth = (point["summary"][field] for point in points)
     return (first + fourth) / 2, (second + third) / 2
@@ -25,8 +28,8 @@ def totals(comparisons: Comparisons) -> dict[int, dict[str, list[float]]]:
     sums: dict[int, dict[str, list[float]]] = defaultdict(lambda: {"auto": [0.0, 0.0], "chosen": [0.0, 0.0]})
     for target, repeat, points in comparisons.points:
         launches = comparisons.launches[target]
-        for index, (field, unit) in enumerate((("time_us", 1e-6), ("energy_mj", 1e-3))):
-            for name, mean in zip(("auto", "chosen"), means(points, field)):
+        for index, (both, unit) in enumerate(((means(points, "time_us"), 1e-6), (means(points, "energy_mj"), 1e-3))):
+            for name, mean in zip(("auto", "chosen"), both):
                 sums[repeat][name][index] += launches * mean * unit
     return dict(sums)
 
@@ -51,7 +54,7 @@ def kernel_changes(comparisons: Comparisons) -> dict[str, tuple[Change, Change]]
     for place, (target, _, _) in enumerate(comparisons.points):
         by_kernel[target].append(place)
 
-    def change(places: list[int], field: str) -> Change:
+    def change(places: list[int], field: Quantity) -> Change:
         of = [means(comparisons.points[place][2], field) for place in places]
         return interval(
             [100 * (chosen / auto - 1) for auto, chosen in of], [comparisons.sessions[place] for place in places]

@@ -101,8 +101,4 @@ def _about(target: Target, number: int, work: list[Any]) -> dict[str, Any]:
         "kind": "gemm" if work[1] else "elementwise_or_reduction",
         "launches_per_iteration": target.launches,
         "replicate_group": None,
-        "operation": target.operation,
-        "module": target.module,
-        "step_time_s": None if target.time_us is None else 1e-6 * target.time_us,
-        "step_core_mhz": target.core_mhz,
-    }
+    } | target.about

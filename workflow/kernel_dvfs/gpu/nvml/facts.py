@@ -14,13 +14,14 @@ import re
 import shlex
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_json, write_text
+from kernel_dvfs.files import write_json, write_text
 from kernel_dvfs.gpu.nvml.board import resolve
 from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.shape import FILLED, AtLeastOne, Is, read
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
@@ -29,19 +30,58 @@ if TYPE_CHECKING:
 _CORES_PER_SM = {7: 64, 8: 128, 9: 128, 10: 128, 12: 128}
 _THREADS_PER_SM: dict[tuple[int, int] | int, int] = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, 12: 1536}
 _VOLTA, _AMPERE = (7, 0), (8, 0)
-# what `facts` tells, by its type
-_FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("name", "uuid", "pci_bus_id", "driver", "compute_capability", "energy_scope"), str),
-    "vbios": str | None,
-    "power_limit_mw": int | None,
-    "ecc": bool | None,
-    "sm_count": int,
-    "threads_per_sm": int,
-    "clocks": dict,
-}
 _FILE = "gpu.json"
 _NODE = "node.json"
-_UUID, _SLUG = re.compile(r"[\w-]+"), re.compile(r"[a-z0-9][a-z0-9-]*")
+
+_Ascending: TypeAlias = Annotated[
+    list[Annotated[int, Is("a whole number of MHz", lambda value: value > 0)]],
+    Is("clocks in MHz, ascending", lambda value: value == sorted(value)),
+]
+
+
+_Listed: TypeAlias = dict[str, Annotated[_Ascending, FILLED]]
+
+
+class _CoreClocks(TypedDict):
+    # {memory clock: core clocks beside it}
+    listed: Annotated[_Listed, Is("memory clocks in MHz", lambda value: all(map(str.isdecimal, value)))]
+
+
+class _Clocks(TypedDict):
+    core_mhz: _CoreClocks
+    mem_mhz: _Ascending
+
+
+class Facts(TypedDict):
+    """What `facts` tells of a GPU, as far as a study is planned by it."""
+
+    name: str
+    uuid: Annotated[str, Is("letters, digits and hyphens", re.compile(r"[\w-]+").fullmatch)]
+    pci_bus_id: str
+    driver: str
+    vbios: str | None
+    power_limit_mw: int | None
+    ecc: bool | None
+    compute_capability: str
+    sm_count: AtLeastOne
+    threads_per_sm: AtLeastOne
+    energy_scope: str
+    clocks: Annotated[
+        _Clocks,
+        Is(
+            "core clocks for each memory clock",
+            lambda value: {str(each) for each in value["mem_mhz"]} <= value["core_mhz"]["listed"].keys(),
+        ),
+    ]
+
+
+class _KeptFacts(Facts):
+    # the file may come from elsewhere, and both become parts of paths and of commands
+    slug: Annotated[str, Is("letters, digits and hyphens", re.compile(r"[a-z0-9][a-z0-9-]*").fullmatch)]
+
+
+class _Node(TypedDict):
+    node: str
 
 
 def facts(nvml: Library, board: Board) -> dict[str, Any]:
@@ -81,31 +121,6 @@ def clocks(supported_mhz: dict[int, list[int]], mem_lock: bool) -> dict[str, Any
         "core_mhz": {"listed": {str(mem): cores for mem, cores in supported_mhz.items()}},
         "mem_mhz": list(supported_mhz) if mem_lock else [],
     }
-
-
-def is_facts(found: Any) -> bool:
-    """Whether something that was read has what `facts` tells of a GPU, as far as a study is planned by it."""
-    if not isinstance(found, dict) or not _FIELDS.keys() <= found.keys():
-        return False
-    if not all(isinstance(found[name], kind) for name, kind in _FIELDS.items()):
-        return False
-    known = found["clocks"]
-    listed = known["core_mhz"].get("listed") if isinstance(known.get("core_mhz"), dict) else None
-    if not isinstance(listed, dict) or min(found["sm_count"], found["threads_per_sm"]) < 1:
-        return False
-    mems = known.get("mem_mhz")
-    return (
-        _are_mhz(mems)
-        and all(name.isdecimal() and _are_mhz(cores) and cores for name, cores in listed.items())
-        and set(map(str, mems)) <= listed.keys()
-    )
-
-
-def _are_mhz(values: Any) -> bool:
-    """Whether something is a list of clocks, ascending."""
-    return (
-        isinstance(values, list) and all(type(each) is int and each > 0 for each in values) and values == sorted(values)
-    )
 
 
 def energy_scope(name: str) -> str:
@@ -169,29 +184,17 @@ def identify(which: str, results: str) -> dict[str, Any]:
 def node_of(slug: str, results: str) -> str:
     """The node of a cluster that the GPU was identified on; nothing where it was not."""
     try:
-        node = read_json(Path(results, slug, _NODE))["node"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return read(Path(results, slug, _NODE), _Node, "", "look at the GPU again")["node"]
+    except InputError:
         return ""  # damaged as well: Slurm then finds a node by itself
-    return node if isinstance(node, str) else ""
 
 
 def _kept(results: str) -> list[dict[str, Any]]:
     return [_read(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
 
 
-def _is(pattern: re.Pattern[str], text: object) -> bool:
-    return isinstance(text, str) and bool(pattern.fullmatch(text))
-
-
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = read_json(path)
-        # the file may come from elsewhere, and both become parts of paths and of commands
-        if is_facts(found) and _is(_UUID, found["uuid"]) and _is(_SLUG, found.get("slug")):
-            return found
-    except (OSError, ValueError):
-        pass
-    raise InputError(f"{path}: damaged; delete it, and look at the GPU again (kernel-dvfs identify)")
+    return {**read(path, _KeptFacts, "", "delete it, and look at the GPU again (kernel-dvfs identify)")}
 
 
 def _known_away(which: str, results: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, THROTTLING, Pair, check, label
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
-    from kernel_dvfs.measurement.seam import Difference, Gpu, Window
+    from kernel_dvfs.measurement.seam import Device, Gpu, Raw, Window
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
 _SLICE_S = 0.25
@@ -82,7 +82,7 @@ class RealGpu:
 
     # --- the seam -----------------------------------------------------------------------------------------------------
 
-    def device(self) -> dict[str, Any]:
+    def device(self) -> Device:
         """The record's `device` group."""
         return self._device
 
@@ -362,9 +362,9 @@ class RealGpu:
             self._steady.stop()
             self._steady = None
 
-    def _identity(self, about: dict[str, Any]) -> dict[str, Any]:
+    def _identity(self, about: dict[str, Any]) -> Device:
         keys = ("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope")
-        return {
+        found = {
             "kind": "nvml",
             **{key: about[key] for key in keys},
             **self._guard.nvml.versions,
@@ -373,6 +373,7 @@ class RealGpu:
             "counter_period_ms": round(1000 * self._counter.period_s, 3),
             "counter_read_ms": round(1000 * self._counter.read_s, 3),
         }
+        return cast("Device", found)
 
 
 class Unwanted(InputError):
@@ -435,7 +436,7 @@ class _Locked:
             self._gpu.release()
 
 
-def less(window: Window, before: Window, own_mhz: float | None = None) -> Difference:
+def less(window: Window, before: Window, own_mhz: float | None = None) -> Window:
     """What a window of a load would be without what each run of it begins with, of which `before` is a window.
 
     Time of a run, and energy and clock cycles in it, are differences. The window is as much shorter as the beginning
@@ -483,7 +484,7 @@ def _has_settled(seen: Sequence[tuple[float, int]]) -> bool:
     return sways and max(last) - min(last) <= _SWAY_SHARE * max(last)
 
 
-def _raw(window: Window) -> dict[str, float]:
+def _raw(window: Window) -> Raw:
     return {"duration_s": window["duration_s"], "energy_mj": window["energy_mj"], "time_us": window["time_us"]}
 
 

@@ -28,10 +28,13 @@ from kernel_dvfs.pipeline.study import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     import plotnine as p9
 
     from kernel_dvfs.pipeline.stage_profile import Settings
+    from kernel_dvfs.pipeline.study import PlannedPart
 
 OUTPUTS = Outputs()
 
@@ -406,7 +409,7 @@ def timeline_data(study: PipelineStudy, microbatches: int) -> pd.DataFrame:
     return frame.assign(plan=pd.Categorical(frame.plan, list(_PLANS)))
 
 
-def _watt(settings: Settings, parts: list[dict]) -> float:
+def _watt(settings: Settings, parts: Sequence[PlannedPart]) -> float:
     """Mean power (W) over the parts of an operation."""
     rows = {settings.clocks(row): row for row in range(len(settings.time_s))}
     chosen = [(rows[part["core_mhz"], part["mem_mhz"]], part["share_of_kernels"]) for part in parts]
