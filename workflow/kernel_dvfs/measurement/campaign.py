@@ -20,7 +20,7 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.seam import Device
 
 SWEEP = "sweep"

@@ -25,8 +25,8 @@ from kernel_dvfs.measurement.target import Target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.point import Point
-    from kernel_dvfs.measurement.record import Comparison
     from kernel_dvfs.measurement.seam import Device
 
 _TRIES = 5
