@@ -77,7 +77,7 @@ def test_rounds_go_on_from_the_sweep_and_the_last_asks_for_nothing(folder):
     stages = [each.stage for each in found.rounds]
     assert stages == ["refine"] * (len(stages) - 2) + ["check"] * 2 and 3 <= len(stages) <= 6
     assert not found.rounds[-1].requests and found.checks == found.rounds[-2].requests
-    assert found.requests == asked[len(sweep) :] == search_file.requests(str(folder.output))
+    assert found.requests == asked[len(sweep) :] == search_file.read(str(folder.output)).requests
     paths = {request.path(each, repeat) for each in asked for repeat in each.repeats}
     assert set(folder.records()) == paths == set(found.records)
     assert changed(folder.measurements, found.records) == []
@@ -249,7 +249,7 @@ def test_a_changed_record_is_refused_by_the_pool_and_read_by_the_next_search(fol
 def test_a_deleted_record_is_refused_by_the_pool_and_measured_by_the_next_search(folder, finished, measured, refused):
     restored(folder, finished[0])
     folder.run()
-    last = request.path(search_file.requests(str(folder.output))[-1], 3)
+    last = request.path(search_file.read(str(folder.output)).requests[-1], 3)
     for name in (SOME, last):
         Path(folder.measurements, name).unlink()
     assert set(changed(folder.measurements, search_file.read(str(folder.output)).records)) == {SOME, last}

@@ -82,8 +82,3 @@ def read(path: str) -> Search:
         raise InputError(f"search {path}: missing; run snakemake again") from None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f"search {path}: truncated or no search ({error}); {_REMEDY}") from None
-
-
-def requests(path: str) -> list[Request]:
-    """What the search in a file asked for beyond the sweep. Raises InputError as `read`."""
-    return read(path).requests
