@@ -1,6 +1,6 @@
 """Does `kernel-dvfs latency` find the latencies that there are? On a stand-in for NVML whose latencies are known.
 
-    PYTHONPATH=workflow:tests/fakenvml python experiments/benchmarks/change_latency.py [--repeats 10] [-o DIR]
+    python experiments/benchmarks/change_latency.py [--repeats 10] [-o DIR]
 
 Each case draws every latency from a distribution of its own, with a stall and a ramp after it; the table has what was
 drawn beside what was found, and the largest error of a single change. Goal: 5 % or one sampling step (20 us).
@@ -10,8 +10,13 @@ Everything is simulated: it says how well the analysis works, nothing of a GPU.
 import argparse
 import csv
 import json
+import os
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "fakenvml"))
 
 import fake
 from laboratory import Lab

@@ -4,7 +4,7 @@ Both minimise the same whole numbers under the same budget (integer_grid.py). Pl
 per target, one linear constraint, no bound, no fixing, no hint; as many workers as there are cores. Its presolve step
 that can cut off the optimum of such models (google/or-tools#5293) is switched off, or the two would not always agree.
 
-    PYTHONPATH=workflow python experiments/benchmarks/global_choice.py [--limit SECONDS] [--runs N] [--quick]
+    python experiments/benchmarks/global_choice.py [--limit SECONDS] [--runs N] [--quick]
 """
 
 import argparse
@@ -13,6 +13,8 @@ import os
 import statistics
 import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
 import numpy as np
 from ortools.sat.python import cp_model

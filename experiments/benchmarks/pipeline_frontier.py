@@ -4,7 +4,7 @@ CPU seconds of one process each, whole frontier, imports not timed; of lowtime t
 Needs a Python with lowtime (a benchmark dependency):
 
     python -m venv lowtime && lowtime/bin/pip install lowtime==0.3.0
-    PYTHONPATH=workflow python experiments/benchmarks/pipeline_frontier.py STAGES.csv \
+    python experiments/benchmarks/pipeline_frontier.py STAGES.csv \
         --lowtime-python lowtime/bin/python
 
 STAGES.csv: stages in the layout of the Perseus artifact (stage, instruction, frequency, time, energy of one GPU), in
@@ -13,10 +13,13 @@ the artifact's own scale: lowtime's unit of time is 0.001 s.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
 import numpy as np
 

@@ -3,7 +3,7 @@
 Before: planned times interpolated linearly between corners, two starts, repair. After: the quick search that answers a
 running job, and the thorough one (with the compiled core, `kernel-dvfs build --pipeline on`). All in one run, CPU ms.
 
-    PYTHONPATH=workflow python experiments/benchmarks/pipeline_rounding.py [STAGES.csv ...] [--microbatches 12 ...]
+    python experiments/benchmarks/pipeline_rounding.py [STAGES.csv ...] [--microbatches 12 ...]
 
 The profile of few useful clocks below a flat top is invented (tests/pipeline/made_up.py). STAGES.csv: further stages in
 the layout of the Perseus artifact. Exits with 1 where a plan of the thorough search lies 0.3 % or more above the bound.
@@ -13,6 +13,8 @@ import argparse
 import os
 import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
 import numpy as np
 

@@ -5,7 +5,7 @@ solved alone by the compiled core (`kernel-dvfs build --pipeline on`).
 Stages are like those of a large model: all equal but the last, which has the logits and the loss. Their curves come
 from the simulated A100 (GPT-3 175B, tensor-parallel 8), so no data are needed.
 
-    PYTHONPATH=workflow python experiments/benchmarks/pipeline_scale.py [--sizes 8x12 ...] [--limit SECONDS]
+    python experiments/benchmarks/pipeline_scale.py [--sizes 8x12 ...] [--limit SECONDS]
 
 Prints the growth law: the exponent of operations from each size to the next.
 """
@@ -13,11 +13,14 @@ Prints the growth law: the exponent of operations from each size to the next.
 import argparse
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
 SIZES = ("8x12", "8x96", "16x64", "25x128", "50x256", "100x512")
 TARGET_S, ONE_TARGET_S, TARGET_GIB = 120, 20, 1

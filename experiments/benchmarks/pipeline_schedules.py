@@ -4,11 +4,15 @@ Stages are made from kernels (GPT-3 175B, tensor-parallel 8), so a backward pass
 All schedules run the same work; a shorter one has less waiting left to save. Last column: energy as planned for the
 time of its own highest clocks, against 1F1B at the highest clocks.
 
-    PYTHONPATH=workflow python experiments/benchmarks/pipeline_schedules.py [--microbatches M ...]
+    python experiments/benchmarks/pipeline_schedules.py [--microbatches M ...]
 """
 
 import argparse
+import os
+import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
 from pipeline_scale import BLOCKING_W, sweep
 

@@ -2,7 +2,6 @@
 
     PYTHONPATH=workflow python experiments/benchmarks/switching.py scale [--against OTHER/workflow]
     PYTHONPATH=workflow python experiments/benchmarks/switching.py cases
-    PYTHONPATH=workflow python experiments/benchmarks/switching.py cp-sat [--limit S]
 
 All on 897 launches of GPT-3-xl on the simulated RTX 3080 Ti, one sweep with the shipped seed, no time lost.
 
@@ -10,7 +9,6 @@ scale: `ahead` at 10 ms with jitter, at 57 pairs (the shipped grid), 120 and 640
 a process of its own. Target: 640 pairs within 60 CPU seconds and 500 MB. --against: the same in another checkout, as
 before a change, up to 120 pairs; more would not fit into memory there.
 cases: behaviours, latencies, jitters and stalls at 57 pairs. Targets: unproven at most 0.02 points of energy, 4 CPU s.
-cp-sat: `wait` on the first launches, against OR-Tools CP-SAT on the same problem: what a general solver needs for it.
 """
 
 import argparse
@@ -24,9 +22,10 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+
 import numpy as np
 
-from experiments.searches.switching import JITTERS, LATENCIES_S
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
@@ -55,19 +54,6 @@ def iteration(pairs: int | None = None) -> Sequence:
             listed = [listed[0], *(listed[place] for place in places)]
         aggregate.from_bench(read(study.setup.write()), listed, 10, f"{folder}/profile.parquet", ("kernel",))
         return read_sequence(f"{folder}/profile.parquet").sequence
-
-
-def part(sequence: Sequence, launches: int) -> Sequence:
-    """The first launches alone."""
-    return Sequence(
-        sequence.names[:launches],
-        sequence.kernel[:launches],
-        sequence.time_s,
-        sequence.energy_j,
-        sequence.pairs,
-        sequence.baseline,
-        sequence.stall_w,
-    )
 
 
 # --- scale ------------------------------------------------------------------------------------------------------------
@@ -152,67 +138,17 @@ def cases() -> int:
 
 def _timings() -> list[Timing]:
     """Every behaviour, latency and jitter at the assumed stall; `ahead` without jitter at the other stalls too."""
+    # here, since it brings this checkout's library, and `--against` runs another one
+    from experiments.searches.switching import JITTERS, LATENCIES_S
+
     found = []
     for behaviour in BEHAVIOURS:
         for jitter in JITTERS:
             for stall_s in STALLS_S:
-                if (jitter and behaviour == "wait") or (stall_s != STALLS_S[1] and (behaviour != "ahead" or jitter)):
+                if stall_s != STALLS_S[1] and (behaviour != "ahead" or jitter):
                     continue
                 found += [Timing(behaviour, latency_s, jitter, stall_s, stall_s) for latency_s in LATENCIES_S]
     return found
-
-
-# --- a general solver -------------------------------------------------------------------------------------------------
-
-
-def against_cp_sat(limit_s: float) -> int:
-    sequence = iteration()
-    print("wait, 0.1 ms, no stalls; the first launches of the iteration")
-    for launches in (26, 62, 122):
-        own = part(sequence, launches)
-        began = time.process_time()
-        found = choose_changes(own, Timing("wait", 1e-4))
-        our_s = time.process_time() - began
-        their_s, status, energy, bound = cp_sat(own, 1e-4, limit_s)
-        print(
-            f"{launches:6} launches: ours {found.energy_j:.6f} J (bound {found.bound_j:.6f}) in {our_s:.2f} s; "
-            f"CP-SAT {status} {energy:.6f} J (bound {bound:.6f}) in {their_s:.1f} s",
-            flush=True,
-        )
-        if found.bound_j > energy * (1 + 1e-6) or bound > found.energy_j * (1 + 1e-6):
-            print("  NOT CONSISTENT: one bound lies above the other's choice")
-            return 1
-    return 0
-
-
-def cp_sat(sequence: Sequence, latency_s: float, limit_s: float) -> tuple:
-    """(CPU s, status, energy J, bound J) of a plain model of `wait`."""
-    from ortools.sat.python import cp_model
-
-    count, size, unit = len(sequence), len(sequence.pairs), 1e9
-    model = cp_model.CpModel()
-    at = [[model.new_bool_var("") for _ in range(size)] for _ in range(count)]
-    variables, time_s, energy_j = [], [], []
-    for launch in range(count):
-        model.add_exactly_one(at[launch])
-        for pair in range(size):
-            left = model.new_bool_var("")
-            model.add(left >= at[launch - 1][pair] - at[launch][pair])
-            variables += [at[launch][pair], left]
-            time_s += [sequence.launch_time_s[launch, pair], latency_s]
-            energy_j += [sequence.launch_energy_j[launch, pair], latency_s * sequence.stall_w[pair]]
-    weigh = cp_model.LinearExpr.weighted_sum
-    budget = sequence.baseline_time_s * (1 + 1e-9)
-    model.add(weigh(variables, [round(unit * each) for each in time_s]) <= int(unit * budget))
-    model.minimize(weigh(variables, [round(unit * each) for each in energy_j]))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.max_time_in_seconds = limit_s
-    solver.parameters.cp_model_presolve = False  # google/or-tools#5293, see choice/certificate.py
-    began = time.process_time()
-    status = solver.solve(model)
-    energy = solver.objective_value / unit if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else np.nan
-    return time.process_time() - began, solver.status_name(status), energy, solver.best_objective_bound / unit
 
 
 def main() -> int:
@@ -220,7 +156,6 @@ def main() -> int:
     commands = parser.add_subparsers(dest="what", required=True)
     commands.add_parser("scale").add_argument("--against", metavar="OTHER/workflow")
     commands.add_parser("cases")
-    commands.add_parser("cp-sat").add_argument("--limit", type=float, default=60, metavar="S")
     alone = commands.add_parser("one")
     alone.add_argument("path")
     alone.add_argument("jitter", type=float)
@@ -229,7 +164,7 @@ def main() -> int:
         return one(options.path, options.jitter)
     if options.what == "scale":
         return scale(options.against)
-    return cases() if options.what == "cases" else against_cp_sat(options.limit)
+    return cases()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
-from kernel_dvfs.sequence.changes import Changes, Timing
+from kernel_dvfs.sequence.changes import BEHAVIOURS, Changes, Timing
 from kernel_dvfs.sequence.costs import ASSUMED, read_latency
 from kernel_dvfs.sequence.launches import Sequence, read_sequence
 from kernel_dvfs.sequence.programme import choose_changes
@@ -101,7 +101,7 @@ def study(
     naive = baselines.latency_free(sequence, slack)
     single = baselines.single(sequence, slack)
     rows = []
-    for behaviour in NAMES:
+    for behaviour in BEHAVIOURS:
         for jitter in jitters:
             # what can be played at a longer latency is a start at a shorter one, if it can be played there
             others: list[Changes] = []
