@@ -36,6 +36,8 @@ RUN = "python -m kernel_dvfs"
 RUN_LIGHT = "exec python -S -m kernel_dvfs"
 # an error is one line in the log, from where it is told on the terminal, once
 LOGGED = "2> {log:q}"
+# notices belong in front of the user as well
+LOGGED_AND_TOLD = "> {log:q} 2>&1 && cat {log:q} >&2"
 # the checksum of the kernels that a real GPU runs
 KERNELS = f"results/native/{'step-' if STUDY.is_step else ''}kernels.sha256"
 

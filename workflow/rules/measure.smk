@@ -179,8 +179,7 @@ else:
         params:
             options=planning.import_options(config["gpu"]),
         shell:
-            # notices belong in front of the user as well as in the log
-            f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} > {{log:q}} 2>&1 && cat {{log:q}} >&2"
+            f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} {LOGGED_AND_TOLD}"
 
 
 if STUDY.is_step and STUDY.is_real:

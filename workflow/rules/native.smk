@@ -25,8 +25,8 @@ rule build_native:
         # kept until there is a new one: the library beside it may still do, and after an error it is there as before
         update("results/native/{backend}/build.json"),
     log:
-        # written by the command itself: its one line for the user stays on the terminal
-        "results/native/{backend}.log",
+        # what compilers say is in results/native/{backend}.log
+        "logs/native/{backend}.log",
     wildcard_constraints:
         backend="|".join(BACKENDS),
     conda:
@@ -38,8 +38,8 @@ rule build_native:
         native_dir=subpath(input.project, parent=True),
         mode=native_mode,
     shell:
-        "python -m kernel_dvfs build --native-dir {params.native_dir:q} --out results/native"
-        " --{wildcards.backend} {params.mode}"
+        f"{RUN} build --native-dir {{params.native_dir:q}} --out results/native"
+        f" --{{wildcards.backend}} {{params.mode}} {LOGGED_AND_TOLD}"
 
 
 if STUDY.is_real:
