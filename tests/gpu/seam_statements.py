@@ -12,9 +12,9 @@ import traceback
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
-from kernel_dvfs.gpu.seam import Window
 from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.measurement.point import Window
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 

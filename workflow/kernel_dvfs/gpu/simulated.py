@@ -18,7 +18,8 @@ from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Pair
-    from kernel_dvfs.gpu.seam import Device, Gpu, Window
+    from kernel_dvfs.gpu.seam import Gpu
+    from kernel_dvfs.measurement.point import Device, Window
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
 

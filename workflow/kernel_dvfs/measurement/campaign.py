@@ -21,7 +21,7 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.seam import Device
+    from kernel_dvfs.measurement.point import Device
     from kernel_dvfs.measurement.record import Comparison
 
 SWEEP = "sweep"

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, cast
 
 from kernel_dvfs.gpu.clocks import AUTO, DOMAINS
-from kernel_dvfs.gpu.seam import Device, Window
-from kernel_dvfs.measurement.point import Judged, Point, reached_of, summary
+from kernel_dvfs.measurement.point import Device, Judged, Point, Window, reached_of, summary
 
 
 class Measured(Point):

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, cast, 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, read_json, write_text
 from kernel_dvfs.gpu.clocks import Pair, label
-from kernel_dvfs.gpu.seam import Device
 from kernel_dvfs.measurement import consistency
-from kernel_dvfs.measurement.point import Mhz, Point
+from kernel_dvfs.measurement.point import Device, Mhz, Point
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, fault, read

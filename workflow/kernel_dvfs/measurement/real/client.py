@@ -25,8 +25,7 @@ from kernel_dvfs.measurement.target import Target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernel_dvfs.gpu.seam import Device
-    from kernel_dvfs.measurement.point import Point
+    from kernel_dvfs.measurement.point import Device, Point
     from kernel_dvfs.measurement.record import Comparison
 
 _TRIES = 5

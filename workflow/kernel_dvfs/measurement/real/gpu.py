@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.guard import Guard
-    from kernel_dvfs.gpu.seam import Device, Gpu, Raw, Window
+    from kernel_dvfs.gpu.seam import Gpu
+    from kernel_dvfs.measurement.point import Device, Raw, Window
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit

@@ -29,7 +29,7 @@ from kernel_dvfs.measurement.target import Target, hottest
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kernel_dvfs.gpu.seam import Device
+    from kernel_dvfs.measurement.point import Device
     from kernel_dvfs.measurement.record import Comparison
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
