@@ -13,10 +13,10 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.measurement.seam import Window
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.window import Window
 
 KERNEL, PASS = Target("kernel", "gelu"), Target("pass", "forward")
 WORK = {"gelu": ["gelu", 0.0, 3e9, 7e8, 1.3e9], "gemm": ["gemm", 1e12, 0.0, 0.0, 9e8]}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from kernel_dvfs.gpu.clocks import AUTO, DOMAINS
 from kernel_dvfs.measurement.point import Judged, Point, reached_of, summary
-from kernel_dvfs.measurement.seam import Device, Window
+from kernel_dvfs.measurement.window import Device, Window
 from kernel_dvfs.shape import Count, Is
 
 

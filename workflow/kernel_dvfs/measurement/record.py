@@ -19,9 +19,9 @@ from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.consistency import Comparison
 from kernel_dvfs.measurement.point import Mhz, Point
-from kernel_dvfs.measurement.seam import Device
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.window import Device
 from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, fault, read
 
 if TYPE_CHECKING:

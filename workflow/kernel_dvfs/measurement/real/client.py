@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.point import Point
-    from kernel_dvfs.measurement.seam import Device
+    from kernel_dvfs.measurement.window import Device
 
 _TRIES = 5
 _JANITOR_S = 70.0  # as long as a janitor may take, with a driver that hangs
