@@ -1,5 +1,5 @@
-# Finds what the kernels are linked with: CUBLASLT (the library's file) with CUBLASLT_INCLUDE (the folder of its header),
-# and for fused attention, optional, CUDNN with CUDNN_INCLUDE and CUDNN_FRONTEND (folders of cudnn.h and
+# Finds what the kernels are linked with: CUBLASLT (the library's file) with CUBLASLT_INCLUDE (its header's folder), and
+# for fused attention, optional, CUDNN with CUDNN_INCLUDE and CUDNN_FRONTEND (folders of cudnn.h and
 # cudnn_frontend.h). FindCUDAToolkit does not know the libraries of pip wheels, which have a version in their name.
 if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12)
   missing("${NVCC} is of CUDA ${CMAKE_CUDA_COMPILER_VERSION}, older than 12: ${TOOLKIT_REMEDY}")
@@ -47,7 +47,8 @@ find_path(CUDNN_FRONTEND cudnn_frontend.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIR
 set(of_cudnn null)
 if(CUDNN AND CUDNN_FRONTEND)
   read_version(version ${CUDNN_INCLUDE}/cudnn_version.h CUDNN_ MAJOR MINOR PATCHLEVEL)
-  read_version(frontend ${CUDNN_FRONTEND}/cudnn_frontend_version.h CUDNN_FRONTEND_ MAJOR_VERSION MINOR_VERSION PATCH_VERSION)
+  read_version(frontend ${CUDNN_FRONTEND}/cudnn_frontend_version.h CUDNN_FRONTEND_
+    MAJOR_VERSION MINOR_VERSION PATCH_VERSION)
   cmake_path(GET CUDNN PARENT_PATH CUDNN_DIR)
   set(of_cudnn "{\"version\": \"${version}\", \"frontend\": \"${frontend}\", \"directory\": \"${CUDNN_DIR}\"}")
 endif()
