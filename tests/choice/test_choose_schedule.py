@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from profiles import profile
 
 from kernel_dvfs.choice.schedule import choose
 from kernel_dvfs.errors import InputError
+from profiles import profile
 
 CONTRACT = [
     "schema",

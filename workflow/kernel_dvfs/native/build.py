@@ -28,9 +28,8 @@ from zipfile import ZipFile
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
-from kernel_dvfs.native.load import BACKENDS
+from kernel_dvfs.native.load import BACKENDS, SCHEMA, read_build
 
-SCHEMA = "kernel-dvfs/build/1"
 MODES = ("auto", "on", "off")
 SHOWN_LINES = 20
 PACKAGES = "scikit-build-core pybind11 cmake ninja"
@@ -208,10 +207,10 @@ def _run_hook(backend: str, source_dir: Path, work: Path, settings: dict[str, st
 def _reusable(folder: Path, made_of: Record) -> Record | None:
     """The record of the library in `folder`, if the same things made it, tools aside, and it is whole."""
     try:
-        record = json.loads((folder / "build.json").read_text(encoding="utf-8"))
-        same = record["status"] == "built" and all(record[key] == value for key, value in made_of.items())
+        record: Record = {**read_build(str(folder / "build.json"))}
+        same = all(record.get(key) == value for key, value in made_of.items())
         whole = same and record["library"]["sha256"] == _sha256(folder / record["library"]["file"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, InputError):
         return None
     return record if whole else None
 

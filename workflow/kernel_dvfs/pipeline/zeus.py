@@ -26,7 +26,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.export import zeus_frequencies
 from kernel_dvfs.pipeline.graph import Graph, Operation
 from kernel_dvfs.pipeline.schedules import BACKWARD, BACKWARD_INPUT, FORWARD, GRADIENT
-from kernel_dvfs.pipeline.study import read_plan
+from kernel_dvfs.pipeline.study import PlanDocument, read_plan
 
 # a pipeline straggles where its iteration would take longer than planned by more than this share
 TOLERANCE = 0.01
@@ -70,7 +70,7 @@ class StragglerPlans(FrequencyScheduler):
             for pipeline, slowdown in slowdowns.items():
                 running[pipeline] = self.base if slowdown > 1 or not in_time else in_time[-1]
 
-    def _slowdowns(self, results: list, running: dict[int, dict]) -> dict[int, float]:
+    def _slowdowns(self, results: list, running: dict[int, PlanDocument]) -> dict[int, float]:
         """{data-parallel rank: how much longer its iteration would take than planned}, 1 within the tolerance."""
         info_of = {info.rank: info for info in self.rank_infos}
         # per pipeline: how much longer each stage's instructions take than planned
@@ -88,7 +88,7 @@ class StragglerPlans(FrequencyScheduler):
         return {pipeline: own if own > 1 + self.tolerance else 1.0 for pipeline, own in found.items()}
 
 
-def durations_s(plan: dict, stage: int) -> dict[str, list[float]]:
+def durations_s(plan: PlanDocument, stage: int) -> dict[str, list[float]]:
     """{instruction: seconds of each of them in one iteration} of a stage, as a plan has them."""
     made: dict[str, list[float]] = {}
     for own in plan["ranks"][stage]["instructions"]:
@@ -96,7 +96,7 @@ def durations_s(plan: dict, stage: int) -> dict[str, list[float]]:
     return made
 
 
-def stretched(plan: dict, longer: dict[tuple[int, str], float]) -> float:
+def stretched(plan: PlanDocument, longer: dict[tuple[int, str], float]) -> float:
     """How much longer a plan's iteration takes where (stage, instruction) takes `longer` times as long as planned.
 
     Transfers are left out of both.
