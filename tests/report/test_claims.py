@@ -193,28 +193,20 @@ def strategies(study, found):
 
 
 @pytest.mark.parametrize(
-    ("value", "rule", "kept"),
+    ("rule", "kept", "partly", "broken"),
     [
-        (3, {}, True),
-        (0.5, {">": 0.5}, False),
-        (0.5, {">=": 0.5}, True),
-        (0.5, {"<": 0.5}, False),
-        (0.5, {"<=": 0.5}, True),
-        (1, {"=": 1}, True),
-        (2, {"=": 1}, False),
-        (4, {">=": 4, "<=": 8}, True),
-        (9, {">=": 4, "<=": 8}, False),
-        (nan, {">=": 4}, False),
-        (inf, {">=": 4}, True),
-        ((5, 7), {">=": 4, "<=": 8}, True),
-        ((3, 7), {">=": 4, "<=": 8}, None),
-        ((3, 9), {">=": 4, "<=": 8}, None),
-        ((1, 3), {">=": 4, "<=": 8}, False),
-        ((9, 12), {">=": 4, "<=": 8}, False),
+        ({">": 0.5}, [0.6, inf], [(0.5, 0.6)], [0.5, nan]),
+        ({">=": 0.5}, [0.5, (0.5, 0.6)], [(0.4, 0.5)], [0.4]),
+        ({"<": 0.5}, [0.4], [], [0.5]),
+        ({"<=": 0.5}, [0.5], [], [0.6, inf, nan]),
+        ({"=": 1}, [1], [], [0, 2]),
+        ({">=": 4, "<=": 8}, [4, 8, (5, 7)], [(3, 7), (5, 9), (3, 9)], [3, 9, (1, 3), (9, 12)]),
+        ({}, [3, nan, (1, 2)], [], []),
     ],
 )
-def test_a_rule_is_kept_broken_or_of_a_band_kept_in_part(value, rule, kept):
-    assert Number("x", value, rule=rule).kept is kept
+def test_a_rule_is_kept_broken_or_of_a_band_kept_in_part(rule, kept, partly, broken):
+    for values, expected in ((kept, True), (partly, None), (broken, False)):
+        assert [Number("x", value, rule=rule).kept for value in values] == [expected] * len(values)
 
 
 @pytest.mark.parametrize(
@@ -289,31 +281,21 @@ def test_a_saving_at_the_clocks_of_auto_is_scatter(study):
 
 
 @judged(
-    "number time energy",
-    holds=[
-        (8, 0.7, -16.59),
-        (8, 0.7, -12.61),
-        (8, 1.09, -14),
-        (8, 0.11, -14),
-        (9, 0.1, -17.63),
-        (9, 0.1, -13.65),
-        (9, 0.49, -15),
-    ],
-    differs=[
-        (8, 0.7, -16.61),
-        (8, 0.7, -12.59),
-        (8, 1.11, -14),
-        (8, 0.09, -14),
-        (9, 0.1, -17.65),
-        (9, 0.1, -13.63),
-        (9, 0.51, -15),
-        (9, -0.51, -15),
-    ],
+    "time energy",
+    holds=[(0.7, -16.59), (0.7, -12.61), (1.09, -14), (0.11, -14)],
+    differs=[(0.7, -16.61), (0.7, -12.59), (1.11, -14), (0.09, -14)],
 )
-def test_the_headline_of_kernels(study, number, time, energy, verdict):
-    made = two_passes(study)
-    made = made.validation(time, energy) if number == 8 else made.schedule(STRICT, time, energy)
-    assert made.verdict(number) == verdict
+def test_the_validated_headline(study, time, energy, verdict):
+    assert two_passes(study).validation(time, energy).verdict(8) == verdict
+
+
+@judged(
+    "time energy",
+    holds=[(0.1, -17.63), (0.1, -13.65), (0.49, -15), (-0.49, -15)],
+    differs=[(0.1, -17.65), (0.1, -13.63), (0.51, -15), (-0.51, -15)],
+)
+def test_the_claimed_headline(study, time, energy, verdict):
+    assert two_passes(study).schedule(STRICT, time, energy).verdict(9) == verdict
 
 
 def banded(made, low, high):
@@ -525,8 +507,8 @@ def test_plateaus_that_a_coarser_grid_does_not_lengthen(study):
     [
         ([1.0] * 60, 0.0),
         ([4.0, *[0.0] * 6, 4.0, *[0.0] * 52], 3.0),  # six slacks of half a percent; what follows is past 95 %
-        ([4.0, 0.0, 0.0, 0.7, 0.0, 4.0, *[0.0] * 54], 1.0),  # a rise of more than a fifth of the mean breaks it
-        ([4.0, 0.0, 0.0, 0.1, 0.0, 4.0, *[0.0] * 54], 2.0),
+        ([4.0, 0.0, 0.0, 0.27, 0.0, 4.0, *[0.0] * 54], 1.0),  # a rise of more than a fifth of the mean breaks it
+        ([4.0, 0.0, 0.0, 0.25, 0.0, 4.0, *[0.0] * 54], 2.0),
         ([0.0] * 60, 0.0),
     ],
 )
@@ -735,14 +717,13 @@ def test_latency_of_a_clock_change(study, latency_s, verdict):
 def test_the_clocks_before_rule_until_a_change_is_through():
     clocks = pd.DataFrame({"core": {"a": 1650, "b": 1260, "c": 1650}, "mem": {"a": 9251, "b": 9251, "c": 5001}})
     time_s = pd.Series({"a": 1.0, "b": 10.0, "c": 4.0})
-    # c waits 5 s for its memory clock and never has it, a takes 1 s to ask for the old one again, and so on
-    found = walk(["a", "b", "b", "c"], time_s, clocks, {"core": 2.0, "mem": 5.0})
-    assert (found.changes, found.shorter, found.total_s) == (3, {"a", "c"}, 25.0)
-    assert found.own_s == pytest.approx(0.0 + 8.0 + 10.0 + 0.0)
-    assert walk(["a", "c"], time_s, clocks, {"core": 2.0, "mem": 3.0}).own_s == pytest.approx(0.0 + 1.0)
+    # c is over before its memory clock is there, and so is a, which asks for the old one again
+    changes, shorter, own = walk(["a", "b", "b", "c"], time_s, clocks, {"core": 2.0, "mem": 5.0})
+    assert (changes, shorter, own) == (3, {"a", "c"}, pytest.approx((0.0 + 8.0 + 10.0 + 0.0) / 25.0))
+    assert walk(["a", "c"], time_s, clocks, {"core": 2.0, "mem": 3.0})[2] == pytest.approx((0.0 + 1.0) / 5.0)
 
 
-@judged("power static_w", holds=[(3, 100)], differs=[(1, 100), (3, 9000)])
+@judged("power static_w", holds=[(3, 100), (1.3, 1)], differs=[(1, 100), (1.1, 1), (3, 9000)])
 def test_power_against_clock(study, power, static_w, verdict):
     clocks = (420, 840, 1260, 1650)
     curve = {(mhz, 9251): (1650 / mhz, (static_w + 200 * (mhz / 1650) ** power) * 1650 / mhz) for mhz in clocks}
@@ -751,7 +732,7 @@ def test_power_against_clock(study, power, static_w, verdict):
 
 
 def test_the_bend_of_power_is_the_ratio_of_its_slopes():
-    # 100 W, 120 W, 200 W: 20 W over 400 MHz, then 80 W over 800 MHz; the middle is the clock nearest 1000 MHz
-    power = pd.Series({400: 100.0, 800: 120.0, 1600: 200.0})
-    time_s = pd.Series({400: 4.0, 800: 2.0, 1600: 1.0})
-    assert bend(pd.DataFrame({"time_s": time_s, "energy_j": power * time_s})) == pytest.approx(2.0)
+    # the middle is the clock nearest 1000 MHz: 20 W more over 500 MHz, then 80 W over 700 MHz
+    power = pd.Series({400: 100.0, 600: 190.0, 900: 120.0, 1600: 200.0})
+    time_s = pd.Series({400: 4.0, 600: 3.0, 900: 2.0, 1600: 1.0})
+    assert bend(pd.DataFrame({"time_s": time_s, "energy_j": power * time_s})) == pytest.approx((80 / 700) / (20 / 500))

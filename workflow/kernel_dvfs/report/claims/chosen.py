@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -387,30 +386,24 @@ def switching(results: Results) -> Iterator[Number]:
     latency_s = {domain: spec["switching"][domain]["median_s"] for domain in ("core", "mem")}
     rows = evidence.strict(results)
     order = launch_order(results.workload, rows.launches_per_iteration.to_dict())
-    found = walk(order, rows.time_s, rows[["core", "mem"]], latency_s)
-    yield Number("kernels shorter than the latency of their change", len(found.shorter), "", {">=": 1})
+    changes, shorter, own = walk(order, rows.time_s, rows[["core", "mem"]], latency_s)
+    yield Number("kernels shorter than the latency of their change", len(shorter), "", {">=": 1})
     # worse: once a tenth of the time runs at clocks that were chosen for another kernel
-    yield Number("share of the time at a launch's own clocks", found.own_s / found.total_s, "", {"<": 0.9})
-    yield Number("clock changes", found.changes)
+    yield Number("share of the time at a launch's own clocks", own, "", {"<": 0.9})
+    yield Number("clock changes", changes)
     for domain, seconds in latency_s.items():
         yield Number(f"{domain} latency, assumed and not measured", 1e3 * seconds, "ms")
 
 
-class Walk(NamedTuple):
-    """What changing clocks costs in an iteration."""
-
-    changes: int  # of the clocks that run
-    shorter: set[str]  # kernels that are shorter than the latency of their change
-    own_s: float  # time that launches spend at their own clocks
-    total_s: float
-
-
-def walk(order: Sequence[str], time_s: pd.Series, clocks: pd.DataFrame, latency_s: Mapping[str, float]) -> Walk:
-    """An iteration, launch by launch; time_s and clocks (a column a domain, MHz) by kernel.
+def walk(
+    order: Sequence[str], time_s: pd.Series, clocks: pd.DataFrame, latency_s: Mapping[str, float]
+) -> tuple[int, set[str], float]:
+    """(changes of clocks, kernels shorter than the latency of theirs, share of the time at a launch's own clocks) of an
+    iteration, launch by launch; time_s and clocks (a column a domain, MHz) by kernel.
 
     A change is asked for as a kernel starts; the clocks before rule until it or the next one is through.
     """
-    changes, shorter, own_s, total_s, pending_s = 0, set(), 0.0, 0.0, 0.0
+    changes, shorter, own_s, pending_s = 0, set(), 0.0, 0.0
     mhz, each_s = clocks.to_dict(), time_s.to_dict()
     for before, name in zip([order[-1], *order], order):  # iterations follow one another
         late = [latency_s[domain] for domain, of in mhz.items() if _apart(of[before], of[name])]
@@ -418,10 +411,9 @@ def walk(order: Sequence[str], time_s: pd.Series, clocks: pd.DataFrame, latency_
             changes, pending_s = changes + 1, max(late)
             if each_s[name] < pending_s:
                 shorter.add(name)
-        total_s += each_s[name]
         own_s += max(0.0, each_s[name] - pending_s)
         pending_s = max(0.0, pending_s - each_s[name])
-    return Walk(changes, shorter, own_s, total_s)
+    return changes, shorter, own_s / sum(each_s[name] for name in order)
 
 
 def _apart(one: float, other: float) -> bool:
