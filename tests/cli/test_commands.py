@@ -1,16 +1,16 @@
 """Every command explains itself with an example, and errors are one line with exit code 2."""
 
+import runpy
 import subprocess
 import sys
-from inspect import signature
+from types import ModuleType
 
 import pytest
-from kernel_dvfs.cli.table import KINDS, kind_of
 
 from kernel_dvfs.cli import Command
 from kernel_dvfs.cli.main import COMMANDS, GROUPS, every_command, group, main
-from kernel_dvfs.outputs import modules
-from kernel_dvfs.report import tables
+from kernel_dvfs.cli.output import OPTIONS, annotation_of, options_of
+from kernel_dvfs.registry import outputs
 
 
 @pytest.mark.parametrize("command", every_command())
@@ -41,10 +41,9 @@ def test_help_of_a_group_lists_its_commands_without_those_that_only_rules_call(n
     assert all(f"{word} {commands[word].help}" in " ".join(shown.split()) for word in listed)
 
 
-@pytest.mark.parametrize("table", modules(tables).values())
-def test_every_option_of_every_table_has_a_kind(table):
-    options = list(signature(table.make).parameters.values())[1:]
-    assert {kind_of(option) for option in options} <= set(KINDS)
+@pytest.mark.parametrize("output", outputs("gpu").of("table").values(), ids=lambda output: output.name)
+def test_every_option_of_every_table_has_a_kind(output):
+    assert {annotation_of(option) for option in options_of(output).values()} <= set(OPTIONS)
 
 
 def test_ctrl_c_is_one_line_and_the_exit_code_that_a_shell_expects(monkeypatch, capsys):
@@ -66,3 +65,14 @@ def test_the_module_runs_as_a_program(root):
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "missing.parquet" in done.stderr
+
+
+def test_ctrl_c_while_modules_are_imported_prints_no_traceback(monkeypatch, capsys):
+    class Imported(ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "kernel_dvfs.cli.main", Imported("kernel_dvfs.cli.main"))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("kernel_dvfs", run_name="__main__")
+    assert ended.value.code == 130 and capsys.readouterr().err == ""

@@ -31,7 +31,7 @@ def typed(line: str) -> str | None:
     if program == "snakemake":
         rest = rest.replace("--cores 1", "--cores 2") + ("" if "--config " in rest else " --config")
         rest, dry, _ = rest.partition(" -n")
-        rest += f" 'native={{cpu: off, cuda: off}}'{dry}"
+        rest += f" 'native={{cpu: off, cuda: off, pipeline: off}}'{dry}"
     modules = {"snakemake": "-m snakemake", "kernel-dvfs": "-m kernel_dvfs", "python": ""}
     if program in modules:
         program = f"{shlex.quote(sys.executable)} {modules[program]}"

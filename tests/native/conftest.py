@@ -44,26 +44,26 @@ def to_ptx(nvcc, root):
 
 
 @pytest.fixture(scope="session")
-def results(root, build_or_skip, tmp_path_factory):
+def results(root, build_or_skip, once):
     """A results folder that holds the built backend `cpu`."""
-    folder = tmp_path_factory.mktemp("results")
-    build_or_skip(root / "native", folder / "native", "cpu")
-    return folder
+    return once("native-cpu", lambda folder: build_or_skip(root / "native", folder / "native", "cpu"))
 
 
 @pytest.fixture(scope="session")
-def cuda_results(root, build_or_skip, tmp_path_factory):
+def cuda_results(root, build_or_skip, once):
     """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
     `make cuda` or a run has built is taken where the build itself finds that it will do."""
-    folder = tmp_path_factory.mktemp("cuda-results")
-    earlier = root / "results" / "native"
-    log = earlier / "cuda.log"
-    # a log that ends in an installation is the log of the library beside it
-    if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
-        shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
-        shutil.copy(log, folder / "native")
-    build_or_skip(root / "native", folder / "native", "cuda")
-    return folder
+
+    def make(folder):
+        earlier = root / "results" / "native"
+        log = earlier / "cuda.log"
+        # a log that ends in an installation is the log of the library beside it
+        if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
+            shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
+            shutil.copy(log, folder / "native")
+        build_or_skip(root / "native", folder / "native", "cuda")
+
+    return once("native-cuda", make)
 
 
 @pytest.fixture(scope="session")

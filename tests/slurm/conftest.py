@@ -29,7 +29,7 @@ CONFIG = {
     "energy_ci_percent": "energy_ci_percent=20",
     "warmup_s": "warmup_s=0.1",
     "refine": "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
-    "native": "native={cpu: 'off', cuda: 'off'}",
+    "native": "native={cpu: 'off', cuda: 'off', pipeline: 'off'}",
 }
 
 

@@ -1,26 +1,21 @@
 """Snakemake on a reduced study: run once, then asked what it would do again."""
 
+import json
+import multiprocessing
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
-# three clock pairs, auto among them: without noise every kernel takes least energy at 1470 and least time at 2100. Two
-# fresh repeats, one other batch, degree and tensor-core energy
-REDUCED = (
-    "grid={core_mhz: [1470, 2100], mem_mhz: [9251], auto: false}",
-    "auto_repeats=1",
-    "validation_repeats=2",
-    "data_parallel_batches=[40, 20]",
-    "tensor_parallel_degrees=[1, 2]",
-    "tensor_energy_pj=[1.0]",
-    "headline_map={tensor_energy_pj: null, gemm_traffic: [1, 4], auto_core_mhz: [1950], points: [2, 2]}",
-    "clock_changes={measured: null, latency_s: [0.01], core_stall_s: 0.0001, mem_stall_s: 0.0001, stall_w: null, "
-    "swept_stall_s: []}",
-    "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
-    "native={cpu: auto, cuda: 'off', pipeline: 'off'}",  # each clone would compile it
+REDUCED = tuple(
+    f"{key}={json.dumps(value)}"
+    for key, value in yaml.safe_load((ROOT / "tests/workflow/reduced.yaml").read_text("utf-8")).items()
 )
 FOLDER = Path("results/sim-rtx-3080-ti/gpt3-xl-b40-tp1")
 RECORDS = 48 * 3
@@ -46,11 +41,15 @@ def clone(directory: Path) -> Path:
     return directory
 
 
-def snakemake(directory, *targets, check=True, env=None, **more) -> subprocess.CompletedProcess:
+def snakemake(directory, *targets, check=True, env=None, dry=False, **more) -> subprocess.CompletedProcess:
     """Run it in a clone; the finished process with all its output in stdout. env: of the process, else this one's."""
-    done = subprocess.run(
-        command(*targets, **more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory, env=env
-    )
+    words = command(*targets, dry=dry, **more)
+    if dry and not env:  # an environment may be read as a process starts
+        done = _dry_run(directory, words)
+    else:
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory, env=env
+        )
     if check:
         assert done.returncode == 0, done.stdout[-4000:]
     return done
@@ -62,3 +61,33 @@ def planned(directory, *targets, **more) -> dict:
     block = re.search(r"Job stats:\n.*?\n-+ +-+\n(.*?)\n\n", said, re.S)
     jobs = dict(line.split() for line in block[1].splitlines()) if block else {}
     return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total")}
+
+
+# what Snakemake and parsing a workflow import, which is half of what a plan costs
+_IMPORTED = ["snakemake.cli", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
+
+
+def _dry_run(directory, words) -> subprocess.CompletedProcess:
+    """The same command in a process in which Snakemake lies imported."""
+    planners = multiprocessing.get_context("forkserver")
+    planners.set_forkserver_preload(_IMPORTED)
+    own = [str(word) for word in words[words.index("snakemake") + 1 :]]
+    with tempfile.NamedTemporaryFile("r") as said:
+        planner = planners.Process(target=_call, args=(os.fspath(directory), own, said.name, dict(os.environ)))
+        planner.start()
+        planner.join()
+        return subprocess.CompletedProcess(words, planner.exitcode, said.read())
+
+
+def _call(directory, words, said, environment) -> None:
+    """In that process: the command's own entry point, its output in the file `said`."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.path[:] = [path for path in sys.path if not path.startswith(str(ROOT / "tests"))]
+    with open(said, "w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        from snakemake.cli import main
+
+        main(words)

@@ -29,7 +29,6 @@ REAL = (
     "auto_repeats=2",
     "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
     "validation_repeats=2",
-    "native={cpu: 'off', cuda: 'off'}",
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
 )
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
@@ -44,7 +43,6 @@ FORECAST = (
     "auto_repeats=2",
     "validation_repeats=2",
     "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
-    "native={cpu: 'off', cuda: 'off'}",
 )
 FORECAST_FOLDER = "results/sim-h200-sxm/step-step"
 # what a user's file has; the comment is to be edited
