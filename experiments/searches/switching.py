@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import pandas as pd
 
 from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE
-from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
+from kernel_dvfs.cli.data import add_stall_arguments, stalls_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.sequence import baselines

@@ -137,6 +137,7 @@ def bases(folder):
         "import": ["table.csv", "--reference", "1500,5000", *out],
         "choose": [profile, "--scope", "local", "--objective", "waste", "--slack", "5", *out],
         "report": ["results", "-o", "out/x.html"],
+        "output": [study, "emulation", "figures/timeline", "--options", "{}"],
         "measure": ["--gpu", own, "--target", "forward_gelu", "--clocks", "1470,auto", "--repeat", "3", *out],
         "measure compare": [
             "--gpu",
@@ -160,8 +161,6 @@ def bases(folder):
         "pipeline solve": [study, "2", "plans"],
         "pipeline replay": [*shape, "--stragglers", "slow.csv", "--pipelines", "2", *out],
         "pipeline export": ["plan.json", "--format", "csv", *out],
-        "pipeline table": ["emulation", study],
-        "pipeline figure": ["timeline", study],
         "serving profile": ["--tp", "8", "--core-mhz", "1200", "--classes", "SS", "--requests", "20", *out],
         "serving trace": ["trace.csv"],
         "serving replay": ["trace.csv", "--profile", "serving.csv", "--set", "margin=1.2", *out],
@@ -169,12 +168,8 @@ def bases(folder):
         "serving table1": [*out, "--requests", "20"],
         "serving study": ["out/serving", "--options", serving],
         "serving experiment": ["systems", "out/serving"],
-        "serving table": ["savings", "out/serving"],
-        "serving figure": ["power", "out/serving"],
         "study deployable": [profile, "--latencies", "0.01", "--stalls", "0", *out],
         "study headline-map": ["--gpu", own, "--pairs", pairs, "--axes", axes, *out],
-        "study table": ["strategies", "results", "--options", "{}"],
-        "study figure": ["fig3_forward_pass", "results"],
         "study compare-gpus": ["results"],
     }
 

@@ -24,14 +24,16 @@ class Command(NamedTuple):
     listed: bool = True  # False: only rules of the workflow call it
 
 
-def of_module(name: str, what: str, listed: bool = True) -> Command:
-    """The command of a module of this package, which is imported when the command is called and not before."""
+def command_of(module: str, name: str, what: str, listed: bool = True) -> Command:
+    """The command that `add_NAME` and `run_NAME` of a module of this package make. It is imported when the command is
+    called, and not before."""
 
     def add_arguments(parser: ArgumentParser) -> None:
-        import_module(f"kernel_dvfs.cli.{name}").add_arguments(parser)
+        getattr(import_module(f"kernel_dvfs.cli.{module}"), f"add_{name}")(parser)
 
     def run(options: Namespace) -> int | None:
-        return import_module(f"kernel_dvfs.cli.{name}").run(options)
+        code: int | None = getattr(import_module(f"kernel_dvfs.cli.{module}"), f"run_{name}")(options)
+        return code
 
     return Command(what, add_arguments, run, listed)
 

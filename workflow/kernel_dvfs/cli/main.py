@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_dvfs.cli import Command, of_module
+from kernel_dvfs.cli import Command, command_of
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
 from kernel_dvfs.package import VERSION
@@ -20,38 +20,58 @@ if TYPE_CHECKING:
 _INTERRUPTED, _READER_GONE = 130, 141
 # what a user calls most
 COMMANDS = {
-    "demo": of_module("demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
-    "devices": of_module("devices", "list GPUs: clocks, capabilities, permission, what a study would take"),
-    "import": of_module("import_", "read a table of measurements into a profile"),
-    "capture": of_module("capture", "capture a training step of your own: what kernels it launches, as step.json"),
-    "choose": of_module("choose", "choose clocks from a profile: a schedule"),
-    "apply": of_module("apply", "run a command at chosen clocks, then restore them"),
-    "reset": of_module("reset", "give a real GPU's clocks back"),
-    "latency": of_module(
-        "latency", "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile"
+    "demo": command_of("data", "demo", "a small simulated study in one minute: sweep, choice, validation, one page"),
+    "devices": command_of(
+        "hardware", "devices", "list GPUs: clocks, capabilities, permission, what a study would take"
     ),
-    "broker": of_module("broker", "a daemon run by root: sets GPU clocks for named users, and restores them"),
-    "report": of_module("report", "write a study, or the comparison of all, as one page"),
-    "output": of_module("output", "write tables and figures of a study of any kind, from its results folder"),
-    "build": of_module("build", "compile the native layer"),
-    "identify": of_module("identify", "find out which GPU a cluster gives, and keep what a study must know about it"),
-    "measure": of_module("measure", "measure one target at one clock pair: one record"),
+    "import": command_of("data", "import_table", "read a table of measurements into a profile"),
+    "capture": command_of(
+        "hardware", "capture", "capture a training step of your own: what kernels it launches, as step.json"
+    ),
+    "choose": command_of("data", "choose", "choose clocks from a profile: a schedule"),
+    "apply": command_of("deploying", "apply", "run a command at chosen clocks, then restore them"),
+    "reset": command_of("hardware", "reset", "give a real GPU's clocks back"),
+    "latency": command_of(
+        "deploying",
+        "latency",
+        "measure how long a GPU takes to change its clocks, and how long it stands still meanwhile",
+    ),
+    "broker": command_of(
+        "hardware", "broker", "a daemon run by root: sets GPU clocks for named users, and restores them"
+    ),
+    "report": command_of("output", "report", "write a study, or the comparison of all, as one page"),
+    "output": command_of(
+        "output", "output", "write tables and figures of a study of any kind, from its results folder"
+    ),
+    "build": command_of("hardware", "build", "compile the native layer"),
+    "identify": command_of(
+        "hardware", "identify", "find out which GPU a cluster gives, and keep what a study must know about it"
+    ),
+    "measure": command_of("measuring", "measure", "measure one target at one clock pair: one record"),
 }
 _MEASURE = {
-    "compare": of_module("compare", "measure auto and a schedule's clocks in turn: a validation"),
-    "sweep": of_module("sweep", "measure every target at every pair in one process (simulated GPU): a profile"),
-    "search": of_module("search", "after a sweep, measure again what might be chosen, until no more is needed"),
-    "pool": of_module("profile", "pool records into a profile"),
-    "step": of_module("step_measured", "add what a study measured of a captured step to the step's record"),
-    "records": of_module("records", "find truncated and foreign records, and delete them on request"),
-    "serve": of_module("serve", "the measuring process of a real GPU", listed=False),
-    "kernels": of_module("kernels", "write down which kernels a real GPU runs", listed=False),
+    "compare": command_of("measuring", "compare", "measure auto and a schedule's clocks in turn: a validation"),
+    "sweep": command_of(
+        "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
+    ),
+    "search": command_of(
+        "measuring", "search", "after a sweep, measure again what might be chosen, until no more is needed"
+    ),
+    "pool": command_of("measuring", "pool", "pool records into a profile"),
+    "step": command_of("measuring", "add_step", "add what a study measured of a captured step to the step's record"),
+    "records": command_of("measuring", "records", "find truncated and foreign records, and delete them on request"),
+    "serve": command_of("measuring", "serve", "the measuring process of a real GPU", listed=False),
+    "kernels": command_of("measuring", "kernels", "write down which kernels a real GPU runs", listed=False),
 }
 _STUDY = {
-    "deployable": of_module("deployable", "what can be deployed at known latencies: a list, and schedules to play"),
-    "headline-map": of_module("headline_map", "a map of the strict saving over figures that nobody has measured"),
-    "compare-gpus": of_module(
-        "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
+    "deployable": command_of(
+        "data", "deployable", "what can be deployed at known latencies: a list, and schedules to play"
+    ),
+    "headline-map": command_of(
+        "data", "headline_map", "a map of the strict saving over figures that nobody has measured"
+    ),
+    "compare-gpus": command_of(
+        "output", "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
 }
 # packages that not every command needs -> the extra that brings them

@@ -1,0 +1,474 @@
+"""Commands on measurements as data: tables in, clocks chosen, what of them can be deployed."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.cli import json_object, tell
+from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE, STANDARD_ERRORS, WATTS, one_of, whole
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json
+from kernel_dvfs.gpu.clocks import parse
+
+if TYPE_CHECKING:
+    from argparse import _ArgumentGroup
+
+    from kernel_dvfs.measurement.latency_file import Latency
+    from kernel_dvfs.sequence.costs import Stalls
+
+
+# --- change costs ---------------------------------------------------------------------------------------------------
+
+STALL_OPTIONS = ("core_stall", "mem_stall", "stall_w")
+
+
+def add_stall_arguments(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """--core-stall, --mem-stall, --stall-w."""
+    from kernel_dvfs.sequence.costs import ASSUMED_STALL_S
+
+    for domain in ("core", "mem"):
+        parser.add_argument(
+            f"--{domain}-stall",
+            type=SECONDS,
+            metavar="S",
+            help=f"seconds that the GPU stands still as its {domain} clock changes (as measured, else "
+            f"{ASSUMED_STALL_S:g}, assumed)",
+        )
+    parser.add_argument(
+        "--stall-w",
+        type=WATTS,
+        metavar="W",
+        help="power while the GPU stands still, W (default: the least of any kernel at its pair)",
+    )
+
+
+def stalls_of(options: Namespace, measured: Latency | None) -> Stalls:
+    """The stalls that the options, a file of `kernel-dvfs latency`, or nobody tells."""
+    from kernel_dvfs.sequence.costs import stalls
+
+    return stalls(options.core_stall, options.mem_stall, measured)
+
+
+# --- demo -----------------------------------------------------------------------------------------------------------
+
+# choices, each checked by measuring again; the second is in time as a rule
+_ROUNDS, _MORE = 5, 1.2
+
+
+def add_demo(parser: ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.epilog = "example: kernel-dvfs demo --gpu h200_sxm"
+    parser.add_argument("--gpu", default="rtx_3080_ti", metavar="NAME", help="a simulated GPU (default: rtx_3080_ti)")
+    parser.add_argument(
+        "--repeats", type=whole(1, 100), default=5, metavar="N", help="times to measure the choice again (default: 5)"
+    )
+    parser.add_argument("-o", "--output", default="demo", metavar="FOLDER", help="where files go (default: demo)")
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
+
+
+def run_demo(options: Namespace) -> None:
+    """Say each step and its answer; leave profile.parquet, schedule.json and report.html."""
+    from pathlib import Path
+
+    from kernel_dvfs import api
+    from kernel_dvfs.files import write_json
+
+    began, folder = time.monotonic(), Path(options.output)
+    sweep = api.simulate(options.gpu, folder)
+    print(f"measured (simulated): {sweep.kernels} kernels at {sweep.pairs} clock pairs -> {sweep.profile}")
+    schedule = api.choose(str(sweep.profile))
+    in_hand = 0.0
+    for left in reversed(range(_ROUNDS)):
+        print(f"chosen: {api.summary(schedule)}")
+        checked = api.validate(sweep, schedule, options.repeats)
+        late = checked.time_mean
+        print(f"{checked.words()}: {'slower than auto' if late > 0 else 'no slower than auto'} on average")
+        if late <= 0 or not left:
+            break
+        # a claim from one noisy sweep is optimistic: what it was late by, and a little more, is kept in hand
+        in_hand += _MORE * late
+        next_one = api.choose(str(sweep.profile), slack_percent=-in_hand)
+        if next_one["status"] != "optimal":
+            print(f"no choice is {in_hand:.2f} % faster than auto, so this one stays: measure more than one sweep")
+            break
+        schedule = next_one
+        print(f"that is over the limit: chosen again, with {in_hand:.2f} % of time in hand")
+    write_json(folder / "schedule.json", schedule)
+    page = api.write_page(folder / "report.html", sweep.profile, schedule, checked)
+    print(f"written: {folder / 'schedule.json'} and the page {page} ({time.monotonic() - began:.0f} s in all)")
+    print(
+        "next: `kernel-dvfs devices` says what your own GPU could do; the workflow checks a choice before it claims it"
+    )
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+# --- import table ---------------------------------------------------------------------------------------------------
+
+
+def add_import_table(parser: ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs import measurements.csv -o profile.parquet"
+    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or a contribution (docs/contribute.md)")
+    parser.add_argument("--name", help="name of the GPU's results (default: the file's stem)")
+    parser.add_argument("--settings", nargs="*", default=(), metavar="COLUMN", help="further setting columns")
+    parser.add_argument("--reference", help="the baseline if no row is marked: CORE,MEM or highest")
+    parser.add_argument(
+        "--units",
+        nargs="*",
+        default=(),
+        metavar="COLUMN=UNIT",
+        help="units of columns whose names say another, such as core_mhz=khz or time_s=ms",
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
+
+
+def run_import_table(options: Namespace) -> None:
+    from kernel_dvfs.profile.contribution import import_contribution, is_contribution
+    from kernel_dvfs.profile.table import import_to_profile
+
+    if is_contribution(options.table):
+        if options.settings or options.reference or options.units:
+            raise InputError(f"{options.table}: a contribution says its settings, baseline and units itself")
+        _, lines = import_contribution(options.table, options.output, options.name)
+        tell(*lines)
+        return
+    columns_in = {}
+    for word in options.units:
+        column, found, unit = word.partition("=")
+        if not found or not column or not unit:
+            raise InputError(f"--units {word}: expected COLUMN=UNIT, such as core_mhz=khz")
+        columns_in[column] = unit
+    imported = import_to_profile(
+        options.table, options.output, options.name, options.settings, options.reference, columns_in
+    )
+    tell(*imported.read, *(f"note: {notice}" for notice in imported.notices))
+
+
+# --- choose ---------------------------------------------------------------------------------------------------------
+
+# options that say how an iteration is played
+_OF_SEQUENCE = (
+    "switch_latency",
+    "switch_jitter",
+    "switch_behaviour",
+    *STALL_OPTIONS,
+    "shared_pairs",
+)
+
+
+def add_choose(parser: ArgumentParser) -> None:
+    parser.epilog = (
+        "example: kernel-dvfs choose profile.parquet --scope global --objective waste --slack 0 -o schedule.json"
+    )
+    parser.add_argument("profile", metavar="P.parquet")
+    parser.add_argument("--granularity", **one_of(("kernel", "pass")), help="default: kernel")
+    parser.add_argument(
+        "--scope",
+        **one_of(("single", "local", "global")),
+        help="one pair for all, each on its own, or all together (required for a schedule)",
+    )
+    parser.add_argument("--objective", **one_of(("waste", "edp", "energy")), help="required for a schedule")
+    parser.add_argument(
+        "--slack", type=PERCENT, metavar="PERCENT", help="tolerated slowdown of waste, and of waste only (default: 0)"
+    )
+    parser.add_argument(
+        "--frontier",
+        action="store_true",
+        help="instead of a schedule: least energy at every tolerated slowdown, kernel level, scopes local and global",
+    )
+    parser.add_argument(
+        "--weights",
+        **one_of(("counts", "raw", "equal-time")),
+        help="default: counts for a workload, raw for a table",
+    )
+    parser.add_argument(
+        "--ties",
+        **one_of(("tied", "untied")),
+        default="tied",
+        help="one choice for identical launches, or each its own (default: tied)",
+    )
+    parser.add_argument(
+        "--margin-z",
+        type=STANDARD_ERRORS,
+        metavar="Z",
+        help="global waste: stay below the time limit by Z standard errors of the total, choosing among remeasured "
+        "pairs (default: the optimum of the profile as it is)",
+    )
+    sequence = parser.add_argument_group(
+        "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/switching.md"
+    )
+    sequence.add_argument(
+        "--sequence",
+        metavar="ORDER",
+        help="order of the launches: `profile`, or a JSON file with a list of kernel ids; makes an iteration schedule",
+    )
+    sequence.add_argument(
+        "--switch-latency",
+        type=_seconds_or_file,
+        metavar="S",
+        help="seconds from a request to its effect; or a file of kernel-dvfs latency, which has jitter and stalls too",
+    )
+    sequence.add_argument(
+        "--switch-jitter",
+        type=SHARE,
+        metavar="SHARE",
+        help="share of the latency by which a change may take effect early or late (default: 0)",
+    )
+    sequence.add_argument(
+        "--switch-behaviour", **one_of(("lag", "ahead")), help="what launches do meanwhile (default: ahead)"
+    )
+    add_stall_arguments(sequence)
+    sequence.add_argument(
+        "--shared-pairs", action="store_true", default=None, help="leave out pairs that not every kernel has"
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("-o", "--output", required=True, metavar="S.json")
+
+
+def run_choose(options: Namespace) -> None:
+    if options.json and (options.frontier or options.sequence is not None):
+        raise InputError("--json is the answer of a schedule; leave it out with --frontier and --sequence")
+    if options.frontier:
+        _run_frontier(options)
+        return
+    for name in ("scope", "objective"):
+        if getattr(options, name) is None:
+            raise InputError(f"choose: --{name} is missing; a schedule needs --scope and --objective")
+    slack = options.slack or 0
+    if options.slack is not None and options.objective != "waste":
+        raise InputError(
+            f"--slack {slack:g}: slack belongs to waste; leave it out with --objective {options.objective}"
+        )
+    if options.sequence is not None:
+        _run_sequence(options, slack)
+        return
+    for name in _OF_SEQUENCE:
+        if getattr(options, name) is not None:
+            raise InputError(f"{_flag(name)} belongs to --sequence; add --sequence profile")
+    _run_schedule(options, slack)
+
+
+def _run_schedule(options: Namespace, slack: float) -> None:
+    from kernel_dvfs.choice.schedule import choose
+    from kernel_dvfs.report.words import answer_line, answer_of
+
+    schedule = choose(
+        options.profile,
+        granularity=options.granularity or "kernel",
+        scope=options.scope,
+        objective=options.objective,
+        slack_percent=slack,
+        weights=options.weights,
+        ties=options.ties,
+        margin_z=options.margin_z,
+    )
+    if schedule["status"] != "optimal":
+        raise InputError(
+            f"{options.profile}: no choice keeps the limit of {slack:g} % slowdown ({schedule['proof']}); raise --slack"
+        )
+    write_json(options.output, schedule)
+    print(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
+
+
+def _run_frontier(options: Namespace) -> None:
+    from kernel_dvfs.choice.frontier import relaxed_frontier
+
+    for name in ("granularity", "scope", "objective", "slack", "margin_z", "sequence", *_OF_SEQUENCE):
+        if getattr(options, name) is not None:
+            raise InputError(
+                f"{_flag(name)} does not go with --frontier, which has kernels, waste, and every scope and slack"
+            )
+    write_json(options.output, relaxed_frontier(options.profile, options.ties, options.weights))
+
+
+def _run_sequence(options: Namespace, slack: float) -> None:
+    from kernel_dvfs.sequence.changes import Timing
+    from kernel_dvfs.sequence.launches import read_sequence
+    from kernel_dvfs.sequence.programme import choose_changes
+    from kernel_dvfs.sequence.schedule import iteration_schedule
+
+    asked = (options.granularity or "kernel", options.scope, options.objective)
+    if asked != ("kernel", "global", "waste"):
+        raise InputError(f"--sequence is for --scope global --objective waste of kernels, not {' '.join(asked)}")
+    for name in ("weights", "margin_z"):
+        if getattr(options, name) is not None:
+            raise InputError(
+                f"{_flag(name)} does not go with --sequence, where each launch counts once; lower --slack instead"
+            )
+    if options.switch_latency is None:
+        raise InputError(
+            "--sequence needs --switch-latency, seconds from a request to its effect (0: at once), or a file of "
+            "kernel-dvfs latency"
+        )
+    read = read_sequence(options.profile, options.sequence, options.stall_w, bool(options.shared_pairs), options.ties)
+    latency_s, jitter, source, measured = _latency(options, read.gpu)
+    stalls = stalls_of(options, measured)
+    timing = Timing(options.switch_behaviour or "ahead", latency_s, jitter, *stalls.both_s)
+    tell(*(f"note: {notice}" for notice in read.notices))
+    try:
+        choice = choose_changes(read.sequence, timing, slack / 100)
+    except InputError as error:
+        raise InputError(f"{options.profile}: {error}") from None
+    stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
+    sources = {"latency": source, "stalls": stalls.source}
+    write_json(options.output, iteration_schedule(read, timing, choice, slack, stall, sources))
+
+
+def _latency(options: Namespace, gpu: dict[str, Any]) -> tuple[float, float, str, Latency | None]:
+    """(latency s, jitter, where they are from in words, the file of `kernel-dvfs latency` that was named or None)."""
+    from kernel_dvfs.sequence.costs import ASSUMED, read_latency
+
+    if isinstance(options.switch_latency, float):
+        return options.switch_latency, options.switch_jitter or 0.0, ASSUMED, None
+    measured = read_latency(options.switch_latency, gpu)
+    jitter = measured.jitter if options.switch_jitter is None else options.switch_jitter
+    return measured.latency_s, jitter, measured.about, measured
+
+
+def _seconds_or_file(text: str) -> float | str:
+    try:
+        float(text)
+    except ValueError:
+        return text
+    return SECONDS(text)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+# --- deployable -----------------------------------------------------------------------------------------------------
+
+
+def add_deployable(parser: ArgumentParser) -> None:
+    """The command's options."""
+    parser.epilog = "example: kernel-dvfs study deployable profile.parquet --latencies 0.001 0.01 0.05 -o schedules"
+    parser.add_argument("profile", metavar="P.parquet")
+    parser.add_argument(
+        "--latencies",
+        nargs="+",
+        type=SECONDS,
+        metavar="S",
+        help="latencies of a change, seconds (default: as measured, median and 95 %%)",
+    )
+    parser.add_argument("--measured", metavar="L.json", help="a file of kernel-dvfs latency, for values not given here")
+    add_stall_arguments(parser)
+    parser.add_argument(
+        "--stalls",
+        nargs="*",
+        type=SECONDS,
+        default=[],
+        metavar="S",
+        help="further stalls of both clocks, s, for the table",
+    )
+    parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
+    parser.add_argument(
+        "--reserve-of", metavar="S.json", help="keep as much time in reserve as this schedule's margin does"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where deployable.json and iterations go")
+
+
+def run_deployable(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
+    import sys
+
+    from kernel_dvfs.choice.schedule_file import read_schedule
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs.layout import DEPLOYABLE, iteration_name
+    from kernel_dvfs.sequence.changes import Timing
+    from kernel_dvfs.sequence.costs import ASSUMED, in_words, read_latency
+    from kernel_dvfs.sequence.deployable import deployables
+    from kernel_dvfs.sequence.launches import read_sequence
+    from kernel_dvfs.sequence.schedule import iteration_schedule
+
+    reserve = 0.0
+    if options.reserve_of:
+        margin = read_schedule(options.reserve_of)["margin"]
+        reserve = margin.get("time_percent", 0.0) if margin else 0.0
+    read = read_sequence(options.profile, "profile", options.stall_w, shared_pairs=True)
+    tell(*(f"note: {notice}" for notice in read.notices))
+    measured = read_latency(options.measured, read.gpu) if options.measured else None
+    if options.latencies is None and measured is None:
+        raise InputError("study deployable: --latencies or --measured is missing")
+    stalls = stalls_of(options, measured)
+    stalls_s, swept_s = stalls.both_s, sorted(set(options.stalls))
+    latencies_s = measured.latencies_s if measured and options.latencies is None else sorted(set(options.latencies))
+    source = measured.about if measured and options.latencies is None else ASSUMED
+    sources = {"latency": source, "stalls": stalls.source}
+    told = in_words(**sources)
+    try:
+        try:
+            rows, choices = deployables(read.sequence, latencies_s, stalls_s, swept_s, (options.slack - reserve) / 100)
+        except InputError:
+            if not reserve:
+                raise
+            # stalls can cost more time than any clocks gain; auto always keeps a limit without reserve
+            print(
+                f"note: no choice keeps {reserve:.3g} % of time in reserve at each stall; none is kept", file=sys.stderr
+            )
+            reserve = 0.0
+            rows, choices = deployables(read.sequence, latencies_s, stalls_s, swept_s, options.slack / 100)
+    except InputError as error:
+        raise InputError(f"{options.profile}: {error}") from None
+    stall = "least power of any kernel at the pair" if options.stall_w is None else f"{options.stall_w:g} W"
+    for latency_s, choice in choices.items():
+        timing = Timing("ahead", latency_s, 0.0, *stalls_s)
+        # the limit that a player judges by; the reserve was kept free of it when choosing
+        content = iteration_schedule(read, timing, choice, options.slack, stall, sources) | {"reserve_percent": reserve}
+        write_json(f"{options.output}/{iteration_name(latency_s)}.json", content)
+    about = {"schema": DEPLOYABLE, "gpu": read.gpu, "workload": {"setup": read.workload.get("setup")}}
+    for row in rows:
+        # stalls that are swept are a question, not a measurement
+        row["costs"] = None if row["latency_ms"] in (None, 0) else told if row["is_default"] else ASSUMED
+    write_json(
+        f"{options.output}/deployable.json", about | {"reserve_percent": reserve, "sources": sources, "rows": rows}
+    )
+
+
+# --- headline map ---------------------------------------------------------------------------------------------------
+
+_EXAMPLE = '{"tensor_energy_pj": [0.5, 2.2], "gemm_traffic": [1, 4], "auto_core_mhz": [1950]}'
+
+
+def add_headline_map(parser: ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.epilog = (
+        "example: kernel-dvfs study headline-map --gpu SETUP.json --pairs auto-auto,1470-auto "
+        f"--axes '{_EXAMPLE}' -o headline_map.csv"
+    )
+    parser.add_argument("--gpu", required=True, metavar="SETUP", help="a setup file of a simulated GPU")
+    parser.add_argument("--pairs", required=True, help="clock pairs CORE-MEM of the grid, separated by commas")
+    parser.add_argument("--axes", required=True, metavar="JSON", help=f"the values on each axis, e.g. {_EXAMPLE}")
+    parser.add_argument(
+        "--ties", **one_of(("tied", "untied")), default="tied", help="copies of a launch (default: tied)"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="CSV")
+
+
+def run_headline_map(options: Namespace) -> None:
+    """Run the command. Raises InputError."""
+    import pandas as pd
+
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.search.headline_map import headline_map
+
+    pairs = [parse(text, "-") for text in options.pairs.split(",")]
+    rows = headline_map(read(options.gpu), pairs, _axes(options.axes), options.ties)
+    write_text(options.output, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+
+
+def _axes(text: str) -> dict[str, list[float]]:
+    given = json_object("--axes", text, _EXAMPLE)
+    good = all(
+        isinstance(each, list) and all(isinstance(one, (int, float)) and one > 0 for one in each)
+        for each in given.values()
+    )
+    if not good:
+        raise InputError(f"--axes {text}: not lists of positive numbers; expected {_EXAMPLE}")
+    return given

@@ -1,0 +1,343 @@
+"""Commands that play clocks on a real GPU, and measure what a change of them takes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.cli import THROUGH
+from kernel_dvfs.cli.arguments import COUNT, SEED, number, one_of, whole
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json, write_text
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, check_after, label, parse, parse_after
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
+
+    from kernel_dvfs.deploy.command import Ran
+    from kernel_dvfs.deploy.control import Control, Pair
+    from kernel_dvfs.gpu.guard import Guard
+
+
+# --- apply ----------------------------------------------------------------------------------------------------------
+
+
+def add_apply(parser: ArgumentParser) -> None:
+    parser.usage = "kernel-dvfs apply (--pair CORE,MEM | --schedule S.json) [options] -- COMMAND ..."
+    parser.epilog = "example: kernel-dvfs apply --pair 1470,5001 --baseline -- python train.py"
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--pair", metavar="CORE,MEM", help="MHz or auto, each")
+    what.add_argument(
+        "--schedule",
+        metavar="S.json",
+        help="a schedule of kernel-dvfs choose: one pair for all, or with --pass-level one for each pass",
+    )
+    parser.add_argument(
+        "--pass-level", action="store_true", help="change clocks as the command marks its passes (docs/playing.md)"
+    )
+    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
+    parser.add_argument("--baseline", action="store_true", help="run the command at auto first, and compare")
+    parser.add_argument(
+        "--lock",
+        **one_of(LOCKS),
+        default=RANGE,
+        help="lock from the lowest clock up to the target, or the target alone",
+    )
+    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
+        help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="set nothing: say what would be requested, and measure")
+    parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
+    parser.add_argument("--report", metavar="R.json", help="also write what was measured, as JSON")
+    parser.add_argument("command_words", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
+
+
+def run_apply(options: Namespace) -> int:
+    from kernel_dvfs.deploy.control import Control, facts_of
+    from kernel_dvfs.deploy.schedules import pass_pairs, run_pair
+    from kernel_dvfs.gpu.guard import Guard
+    from kernel_dvfs.measurement.real.preflight import check_board
+
+    words = options.command_words
+    if not words:
+        raise InputError("apply: no command; write it after --, as in: kernel-dvfs apply --pair 1470,auto -- ./train")
+    if options.pass_level and not options.schedule:
+        raise InputError("apply: --pass-level needs --schedule with a pair for each pass")
+    pair = parse(options.pair) if options.pair else None
+    about = facts_of(options.gpu.removeprefix("nvml:"))
+    wanted: Mapping[str, Pair]
+    if options.pass_level:
+        wanted = pass_pairs(options.schedule, about)
+    else:
+        wanted = {"run": pair or run_pair(options.schedule, about)}
+
+    report: dict[str, Any] = {
+        "gpu": {key: about[key] for key in ("name", "uuid", "slug")},
+        "command": words,
+        "runs": {},
+    }
+    after = parse_after(options.after)
+    check_after(about["clocks"], after, "--after")
+    mode = "dry-run" if options.dry_run else "lock"
+    with Guard(about["uuid"], after, mode, _apply_say, options.through) as guard:
+        control = Control(guard, about, options.lock == EXACT, options.dry_run)
+        for name, own in wanted.items():
+            control.check(own, options.schedule or f"--pair {options.pair}")
+            if options.dry_run:
+                _apply_say(f"dry run: {name} would be asked for {label(own)}; nothing is set")
+        check_board(guard.board, options.share, _apply_say)
+        control.announce("a command at " + ", ".join(sorted({label(own) for own in wanted.values()})))
+        locked = [own for own in wanted.values() if own != BASELINE]
+        if locked and not options.dry_run:
+            # the first set is the probe: where there is no permission, nothing is run at all
+            control.ask(locked[0])
+            control.to_auto()
+        code = _run_in_turn(options, guard, control, wanted, report)
+    if options.report:
+        write_json(options.report, report)
+    return code
+
+
+def _run_in_turn(
+    options: Namespace, guard: Guard, control: Control, wanted: Mapping[str, Pair], report: dict[str, Any]
+) -> int:
+    """Run the command at auto where that is asked for, then at its clocks. Returns its exit code; fills the report."""
+    from dataclasses import asdict
+
+    from kernel_dvfs.deploy.command import run_command
+
+    base = None
+    if options.baseline:
+        base = run_command(guard.board, options.command_words)
+        report["runs"]["auto"] = asdict(base)
+        _apply_say(f"auto: {_apply_told(base)}")
+        if base.code:
+            _apply_say(f"the command failed at auto (exit code {base.code}); not run again")
+            return base.code
+    if options.pass_level:
+        name, ran = "by pass", _run_by_pass(options, guard, control, wanted, report)
+    else:
+        pair = wanted["run"]
+        ran = run_command(guard.board, options.command_words, before=lambda: control.ask(pair), after=control.to_auto)
+        _warn_if_missed(ran, pair, options.dry_run)
+        name = label(pair)
+    report["runs"][name] = asdict(ran)
+    _apply_say(f"{name}: {_apply_told(ran)}")
+    if base and not ran.code:
+        report["time_change_percent"] = 100 * (ran.time_s / base.time_s - 1)
+        report["energy_change_percent"] = 100 * (ran.energy_j / base.energy_j - 1)
+        _apply_say(
+            f"against auto: time {report['time_change_percent']:+.2f} %, energy "
+            f"{report['energy_change_percent']:+.2f} % (one run each: repeat before you rely on it)"
+        )
+    return ran.code
+
+
+def _run_by_pass(
+    options: Namespace, guard: Guard, control: Control, wanted: Mapping[str, Pair], report: dict[str, Any]
+) -> Ran:
+    """Run the command with clocks that follow the passes that it marks."""
+    from kernel_dvfs.deploy.by_pass import ByPass
+    from kernel_dvfs.deploy.command import run_command
+
+    with ByPass(control, wanted) as following:
+        ran = run_command(guard.board, options.command_words, following.environment, after=control.to_auto)
+    _apply_say(following.summary())
+    report["marks"] = following.marks
+    if following.surprise:
+        _apply_say(f"clocks went back to auto: {following.surprise}")
+    elif not any(following.marks.values()):
+        _apply_say("the command marked no pass: it ran at auto; see kernel_dvfs.deploy.mark")
+    report["surprise"] = following.surprise
+    return ran
+
+
+def _apply_told(ran: Ran) -> str:
+    core, mem = (f"{low}" if low == high else f"{low} to {high}" for low, _, high in (ran.core_mhz, ran.mem_mhz))
+    held = f", held down in {100 * ran.throttled:.0f} % of the looks" if ran.throttled else ""
+    return (
+        f"{ran.time_s:.2f} s, {ran.energy_j:.1f} J ({ran.power_w:.0f} W over {ran.counted_s:.2f} s), core {core} MHz, "
+        f"memory {mem} MHz{held}"
+    )
+
+
+def _warn_if_missed(ran: Ran, pair: Pair, dry_run: bool) -> None:
+    """A clock that is asked for may not be reached: say so where the looks saw another."""
+    from kernel_dvfs.measurement.verdict import is_reached
+
+    for domain, seen, asked in (("core", ran.core_mhz[1], pair[0]), ("memory", ran.mem_mhz[1], pair[1])):
+        if not dry_run and not is_reached(asked, seen):
+            _apply_say(
+                f"asked for {domain} {asked} MHz, but it ran at {seen} MHz: throttled, idle, or folded by this GPU"
+            )
+
+
+def _apply_say(line: str) -> None:
+    # stdout is the command's
+    print(f"kernel-dvfs: {line}", file=sys.stderr, flush=True)
+
+
+# --- latency --------------------------------------------------------------------------------------------------------
+
+CLOCK = whole(1, 20000)  # MHz
+
+
+def add_latency(parser: ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs latency -o latency.json"
+    parser.add_argument("--gpu", default="", metavar="GPU", help="UUID or index, if there are several")
+    for domain in ("core", "mem"):
+        parser.add_argument(
+            f"--{domain}",
+            nargs="+",
+            type=CLOCK,
+            default=[],
+            metavar="MHZ",
+            help="clocks to change between, from each to each other (default: the lowest, a middle and the highest)",
+        )
+    parser.add_argument(
+        "--repeats", type=COUNT, default=10, metavar="N", help="trials of each change, interleaved (default: 10)"
+    )
+    parser.add_argument(
+        "--seed", type=SEED, default=1, metavar="N", help="seed of the order of the trials (default: 1)"
+    )
+    parser.add_argument(
+        "--step-us", type=number(5, 1000, "us"), default=20.0, metavar="US", help="from stamp to stamp (20)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=number(0.05, 10, "seconds"),
+        default=1.0,
+        metavar="S",
+        help="seconds after which a change counts as missed (default: 1)",
+    )
+    parser.add_argument(
+        "--lock",
+        **one_of(LOCKS),
+        default=RANGE,
+        help="lock from the lowest clock up to the target, or the target alone",
+    )
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
+        help="leave the site's own clocks locked at the end instead of none, MHz; either may be left out",
+    )
+    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
+    parser.add_argument("--share", action="store_true", help="run even if other processes compute on the GPU")
+    parser.add_argument("--dry-run", action="store_true", help="set nothing: write stamps at the present clocks")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="L.json",
+        help="where it goes; a table of the same name (.csv) goes next to it",
+    )
+
+
+def run_latency(options: Namespace) -> None:
+    from dataclasses import asdict
+    from pathlib import Path
+
+    from kernel_dvfs.deploy.control import facts_of
+    from kernel_dvfs.gpu.guard import Guard
+    from kernel_dvfs.gpu.setters import choice
+    from kernel_dvfs.measurement import latency_file
+    from kernel_dvfs.measurement.real import latency, loads, preflight
+
+    if Path(options.output).suffix != ".json":
+        raise InputError(f"-o {options.output}: expected a name that ends in .json")
+    protocol = latency.Protocol(
+        repeats=options.repeats,
+        seed=options.seed,
+        step_s=1e-6 * options.step_us,
+        limit_s=options.limit,
+        lock=options.lock,
+    )
+    after = parse_after(options.after)
+    choice.check(options.through, after, one_clock_alone=not options.dry_run)
+    about = facts_of(options.gpu.removeprefix("nvml:"))
+    wanted = latency.transitions(about["clocks"], options.core, options.mem)
+    if not wanted:
+        raise InputError("latency: a change needs two different clocks of --core or of --mem")
+    check_after(about["clocks"], after, "--after")
+    started_utc = latency.utc()
+    with Guard(about["uuid"], after, "dry-run" if options.dry_run else "lock", _latency_say, options.through) as guard:
+        preflight.check_board(guard.board, options.share, _latency_say)
+        stamping = loads.open_stamping(guard.nvml, about["uuid"])
+        gpu: dict[str, Any] = {key: about[key] for key in ("name", "uuid", "driver", "vbios", "power_limit_mw", "ecc")}
+        gpu["persistence"] = guard.board.persistence()
+        found: dict[str, Any] = {
+            "gpu": gpu | {key: guard.nvml.versions[key] for key in ("nvml", "binding", "cuda")},
+            "kernels": stamping.facts,
+            "protocol": asdict(protocol),
+            "started_utc": started_utc,
+        }
+        if options.dry_run:
+            quiet = latency.dry_run(guard, stamping, about["clocks"], protocol)
+        else:
+            guard.announce("changes of clocks, to measure how long they take")
+            preflight.check_permission(guard, about["clocks"])
+            _latency_say(
+                f"{len(wanted)} changes, {protocol.repeats} times each; at most {_most_s(wanted, protocol):.0f} s"
+            )
+            found["through"] = guard.through
+            trials = latency.trials(guard, stamping, about["clocks"], wanted, protocol, _latency_say)
+    found["ended_utc"] = latency.utc()
+    if options.dry_run:
+        found |= {"schema": latency_file.SCHEMA, "is_dry_run": True, "quiet": quiet}
+        lines = _quiet_lines(quiet)
+    else:
+        found = latency_file.content(found, trials)
+        write_text(str(Path(options.output).with_suffix(".csv")), latency_file.as_csv(found))
+        lines = _lines(found)
+    write_json(options.output, found)
+    for line in lines:
+        print(line)
+
+
+def _most_s(wanted: list[Any], protocol: Any) -> float:
+    return len(wanted) * protocol.repeats * (2 * protocol.limit_s + protocol.before_s)
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    """A line a domain: distributions, not means."""
+    for domain, own in found["domains"].items():
+        missed = f", {own['missed']} missed" if own["missed"] else ""
+        if not own["n"]:
+            yield f"{domain}: no change was seen to land{missed}; the file says why, trial by trial"
+            continue
+        told = "; ".join(
+            f"{word} {_latency_told(own[name])}"
+            for name, word in (
+                ("call_s", "the driver's call"),
+                ("first_effect_s", "first effect"),
+                ("settled_s", "settled"),
+                ("stall_s", "kernel stood still"),
+            )
+        )
+        yield f"{domain}, ms as median (5 to 95 %, most) of {own['n']} changes{missed}: {told}"
+
+
+def _latency_told(known: dict[str, float]) -> str:
+    median, low, high, most = (f"{1e3 * known[name]:.3g}" for name in ("median", "p5", "p95", "max"))
+    return f"{median} ({low} to {high}, {most})"
+
+
+def _quiet_lines(quiet: dict[str, dict[str, Any]]) -> Iterator[str]:
+    for domain, own in quiet.items():
+        pace = f"{1e3 * own['pace']:.0f} MHz counted" if domain == "core" else f"{own['pace']:.0f} GB/s read"
+        yield (
+            f"dry run, nothing was set; {domain}: a stamp each {1e6 * own['step_s']:.1f} us (longest gap "
+            f"{1e6 * own['longest_gap_s']:.1f} us more), {pace} +- {100 * own['scatter_share']:.2f} % a step, NVML "
+            f"shows {own['nvml_mhz']} MHz, a look at it takes {1e3 * own['nvml_read_s']:.3f} ms"
+        )
+
+
+def _latency_say(line: str) -> None:
+    print(f"kernel-dvfs: {line}", file=sys.stderr, flush=True)

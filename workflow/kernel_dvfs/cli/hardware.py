@@ -1,0 +1,448 @@
+"""Commands about this machine: its GPUs, what sets their clocks, the native layer, a captured step."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.cli import THROUGH
+from kernel_dvfs.cli.arguments import one_of
+from kernel_dvfs.errors import InputError, lines
+from kernel_dvfs.gpu.clocks import check_after, parse_after
+
+if TYPE_CHECKING:
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.gpu.setters.choice import Advice
+    from kernel_dvfs.gpu.setters.setter import Setter
+    from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
+    from kernel_dvfs.workload.step import Step
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+
+def add_devices(parser: ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs devices"
+    parser.add_argument(
+        "--config", default="", metavar="FILE", help="the study to estimate (default: config.yaml, or as shipped)"
+    )
+    parser.add_argument("--json", action="store_true", help="print it all as one JSON object (docs/python.md)")
+
+
+def run_devices(options: Namespace) -> None:
+    from dataclasses import asdict
+
+    from kernel_dvfs.measurement.real.inventory import inventory
+    from kernel_dvfs.plan.estimate import estimates
+    from kernel_dvfs.shipped import config_or
+
+    config = config_or(options.config)
+    found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock))
+    if options.json:
+        print(json.dumps(asdict(found)))
+        return
+    for line in _lines(found):
+        print(line)
+
+
+def _lines(found: Inventory) -> Iterator[str]:
+    for gpu in found.gpus:
+        yield f"{gpu.index}: {gpu.name}  gpu: {gpu.gpu}"
+        yield from (f"   {line}" for line in _of_gpu(gpu))
+    if found.locking:
+        yield from _of_locking(found.locking)
+    if found.problem:
+        yield found.problem
+    if found.leases:
+        yield found.leases
+    yield f"simulated GPUs, no hardware needed: {', '.join(f'gpu: {name}' for name in found.simulated)}"
+
+
+def _of_gpu(gpu: Gpu) -> Iterator[str]:
+    if gpu.problem:
+        yield f"cannot be measured: {gpu.problem}"
+        return
+    ecc = {True: "on", False: "off", None: "none"}[gpu.ecc]
+    limit_w = "unknown" if gpu.power_limit_w is None else f"{gpu.power_limit_w:g} W"
+    yield f"driver {gpu.driver}, PCI {gpu.pci_bus_id}, power limit {limit_w}, ECC {ecc}"
+    cores, mems = gpu.core_mhz, gpu.mem_mhz
+    if cores:
+        yield f"core clocks: {cores[0]} to {cores[-1]} MHz ({len(cores)}), can be locked"
+        yield f"memory clocks: {', '.join(map(str, mems))} MHz, can be locked" if mems else "memory clock: fixed"
+    else:
+        yield "clocks: the driver lists none, so none can be locked: measure it with clocks: auto-only"
+    counter = (
+        f"no: {gpu.counter_problem}"
+        if gpu.counter_problem
+        else f"moves every {gpu.counter_period_ms:.0f} ms, {gpu.counter_read_ms:.1f} ms a read"
+    )
+    yield f"energy counter: {counter} (of the {gpu.energy_scope})"
+    yield f"permission to lock clocks: {f'yes, through {gpu.through}' if gpu.through else 'no, see below'}"
+    yield from gpu.notes
+    if gpu.left_behind_by:
+        yield f"left behind by {gpu.left_behind_by}: the next run resets it, or kernel-dvfs reset --uuid {gpu.uuid}"
+    if gpu.lease_problem:
+        yield gpu.lease_problem
+    for estimate in gpu.estimates:
+        yield from _of_study(estimate)
+    yield from gpu.missing
+
+
+def _of_study(estimate: Estimate) -> Iterator[str]:
+    from kernel_dvfs.measurement.real.inventory import OTHER_SIZES
+
+    if estimate.problem:
+        yield f"no study as configured: {estimate.problem}"
+        return
+    total_s = sum(estimate.least_s.values())
+    end = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + total_s))
+    yield (
+        f"{estimate.config} with clocks: {estimate.clocks}: {estimate.targets} targets x {estimate.pairs} clock "
+        f"pair{'s' * (estimate.pairs != 1)}, at least {_told(total_s)} "
+        f"({', '.join(f'{part} {_told(s)}' for part, s in estimate.least_s.items())}), until {end} if started now"
+    )
+    if OTHER_SIZES in estimate.least_s:
+        yield "(data_parallel_batches and tensor_parallel_degrees: [] leave the other sizes out)"
+
+
+def _of_locking(locking: Advice) -> Iterator[str]:
+    yield "ways to lock clocks here (docs/clocks-without-root.md):"
+    for way in locking.ways:
+        limits = f"; {way.limits}" if way.limits else ""
+        yield (
+            f"   {way.name:7} no: {way.obstacle}; needs {way.needs}" if way.obstacle else f"   {way.name:7} yes{limits}"
+        )
+    yield f"   {'slurm':7} {locking.slurm}"
+    if not locking.through:
+        yield "   through: auto finds none of its ways. Your administrator can give you one of these:"
+        for request in locking.requests:
+            yield f"   - {request.what}"
+            yield from (f"        {line}" for line in request.lines)
+        return
+    yield f"   through: auto takes {locking.through}"
+    if locking.watch:
+        yield "   a job killed with all its processes leaves clocks locked; this, started outside of it, frees them:"
+        yield f"        {locking.watch}"
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+# --- identify -------------------------------------------------------------------------------------------------------
+
+
+def add_identify(parser: ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs identify --slurm='--partition=gpu --gpus=1 --exclusive'"
+    parser.add_argument("--gpu", default="", metavar="UUID|INDEX", help="which GPU (default: the only one, or Slurm's)")
+    parser.add_argument("--results", default="results", metavar="FOLDER", help="where it is kept (results)")
+    parser.add_argument(
+        "--slurm", metavar="OPTIONS", help="look at the GPU that a job with these options of sbatch gets"
+    )
+    parser.add_argument("--tell", metavar="FILE", help="also write what is printed, or the error, here")
+
+
+def run_identify(options: Namespace) -> None:
+    from kernel_dvfs.measurement.real import specimen
+
+    if options.slurm is not None:
+        print(specimen.elsewhere(options.slurm, options.results))
+    else:
+        print(specimen.here(options.gpu, options.results, options.tell))
+
+
+# --- reset ----------------------------------------------------------------------------------------------------------
+
+_LOOK_EVERY_S = 1.0
+
+
+def add_reset(parser: ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs reset --all; in the epilog of a batch system: kernel-dvfs reset --all --stale"
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--uuid", metavar="UUID", help="one GPU")
+    which.add_argument("--all", action="store_true", help="every GPU")
+    parser.add_argument(
+        "--stale", action="store_true", help="only GPUs on which a killed run has left a lease (default: of all GPUs)"
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="with --stale: look again every second; start it outside of the jobs that it watches",
+    )
+    parser.add_argument("--force", action="store_true", help="even if another run holds the GPU")
+    parser.add_argument("--through", default="auto", metavar="WAY", help=THROUGH)
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
+        help="leave the site's own clocks locked instead of none, MHz; either may be left out",
+    )
+
+
+def run_reset(options: Namespace) -> None:
+    from kernel_dvfs.gpu.nvml.board import uuids
+    from kernel_dvfs.gpu.nvml.lease import left_behind
+    from kernel_dvfs.gpu.nvml.library import Library
+    from kernel_dvfs.gpu.setters import choice
+
+    if not (options.uuid or options.all or options.stale):
+        raise InputError("reset: which GPU? --uuid UUID, --all, or --stale for those that a killed run has left locked")
+    if options.watch and not options.stale:
+        raise InputError("reset: --watch looks for what killed runs leave; add --stale")
+    # what could never be done is refused now, not when something is left behind and nobody looks
+    after = parse_after(options.after)
+    choice.check(options.through, after)
+    if options.watch:
+        _check_here(options.uuid, after)
+        _watch(options)
+    if options.stale:
+        wanted = [uuid for uuid in left_behind() if options.uuid in (None, uuid)]
+        if not wanted:
+            _check_here(options.uuid, after)
+            print("no lease is left behind: nothing to reset")
+            return
+    with Library() as nvml:
+        if not options.stale:
+            wanted = uuids(nvml) if options.all else [options.uuid]
+        errors = []
+        here = uuids(nvml)
+        for uuid in wanted:
+            if options.stale and uuid not in here:
+                print(f"lease of {uuid}: no such GPU here: left alone")
+                continue
+            try:
+                print(_reset(nvml, uuid, options))
+            except (InputError, ExceptionGroup) as error:
+                # one GPU must not keep the others from being restored
+                errors.append(error)
+    if errors:
+        raise ExceptionGroup("not all clocks were reset", errors)
+
+
+def _check_here(uuid: str | None, after: dict[str, list[int] | None]) -> None:
+    """Raise InputError unless `after` can be locked on the GPU, or on each where none is named."""
+    from kernel_dvfs.gpu.nvml.board import Board, uuids
+    from kernel_dvfs.gpu.nvml.facts import facts
+    from kernel_dvfs.gpu.nvml.library import Library
+
+    if not any(after.values()):
+        return  # nothing is asked of NVML, so that a watch may start before a driver does
+    with Library() as nvml:
+        for each in [uuid] if uuid else uuids(nvml):
+            check_after(facts(nvml, Board(nvml, each))["clocks"], after, f"--after on {each}")
+
+
+def _watch(options: Namespace) -> None:
+    """Reset what killed runs leave locked as soon as they have left it; does not return.
+
+    A job that is killed with all its processes takes its janitor along. Whoever runs this lives elsewhere.
+    """
+    from kernel_dvfs.gpu.nvml.lease import left_at, left_behind
+    from kernel_dvfs.gpu.nvml.library import Library
+
+    told: dict[str, str] = {}  # by UUID, so that two that fail in turn are told once each
+    while True:
+        for uuid in left_behind():
+            try:
+                if options.uuid in (None, uuid) and left_at(uuid):
+                    with Library() as nvml:
+                        print(_reset(nvml, uuid, options), flush=True)
+                    told.pop(uuid, None)
+            except (InputError, ExceptionGroup) as error:
+                line = "; ".join(lines(error))
+                if line != told.get(uuid):
+                    print(f"error: {line}", file=sys.stderr, flush=True)
+                told[uuid] = line
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _reset(nvml: Library, uuid: str, options: Namespace) -> str:
+    from kernel_dvfs.gpu.nvml.board import Board
+    from kernel_dvfs.gpu.nvml.facts import facts
+    from kernel_dvfs.gpu.nvml.lease import Held, Lease
+    from kernel_dvfs.gpu.setters import choice
+
+    board = Board(nvml, uuid)
+    after = parse_after(options.after)
+    check_after(facts(nvml, board)["clocks"], after, "--after")
+    lease = Lease(uuid)
+
+    def given_back() -> str:
+        way = choice.resolve(options.through, uuid)
+        choice.check_after(way, after)
+        setter = choice.opened(way, board)
+        try:
+            return _given_back(board, setter, after)
+        finally:
+            setter.close()
+
+    try:
+        lease.take()
+    except Held as held:
+        if options.stale and not options.force:
+            return f"{held}: left alone"
+        if not options.force:
+            raise InputError(f"{held}, or add --force") from None
+        return f"{given_back()}, although {held}"
+    except InputError as unusable:
+        # nothing that lies in the lease's place may keep a GPU locked
+        if options.stale:
+            return f"{unusable}: left alone"
+        return f"{given_back()}, although who holds it is not known: {unusable}"
+    if options.stale and lease.stale is None:
+        lease.release()
+        return f"GPU {uuid}: its lease is not stale: left alone"
+    try:
+        said = given_back()
+    except BaseException:
+        lease.close()
+        raise
+    left = f"; removed the lease that {lease.stale.owner} left" if lease.stale else ""
+    lease.release()
+    return said + left
+
+
+def _given_back(board: Board, setter: Setter, after: dict[str, list[int] | None]) -> str:
+    from kernel_dvfs.gpu.setters.setter import leave_as_configured
+
+    was = board.sm_mhz(), board.mem_mhz()
+    leave_as_configured(setter, after)
+    now = board.sm_mhz(), board.mem_mhz()
+    left = " and ".join(f"{domain} locked to {mhz[0]} to {mhz[1]} MHz" for domain, mhz in after.items() if mhz)
+    return (
+        f"GPU {board.uuid} ({board.name()}): both locks reset{f', then {left}' if left else ''}; core {was[0]} -> "
+        f"{now[0]} MHz, memory {was[1]} -> {now[1]} MHz now"
+    )
+
+
+# --- broker ---------------------------------------------------------------------------------------------------------
+
+
+def add_broker(parser: ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs broker --allow alice,%gpu-users, as root"
+    parser.add_argument(
+        "--allow", required=True, metavar="USER,...", help="names, numbers, and %%groups of users; root always may"
+    )
+    parser.add_argument(
+        "--after",
+        default="",
+        metavar="core=LOWEST-HIGHEST,mem=LOWEST-HIGHEST",
+        help="what to leave locked after each client instead of none, MHz; either may be left out",
+    )
+    parser.add_argument("--unit", action="store_true", help="print a systemd unit for these options instead")
+
+
+def run_broker(options: Namespace) -> None:
+    from kernel_dvfs.gpu import broker
+
+    allow, after = broker.users(options.allow), parse_after(options.after)
+    if options.unit:
+        print(broker.unit(options.allow, options.after))
+        return
+    broker.serve(allow, after)
+
+
+# --- build ----------------------------------------------------------------------------------------------------------
+
+MODES = ("auto", "on", "off")
+
+
+def add_build(parser: ArgumentParser) -> None:
+    """Describe the options to an argparse parser."""
+    parser.description = (
+        "Compile the native layer into results/native/. With --cpu, --cuda, --graph, --pipeline only what they name, "
+        "else all. "
+        "In mode auto the build goes on where a tool is missing, on fails, off removes what was built."
+    )
+    parser.epilog = "example: kernel-dvfs build --cuda on"
+    parser.add_argument(
+        "--native-dir", default="", metavar="DIR", help="the CMake project (default: native, or as shipped)"
+    )
+    parser.add_argument(
+        "--out",
+        default="results/native",
+        metavar="DIR",
+        help="where the backends go (default: results/native)",
+    )
+    parser.add_argument("--cpu", **one_of(MODES), help="the C reference; needs a C and a C++ compiler")
+    parser.add_argument(
+        "--cuda",
+        **one_of(MODES),
+        help="the CUDA kernels; need nvcc and cuBLASLt; $CUDAARCHS replaces the architectures (80, 86, 90 and PTX)",
+    )
+    parser.add_argument("--graph", **one_of(MODES), help="what reads captured CUDA graphs; needs a C++ compiler")
+    parser.add_argument(
+        "--pipeline", **one_of(MODES), help="the search for clocks of a training pipeline; needs a C++ compiler"
+    )
+
+
+def run_build(args: Namespace) -> int:
+    """Build what `args` asks for. Raises InputError: see kernel_dvfs.native.build.build."""
+    from kernel_dvfs.native.build import build
+    from kernel_dvfs.shipped import native_or
+
+    named = {"cpu": args.cpu, "cuda": args.cuda, "graph": args.graph, "pipeline": args.pipeline}
+    if not any(named.values()):
+        named = dict.fromkeys(named, "auto")
+    for backend, mode in named.items():
+        if mode:
+            build(native_or(args.native_dir), args.out, backend, mode)
+    return 0
+
+
+# --- capture --------------------------------------------------------------------------------------------------------
+
+
+def add_capture(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Capture a PyTorch training step as a CUDA graph and find out what each of its kernels is. FUNCTION takes no "
+        "arguments and returns the step: a function without arguments (static inputs, no wait of the host), or a "
+        "torch.cuda.CUDAGraph(keep_graph=True). The step is run a few times; clocks are left alone."
+    )
+    parser.epilog = "example: kernel-dvfs capture train.py:make_step -o step.json"
+    parser.add_argument("source", metavar="FILE.py:FUNCTION", help="what makes the step")
+    parser.add_argument("-o", "--output", default="step.json", metavar="STEP.json", help="default: step.json")
+    parser.add_argument("--name", default="", help="name of the step (default: from file and function)")
+    parser.add_argument(
+        "--results", default="results", metavar="DIR", help="folder of the built native layer (default: results)"
+    )
+    parser.add_argument("--keep", default="", metavar="DIR", help="also keep the nodes and the trace in a folder")
+
+
+def run_capture(options: Namespace) -> None:
+    from kernel_dvfs.step import capturing
+    from kernel_dvfs.workload import step as steps
+
+    step = capturing.capture(options.source, options.name, options.results, _say, options.keep)
+    if capturing.same_content(options.output, step):
+        _say(f"{options.output}: holds this very step already ({step.checksum}), and is kept")
+        return
+    steps.write(options.output, step)
+    for line in summary(step):
+        print(line)
+
+
+def summary(step: Step) -> list[str]:
+    """What was captured, in a few lines."""
+    lines = [
+        f"{step.name}: {len(step.nodes)} nodes, {len(step.order)} launches, {len(step.targets)} targets, sections "
+        f"{', '.join(step.sections)}"
+    ]
+    if step.coverage is not None:
+        lines.append(f"{100 * step.coverage:.1f} % of the traced time can be measured kernel by kernel")
+    if step.state.left_out:
+        lines.append(
+            f"{step.state.saved_byte} of {step.state.byte} B of its state were saved: {step.state.left_out}; the rest "
+            "is as the last run left it"
+        )
+    lines += [f"left at auto: {target.id} x{target.launches} ({target.reason})" for target in step.left_at_auto[:10]]
+    return lines
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
