@@ -183,14 +183,17 @@ def test_without_a_toolkit_on_is_an_error_and_auto_says_one_line(project, tmp_pa
     assert len(said) == 1 and record["reason"] in said[0]
 
 
-def test_an_nvcc_or_host_compiler_that_does_not_work_is_found_out_in_one_line(project, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("variable", "why"), [("CUDACXX", "cicc: not found"), ("CUDAHOSTCXX", "g++-0")])
+def test_an_nvcc_or_host_compiler_that_does_not_work_is_found_out_in_one_line(
+    project, tmp_path, monkeypatch, variable, why
+):
+    """nvcc without a part of its toolkit, and a host compiler that is not there; the log holds what CMake was told."""
     (tmp_path / "nvcc").write_text("#!/bin/sh\necho 'cicc: not found' >&2\nexit 1\n", encoding="utf-8")
     (tmp_path / "nvcc").chmod(0o755)
-    monkeypatch.setenv("CUDACXX", str(tmp_path / "nvcc"))
-    monkeypatch.setenv("CUDAHOSTCXX", "g++-0")
-    with pytest.raises(MissingTool, match=r"nvcc does not work \(host compiler: g\+\+-0\): .*in \$CUDAHOSTCXX"):
+    monkeypatch.setenv(variable, {"CUDACXX": str(tmp_path / "nvcc"), "CUDAHOSTCXX": "g++-0"}[variable])
+    with pytest.raises(MissingTool, match=r"nvcc does not work \(host compiler: .*\$CUDAHOSTCXX$"):
         build(project, tmp_path / "out", "cuda", mode="on")
-    assert "cicc: not found" in (tmp_path / "out" / "cuda.log").read_text(encoding="utf-8")
+    assert why in (tmp_path / "out" / "cuda.log").read_text(encoding="utf-8")
 
 
 def test_the_kernels_compile_for_every_architecture_without_a_warning(cuda_results):

@@ -187,10 +187,10 @@ def _run_hook(backend: str, source_dir: Path, work: Path, settings: dict[str, st
     lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
     missing = work / "build" / "missing.txt"
     if missing.exists():
-        # what the tools answered when CMake tried them
-        tried = work / "build" / "CMakeFiles" / "CMakeConfigureLog.yaml"
         with open(log, "a", encoding="utf-8") as output:
-            output.write(tried.read_text(encoding="utf-8", errors="replace"))
+            # what the tools answered when CMake tried them, each trial a project of its own
+            for tried in sorted((work / "build").rglob("CMakeConfigureLog.yaml")):
+                output.write(tried.read_text(encoding="utf-8", errors="replace"))
         raise MissingTool(missing.read_text(encoding="utf-8"))
     if not (work / "build" / "CMakeCache.txt").exists():
         said = lines[-1] if lines else "no message"
