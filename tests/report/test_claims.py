@@ -4,6 +4,7 @@ import json
 
 import pandas as pd
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.spec import resolve
@@ -104,7 +105,7 @@ class Study:
         self.strategies = getattr(self, "strategies", {})
         self.strategies[name] = {column: (content | more)[column] for column in columns} | {"schedule": name}
         self.table("strategies", *self.strategies.values())
-        return self.file(f"schedules/{name}.json", json.dumps(content | more))
+        return self.file(f"schedules/{name}.json", json.dumps(whole_schedule() | content | more))
 
     def table(self, name, *rows):
         return self.file(f"tables/{name}.csv", pd.DataFrame(rows).to_csv(index=False))
