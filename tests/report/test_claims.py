@@ -535,7 +535,7 @@ def test_whether_a_repeat_reaches_the_claim(study, worst, verdict):
 
 
 def test_a_claim_that_rests_on_a_check_says_nothing_of_one_that_does_not(study):
-    made = kernels(study, {"a": LOW_MEM}).schedule(STRICT, 0.0, -10.0, {"a": LOW_MEM}, margin={"checked": True})
+    made = kernels(study, {"a": LOW_MEM}).schedule(STRICT, 0.0, -10.0, {"a": LOW_MEM}, margin={"z": 2, "checked": True})
     row = made.validation(0.1, -7.0).repeats("validation", lambda target, repeat: (1.0, 1.0, 1.0, 0.9)).row(20)
     assert row["verdict"] == "not testable" and "rests on a check" in row["why"]
 
