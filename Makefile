@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CORES ?= 1
 # pytest's and snakemake's own options: make test ARGS="-k gpu", make run ARGS="--config batch=20"
 ARGS ?=
-# a file of tests is one process's, and files come in the order of tests/conftest.py: the slow ones first
+# a file of tests is one process's, and files come in the order of conftest.py: the slow ones first
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # a .venv that is there is used as it is, so a PYTHON that was asked for is looked at here
@@ -58,7 +58,7 @@ reference: $(VENV)/run.stamp
 	$(BIN)/python docs/generate_reference.py
 
 release-check: $(VENV)/run.stamp
-	$(BIN)/python benchmarks/release_check.py $(ARGS)
+	$(BIN)/python experiments/benchmarks/release_check.py $(ARGS)
 
 clean:
 	rm -rf results logs site .snakemake

@@ -18,7 +18,6 @@ include: "workflow/rules/validate.smk"
 include: "workflow/rules/report.smk"
 include: "workflow/rules/pipeline.smk"
 include: "workflow/rules/serving.smk"
-include: "workflow/rules/studies.smk"
 
 
 onstart:

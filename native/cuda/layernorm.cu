@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(Threads, 1)
 namespace {
 
 // Of `packs` packs a thread, up to `threads` threads a block; the narrower its rows, the faster. Each can be asked for by
-// its name as the variant, so that benchmarks/gpu_kernels.py shows that each is worth having.
+// its name as the variant, so that experiments/benchmarks/gpu_kernels.py shows that each is worth having.
 struct BackwardCandidate {
   const char *variant;
   int packs, threads;

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 from instances import roofline
-from profiles import profile
 
 from kernel_dvfs.choice.frontier import frontier, largest_time_saving_percent, relaxed_frontier
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import SCOPES, solve
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.profile.store import write_profile
+from profiles import profile
 
 
 @pytest.fixture(scope="module")

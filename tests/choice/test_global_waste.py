@@ -113,7 +113,7 @@ def test_waste_is_what_the_same_time_could_have_cost_less():
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_choice_as_large_as_the_workload_is_proven_by_few_states(shape):
-    """What it takes in seconds is in benchmarks/global_choice.py."""
+    """What it takes in seconds is in experiments/benchmarks/global_choice.py."""
     problem = shape(np.random.default_rng(8), 46, 60)
     found = least_energy(problem, problem.baseline_time)
     assert found.by in ("bound", "search") and found.states < 200_000

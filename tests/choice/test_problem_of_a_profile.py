@@ -1,10 +1,13 @@
 """Rows of a profile become options: weights, left-out verdicts, and replicates that share data and choice."""
 
+import itertools
+import math
+
 import pytest
-from profiles import profile
 
 from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.errors import InputError
+from profiles import profile
 
 SETTINGS = ["core_mhz", "mem_mhz"]
 
@@ -77,6 +80,30 @@ def test_tied_replicates_pool_their_data_by_number_of_records_and_add_their_weig
     assert time[600.0, None] == pytest.approx(36 * 1.3)  # measured at one member, holds for both
 
 
+def test_errors_of_a_pooled_mean_add_as_independent_and_the_least_measured_member_counts():
+    """Of n measurements each, the mean is sum n x / sum n, so its error is sqrt(sum (n se)^2) / sum n, times 36."""
+    errors = [
+        (0.3, 1.1, 3, True),
+        (0.05, 0.7, 1, True),
+        (None, 0.2, 1, False),
+        (0.4, 1.3, 1, True),
+        (0.07, 0.9, 3, False),
+    ]
+    rows = [
+        (*row[:6], {"replicate_group": "g", "time_se_s": time, "energy_se_j": energy, "n": n, "is_checked": is_checked})
+        for row, (time, energy, n, is_checked) in zip(TWINS, errors)
+    ]
+    problem = made([*rows, TWINS[-1]])
+    place = {problem.keys[key]: at for at, key in enumerate(problem.key) if problem.target[at] == 0}
+    auto, fast, slow = place[None, None], place[900.0, None], place[600.0, None]
+    assert problem.time_se[auto] == pytest.approx(36 * ((3 * 0.3) ** 2 + 0.4**2) ** 0.5 / 4)
+    assert problem.energy_se[auto] == pytest.approx(36 * ((3 * 1.1) ** 2 + 1.3**2) ** 0.5 / 4)
+    assert problem.time_se[fast] == pytest.approx(36 * (0.05**2 + (3 * 0.07) ** 2) ** 0.5 / 4)
+    assert problem.energy_se[slow] == pytest.approx(36 * 0.2) and math.isnan(problem.time_se[slow])
+    assert problem.n[[auto, fast, slow]].tolist() == [1, 1, 1] and problem.n[problem.baseline[1]] == 1
+    assert problem.is_checked[[auto, fast, slow]].tolist() == [True, False, False], "only where every member was"
+
+
 def test_tied_replicates_of_equal_time_count_as_one_unit_each():
     problem = made(TWINS, "equal-time")
     assert problem.time[problem.baseline] == pytest.approx([2, 1])
@@ -97,6 +124,21 @@ def test_any_further_setting_is_part_of_the_key():
     ]
     problem = made(rows, settings=[*SETTINGS, "power_cap_w", "mode"])
     assert set(problem.keys) == {(1410.0, None, 300.0, "x"), (1410.0, None, 200.0, "x"), (1410.0, None, 200.0, None)}
+
+
+def test_each_combination_of_settings_is_a_key_of_its_own():
+    """Five cores, two memory clocks, three caps and two modes: every one with its own time."""
+    values = itertools.product((600.0, 700.0, 800.0, 900.0, None), (5000.0, None), (200.0, 250.0, 300.0), ("x", None))
+    keys = list(values)
+    rows = [
+        ("a", 1, *key[:2], 1.0 + place, 9.0, {"power_cap_w": key[2], "mode": key[3], "is_baseline": place == 37})
+        for place, key in enumerate(keys)
+    ]
+    problem = made(rows, "raw", settings=[*SETTINGS, "power_cap_w", "mode"])
+    assert {problem.keys[key]: time for key, time in zip(problem.key, problem.time)} == {
+        key: 1.0 + place for place, key in enumerate(keys)
+    }
+    assert problem.baseline_time == 38
 
 
 @pytest.mark.parametrize(

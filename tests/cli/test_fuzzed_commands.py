@@ -171,9 +171,6 @@ def bases(folder):
         "serving experiment": ["systems", "out/serving"],
         "serving table": ["savings", "out/serving"],
         "serving figure": ["power", "out/serving"],
-        "study selection-bias": ["--gpu", own, "--pairs", pairs, "--seeds", "1", "--rounds", "1", *out],
-        "study guided": ["--table", "table.csv", "--seeds", "1", "--budget", "50", *out],
-        "study switching": [profile, "--latencies", "0.01", "--jitters", "0", *out],
         "study deployable": [profile, "--latencies", "0.01", "--stalls", "0", *out],
         "study headline-map": ["--gpu", own, "--pairs", pairs, "--axes", axes, *out],
         "study table": ["strategies", "results", "--options", "{}"],
@@ -184,9 +181,6 @@ def bases(folder):
 
 # they take seconds where nothing is wrong with them, so they are tried less often
 SLOW = (
-    "study selection-bias",
-    "study guided",
-    "study switching",
     "study headline-map",
     "serving anchors",
     "serving table1",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from whole_schedule import whole_schedule
 
+from experiments.benchmarks import gpu_play
 from kernel_dvfs.deploy import playing
 from kernel_dvfs.deploy.playing import cut, iteration_of, measured_block, play, record_of
 from kernel_dvfs.errors import InputError
@@ -138,8 +139,7 @@ def test_hardware_that_may_not_be_set_is_cut_and_left_alone(played, lab):
     assert {pair for _, *pair in map(tuple, came["ran"]) for pair in [tuple(pair)]}, "it ran all the same"
 
 
-def test_changes_that_are_only_noted_can_follow_faster_than_any_clock(played, lab, script):
-    gpu_play = script("benchmarks/gpu_play.py")
+def test_changes_that_are_only_noted_can_follow_faster_than_any_clock(played, lab):
     made = lab("h200", deny=1, **BOARD)
     came, _, done = played(
         lambda _: gpu_play.schedule(read(RECORD), 8),

@@ -253,14 +253,6 @@ def test_a_schedule_for_other_launches_is_refused(chosen, tmp_path):
         Player(iteration, NoBoard(), None, launches=iteration.names[:-1])
 
 
-def test_a_schedule_whose_stream_must_wait_is_not_for_a_host_thread(chosen, tmp_path):
-    from kernel_dvfs.deploy.player import Player
-
-    write_json(tmp_path / "it.json", chosen[1](behaviour="wait"))
-    with pytest.raises(InputError, match=r"field switching\.behaviour"):
-        Player(read_iteration(tmp_path / "it.json"), NoBoard(), None)
-
-
 def test_a_schedule_that_asks_before_its_iteration_begins_is_refused(chosen, tmp_path):
     from kernel_dvfs.deploy.player import Player
 

@@ -182,7 +182,7 @@ def test_leakage_feeds_back_into_temperature():
 @pytest.mark.parametrize(
     ("work", "measured_us", "measured_w"),
     [
-        # benchmarks/results/auto_only_h200.csv
+        # experiments/results/auto_only_h200.csv
         (Work("gemm", 1.0307921510e12, 0, 0, 6.963e8), 1558, 693),
         (Work("residual", 0, 7.55e8, 0, 6.7142e8), 166, 636),
         (Work("permute", 0, 0, 0, 1.00663e9), 247.9, 552),

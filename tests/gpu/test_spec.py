@@ -35,7 +35,7 @@ def test_only_a_gpu_that_says_so_tells_a_backward_family_from_the_forward_one():
 
 
 def test_the_h200_has_the_efficiencies_that_fused_attention_had_there(root):
-    with open(root / "benchmarks/results/gpu_flash_rows_h200.csv", encoding="utf-8") as file:
+    with open(root / "experiments/results/gpu_flash_rows_h200.csv", encoding="utf-8") as file:
         measured = {row["row"]: row["of_peak_at_clock"] for row in csv.DictReader(file)}
     families = spec.resolve("h200_sxm")["families"]
     for row, family in (("forward_attention", ""), ("backward_attention", "_backward")):

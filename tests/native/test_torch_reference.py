@@ -1,8 +1,6 @@
 """The second opinion of the GPU benchmark, in PyTorch, agrees with the C reference at small shapes: it can be trusted
 at full size, where the C reference takes too long. Needs PyTorch, no GPU."""
 
-import sys
-
 import numpy as np
 import pytest
 from oracles import draw
@@ -12,9 +10,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 
 @pytest.fixture(scope="module")
-def reference(root):
-    sys.path.insert(0, str(root / "benchmarks"))
-    import torch_reference
+def reference():
+    from experiments.benchmarks import torch_reference
 
     return torch_reference
 

@@ -3,7 +3,6 @@
 import ast
 import csv
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,85 +61,6 @@ def test_zeus_itself_loads_the_file(planned, tmp_path):
     assert [[name for name, _ in own.frequencies] for own in made] == in_order(document)
     for own, rank in zip(made, document["ranks"]):
         assert [mhz for _, mhz in own.frequencies] == [each["clocks"][0]["core_mhz"] for each in rank["instructions"]]
-
-
-def test_zeus_follows_stragglers_by_plans_made_ahead(tmp_path):
-    common = pytest.importorskip("zeus.optimizer.pipeline_frequency.common", reason="needs zeus and torch")
-    from kernel_dvfs.pipeline.zeus import StragglerPlans, durations_s
-
-    planner = Planner(profile(STAGES), pipeline_graph("1f1b", STAGES, MICROBATCHES), BLOCKING_W)
-    base_s, paths = planner.frontier.time_s[-1], []
-    for ratio in (1.0, 1.1, 1.2):
-        paths.append(str(tmp_path / f"{ratio}.json"))
-        write_plan(paths[-1], planner.plan(ratio * base_s), {})
-    plans = [json.loads(Path(path).read_text()) for path in paths]
-    job = common.JobInfo(pp_degree=STAGES, dp_degree=2, tp_degree=1, world_size=2 * STAGES)
-    ranks = [
-        common.RankInfo(rank=own, dp_rank=own // STAGES, pp_rank=own % STAGES, tp_rank=0, available_frequencies=[1400])
-        for own in range(2 * STAGES)
-    ]
-    given = {"plans": paths}
-    settings = common.PFOServerSettings.construct(scheduler=StragglerPlans, scheduler_args=given)
-    scheduler = settings.scheduler(job, ranks, settings, **settings.scheduler_args)
-
-    def clocks(made, pipeline):
-        own = [each for each in made if each.rank // STAGES == pipeline]
-        return [[mhz for _, mhz in each.frequencies] for each in sorted(own, key=lambda each: each.rank)]
-
-    def of(plan):
-        return [[own["clocks"][0]["core_mhz"] for own in rank["instructions"]] for rank in plan["ranks"]]
-
-    def results(running, slowdown):
-        """What the ranks measure when pipeline 0 is slowed."""
-        return [
-            common.ProfilingResult(
-                rank=info.rank,
-                iter_time=[1.0],
-                iter_energy=[1.0],
-                time_breakdown={
-                    name: [[own * (1 if info.dp_rank else slowdown) for own in taken]]
-                    for name, taken in durations_s(running[info.dp_rank], info.pp_rank).items()
-                },
-            )
-            for info in ranks
-        ]
-
-    running = [plans[0], plans[0]]
-    for slowdown, others in ((1.0, 0), (1.15, 1), (1.3, 2), (1.005, 0)):
-        made = scheduler.next_schedule()
-        assert clocks(made, 0) == of(running[0]) and clocks(made, 1) == of(running[1])
-        scheduler.observe(results(running, slowdown))
-        running = [plans[0], plans[others]]
-        assert clocks(scheduler.next_schedule(), 1) == of(plans[others])
-
-
-def test_one_slow_stage_stretches_an_iteration_as_the_planner_s_graph_says(planned):
-    pytest.importorskip("zeus.optimizer.pipeline_frequency.common", reason="needs zeus and torch")
-    from kernel_dvfs.pipeline.zeus import stretched
-
-    _, document = planned(profile(STAGES))
-    graph = pipeline_graph("1f1b", STAGES, MICROBATCHES)
-    taken = {
-        (rank["stage"], own["instruction"], own["microbatch"]): own["end_s"] - own["begin_s"]
-        for rank in document["ranks"]
-        for own in rank["instructions"]
-    }
-    for slow in ((0, "forward"), (1, "backward")):
-        longer = {slow: 1.2}
-        lengths = [
-            max(
-                graph.finish_ticks(
-                    [
-                        taken[own.stage, own.instruction, own.microbatch] * factor.get((own.stage, own.instruction), 1)
-                        for own in graph.operations
-                    ]
-                )
-            )
-            for factor in ({}, longer)
-        ]
-        assert stretched(document, longer) == pytest.approx(lengths[1] / lengths[0], rel=1e-12)
-        assert 1 < stretched(document, longer) < 1.2, "one stage is not the whole iteration"
-    assert stretched(document, {}) == 1
 
 
 def test_work_without_a_clock_is_left_out_for_zeus_and_empty_in_the_csv(planned, tmp_path):

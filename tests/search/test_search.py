@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from testbeds import KERNELS, made_up
 
+from experiments.searches import strategies, testbed
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.search.candidates import seen_of
 from kernel_dvfs.search.propose import Options, price_of_time, propose
-from kernel_dvfs.studies import strategies, testbed
 
 SLACKS = (0.0, 0.05)
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from experiments.searches.testbed import Testbed
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import settle
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.search.candidates import Candidates
-from kernel_dvfs.studies.testbed import Testbed
 
 # name: (C s GHz, M s, t0 s, A J, B J)
 KERNELS = {

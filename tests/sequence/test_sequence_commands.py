@@ -1,18 +1,14 @@
-"""`kernel-dvfs choose --sequence` and `study switching`: what they write, and bad input refused in one line, with
-nothing written."""
+"""`kernel-dvfs choose --sequence`: what it writes, and bad input refused in one line, with nothing written."""
 
 import json
 
-import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.costs import ASSUMED_STALL_S
 from kernel_dvfs.sequence.schedule import read_iteration
-from kernel_dvfs.studies.switching import KNOWN, known_rows
 
 STRICT = ("--scope", "global", "--objective", "waste")
 
@@ -168,39 +164,3 @@ def test_a_profile_with_further_settings_cannot_be_played_launch_by_launch(small
     path = small_profile(capped, ("core_mhz", "mem_mhz", "power_cap_w"))
     said = refused(*choose(path, tmp_path / "it.json", "--switch-latency", 0.01))
     assert "settings power_cap_w cannot be changed from launch to launch" in said
-
-
-def test_the_study_has_a_row_for_each_behaviour_latency_and_jitter(iteration_profile, tmp_path):
-    words = ["--latencies", "0", "0.005", "--jitters", "0", "0.1", "-o", str(tmp_path)]
-    assert main(["study", "switching", str(iteration_profile), *words]) == 0
-    table = pd.read_csv(tmp_path / "tables/switching.csv")
-    assert len(table) == 2 * (1 + 2 + 2) and set(table.gpu) == {"simulated RTX 3080 Ti, gpt3-xl-b40-tp1"}
-    assert (table.time_change_percent <= 1e-6).all() and (table.core_stall_ms == 0.1).all()
-    assert (table.energy_change_percent < 0.001).all() and (table.gap_points >= 0).all()
-    slow = table[table.latency_ms > 0]
-    assert (slow.naive_time_change_percent > 1).all(), "replayed as it is, the latency-free choice loses time"
-    known = pd.read_csv(tmp_path / "tables/switching_known.csv")
-    assert set(known.trust) >= {"assumed", "unverified: recalled, not read again"}
-    assert (tmp_path / "figures/switching.png").stat().st_size > 10_000
-    assert "simulated" in (tmp_path / "tables/switching.md").read_text()
-
-
-def test_beyond_the_longest_latency_studied_one_pair_for_the_run_is_what_is_left():
-    rows = [
-        {"behaviour": "ahead", "jitter_percent": 0.0, "latency_ms": latency_ms}
-        | {"energy_change_percent": change, "single_energy_change_percent": single}
-        for latency_ms, change, single in ((10.0, -2.6, -0.25), (50.0, -2.4, -0.25))
-    ]
-    known = {row["latency_of"]: row for row in known_rows(rows)}
-    own = known["simulated RTX 3080 Ti and RTX A4000, core"]
-    assert (own["energy_change_at_from_percent"], own["energy_change_at_to_percent"]) == (-2.4, -0.25)
-    without = known_rows([row | {"single_energy_change_percent": None} for row in rows])
-    assert {row["energy_change_at_to_percent"] for row in without if row["to_ms"] > 50} == {0.0}
-
-
-@pytest.mark.parametrize(("domain", "words"), [("core", "core"), ("mem", "memory")])
-def test_the_latencies_told_of_simulated_gpus_are_those_of_their_specs(domain, words):
-    (known,) = (each for each in KNOWN if each.what == f"simulated RTX 3080 Ti and RTX A4000, {words}")
-    for name in ("rtx_3080_ti", "rtx_a4000"):
-        own = resolve(name, {})["switching"][domain]
-        assert (own["median_s"], own["p99_s"]) == (known.low_s, known.high_s)

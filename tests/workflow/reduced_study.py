@@ -17,8 +17,6 @@ REDUCED = (
     "tensor_parallel_degrees=[1, 2]",
     "tensor_energy_pj=[1.0]",
     "headline_map={tensor_energy_pj: null, gemm_traffic: [1, 4], auto_core_mhz: [1950], points: [2, 2]}",
-    "selection_bias={seeds: 5, first_seed: 0}",
-    "switching_study={latency_s: [0, 0.001], jitter: [0]}",
     "clock_changes={measured: null, latency_s: [0.01], core_stall_s: 0.0001, mem_stall_s: 0.0001, stall_w: null, "
     "swept_stall_s: []}",
     "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",

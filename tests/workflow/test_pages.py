@@ -56,13 +56,15 @@ def test_parts_of_the_saving_add_up_to_the_claim(finished, page):
 
 
 def test_a_page_is_made_anew_when_what_it_shows_was_and_not_otherwise(study):
-    beyond = study / FOLDER / "beyond/tables"
-    beyond.mkdir(parents=True)
-    (beyond / "search.csv").write_text("way,saved\nguided,7\n")
-    assert planned(study) == {"report_page": 1, "comparison_page": 1}
+    beside = study / "results/pipeline/toy/tables"
+    beside.mkdir(parents=True)
+    (beside / "methods.csv").write_text("way,saved\none clock,7\n")
+    assert planned(study) == {"comparison_page": 1}
+    snakemake(study, "report")
+    assert "tables/methods.csv" in (study / "results/comparison/report.html").read_text() and planned(study) == {}
     (study / PAGE).unlink()
     snakemake(study, "report")
-    assert "guided" in (study / PAGE).read_text() and planned(study) == {}
+    assert (study / PAGE).is_file() and planned(study) == {}
 
 
 def test_a_study_without_other_batches_does_not_miss_them(study):

@@ -70,8 +70,8 @@ def test_ranks_share_the_heads():
 
 
 def test_the_simulated_h200_takes_what_an_iteration_with_fused_attention_took(setup_of, root):
-    """Of batch 40 at auto: benchmarks/results/gpu_iteration_h200.txt. Nothing of the spec was fitted to it."""
-    (line,) = re.findall(r"^ours fused  .*$", (root / "benchmarks/results/gpu_iteration_h200.txt").read_text(), re.M)
+    """Of batch 40 at auto: experiments/results/gpu_iteration_h200.txt. Nothing of the spec was fitted to it."""
+    (line,) = re.findall(r"^ours fused  .*$", (root / "experiments/results/gpu_iteration_h200.txt").read_text(), re.M)
     measured_ms, measured_j = (float(re.search(rf"([\d.]+) {unit}\b", line)[1]) for unit in ("ms", "J"))
     setup = setup_of(model="gpt3-xl-flash", gpu="h200_sxm")
     passes = [

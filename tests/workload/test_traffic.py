@@ -97,7 +97,7 @@ def test_no_products_no_bytes():
 
 def test_no_product_measured_on_an_h200_moves_more_than_its_dram_can(root):
     """Traffic by the formula over measured time; attention's products leave it hardly any room to read again."""
-    with open(root / "benchmarks/results/gpu_kernels_h200.csv", encoding="utf-8") as file:
+    with open(root / "experiments/results/gpu_kernels_h200.csv", encoding="utf-8") as file:
         time_s = {row["row"]: float(row["time_us"]) * 1e-6 for row in csv.DictReader(file)}
     products = [row for row in kernel_rows() if row.gemm and row.id in time_s]
     rates = {row.id: gemm_byte(row.gemm, Cache(25e6, 132)) / time_s[row.id] for row in products}

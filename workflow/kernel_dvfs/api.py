@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import NAMES, shipped
+from kernel_dvfs import shipped
 from kernel_dvfs.change import change_percent
 from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.deploy.playing import play as play
 from kernel_dvfs.errors import InputError as InputError
+from kernel_dvfs.package import NAMES
 from kernel_dvfs.report.words import answer_line
 from kernel_dvfs.step.api import capture as capture
 
@@ -88,8 +89,8 @@ def simulate(
     list of MHz, {"step": MHz} or "all" (default: every 210 MHz, all memory clocks). Raises InputError.
     """
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.plan.config import check
-    from kernel_dvfs.plan.study import ALONE, load, plan
+    from kernel_dvfs.plan.config import check, load
+    from kernel_dvfs.plan.study import ALONE, plan
     from kernel_dvfs.profile import aggregate
 
     grid = {"core_mhz": core_mhz or CORE_MHZ, "mem_mhz": mem_mhz or MEM_MHZ, "auto": True}

@@ -9,18 +9,16 @@ from whole_schedule import whole_schedule
 
 from kernel_dvfs.layout import PASS_STRICT, STRICT
 from kernel_dvfs.measurement import setup
-from kernel_dvfs.outputs import outputs
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.report import figures as all_figures
-from kernel_dvfs.report import tables as all_tables
+from kernel_dvfs.registry import outputs
 
 KERNELS = {
     "forward_gemm": {"row": 1, "section": "Forward", "name": "GEMM <b>&'\"", "kind": "gemm"},
     "forward_gelu": {"row": 2, "section": "Forward", "name": "GELU", "kind": "elementwise"},
     "backward_gemm": {"row": 10, "section": "Backward", "name": "GEMM", "kind": "gemm"},
 }
-SHIPPED = {name for name, each in outputs(all_tables).items() if each.workload != "step"}
-FIGURES = {name: each for name, each in outputs(all_figures).items() if each.workload != "step"}
+SHIPPED = {name for name, each in outputs("gpu").of("table").items() if each.workload != "step"}
+FIGURES = {name: each for name, each in outputs("gpu").of("figure").items() if each.workload != "step"}
 NOT_MADE = ("baseline", "headline", "passes", "locking")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.deploy.command import Ran
     from kernel_dvfs.deploy.control import Control, Pair
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from kernel_dvfs.deploy.control import Control, facts_of
     from kernel_dvfs.deploy.schedules import pass_pairs, run_pair
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.measurement.real.preflight import check_board
 
     words = options.command_words

@@ -85,7 +85,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="share of the latency by which a change may take effect early or late (default: 0)",
     )
     sequence.add_argument(
-        "--switch-behaviour", **one_of(("wait", "lag", "ahead")), help="what launches do meanwhile (default: ahead)"
+        "--switch-behaviour", **one_of(("lag", "ahead")), help="what launches do meanwhile (default: ahead)"
     )
     add_stall_arguments(sequence)
     sequence.add_argument(

@@ -13,8 +13,8 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.clocks import parse as parse_pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import new_session, open_bench
+from kernel_dvfs.measurement.consistency import Comparison
 from kernel_dvfs.measurement.point import QUANTITIES
-from kernel_dvfs.measurement.record import Comparison
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target, parse
 
@@ -39,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end the measuring process of a real GPU first, so that these repeats share nothing with earlier ones",
     )
     parser.add_argument("--session", default="", metavar="NAME", help=SESSION)
-    parser.add_argument("--log", default="", metavar="FILE", help="also write an error to this file")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 

@@ -33,7 +33,7 @@ def run(options: Namespace) -> None:
     import pandas as pd
 
     from kernel_dvfs.files import write_text
-    from kernel_dvfs.studies.headline_map import headline_map
+    from kernel_dvfs.search.headline_map import headline_map
 
     pairs = [parse(text, "-") for text in options.pairs.split(",")]
     rows = headline_map(read(options.gpu), pairs, _axes(options.axes), options.ties)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs import measurements.csv -o profile.parquet"
-    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or what `kernel-dvfs contribute` made")
+    parser.add_argument("table", help="CSV, Parquet, Kernel Tuner cache, or a contribution (docs/contribute.md)")
     parser.add_argument("--name", help="name of the GPU's results (default: the file's stem)")
     parser.add_argument("--settings", nargs="*", default=(), metavar="COLUMN", help="further setting columns")
     parser.add_argument("--reference", help="the baseline if no row is marked: CORE,MEM or highest")

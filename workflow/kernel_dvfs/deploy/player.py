@@ -105,11 +105,6 @@ class Player:
         expects: Mapping[Pair, Pair] | None = None,
     ) -> None:
         timing, where = iteration.timing, iteration.path
-        if timing.behaviour == "wait":
-            raise InputError(
-                f"{where}, field switching.behaviour: `wait` stops the stream, which only the program can; choose "
-                "with --switch-behaviour ahead or lag"
-            )
         if about is not None:
             from kernel_dvfs.deploy.schedules import check_gpu
 

@@ -36,9 +36,9 @@ from kernel_dvfs.gpu.setters import choice
 from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs.measurement.counter import EnergyCounter
-from kernel_dvfs.report.validation import OVER, Change, interval, verdict
 from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.schedule import Iteration, read_iteration
+from kernel_dvfs.student import OVER, Change, interval, verdict
 from kernel_dvfs.workload.step import read as read_step
 
 if TYPE_CHECKING:

@@ -48,6 +48,13 @@ def clocks_argument(pairs: Iterable[Pair]) -> str:
     return ",".join(label(pair) for pair in pairs)
 
 
+def gpu_freq(pair: Pair) -> str:
+    """The option that asks Slurm to set a clock pair: `--gpu-freq=1500,memory=2201`; "" where both are auto."""
+    words = [str(pair[0])] if pair[0] != AUTO else []
+    words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
+    return f"--gpu-freq={','.join(words)}" if words else ""
+
+
 def parse(text: str, separator: str = ",") -> Pair:
     """A pair from `1470,5001` or `auto,9251`. Raises InputError."""
     parts = text.split(separator)

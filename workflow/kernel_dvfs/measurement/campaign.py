@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
-from kernel_dvfs.gpu.draws import uniform
-from kernel_dvfs.gpu.noise import Key
+from kernel_dvfs.gpu.noise import Key, uniform
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import Point, condition, measure
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.point import Device
-    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.consistency import Comparison
+    from kernel_dvfs.measurement.window import Device
 
 SWEEP = "sweep"
 
@@ -132,7 +131,7 @@ class Bench:
     kernel: dict[str, Any] = {}  # noqa: RUF012 - never written
 
     def __init__(self, setup: Setup, target: Target, exact: bool = False) -> None:
-        from kernel_dvfs.gpu.simulated import SimulatedGpu
+        from kernel_dvfs.measurement.simulated import SimulatedGpu
 
         self.setup = setup
         self.target = target

@@ -1,4 +1,4 @@
-"""A contribution: what somebody measured, in one archive that others read and import. contributing.py makes one.
+"""A contribution: what somebody measured, in one archive that others read and import.
 
 An archive (`.tar.gz`), or a folder of the same files as a public collection keeps it, holds contribution.json (schema,
 licence, board, driver, workload, checksums), profile.csv, and latency.json where the latency of clock changes was
@@ -112,7 +112,7 @@ def read(path: AnyPath) -> Contribution:
     try:
         about = parse_json(texts[ABOUT])
     except KeyError:
-        raise InputError(f"{path}: no {ABOUT} in it; kernel-dvfs contribute makes such an archive") from None
+        raise InputError(f"{path}: no {ABOUT} in it; docs/contribute.md says how such an archive is made") from None
     except ValueError as error:
         raise InputError(f"{path}: {ABOUT}: {error}") from None
     fault = about_fault(about) or _files_fault(about["files"], texts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint, Workload, read_schedule
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, HEADLINE_MAP, subject
+from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, Folder, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
@@ -19,8 +19,7 @@ from kernel_dvfs.shape import read
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kernel_dvfs.measurement.consistency import Compared
-    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.consistency import Compared, Comparison
 
 _REMEDY = "delete it and run snakemake"
 
@@ -83,8 +82,8 @@ class Results:
 
     @property
     def headline_map(self) -> pd.DataFrame:
-        """The strict saving over what nobody has measured: columns as studies.headline_map says."""
-        path = self.folder / HEADLINE_MAP
+        """The strict saving over what nobody has measured: columns as search.headline_map says."""
+        path = Path(Folder(str(self.folder)).headline_map)
         if not path.is_file():
             raise InputError(f"{path}: missing; run snakemake report")
         import pandas as pd

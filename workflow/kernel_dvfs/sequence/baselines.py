@@ -46,9 +46,8 @@ def per_pass(sequence: Sequence, timing: Timing, slack: float = 0.0, chain: Chai
         (until[begin, np.arange(size)] + until[-1] - until[border])[None, :] + until[border][:, None] - until[begin].T
         for until in (sequence.until_s, sequence.until_j)
     )
-    stands_s = chain.stall_s + timing.waits_s * (1 - np.eye(size))
-    time = time + stands_s + stands_s.T
-    energy = energy + stands_s * sequence.stall_w[:, None] + stands_s.T * sequence.stall_w
+    time = time + chain.stall_s + chain.stall_s.T
+    energy = energy + chain.stall_s * sequence.stall_w[:, None] + chain.stall_s.T * sequence.stall_w
     best: float = np.inf
     found = None
     # a landing within launches leaves work at a pair that may use less energy; an order by energy is wrong by at most

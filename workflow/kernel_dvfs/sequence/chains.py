@@ -9,7 +9,6 @@ For a boundary i and a pair a, V[i, a] is the cost of the launches from i on: th
 changing to another pair b. With w = energy + price x time of a launch, U[m, b] = V[m, b] + w of b up to m, and
 stall = (stall power of a + price) x (stall of the clocks that differ):
 
-wait   latency x (stall power of a + price) + stall + U[i + 1, b] - w of b up to i
 ahead  stall + U[m, b] - w of b up to i, m the first boundary after the dwell at b
 ahead with jitter, and lag: what is done by the landing costs what it costs at a instead of b, and m of lag is the first
        boundary after the landing
@@ -48,7 +47,7 @@ _HAIR = 1e-12
 
 def chain_of(sequence: Sequence, timing: Timing) -> Chain:
     """The programme of a behaviour."""
-    if timing.latency_s == 0 or timing.behaviour == "wait" or (timing.behaviour == "ahead" and not timing.jitter):
+    if timing.latency_s == 0 or (timing.behaviour == "ahead" and not timing.jitter):
         return Prompt(sequence, timing)
     return Lagging(sequence, timing) if timing.behaviour == "lag" else Jittering(sequence, timing)
 
@@ -243,12 +242,11 @@ class Chain(ABC):
 
 
 class Prompt(Chain):
-    """The programme of `wait`, of `ahead` without jitter, and of any behaviour at latency 0: changes land at
-    boundaries."""
+    """The programme of `ahead` without jitter, and of both behaviours at latency 0: changes land at boundaries."""
 
     def __init__(self, sequence: Sequence, timing: Timing) -> None:
         super().__init__(sequence, timing)
-        # where the stream waits, the launch then runs; another change right there would be absurd
+        # after a change a launch runs; another change right there would be absurd
         self.after = reach(sequence, timing.settles_s)[:, None, :]
         # (cores, memory clocks) the pair of each; P where there is none
         self._table = np.full((self._core.max() + 1, self._mem.max() + 1), self.size)
@@ -257,21 +255,21 @@ class Prompt(Chain):
     def _mover(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Move:
         timing, every, table = self.timing, self._every, self._table
         rate = self.sequence.stall_w + price[:, None]
-        wait_s, core_s, mem_s = timing.waits_s, timing.core_stall_s, timing.mem_stall_s
+        core_s, mem_s = timing.core_stall_s, timing.mem_stall_s
         cores, mems = np.arange(table.shape[0]), np.arange(table.shape[1])
 
         def move(place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             cost = goal[self.after[place, 0], every] - until[place]
             own = rate[place]
             best = np.full(self.size, cost.argmin())
-            least = cost[best] + own * (wait_s + core_s + mem_s)
+            least = cost[best] + own * (core_s + mem_s)
             if core_s or mem_s:
                 known = np.append(cost, np.inf)
                 tabled = known[table]
                 same_core = table[cores, tabled.argmin(axis=1)][self._core]
                 same_mem = table[tabled.argmin(axis=0), mems][self._mem]
                 for other, stall_s in ((same_core, mem_s), (same_mem, core_s)):
-                    there = known[other] + own * (wait_s + stall_s)
+                    there = known[other] + own * stall_s
                     best = np.where(there < least, other, best)
                     least = np.minimum(there, least)
             return best, least
@@ -280,10 +278,10 @@ class Prompt(Chain):
 
     def _moves(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own, done = self.sequence, np.minimum(self._settled(place, pair, to), self.count)
-        stands_s = self.timing.waits_s + self.stall_s[pair, to]
+        stall_s = self.stall_s[pair, to]
         return (
-            stands_s + own.until_s[done, to] - own.until_s[place, to],
-            stands_s * own.stall_w[pair] + own.until_j[done, to] - own.until_j[place, to],
+            stall_s + own.until_s[done, to] - own.until_s[place, to],
+            stall_s * own.stall_w[pair] + own.until_j[done, to] - own.until_j[place, to],
         )
 
 

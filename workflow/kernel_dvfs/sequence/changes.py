@@ -1,11 +1,10 @@
 """Changes of clocks in an iteration: which pair from where on, how long one takes, what the launches do meanwhile.
 
-wait   the stream stands still from the request until the clock is there
 lag    the request is made as a launch begins; launches run on at the old clocks until it takes effect, in mid-launch
 ahead  the request is made early, so that the change lands at a boundary between launches; the next one can be asked
        for only when it has landed, so a pair is kept for at least the latency, and jitter hits the neighbours
 
-Whatever the behaviour, the GPU stalls as a change takes effect: once for a changed core clock, once for a changed
+In both the GPU stalls as a change takes effect: once for a changed core clock, once for a changed
 memory clock, at the power of a GPU that stands still at the pair which it leaves. One change is under way at a time.
 Latency is one number for both clock domains. An iteration begins at the pair at which the last one ended, with nothing
 under way, and asks for no change before it has begun, so nothing is assumed of what lies between two iterations.
@@ -20,7 +19,7 @@ from typing import NamedTuple
 
 from kernel_dvfs.errors import InputError
 
-BEHAVIOURS = ("wait", "lag", "ahead")
+BEHAVIOURS = ("lag", "ahead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +51,6 @@ class Timing:
         return self.latency_s * (1 + self.jitter)
 
     @property
-    def waits_s(self) -> float:
-        """How long the stream stands still for a request, s; stalls come on top."""
-        return self.latency_s if self.behaviour == "wait" else 0.0
-
-    @property
     def settles_s(self) -> float:
         """The time from an iteration's begin to the earliest landing of a change, s."""
         return self.latency_s if self.behaviour == "ahead" else 0.0
@@ -73,9 +67,9 @@ class Timing:
 
 # a named tuple, because choices are keys and are compared
 class Changes(NamedTuple):
-    """A choice for an iteration. What happens at a launch in `at` depends on the behaviour: with `wait` the stream
-    stands still before it, with `lag` the pair is asked for as it begins, with `ahead` the change lands before it.
-    None may land earlier with `ahead` than a latency after the begin.
+    """A choice for an iteration. What happens at a launch in `at` depends on the behaviour: with `lag` the
+    pair is asked for as it begins, with `ahead` the change lands before it, and none may land earlier than a latency
+    after the begin.
     """
 
     first: int  # index of the pair at the iteration's begin, which is also the one at its end

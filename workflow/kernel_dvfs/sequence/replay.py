@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.gpu.draws import uniform
+from kernel_dvfs.gpu.noise import uniform
 from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence
 
@@ -30,8 +30,8 @@ class Played(NamedTuple):
 
 def replay(sequence: Sequence, timing: Timing, changes: Changes, seed: int | None = None) -> Played:
     """Play one iteration. seed: of the jitter; None: every change takes the expected latency."""
-    if timing.behaviour == "wait" or timing.latency_s == 0:
-        return _at_boundaries(sequence, timing, changes, seed)
+    if timing.latency_s == 0:
+        return _at_boundaries(sequence, timing, changes)
     latency = [_latency_s(timing, seed, number) for number in range(len(changes))]
     run = _Run(sequence, timing, changes.first)
     if timing.behaviour == "ahead":
@@ -61,7 +61,7 @@ def replay(sequence: Sequence, timing: Timing, changes: Changes, seed: int | Non
 
 def expected(sequence: Sequence, timing: Timing, changes: Changes, seeds: int = 1) -> Played:
     """The mean over iterations with different jitter, `seeds` in all; one iteration where there is no jitter."""
-    if not timing.jitter or timing.behaviour == "wait":
+    if not timing.jitter:
         return replay(sequence, timing, changes)
     played = [replay(sequence, timing, changes, seed) for seed in range(seeds)]
     return Played(*(float(np.mean(values)) for values in zip(*played)))
@@ -85,15 +85,14 @@ def _foreseen(sequence: Sequence, timing: Timing, changes: Changes) -> list[floa
     return found
 
 
-def _at_boundaries(sequence: Sequence, timing: Timing, changes: Changes, seed: int | None) -> Played:
+def _at_boundaries(sequence: Sequence, timing: Timing, changes: Changes) -> Played:
     time, energy, pair, place = 0.0, 0.0, changes.first, 0
     ends: list[tuple[int, int | None]] = [*zip(changes.at, changes.to), (len(sequence), None)]
-    for number, (at, to) in enumerate(ends):
+    for at, to in ends:
         time += sequence.until_s[at, pair] - sequence.until_s[place, pair]
         energy += sequence.until_j[at, pair] - sequence.until_j[place, pair]
         if to is not None:
-            waits_s = _latency_s(timing, seed, number) if timing.waits_s else 0.0
-            stall_s = waits_s + timing.stall_s(sequence.pairs[pair], sequence.pairs[to])
+            stall_s = timing.stall_s(sequence.pairs[pair], sequence.pairs[to])
             time, energy = time + stall_s, energy + stall_s * sequence.stall_w[pair]
             place, pair = at, to
     return Played(float(time), float(energy), len(changes), len(changes))

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypedDict
 import yaml
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.allocation import allocate
 from kernel_dvfs.serving.columns import Column, Columns, mhz
+from kernel_dvfs.serving.pricing import allocate
 from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, dominates, index, ttft_slo_s
 from kernel_dvfs.serving.resharding import SERVER_GPUS

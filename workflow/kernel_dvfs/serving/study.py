@@ -13,7 +13,7 @@ from kernel_dvfs.shape import Is, checked, read
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.replay import Replayer
     from kernel_dvfs.serving.system import Settings
     from kernel_dvfs.serving.trace import Trace
 
@@ -103,7 +103,7 @@ class ServingStudy:
         """Machine and profile of the study."""
         from kernel_dvfs.serving.machine import machine
         from kernel_dvfs.serving.profile import read_profile
-        from kernel_dvfs.serving.replayer import Replayer
+        from kernel_dvfs.serving.replay import Replayer
 
         profile, settings = read_profile(self["profile"]), self.settings()
         own = machine(

@@ -20,8 +20,8 @@ from kernel_dvfs import slurm
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, write_json
-from kernel_dvfs.gpu.clocks import Pair
-from kernel_dvfs.gpu.nvml.known import node_of
+from kernel_dvfs.gpu.clocks import Pair, gpu_freq
+from kernel_dvfs.gpu.nvml.facts import node_of
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.shape import read as read_file
 
@@ -184,7 +184,7 @@ def _forget(uuid: str) -> None:
 
 def _clocks(setup: Setup, pair: Pair) -> str:
     """The option that asks Slurm for the pair, where Slurm sets the clocks (one job a pair); else ""."""
-    return slurm.gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
+    return gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
 
 
 def _known(uuid: str) -> _Job | None:

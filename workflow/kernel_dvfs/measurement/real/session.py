@@ -9,28 +9,29 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
-from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import Point, measure
-from kernel_dvfs.measurement.real import estimate, preflight
 from kernel_dvfs.measurement.real import loads as kernels
+from kernel_dvfs.measurement.real import preflight
 from kernel_dvfs.measurement.real.gpu import RealGpu
 from kernel_dvfs.measurement.real.plateau import Plateau
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.stopping import COMPARED
 from kernel_dvfs.measurement.target import Target, hottest
+from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kernel_dvfs.measurement.point import Device
-    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.consistency import Comparison
+    from kernel_dvfs.measurement.window import Device
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
@@ -50,7 +51,7 @@ def identity(setup: Setup) -> str:
     except InputError:
         library = "none"  # opening the session says so
     settings = {key: setup.measurement.get(key) for key in _OF_SESSION}
-    text = compact_json([setup.gpu["uuid"], settings, library, step, __version__])
+    text = compact_json([setup.gpu["uuid"], settings, library, step, VERSION])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -167,7 +168,7 @@ class Session:
 
         Each point is a single window, since the repeats are the statistics.
         """
-        setup = setup._replace(measurement=setup.measurement | estimate.COMPARED)
+        setup = setup._replace(measurement=setup.measurement | COMPARED)
         points = []
         for number, clocks in enumerate((BASELINE, pair, pair, BASELINE)):
             point, _, _ = self.point(setup, target, clocks, f"fresh-{repeat}", number)

@@ -1,0 +1,214 @@
+"""Shared fixtures: where the measured data of the developers lie, if they are there at all; a fake NVML."""
+
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+SHARED = ROOT.parent / "shared" / "data"
+
+# a shell ignores Ctrl-C for what it starts in the background, nohup ignores that a terminal is gone, and processes
+# inherit that: the tests' signals must arrive
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fuzz", type=int, default=2000, help="damaged inputs of each kind (2000; 10000 by hand)")
+    parser.addoption("--fuzz-seed", default="", help="other damaged inputs than those of every day")
+
+
+def pytest_xdist_auto_num_workers(config) -> int:
+    """Two more than there are cores: many tests wait, for processes that they started or for time to pass."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Files that run Snakemake or compile come first, the more often the sooner: a long one that comes last leaves all
+    cores but one idle."""
+    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("workflow", "compiles"))))
+    items.sort(key=lambda item: -slow[item.path])
+
+
+@pytest.fixture(scope="session")
+def fuzz(request) -> int:
+    """How many damaged inputs of a kind are tried."""
+    return request.config.getoption("--fuzz")
+
+
+@pytest.fixture(scope="session")
+def fuzz_seed(request) -> str:
+    """Which damaged inputs are tried."""
+    return request.config.getoption("--fuzz-seed")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def script() -> Callable[[str], ModuleType]:
+    """script("experiments/benchmarks/scale.py"): a script of the repository as a module, which is in no package."""
+
+    def load(path: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # its dataclasses look themselves up
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def shared_file(relative: str) -> Path:
+    """A file of the developers' measured data; skips the test where the folder is absent."""
+    path = SHARED / relative
+    if not path.exists():
+        pytest.skip(f"measured data not found at ../shared/data/{relative}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def measured():
+    """`measured("x.csv")` is the path of a measured table, or a skip."""
+    return lambda name: shared_file(f"measured/{name}")
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """`shared("workload/x.csv")` is the path of a shared file, or a skip."""
+    return shared_file
+
+
+@pytest.fixture(scope="session")
+def config(root):
+    """The shipped configuration, a fresh copy each call: `config(batch=20)`."""
+    from kernel_dvfs.plan.config import load
+
+    return lambda **changed: load(root / "config.yaml") | changed
+
+
+@pytest.fixture(scope="session")
+def setup_of(config, tmp_path_factory):
+    """The setup of a simulated study: `setup_of()`, `setup_of(gpu="rtx_a4000")`."""
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.plan.study import plan
+
+    quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+    return lambda **changed: read(
+        plan(config(**(quick | changed)), str(tmp_path_factory.mktemp("setup"))).setup.write()
+    )
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory):
+    """`once("name", make)`: a folder that `make(folder)` fills once, whichever of several test processes asks first."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder_of(name: str, make) -> Path:
+        folder, done = root / f"once-{name}", root / f"once-{name}.done"
+        with open(root / f"once-{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def fake_library(once) -> Path:
+    """The fake NVML, compiled; skips where there is no C compiler."""
+    import fake
+
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler (cc) for the fake NVML")
+    return once("fakenvml", fake.build) / fake.LIBRARY
+
+
+@pytest.fixture
+def boards(fake_library, tmp_path):
+    """`boards("h200,h200", time="virtual")` makes fake boards in a state file of their own (tests/fakenvml/fake.py)."""
+    import fake
+
+    return lambda profiles="h200", **knobs: fake.Boards(fake_library, tmp_path / "boards.state", profiles, **knobs)
+
+
+@pytest.fixture(scope="session")
+def binding(tmp_path_factory):
+    """`binding("12.535")` is a folder with that version of nvidia-ml-py alone; skips where it cannot be installed."""
+    folders = {}
+
+    def install(version):
+        if version not in folders:
+            folder = tmp_path_factory.mktemp(f"nvidia-ml-py-{version}")
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+            done = subprocess.run(
+                [*pip, "--target", str(folder), f"nvidia-ml-py=={version}.*"], capture_output=True, text=True
+            )
+            folders[version] = folder if done.returncode == 0 else None
+        if not folders[version]:
+            pytest.skip(f"nvidia-ml-py {version} cannot be installed here")
+        return folders[version]
+
+    return install
+
+
+@pytest.fixture
+def refused(capsys):
+    """`refused(*words)` runs a command that must fail with one line, and returns that line."""
+    from kernel_dvfs.cli.main import main
+
+    def run(*words):
+        assert main([str(word) for word in words]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("error: ") and said.count("\n") == 1
+        return said
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def cut_off():
+    """`cut_off(plot)` draws a figure: [] or what cannot be read in it, text over the edge or over other text."""
+    import io
+    from itertools import combinations
+
+    from matplotlib.text import Text
+
+    def unreadable(plot) -> list[str]:
+        figure = plot.draw()
+        figure.savefig(io.BytesIO(), format="png")  # lays it out; a canvas without a window draws nothing by itself
+        shown = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+        boxes = {text: text.get_window_extent() for text in shown}
+        over = [
+            f"over the edge: {text.get_text()}"
+            for text, box in boxes.items()
+            if box.x0 < -1 or box.y0 < -1 or box.x1 > figure.bbox.width + 1 or box.y1 > figure.bbox.height + 1
+        ]
+        # labels of points may touch; what stands around the panels may not
+        around = [text for text in shown if not any(text in axes.texts for axes in figure.axes)]
+        return over + [
+            f"one over the other: {first.get_text()} | {second.get_text()}"
+            for first, second in combinations(around, 2)
+            if boxes[first].shrunk(0.98, 0.9).overlaps(boxes[second].shrunk(0.98, 0.9))
+        ]
+
+    return unreadable

@@ -1,0 +1,1 @@
+"""What only serves the developers: README.md says what is here and how each is run."""

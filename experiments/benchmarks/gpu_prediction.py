@@ -1,0 +1,243 @@
+"""How well the simulated H200 predicts the real one: time, energy and SM clock of every kernel at auto clocks.
+
+The simulated GPU without noise, as warm as the load makes it, beside the measured rows of auto_only_h200.csv. The
+spec is calibrated on energy probes, none of which is one of these kernels, and has no parameter of any one kernel.
+
+    python experiments/benchmarks/gpu_prediction.py           # prediction_h200.csv, and what it comes to
+    python experiments/benchmarks/gpu_prediction.py --table   # only print the tables, from the result files
+    python docs/make_figures.py prediction_h200          # the figure, from the result file
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import os
+import statistics
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
+from kernel_dvfs.gpu import spec as specs
+from kernel_dvfs.gpu.clocks import BASELINE
+from kernel_dvfs.gpu.kernel import Work, clock_share, parameters
+from kernel_dvfs.measurement.simulated import SimulatedGpu
+from kernel_dvfs.workload.rows import kernel_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
+CAPTION = "Errors of the simulated H200 against a measured one at auto clocks, by family of kernels"
+GPU, MODEL, BATCH = "h200_sxm", "gpt3-xl", 40
+GOALS = {"time": 5.0, "energy": 5.0, "clock": 3.0}  # mean absolute error, percent
+PANELS = {"time": "time", "energy": "energy", "clock": "SM clock"}
+# what the figure calls a family whose name is shorthand
+WORDS = {
+    "gemm": "matrix product",
+    "attention_gemm": "attention product",
+    "bias": "bias gradient",
+    "bias_reduce": "bias gradient, sum",
+    "residual": "residual + layernorm",
+    "gelu": "GELU",
+}
+QUANTITIES = ("time_us", "energy_mj", "sm_mhz")
+COLUMNS = ("kernel", "family", *(f"{which}_{name}" for name in QUANTITIES for which in ("measured", "predicted")))
+HEAD = (
+    "| row | measured, us | predicted, us | error, % | measured, mJ | predicted, mJ | error, % | measured, MHz | "
+    "predicted, MHz | error, % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+FAMILY_HEAD = (
+    "| family | rows | time, % | energy, % | clock, % | before: time, % | energy, % | clock, % |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+Errors = namedtuple("Errors", "time energy clock")
+Errors.__doc__ = "Predicted over measured, less 1, in percent: lists of one figure a kernel."
+
+
+def predict(spec: dict, row) -> dict:
+    """{"time_us", "energy_mj", "sm_mhz"} of one launch at auto clocks on the simulated GPU, warm and without noise.
+
+    sm_mhz: what is counted on the SMs, as the measured one is; the window has the clock that the driver reports.
+    """
+    gpu = SimulatedGpu(spec, seed=0, exact=True)
+    work = Work(row.family, row.tensor_flop, row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte)
+    load = [(parameters(spec, work), 1)]
+    with gpu.locked(BASELINE, ("prediction",)):
+        gpu.condition(load)
+        window = gpu.window(load, 2.0, ("prediction",), 0)
+    power_w = window["energy_mj"] / 1e3 / window["duration_s"]
+    return {
+        "time_us": window["time_us"],
+        "energy_mj": power_w * window["time_us"] * 1e-3,
+        "sm_mhz": window["core_mhz"][1] * clock_share(spec, work),
+    }
+
+
+def predictions(measured="auto_only_h200.csv") -> list:
+    """The lines of the result table."""
+    real = {line["kernel"]: line for line in read(RESULTS / measured)}
+    spec = specs.resolve(GPU)
+    lines = []
+    for row in kernel_rows(MODEL, BATCH):
+        said = predict(spec, row)
+        line = {"kernel": row.id, "family": row.family}
+        for name in QUANTITIES:
+            line[f"measured_{name}"] = real[row.id][name]
+            line[f"predicted_{name}"] = f"{said[name]:.6g}"
+        lines.append(line)
+    return lines
+
+
+def read(path) -> list:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def errors(lines) -> Errors:
+    def of(name):
+        return [100 * (float(line[f"predicted_{name}"]) / float(line[f"measured_{name}"]) - 1) for line in lines]
+
+    return Errors(*map(of, QUANTITIES))
+
+
+def mape(values) -> float:
+    return statistics.fmean(map(abs, values))
+
+
+def table(result="prediction_h200.csv") -> str:
+    """The result file as Markdown, a line for each kernel and one for the mean absolute errors."""
+    lines = read(RESULTS / result)
+    off = errors(lines)
+    text = [HEAD]
+    for number, line in enumerate(lines):
+        cells = [line["kernel"]]
+        for name, values, digits in zip(QUANTITIES, off, (1, 2, 0)):
+            cells += [f"{float(line[f'{which}_{name}']):.{digits}f}" for which in ("measured", "predicted")]
+            cells.append(f"{values[number]:+.1f}")
+        text.append("| " + " | ".join(cells) + " |")
+    means = [cell for values in off for cell in ("", "", f"**{mape(values):.1f}**")]
+    text.append("| **mean absolute error** | " + " | ".join(means) + " |")
+    return "\n".join(text)
+
+
+def comparison(result="prediction_h200.csv", before="prediction_h200_before.csv") -> str:
+    """Mean absolute errors by family as Markdown, those of the spec before its calibration beside them."""
+    tables = [read(RESULTS / name) for name in (result, before)]
+    names = list(dict.fromkeys(line["family"] for line in tables[0]))
+    text = [FAMILY_HEAD]
+    for family in (*names, None):
+        chosen = [[line for line in lines if family in (None, line["family"])] for lines in tables]
+        cells = [f"{mape(values):.1f}" for lines in chosen for values in errors(lines)]
+        label = family or "**all**"
+        text.append(f"| {label} | {len(chosen[0])} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def summary(lines) -> str:
+    said = []
+    for name, values in errors(lines)._asdict().items():
+        met = "met" if mape(values) <= GOALS[name] else "MISSED"
+        said.append(
+            f"{name} {mape(values):.1f} % (goal {GOALS[name]:g} %: {met}; largest {max(map(abs, values)):.1f} %)"
+        )
+    return "mean absolute error over " + f"{len(lines)} kernels: " + ", ".join(said)
+
+
+def families(lines) -> str:
+    text = []
+    for family in dict.fromkeys(line["family"] for line in lines):
+        off = errors([line for line in lines if line["family"] == family])
+        means = ", ".join(f"{name} {statistics.fmean(values):+.1f} %" for name, values in off._asdict().items())
+        text.append(f"  {family:15} {means}")
+    return "\n".join(text)
+
+
+def off_by_family(lines) -> pd.DataFrame:
+    """A row a kernel and quantity: quantity, family (a category, that of the largest error on top), error_percent."""
+    import pandas as pd
+
+    frames = [
+        pd.DataFrame({"quantity": PANELS[name], "family": [line["family"] for line in lines], "error_percent": values})
+        for name, values in errors(lines)._asdict().items()
+    ]
+    frame = pd.concat(frames, ignore_index=True)
+    worst = frame.error_percent.abs().groupby(frame.family).max().sort_values()
+    words = {family: WORDS.get(family, family) for family in worst.index}
+    return frame.assign(
+        quantity=pd.Categorical(frame.quantity, list(PANELS.values())),
+        family=pd.Categorical(frame.family.map(words), list(words.values())),
+    )
+
+
+def draw(lines) -> p9.ggplot:
+    """Errors of the simulated H200, a row a family of kernels: a ring a kernel, a bar for the family's mean."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = off_by_family(lines)
+    means = frame.groupby(["quantity", "family"], observed=True).error_percent.mean().reset_index()
+    goals = pd.DataFrame({"quantity": list(PANELS.values()), "goal": list(GOALS.values())})
+    goals = goals.assign(quantity=pd.Categorical(goals.quantity, list(PANELS.values())), low=-goals.goal)
+    count = len(frame) // len(PANELS)
+    return (
+        p9.ggplot(frame, p9.aes("error_percent", "family"))
+        + p9.geom_rect(
+            p9.aes(xmin="low", xmax="goal", ymin=-np.inf, ymax=np.inf),
+            goals,
+            inherit_aes=False,
+            fill=style.SERIES[0],
+            alpha=0.1,
+        )
+        + p9.geom_vline(xintercept=0, size=0.4, color=style.FRAME)
+        + p9.geom_point(color=style.SERIES[0], fill="none", shape="o", size=1.5, stroke=0.5)
+        + p9.geom_point(data=means, color=style.SERIES[1], shape="|", size=4, stroke=1.2)
+        + p9.facet_wrap("quantity", nrow=1)
+        + p9.labs(
+            title="How far the simulated H200 is off, by family of kernels",
+            subtitle=f"simulated and measured H200, {count} kernels of GPT-3 XL at auto clocks; better: nearer to 0",
+            x="predicted against measured, % (negative: predicted too low)",
+            y="",
+            caption="Ring: a kernel. Upright bar: mean of the family. Shaded: the goal for the mean absolute error.",
+        )
+        + style.theme(3.0, style.WIDE)
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("-o", "--output", default=str(RESULTS / "prediction_h200.csv"))
+    options = parser.parse_args()
+    if options.table:
+        print(comparison(), table(), sep="\n\n")
+        return
+    lines = predictions()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    write_text(options.output, text.getvalue())
+    print(summary(lines))
+    print(families(lines))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"error: {error}")

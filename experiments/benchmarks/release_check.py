@@ -1,0 +1,223 @@
+"""Build sdist and wheel; use the wheel alone, and run the tutorial from the sdist, each in a fresh environment.
+
+    python experiments/benchmarks/release_check.py         # in a fresh environment, packages from the lock: minutes
+    python experiments/benchmarks/release_check.py --here  # with the packages of this Python, no tutorial's study
+
+The wheel is the library and its commands: in a folder without the project, with nothing but the packages that it asks
+for (less than 300 MB), it runs its demo, imports a table, chooses clocks and writes a page. The sdist is the whole
+project: unpacked, the tutorial's study runs in it with the packages of the lock.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = "results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
+# what snakemake, the native build, the tests and the site need
+IN_SDIST = (
+    *("Snakefile", "config.yaml", "Makefile", "mkdocs.yml", "docs/tutorial.yaml", "envs/requirements.lock"),
+    *("workflow/rules/common.smk", "workflow/schemas/config.schema.yaml", "workflow/report/workflow.rst"),
+    *("profiles/default/profile.yaml", "profiles/slurm/status.sh", "native/CMakeLists.txt", "conftest.py"),
+)
+# data that the library reads
+IN_WHEEL = (
+    *("gpu/specs/rtx_3080_ti.yaml", "gpu/specs/families.yaml", "serving/traces/", "report/page/templates/"),
+    *("shipped/config.yaml", "shipped/config.schema.yaml", "shipped/native/CMakeLists.txt", "shipped/native/graph/"),
+)
+MOST_MB = 300  # of an environment with the wheel and what it asks for
+# what Snakemake shows of a run; it finds it among installed packages
+PLUGIN = "snakemake_logger_plugin_kernel_dvfs"
+# two kernels at three settings, made up: the second waits for memory
+TABLE = """gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto
+example,product,,,10.0,3000,1
+example,product,1400,5000,11.0,2500,0
+example,product,1000,5000,14.0,2300,0
+example,norm,,,1.0,250,1
+example,norm,1400,5000,1.0,200,0
+example,norm,1000,5000,1.0,150,0
+"""
+
+
+def say(text: str) -> None:
+    print(f"release check: {text}", flush=True)
+
+
+def call(*words, cwd=None, env=None) -> str:
+    done = subprocess.run([str(word) for word in words], cwd=cwd, env=env, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(
+            f"error: {' '.join(map(str, words))}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}"
+        )
+    return done.stdout
+
+
+def build(python: Path, folder: Path) -> tuple:
+    """(sdist, wheel), the wheel made from the sdist, as an index's users would get it."""
+    # by the backend's own hooks: no further package
+    hook = "from setuptools import build_meta as b; import sys; print(b.build_{}(sys.argv[1]))"
+    sdist = folder / call(python, "-c", hook.format("sdist"), folder, cwd=copy_of(folder)).splitlines()[-1]
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    unpacked = folder / sdist.name.removesuffix(".tar.gz")
+    wheel = folder / call(python, "-c", hook.format("wheel"), folder, cwd=unpacked).splitlines()[-1]
+    return unpacked, wheel
+
+
+def copy_of(folder: Path) -> Path:
+    """The project as committed, or as it lies where there is no git: building leaves files behind."""
+    copy = folder / "source"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    names = listed.stdout.split("\0")[:-1] if listed.returncode == 0 else _files()
+    for name in names:
+        target = copy / name
+        if (ROOT / name).is_symlink():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / name).read_bytes())
+            target.chmod((ROOT / name).stat().st_mode)
+    return copy
+
+
+def _files() -> list:
+    own = (path.relative_to(ROOT) for path in ROOT.rglob("*") if path.is_file())
+    return [str(path) for path in own if path.parts[0] not in (".venv", ".git", ".snakemake", "results", "logs")]
+
+
+def check_contents(unpacked: Path, wheel: Path) -> None:
+    missing = [name for name in IN_SDIST if not (unpacked / name).is_file()]
+    if missing:
+        sys.exit(f"error: the sdist lacks {', '.join(missing)}; name them in MANIFEST.in")
+    names = zipfile.ZipFile(wheel).namelist()
+    missing = [name for name in IN_WHEEL if not any(each.startswith(f"kernel_dvfs/{name}") for each in names)]
+    if missing:
+        sys.exit(f"error: the wheel lacks {', '.join(missing)}; name them in pyproject.toml, package-data")
+    foreign = {name.split("/")[0] for name in names if not name.startswith(("kernel_dvfs", PLUGIN))}
+    if foreign:
+        sys.exit(f"error: the wheel holds {', '.join(sorted(foreign))} beside the library")
+
+
+def environment(folder: Path, wheel: Path, here: bool) -> Path:
+    """A fresh environment with the wheel; its Python. here: it sees this Python's packages."""
+    made = folder / "venv"
+    venv.create(made, with_pip=True)
+    python = made / "bin/python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if here:
+        own = next(path for path in map(Path, sys.path) if path.name == "site-packages")
+        site = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+        (site / "outer.pth").write_text(f"{own}\n")
+    else:
+        call(*pip, "--require-hashes", "-r", ROOT / "envs/requirements.lock")
+    call(*pip, "--no-deps", "--no-index", wheel)
+    return python
+
+
+def check_wheel(python: Path, folder: Path) -> None:
+    """Where nothing of the project lies: the command is there, and chooses clocks from a table."""
+    empty = folder / "empty"
+    empty.mkdir()
+    command = python.parent / "kernel-dvfs"
+    version = call(command, "--version", cwd=empty).split()[-1]
+    where = call(python, "-c", "import kernel_dvfs; print(kernel_dvfs.__file__)", cwd=empty).strip()
+    if not Path(where).is_relative_to(python.parents[1]):
+        sys.exit(f"error: {where} is imported, not the installed wheel")
+    (empty / "mine.csv").write_text(TABLE)
+    call(command, "import", "mine.csv", "-o", "p.parquet", cwd=empty)
+    options = ["--scope", "global", "--objective", "waste", "--slack", "0", "-o", "s.json"]
+    call(command, "choose", "p.parquet", *options, cwd=empty)
+    schedule = json.loads((empty / "s.json").read_text())
+    saved = schedule["energy_change_percent"]
+    # the norm at 1000 MHz saves 100 of 3250 mJ, the product can give nothing
+    if abs(saved + 100 * 100 / 3250) > 1e-6:
+        sys.exit(f"error: the wheel's choice from a table saves {-saved} %, not {100 * 100 / 3250} %")
+    devices = call(command, "devices", cwd=empty)
+    if "rtx_3080_ti" not in devices:
+        sys.exit("error: the wheel's kernel-dvfs devices names no simulated GPU")
+    # an option that takes the names of installed plugins only
+    call(python, "-m", "snakemake", "--logger=kernel-dvfs", "--version", cwd=empty)
+    say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs, has its logger for Snakemake")
+
+
+def check_alone(folder: Path, wheel: Path) -> None:
+    """The wheel with nothing but what it asks for, where nothing of the project lies."""
+    made, empty = folder / "alone", folder / "nowhere"
+    venv.create(made, with_pip=True)
+    empty.mkdir()
+    python, command = made / "bin/python", made / "bin/kernel-dvfs"
+    pins = (line.removesuffix("\\") for line in (ROOT / "envs/requirements.lock").read_text("utf-8").splitlines())
+    (folder / "pins.txt").write_text("".join(f"{pin}\n" for pin in pins if pin[:1].isalnum()))
+    call(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", folder / "pins.txt", wheel)
+    size_mb = sum(path.stat().st_size for path in made.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
+    if size_mb > MOST_MB:
+        sys.exit(f"error: the wheel and what it asks for take {size_mb:.0f} MB, more than {MOST_MB}")
+    began = time.monotonic()
+    said = call(command, "demo", cwd=empty)
+    took_s = time.monotonic() - began
+    if "simulated" not in said or not (empty / "demo/report.html").is_file():
+        sys.exit(f"error: the wheel's demo leaves no page: {said}")
+    (empty / "mine.csv").write_text(TABLE)
+    call(command, "import", "mine.csv", "-o", "p.parquet", cwd=empty)
+    answer = call(
+        command, "choose", "p.parquet", "--scope", "global", "--objective", "waste", "-o", "s.json", cwd=empty
+    )
+    call(command, "report", "p.parquet", "s.json", cwd=empty)
+    if "less energy" not in answer or not (empty / "report.html").is_file():
+        sys.exit(f"error: the wheel alone chooses and reports nothing: {answer}")
+    say(f"alone: {size_mb:.0f} MB with all that it asks for; demo in {took_s:.0f} s; import, choose and report work")
+
+
+def check_tutorial(python: Path, unpacked: Path) -> None:
+    """The tutorial's study in the unpacked sdist."""
+    words = [python, "-m", "snakemake", "--cores", "2", "all", "--configfile", "docs/tutorial.yaml"]
+    call(*words, "--config", "native={cpu: off, cuda: off}", cwd=unpacked)
+    with open(unpacked / FOLDER / "tables/headline.csv", newline="") as file:
+        first = next(csv.DictReader(file))
+    printed = f"{float(first['fresh_energy_change_percent']):.2f}"
+    page = (unpacked / "docs/tutorial.md").read_text("utf-8")
+    if f"| {first['schedule']} |" not in page or f"| {printed} |" not in page:
+        sys.exit(f"error: the sdist's tutorial gives {printed} % of energy, which docs/tutorial.md does not say")
+    say(f"sdist: the tutorial's study gives {printed} % of energy (simulated), as printed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--here", action="store_true", help="with this Python's packages, without the tutorial's study")
+    options = parser.parse_args()
+    # or this checkout would be imported, not the wheel
+    os.environ.pop("PYTHONPATH", None)
+    with tempfile.TemporaryDirectory(prefix="kernel-dvfs-release-") as name:
+        folder = Path(name)
+        builder = folder / "builder"
+        venv.create(builder, with_pip=True)
+        pip = [builder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        call(*pip, "setuptools>=77", "wheel")
+        unpacked, wheel = build(builder / "bin/python", folder)
+        check_contents(unpacked, wheel)
+        size = wheel.stat().st_size
+        say(f"built {unpacked.name}.tar.gz and {wheel.name} ({size / 1e3:.0f} kB); both hold what they need")
+        python = environment(folder, wheel, options.here)
+        check_wheel(python, folder)
+        if not options.here:
+            check_alone(folder, wheel)
+            check_tutorial(python, unpacked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,9 @@
+"""The H200 table in the documentation is the one that the result files give."""
+
+from experiments.benchmarks import gpu_table
+
+
+def test_the_documented_table_is_that_of_the_result_files(root):
+    table = gpu_table.table()
+    assert table.count("\n") == 47, "head, rule and 46 rows"
+    assert table in (root / "docs" / "native.md").read_text(encoding="utf-8")

@@ -1,0 +1,174 @@
+"""The strict saving over what nobody has measured: tensor-core energy, traffic of dense products, top clock at auto.
+
+On the truth of the simulated GPU (no noise, no selection) and with the exact choice, for kernels and for passes. A
+kernel that does not depend on what varies is computed once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.scopes import solve
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.kernel import Work, parameters
+from kernel_dvfs.layout import HEADLINE_AXES as AXES
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
+from kernel_dvfs.measurement.window import Window
+from kernel_dvfs.search.candidates import Context
+from kernel_dvfs.search.guided import candidates_of
+from kernel_dvfs.workload.formulas import gemm
+from kernel_dvfs.workload.rows import Row, kernel_rows
+from kernel_dvfs.workload.traffic import dense_gemm_byte
+
+_ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
+_DIGITS = 4
+_KEY = ("truth",)  # an exact GPU draws nothing
+
+Spec = dict[str, Any]
+
+
+def headline_map(
+    setup: Setup, pairs: Sequence[Pair], axes: Mapping[str, Sequence[float]], ties: str
+) -> list[dict[str, float | bool]]:
+    """One row a point of the box of AXES, the setup's own values among those of each axis.
+
+    pairs: of the grid, the baseline among them. ties: tied or untied. Columns: AXES (pJ/FLOP at V0; DRAM bytes of the
+    dense products over "each operand once"; MHz), is_default (the setup as it is) and changes of the strict choice
+    against auto, percent, of kernels and of passes. Raises InputError for a GPU that is not simulated, or an axis that
+    is unknown, missing or empty.
+    """
+    if setup.gpu["kind"] != "simulated":
+        raise InputError(f"gpu kind '{setup.gpu['kind']}' has no known truth; take a simulated GPU")
+    wrong = [name for name in {*AXES, *axes} if not axes.get(name) or name not in AXES]
+    if wrong:
+        raise InputError(f"axes {', '.join(sorted(wrong))}: expected {', '.join(AXES)}, each with a list of numbers")
+    spec = setup.gpu["spec"]
+    rows = _rows(setup, spec)
+    truths: dict[float, _Truth] = {}
+
+    own = (
+        spec["energy_pj"]["tensor_bf16_flop"],
+        round(_multiple(rows, dense_gemm_byte(rows, spec)), _DIGITS),
+        spec["clocks"]["auto_core_mhz"],
+    )
+    found = []
+    for point in product(*(sorted({*axes[name], value}) for name, value in zip(AXES, own))):
+        is_default = point == own
+        # the setup as it is, not to the digits that its traffic is written with
+        moved = spec if is_default else _moved(spec, *point)
+        loads = _Loads(setup, moved, dense_gemm_byte(rows, moved))
+        truth = truths.setdefault(point[-1], _Truth(moved, setup.measurement, pairs))
+        changes = {
+            "kernel": _of_kernels(setup, pairs, ties, loads, truth),
+            "pass": _of_passes(setup, pairs, loads, truth),
+        }
+        named = {
+            f"{study}_{quantity}_change_percent": round(value, _DIGITS) + 0.0
+            for study, each in changes.items()
+            for quantity, value in zip(("time", "energy"), each)
+        }
+        found.append({**dict(zip(AXES, point)), "is_default": is_default, **named})
+    return found
+
+
+class _Truth:
+    """Time and energy of loads at every pair, on the exact GPU of a spec; each load is computed once."""
+
+    def __init__(self, spec: Spec, settings: Mapping[str, Any], pairs: Sequence[Pair]) -> None:
+        self._gpu = SimulatedGpu(spec, settings["seed"], exact=True)
+        self._pairs, self._warmup_s = pairs, settings["warmup_s"]
+        self._window_s = settings["window_s"] * settings["windows"]
+        self._known: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
+
+    def of(self, load: Load) -> tuple[np.ndarray, np.ndarray]:
+        """(P,) s and (P,) J of one run of a load, the board as hot as the protocol makes it."""
+        key = tuple(load)
+        if key not in self._known:
+            hot = self._gpu.copy()
+            with hot.locked(BASELINE, _KEY):
+                hot.condition(load)
+            windows = [self._window(hot.copy(), load, pair) for pair in self._pairs]
+            time_s = np.array([window["time_us"] * 1e-6 for window in windows])
+            watt = np.array([window["energy_mj"] * 1e-3 / window["duration_s"] for window in windows])
+            self._known[key] = time_s, time_s * watt
+        return self._known[key]
+
+    def _window(self, gpu: SimulatedGpu, load: Load, pair: Pair) -> Window:
+        with gpu.locked(pair, _KEY):
+            gpu.warm_up(load, self._warmup_s)
+            return gpu.window(load, self._window_s, _KEY, 0)
+
+
+class _Loads:
+    """The loads of a setup's targets on a moved spec, dense products with other bytes."""
+
+    def __init__(self, setup: Setup, spec: Spec, byte: Mapping[str, float]) -> None:
+        works = {name: Work(*about["work"]) for name, about in setup.targets["kernel"].items()}
+        moved = {name: work._replace(byte=byte.get(name, work.byte)) for name, work in works.items()}
+        self._kernels = {name: parameters(spec, work) for name, work in moved.items()}
+
+    def of(self, launches: Sequence[tuple[str, int]]) -> Load:
+        return [(self._kernels[name], count) for name, count in launches]
+
+
+def _of_kernels(setup: Setup, pairs: Sequence[Pair], ties: str, loads: _Loads, truth: _Truth) -> tuple[float, float]:
+    members, candidates = candidates_of(Context(setup, pairs, 1, [0.0], ties, None, {}))
+    found = [truth.of(loads.of([(names[0], 1)])) for names in members]
+    return _strict(found, candidates.weight, pairs)
+
+
+def _of_passes(setup: Setup, pairs: Sequence[Pair], loads: _Loads, truth: _Truth) -> tuple[float, float]:
+    found = [truth.of(loads.of(launches)) for launches in setup.targets["pass"].values()]
+    return _strict(found, np.ones(len(found)), pairs)
+
+
+def _strict(
+    found: Sequence[tuple[np.ndarray, np.ndarray]], weight: np.ndarray, pairs: Sequence[Pair]
+) -> tuple[float, float]:
+    """(change of time, change of energy), percent, of the least energy that takes no longer than the baseline."""
+    base = list(pairs).index(BASELINE)
+    problem = Problem.of(
+        [each * time for each, (time, _) in zip(weight, found)],
+        [each * energy for each, (_, energy) in zip(weight, found)],
+        [base] * len(found),
+    )
+    answer = solve(problem, "global", "waste", 0.0, effort=0)
+    # auto itself keeps the limit, so there is an answer
+    assert answer.time is not None and answer.energy is not None
+    return 100 * (answer.time / problem.baseline_time - 1), 100 * (answer.energy / problem.baseline_energy - 1)
+
+
+def _moved(spec: Spec, energy_pj: float, traffic: float, core_mhz: float) -> Spec:
+    clocks = spec["clocks"] | {"auto_core_mhz": core_mhz}
+    memory = spec["memory"] | {"gemm_traffic": max(1, traffic)}
+    energy = spec["energy_pj"] | {"tensor_bf16_flop": energy_pj}
+    return spec | {"clocks": clocks, "memory": memory, "energy_pj": energy}
+
+
+def _rows(setup: Setup, spec: Spec) -> list[Row]:
+    options = setup.workload
+    return kernel_rows(
+        **{key: options[key] for key in _ROW_OPTIONS},
+        sm_count=spec["sm_count"],
+        threads_per_sm=spec["threads_per_sm"],
+        zipf_exponent=options["token_ids_zipf"],
+    )
+
+
+def _multiple(rows: Sequence[Row], byte: Mapping[str, float]) -> float:
+    """DRAM bytes of the dense products of an iteration over "each operand once"."""
+    dense = [row for row in rows if row.id in byte]
+
+    def total(each: Iterator[float]) -> float:
+        return math.fsum(row.multiplicity * value for row, value in zip(dense, each))
+
+    once = (gemm(row.gemm).read_byte + gemm(row.gemm).write_byte for row in dense if row.gemm)
+    return total(byte[row.id] for row in dense) / total(once) if dense else 1.0

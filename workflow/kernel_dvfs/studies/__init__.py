@@ -1,1 +1,0 @@
-"""Studies that go beyond the paper, each on simulated GPUs whose truth is known."""

@@ -1,1 +1,0 @@
-"""Tables of the studies beyond the paper."""
