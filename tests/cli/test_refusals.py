@@ -60,7 +60,7 @@ def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(setup_path, tmp_
         ({"targets": {}}, "status is 'optimal', there is nothing to play; choose with more slack"),
         ({"targets": {"forward": {"core_mhz": 1470, "mem_mhz": "auto"}}}, "no kernel of workload"),
         ({"targets": []}, "targets is [], expected a group of fields; make it with kernel-dvfs choose"),
-        ({"targets": {"forward_gelu": None}}, "targets.forward_gelu is None, expected a group of fields; make it"),
+        ({"targets": {"forward_gelu": None}}, "targets.forward_gelu is None, expected a group of fields"),
         ({"targets": {"forward_gelu": {"core_mhz": 1470}}}, "targets.forward_gelu.mem_mhz is None, expected a number"),
         (
             {"targets": {"forward_gelu": {"core_mhz": None, "mem_mhz": "auto"}}},
