@@ -6,12 +6,15 @@ A test holds the committed pages to what this makes.
 import argparse
 import re
 import sys
+import typing
 from pathlib import Path
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
+
+from kernel_dvfs import shape  # noqa: E402
 
 _NOTE = "<!-- Written by docs/generate_reference.py; do not edit. -->\n\n"
 
@@ -182,35 +185,40 @@ def records() -> str:
         "# Records\n\nOne JSON file a measurement, written whole or not at all. Raw units: us, mJ, mW, MHz, s, C. "
         "A file that breaks one of these rules, or belongs to another setup, is refused with its name.\n"
     ]
-    shapes = (
-        ("A point", record.POINT, "measurements/<study>/<target>/<core>-<mem>/r<k>.json", record._POINT_RECORD),
-        ("Left out", record.SKIPPED, "in place of a point, where `skip_capped` left it out", record._SKIPPED_RECORD),
-        ("A comparison", record.COMPARISON, "auto, chosen, chosen, auto of targets", record._COMPARISON_RECORD),
+    kinds = (
+        ("A point", record.POINT, "`measurements/<study>/<target>/<core>-<mem>/r<k>.json`", record.PointRecord),
+        ("Left out", record.SKIPPED, "in place of a point, where `skip_capped` left it out", record.SkippedRecord),
+        ("A comparison", record.COMPARISON, "auto, chosen, chosen, auto of targets", record.ComparisonRecord),
     )
-    for title, schema, where, fields in shapes:
-        parts.append(f"\n## {title}: `{schema}`\n\n{where if ' ' in where else f'`{where}`'}\n\n")
-        parts.append(_table(("field", "must be"), _fields(fields)))
-    further = (
-        ("Each of `windows`", record._WINDOW),
-        ("Each of `comparisons`", record._COMPARISON_FIELDS),
-        ("Each of a comparison's `points`", record._POINT_FIELDS),
-        ("Only of a real GPU, in `device`", record._REAL_DEVICE),
-        ("Only of a real GPU, in `run`", record._REAL_RUN),
-        ("Where there is such a thing", record._OPTIONAL),
-    )
-    for title, fields in further:
-        parts.append(f"\n## {title}\n\n" + _table(("field", "must be"), _fields(fields)))
+    for title, schema, where, kind in kinds:
+        rows = _table(("field", "must be"), _fields(kind))
+        parts.append(f"\n## {title}: `{schema}`\n\n{where}\n\n{rows}")
+    rows = _table(("field", "must be"), _fields(record.OfRealGpu))
+    parts.append(f"\n## A point of a real GPU holds besides\n\n{rows}")
     return "".join(parts)
 
 
-def _fields(fields: dict, prefix: str = "") -> list:
+def _fields(kind: object, prefix: str = "") -> list[tuple[str, str]]:
+    """A row a field, those of groups and of lists of groups by their paths."""
     rows = []
-    for name, must in fields.items():
-        if isinstance(must, dict):
-            rows += _fields(must, f"{prefix}{name}.")
-        else:
-            rows.append((f"`{prefix}{name}`", must[0]))
+    for name, own in shape.fields(kind).items():
+        optional = ", or is not there" if typing.get_origin(own) is typing.NotRequired else ""
+        own = typing.get_args(own)[0] if optional else own
+        group, ending = _group_in(own)
+        if optional or ending or group is None:
+            rows.append((f"`{prefix}{name}`", shape.words(own) + optional))
+        if group is not None:
+            rows += _fields(group, f"{prefix}{name}{ending}.")
     return rows
+
+
+def _group_in(kind: object) -> tuple[object, str]:
+    """(the group that a field holds, None where it holds none; what its path ends in)."""
+    if typing.get_origin(kind) is typing.Annotated:
+        return _group_in(typing.get_args(kind)[0])
+    if typing.get_origin(kind) is list:
+        return _group_in(typing.get_args(kind)[0])[0], "[]"
+    return (kind if typing.is_typeddict(kind) else None), ""
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -117,8 +117,9 @@ def test_dataclasses_and_named_tuples_are_made_of_what_fits():
 
 
 def test_a_kind_in_words():
-    assert words(Positive | None) == "a positive number or null" and words(list[int]) == LIST
-    assert words(Literal["a", "b"]) == "one of a, b" and words(Inner) == words(dict[str, int]) == GROUP
+    assert words(Positive | None) == "a positive number or null" and words(list[Inner]) == LIST
+    assert words(Literal["a", "b"]) == "one of a, b" and words(Inner) == words(dict[str, Inner]) == GROUP
+    assert words(list[str]) == "a list, each a text" and words(dict[str, float]) == f"{GROUP}, each a number"
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,8 @@ def test_a_record_is_found_beside_the_schedules_of_its_study(tmp_path):
     captured = replace(step, targets=tuple(replace(target, repeatable="untried") for target in step.targets))
     (tmp_path / "schedules").mkdir()
     path = tmp_path / "schedules/s.json"
-    write_json(path, {"workload": {"step": {"file": "results/elsewhere/step.json", "checksum": step.checksum}}})
+    made_for = {"step": {"file": "results/elsewhere/step.json", "checksum": step.checksum}}
+    write_json(path, whole_schedule(workload=made_for))
     assert record_of(str(path), captured) is captured
     write(tmp_path / "step.json", replace(step, checksum="0" * 12))
     assert record_of(str(path), captured) is captured, "that of another step is none"

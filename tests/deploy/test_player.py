@@ -279,7 +279,7 @@ def test_a_schedule_that_asks_before_its_iteration_begins_is_refused(chosen, tmp
         ),
         (
             lambda content: content["switching"].update(behaviour="soon"),
-            "behaviour is 'soon', expected one of wait",
+            "switching.behaviour is 'soon', expected one of lag, ahead",
         ),
         (
             lambda content: content["pairs"][0].update(core_mhz="fast"),

@@ -16,7 +16,8 @@ from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.measurement.window import Window
+from kernel_dvfs.measurement.window import Device, Window
+from kernel_dvfs.shape import fault, fields
 
 KERNEL, PASS = Target("kernel", "gelu"), Target("pass", "forward")
 WORK = {"gelu": ["gelu", 0.0, 3e9, 7e8, 1.3e9], "gemm": ["gemm", 1e12, 0.0, 0.0, 9e8]}
@@ -57,7 +58,8 @@ def it_says_what_it_is(gpu, setup):
 
 def a_window_has_the_fields_of_the_seam(gpu, setup):
     window = window_at(gpu, gpu.prepare(setup, KERNEL), CLOCKS)
-    assert window.keys() == Window.__annotations__.keys() - {"with_beginning", "beginning"}, "no difference of two"
+    assert fault(window, Window) == fault(gpu.device(), Device) == ""
+    assert window.keys() == fields(Window).keys() - {"with_beginning", "beginning"}, "and no others"
     assert json.loads(json.dumps(window)) == window, "a record can hold it"
 
 

@@ -134,10 +134,18 @@ def test_its_rows_are_the_points_in_their_order(tmp_path):
     assert relaxed(Results(tmp_path)).to_dict("records") == POINTS
 
 
-@pytest.mark.parametrize("content", [{}, {"schema": "kernel-dvfs/frontier/1"}, {"schema": "x", "points": []}, []])
-def test_another_file_in_its_place_is_named(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({}, "not a kernel-dvfs/frontier/1 file"),
+        ({"schema": "kernel-dvfs/frontier/1"}, "points is missing"),
+        ({"schema": "x", "points": []}, "not a kernel-dvfs/frontier/1 file"),
+        ([], "not a kernel-dvfs/frontier/1 file"),
+    ],
+)
+def test_another_file_in_its_place_is_named(tmp_path, content, told):
     frontier(tmp_path, content)
-    with pytest.raises(InputError, match=r"schedules/frontier.json: not a .*; delete it and run"):
+    with pytest.raises(InputError, match=rf"schedules/frontier.json: {told}; delete it and run snakemake"):
         relaxed(Results(tmp_path))
 
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.report.words import line_of_study
 
@@ -26,7 +27,8 @@ def study(tmp_path):
 
 
 def claimed(kind):
-    return {"energy_change_percent": -6.754, "time_change_percent": -0.119, "gpu": {"kind": kind}}
+    gpu = {"kind": kind, "name": "G", "slug": "g"}
+    return whole_schedule(energy_change_percent=-6.754, time_change_percent=-0.119, gpu=gpu)
 
 
 def test_a_validated_study_names_its_device_its_savings_and_its_page(study, tmp_path):

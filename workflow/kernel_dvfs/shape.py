@@ -102,9 +102,10 @@ def words(kind: Any) -> str:
         return ("one of " if len(inner) > 1 else "") + ", ".join(map(_plainly, inner))
     if origin in _UNIONS:
         return " or ".join(map(words, inner))
-    if origin in (list, tuple):
-        return _WORDS[list]
-    return _WORDS.get(kind, _WORDS[dict])
+    if origin in (list, dict):
+        of = inner[-1]  # what it holds: said where that is in a word
+        return _WORDS[origin] + ("" if of is Any or _has_parts(of) else f", each {words(of)}")
+    return _WORDS[list] if origin is tuple else _WORDS.get(kind, _WORDS[dict])
 
 
 _Test = Callable[[Any, str], str]  # (value, where it stands) -> what is wrong with it, "" where nothing
@@ -163,7 +164,7 @@ def _plain(kind: Any, fits: Callable[[Any], bool]) -> _Test:
 
 
 def _has_parts(kind: Any) -> bool:
-    return words(kind) in (_WORDS[list], _WORDS[dict])
+    return words(kind).startswith((_WORDS[list], _WORDS[dict]))
 
 
 def _conditioned(kind: Any, base: Any, conditions: Sequence[Is]) -> _Test:
@@ -213,7 +214,7 @@ def _row(kind: Any, tests: Sequence[_Test]) -> _Test:
 def _named(kind: Any, each: _Test) -> _Test:
     def test(value: Any, where: str) -> str:
         if type(value) is not dict:
-            return f"{where or 'it'} is {repr(value)[:40]}, expected a group of fields"
+            return _wrong(value, where, kind)
         return next(filter(None, (each(own, _join(where, name)) for name, own in value.items())), "")
 
     return test
@@ -227,7 +228,7 @@ def _group(kind: Any) -> _Test:
 
     def test(value: Any, where: str) -> str:
         if type(value) is not dict:
-            return f"{where or 'it'} is {repr(value)[:40]}, expected a group of fields"
+            return _wrong(value, where, kind)
         for name in required:
             if name not in value:
                 return f"{_join(where, name)} is missing"

@@ -101,7 +101,7 @@ class _RealDevice(TypedDict):
     persistence: bool | None
 
 
-class _OfRealGpu(TypedDict):
+class OfRealGpu(TypedDict):
     """What a real GPU's record holds besides."""
 
     run: _RealRun
@@ -221,7 +221,7 @@ def read_point(path: str, setup: Setup, target: Target, pair: Pair, repeat: int 
     """
     content = read(path, PointRecord, POINT, _REMEDY, "record", "run snakemake again")
     if content["device"]["kind"] == "nvml":
-        _refuse(path, fault(content, _OfRealGpu))
+        _refuse(path, fault(content, OfRealGpu))
     _refuse(path, consistency.of_point(content))
     _is_of(path, content, setup, target, pair, repeat)
     if setup.gpu["kind"] == "nvml":
