@@ -96,7 +96,7 @@ def shared():
 @pytest.fixture(scope="session")
 def config(root):
     """The shipped configuration, a fresh copy each call: `config(batch=20)`."""
-    from kernel_dvfs.plan.study import load
+    from kernel_dvfs.plan.config import load
 
     return lambda **changed: load(root / "config.yaml") | changed
 

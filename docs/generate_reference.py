@@ -218,10 +218,10 @@ def _fields(fields: dict, prefix: str = "") -> list:
 
 def results() -> str:
     """What lies in a results folder."""
-    from kernel_dvfs import layout, outputs
-    from kernel_dvfs.pipeline.report import tables as pipeline_tables
+    from kernel_dvfs import layout
+    from kernel_dvfs.outputs import FORMATS
     from kernel_dvfs.profile import store
-    from kernel_dvfs.report import figures, tables
+    from kernel_dvfs.registry import outputs
 
     folder = "results/<gpu>/<workload>"
     parts = [
@@ -241,14 +241,13 @@ def results() -> str:
         ("`report.html`", "all of it as one page"),
     ]
     parts.append(_table(("file", "content"), rows))
-    parts.append("\n## Tables: `tables/<name>.<format>`\n\n")
-    rows = [(f"`{name}`", ", ".join(each.formats), each.caption) for name, each in outputs.outputs(tables).items()]
-    parts.append(_table(("name", "formats", "content"), rows))
-    parts.append("\nTargets `pipeline` and `serving` have folders of their own; of `pipeline`: ")
-    parts.append(", ".join(f"`{name}`" for name in outputs.outputs(pipeline_tables)) + ".\n")
-    parts.append(f"\n## Figures: `figures/<name>.<format>` ({', '.join(outputs.FIGURE_FORMATS)})\n\n")
-    rows = [(f"`{name}`", each.caption) for name, each in outputs.outputs(figures).items()]
-    parts.append(_table(("name", "content"), rows))
+    for kind in ("table", "figure"):
+        parts.append(f"\n## {kind.capitalize()}s: `{kind}s/<name>.<format>` ({', '.join(FORMATS[kind])})\n\n")
+        rows = [(f"`{name}`", each.caption) for name, each in outputs("gpu").of(kind).items()]
+        parts.append(_table(("name", "content"), rows))
+        for study in ("pipeline", "serving"):
+            names = ", ".join(f"`{name}`" for name in outputs(study).of(kind))
+            parts.append(f"\nOf the target `{study}`, in its own folder: {names}.\n")
     parts.append("\n## Columns of `profile.parquet`\n\n")
     rows = [(f"`{name}`", kind, "yes" if null else "") for name, kind, null in store.FIELDS]
     parts.append(_table(("column", "type", "may be null"), rows))

@@ -125,13 +125,13 @@ def keep(name: str, study: Path) -> None:
 # --- how each is drawn ------------------------------------------------------------------------------------------------
 
 
-def _figure(module: str) -> Callable[[Path | None, Path], None]:
+def _figure(name: str) -> Callable[[Path | None, Path], None]:
     """A figure of the default study, drawn from what is kept of it."""
 
     def draw(_: Path | None, path: Path) -> None:
-        from importlib import import_module
-
         import pandas as pd
+
+        from kernel_dvfs.report.figures import OUTPUTS
 
         folder = RESULTS / STUDIES["study"].folder
         about = json.loads((folder / "study.json").read_text("utf-8"))
@@ -145,31 +145,30 @@ def _figure(module: str) -> Callable[[Path | None, Path], None]:
             table=table,
             headline_map=table("headline_map"),
         )
-        figure: Any = import_module(f"kernel_dvfs.report.figures.{module}")
-        _write(figure.draw(results), figure.OUTPUT, about["subject"], path)
+        output = OUTPUTS["figure", name]
+        _write(output.make(results), output.caption, about["subject"], path)
 
     return draw
 
 
-def _pipeline(module: str) -> Callable[[Path | None, Path], None]:
+def _pipeline(name: str) -> Callable[[Path | None, Path], None]:
     """A figure of a pipeline study."""
 
     def draw(study: Path | None, path: Path) -> None:
-        from importlib import import_module
-
+        from kernel_dvfs.pipeline.report.figures import OUTPUTS
         from kernel_dvfs.pipeline.study import PipelineStudy
 
         assert study is not None
         own = PipelineStudy(study)
-        figure: Any = import_module(f"kernel_dvfs.pipeline.report.figures.{module}")
-        _write(figure.draw(own), figure.OUTPUT, own.subject, path)
+        output = OUTPUTS["figure", name]
+        _write(output.make(own), output.caption, own.subject, path)
 
     return draw
 
 
 def _kernels_h200(_: Path | None, path: Path) -> None:
     from kernel_dvfs.cli import main
-    from kernel_dvfs.report.figures import fig5_kernels
+    from kernel_dvfs.report.figures import OUTPUTS
     from kernel_dvfs.report.results import Results
 
     with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +176,8 @@ def _kernels_h200(_: Path | None, path: Path) -> None:
         if main.main(words):
             raise CannotDraw("auto_only_h200.csv was refused")
         results = Results(folder)
-        _write(fig5_kernels.draw(results), fig5_kernels.OUTPUT, results.subject, path)
+        output = OUTPUTS["figure", "fig5_kernels"]
+        _write(output.make(results), output.caption, results.subject, path)
 
 
 def _switching(_: Path | None, path: Path) -> None:
@@ -187,22 +187,22 @@ def _switching(_: Path | None, path: Path) -> None:
 
     frame = pd.read_csv(RESULTS / "switching.csv")
     subject, _comma, workload = frame.gpu.iloc[0].rpartition(", ")
-    _write(switching.draw(frame, subject, workload), switching.FIGURE, subject, path)
+    _write(switching.draw(frame, subject, workload), switching.CAPTION, subject, path)
 
 
 def _prediction(_: Path | None, path: Path) -> None:
     from experiments.benchmarks import gpu_prediction
 
     lines = gpu_prediction.read(RESULTS / "prediction_h200.csv")
-    _write(gpu_prediction.draw(lines), gpu_prediction.FIGURE, "simulated and measured H200", path)
+    _write(gpu_prediction.draw(lines), gpu_prediction.CAPTION, "simulated and measured H200", path)
 
 
-def _write(plot: Any, output: Any, subject: str, path: Path) -> None:
+def _write(plot: Any, caption: str, subject: str, path: Path) -> None:
     """Draw as a study draws its own, and keep the PNG."""
     from kernel_dvfs.report.write import write_figure
 
     with tempfile.TemporaryDirectory() as folder:
-        write_figure(plot, folder, path.stem, output.caption, subject)
+        write_figure(plot, folder, path.stem, caption, subject)
         shutil.move(f"{folder}/figures/{path.stem}.png", path)
 
 
@@ -245,24 +245,24 @@ _STYLE = f"{_LIBRARY}/report/style.py"
 def _own(name: str, *kept: str, code: tuple[str, ...] = ()) -> Picture:
     return Picture(
         tuple(f"default_study/{each}" for each in (*kept, "study.json")),
-        (f"{_LIBRARY}/report/figures/{name}.py", *code, _STYLE),
+        (f"{_LIBRARY}/report/figures.py::{name}", *code, _STYLE),
         _figure(name),
     )
 
 
 def _of_pipeline(name: str, *tables: str) -> Picture:
-    own = (f"pipeline/report/figures/{name}", "pipeline/report/figures/__init__", "pipeline/study", "change", *tables)
-    code = [f"{_LIBRARY}/{each}.py" for each in own]
+    own = (f"pipeline/report/figures.py::{name}", "pipeline/study.py", "change.py", *tables)
+    code = [f"{_LIBRARY}/{each}" for each in own]
     inputs = tuple(f"pipeline_study/{each}" for each in ("methods.csv", "runs.csv", "study.json"))
     return Picture(inputs, (*code, _STYLE), _pipeline(name), needs="pipeline")
 
 
 PICTURES: dict[str, Picture] = {
     "fig6_relaxed_waste": _own("fig6_relaxed_waste", "relaxed.csv"),
-    "headline_map": _own("headline_map", "headline_map.csv", code=(f"{_LIBRARY}/report/tables/headline_band.py",)),
+    "headline_map": _own("headline_map", "headline_map.csv", code=(f"{_LIBRARY}/report/tables.py::headline_band",)),
     "fig5_kernels_h200": Picture(
         ("auto_only_h200.csv",),
-        (f"{_LIBRARY}/report/figures/fig5_kernels.py", f"{_LIBRARY}/workload/table1.py", _STYLE),
+        (f"{_LIBRARY}/report/figures.py::fig5_kernels", f"{_LIBRARY}/workload/table1.py", _STYLE),
         _kernels_h200,
     ),
     "switching": Picture(("switching.csv",), ("experiments/searches/switching.py", _STYLE), _switching),
@@ -272,7 +272,7 @@ PICTURES: dict[str, Picture] = {
     "pipeline_frontier": _of_pipeline("frontier"),
     "pipeline_timeline": _of_pipeline("timeline"),
     "pipeline_straggler": _of_pipeline(
-        "straggler", *(f"pipeline/report/{name}" for name in ("tables/straggler", "paper", "savings"))
+        "straggler", *(f"pipeline/report/{name}" for name in ("tables.py::straggler", "paper.py", "savings.py"))
     ),
     # of a page its top must say what it says today; how that looks (its CSS) may be a little older
     "report_page": Picture(
@@ -293,28 +293,47 @@ PICTURES: dict[str, Picture] = {
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """SHA-256 of the files' contents, in their order; of a Python file, of what it does. A missing file is empty."""
+    """SHA-256 of the files' contents, in their order; of a Python file, of what it does, and of `FILE.py::NAME` of what
+    this function there does. A missing file is empty."""
     found = hashlib.sha256()
     for path in paths:
-        content = path.read_bytes() if path.is_file() else b""
-        if path.suffix == ".py":
-            content = meaning(content.decode("utf-8")).encode()
+        file, _, name = str(path).partition("::")
+        content = Path(file).read_bytes() if Path(file).is_file() else b""
+        if file.endswith(".py"):
+            content = meaning(content.decode("utf-8"), name).encode()
         found.update(hashlib.sha256(content).digest())
     return found.hexdigest()
 
 
-def meaning(code: str) -> str:
-    """Python without comments, docstrings, blank lines and the OUTPUT that it declares: what draws nothing."""
-    silent: set[int] = set()
-    for node in ast.walk(ast.parse(code)):
+def meaning(code: str, name: str = "") -> str:
+    """Python without comments, docstrings, blank lines and the declarations of outputs: what draws nothing. name: only
+    this function, and what it uses of its module."""
+    tree = ast.parse(code)
+    if name:
+        known = {each: node for node in tree.body for each in _names(node)}
+        wanted, used = [name], set()
+        while wanted:
+            if (each := wanted.pop()) in known and each not in used:
+                used.add(each)
+                inside = getattr(known[each], "body", [known[each]])
+                wanted += [node.id for part in inside for node in ast.walk(part) if isinstance(node, ast.Name)]
+        tree.body = [node for node in tree.body if used & set(_names(node))]
+    for node in ast.walk(tree):
         body = getattr(node, "body", None)
         first = body[0] if isinstance(body, list) and body else None
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            silent.update(range(first.lineno, (first.end_lineno or 0) + 1))
-        if isinstance(node, ast.Assign) and any(getattr(each, "id", "") == "OUTPUT" for each in node.targets):
-            silent.update(range(node.lineno, (node.end_lineno or 0) + 1))
-    lines = [line for number, line in enumerate(code.splitlines(), start=1) if number not in silent]
-    return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("#"))
+            body[:1] = [] if len(body) > 1 else [ast.Pass()]
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = []
+    return ast.unparse(tree)
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """What a statement at the top of a module defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
 
 
 def digests(picture: Picture) -> dict[str, str]:

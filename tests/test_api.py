@@ -151,7 +151,10 @@ def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, c
     [
         (["report", "p.parquet"], "a schedule is missing"),
         (["report", "folder", "s.json"], r"give the profile that it was chosen from \(\.parquet\)"),
-        (["report", "p.parquet", "s.json"], r"s\.json: not a schedule that can be shown"),
+        (
+            ["report", "p.parquet", "s.json"],
+            r"s\.json: not a kernel-dvfs/schedule/1 file; make it with kernel-dvfs choose",
+        ),
         (["demo", "--gpu", "nvml"], "nvml is a real GPU"),
     ],
 )
@@ -185,11 +188,14 @@ def test_what_is_shipped_is_what_lies_at_the_top(root):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"status": "infeasible", "energy_change_percent": None, "targets": {}}, "energy_change_percent = None"),
-        ({"status": "infeasible"}, "status = infeasible"),
-        ({"targets": []}, "targets = "),
-        ({"gpu": None}, "gpu = None"),
-        ({"granularity": "section"}, "granularity = section"),
+        (
+            {"status": "infeasible", "energy_change_percent": None, "targets": {}},
+            "schedule: status is infeasible: it holds no choice",
+        ),
+        ({"status": "infeasible"}, "schedule: status is infeasible: it holds no choice"),
+        ({"targets": []}, r"schedule: targets is \[\], expected a group of fields: it holds no"),
+        ({"gpu": None}, "schedule: gpu is None, expected a group of fields"),
+        ({"granularity": "section"}, "schedule: granularity is 'section', expected one of kernel, pass"),
     ],
 )
 def test_a_schedule_that_is_no_choice_is_one_line_everywhere(sweep, schedule, tmp_path, change, named):
@@ -202,7 +208,7 @@ def test_a_schedule_that_is_no_choice_is_one_line_everywhere(sweep, schedule, tm
     for call in calls:
         with pytest.raises(kd.InputError, match=named):
             call()
-    with pytest.raises(kd.InputError, match="proof missing"):
+    with pytest.raises(kd.InputError, match="schedule: proof is missing: it holds no choice"):
         kd.summary({name: value for name, value in schedule.items() if name != "proof"})
     assert not (tmp_path / "p.html").exists()
 

@@ -31,11 +31,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, write_json, write_text
 from kernel_dvfs.measurement.real import gemm_algorithms
-from kernel_dvfs.measurement.real.estimate import PARTS
+from kernel_dvfs.measurement.real.gpu import PARTS
 from kernel_dvfs.measurement.real.loads import library_sha256
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.config import check
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import check, load
+from kernel_dvfs.plan.study import plan
 
 # fmt: off
 COLUMNS = (

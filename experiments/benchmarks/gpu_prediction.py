@@ -29,8 +29,7 @@ from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
 from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.gpu.kernel import Work, clock_share, parameters
-from kernel_dvfs.gpu.simulated import SimulatedGpu
-from kernel_dvfs.outputs import Output
+from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.workload.rows import kernel_rows
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
-FIGURE = Output("Errors of the simulated H200 against a measured one at auto clocks, by family of kernels")
+CAPTION = "Errors of the simulated H200 against a measured one at auto clocks, by family of kernels"
 GPU, MODEL, BATCH = "h200_sxm", "gpt3-xl", 40
 GOALS = {"time": 5.0, "energy": 5.0, "clock": 3.0}  # mean absolute error, percent
 PANELS = {"time": "time", "energy": "energy", "clock": "SM clock"}

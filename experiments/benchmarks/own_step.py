@@ -141,7 +141,7 @@ class Bench:
         return row
 
     def _window(self, load) -> dict:
-        """One window of a load, as a study has it (gpu.seam.Window), as far as a row needs it."""
+        """One window of a load, as a study has it (measurement.seam.Window), as far as a row needs it."""
         self._running = load.start()
         self._running.run_for(self._options.warm_s)
         held_ns = self._board.throttled()[0] or 0

@@ -31,8 +31,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from kernel_dvfs.files import read_json, write_json
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.plan.config import check
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import check, load
+from kernel_dvfs.plan.study import plan
 from kernel_dvfs.workload import step as steps
 
 STEPS = ("gpt_eager", "gpt_compiled", "llama", "conv", "triton_kernel", "gpt3_xl")

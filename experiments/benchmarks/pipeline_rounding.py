@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import numpy as np
 
-from kernel_dvfs.pipeline import core
+from kernel_dvfs.pipeline import rounding
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import ONE_CLOCK, Planner
@@ -58,7 +58,7 @@ def main() -> int:
     from made_up import few_clocks
 
     profiles = [few_clocks(8), *(read_stage_profile(path) for path in options.stages)]
-    print(f"compiled core: {'built' if core.core() else 'NOT built: the thorough search is the quick one'}")
+    print(f"compiled core: {'built' if rounding.core() else 'NOT built: the thorough search is the quick one'}")
     print(f"% above the bound at T'/T = {', '.join(f'{ratio:g}' for ratio in RATIOS)}; CPU ms, the most of one plan")
     met = True
     for profile in profiles:

@@ -65,7 +65,8 @@ def sweep(path: str) -> None:
     """A kernel profile of the simulated A100, at `path`."""
     from kernel_dvfs.gpu.clocks import sweep_pairs
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.plan.study import load, plan
+    from kernel_dvfs.plan.config import load
+    from kernel_dvfs.plan.study import plan
     from kernel_dvfs.profile import aggregate
 
     quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}

@@ -20,7 +20,7 @@ from kernel_dvfs.serving import cluster
 from kernel_dvfs.serving.cluster import Agenda
 from kernel_dvfs.serving.machine import SimulatedMachine
 from kernel_dvfs.serving.profile import read_profile
-from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.replay import Replayer
 from kernel_dvfs.serving.system import Settings
 from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace
 

@@ -22,9 +22,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from kernel_dvfs.serving.experiments import SLOTS_S, keeps, least_servers, slot_servers
 from kernel_dvfs.serving.machine import machine
 from kernel_dvfs.serving.make_profile import profile_rows
-from kernel_dvfs.serving.outcome import outcome
 from kernel_dvfs.serving.profile import read_profile, write_profile
-from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.replay import Replayer, outcome
 from kernel_dvfs.serving.requests import CLASSES
 from kernel_dvfs.serving.system import BASELINE, Settings
 from kernel_dvfs.serving.trace import read_trace

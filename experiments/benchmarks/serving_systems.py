@@ -39,7 +39,7 @@ def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
     from kernel_dvfs.serving.pools import pool_kinds, size
     from kernel_dvfs.serving.prediction import slot_loads
     from kernel_dvfs.serving.profile import read_profile
-    from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.replay import Replayer
     from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
     from kernel_dvfs.serving.trace import read_trace
 
@@ -49,7 +49,7 @@ def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
 
         replayer = Replayer(machine(read, read.gpu, read.model), read)
     except ImportError:
-        from kernel_dvfs.serving.replayer import Machine
+        from kernel_dvfs.serving.machine import Machine
 
         replayer = Replayer(Machine(read.gpu, read.model), read)
     rows = []

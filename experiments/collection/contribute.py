@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json, read_json, whole, write_text
 from kernel_dvfs.measurement import latency_file, setup
+from kernel_dvfs.package import VERSION
 from kernel_dvfs.profile import store
 from kernel_dvfs.profile.contribution import (
     ABOUT,
@@ -121,7 +121,7 @@ def contribute(
         "schema": SCHEMA,
         "licence": LICENCE,
         "credit": credit or "",
-        "made_with": f"kernel-dvfs {__version__}",
+        "made_with": f"kernel-dvfs {VERSION}",
         "date": date,
         "board": {"name": gpu["name"]} | board,
         "boards": sorted(_hashed(uuid, salt) for uuid in uuids),

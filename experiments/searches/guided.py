@@ -37,8 +37,8 @@ from kernel_dvfs.cli.arguments import COUNT, PERCENT, number, one_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu import spec as specs
-from kernel_dvfs.gpu import specimen
 from kernel_dvfs.gpu.clocks import Pair, parse
+from kernel_dvfs.gpu.noise import specimen_overrides
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.search.fit import fit
@@ -127,7 +127,7 @@ def of_simulated(
         rows += [about | row for row in _ways(testbed, slack, allowed, 1, seed, options, without)]
         check = of_setup(own, pairs, 1, truth, campaign="check")
         rows += [about | row for row in _checked(testbed, check, slack, budget, seed, options)]
-        other = of_setup(_seeded(setup, folder, seed, specimen.overrides(own.gpu["spec"], seed)), pairs, AUTO_REPEATS)
+        other = of_setup(_seeded(setup, folder, seed, specimen_overrides(own.gpu["spec"], seed)), pairs, AUTO_REPEATS)
         about |= {"ground": f"{name}, second specimen"}
         rows += [about | row for row in _carried(testbed, other, slack, allowed, seed, options)]
     return rows

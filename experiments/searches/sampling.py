@@ -14,6 +14,7 @@ import numpy as np
 
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.point import Judged
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
@@ -81,7 +82,7 @@ def true_points(setup: Setup, kernel: str, pairs: Sequence[Pair]) -> np.ndarray:
     return np.array([per_launch(exact.point(pair)) for pair in pairs]).T
 
 
-def per_launch(point: dict) -> tuple[float, float]:
+def per_launch(point: Judged) -> tuple[float, float]:
     """(s, J) of one launch, by what a point of it measured."""
     return point["summary"]["time_us"] * 1e-6, point["summary"]["energy_mj"] * 1e-3
 

@@ -46,10 +46,11 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement.setup import Setup, read
-from kernel_dvfs.plan.study import load, plan, resolved
+from kernel_dvfs.plan.config import load, resolved
+from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile.aggregate import standard_errors
-from kernel_dvfs.report.validation import Change, interval
 from kernel_dvfs.search.refine import contest, shortlist
+from kernel_dvfs.student import Change, interval
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEC_NOISE = "as the GPU's spec"

@@ -26,7 +26,6 @@ from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE
 from kernel_dvfs.cli.change_costs import add_stall_arguments, stalls_of
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
-from kernel_dvfs.outputs import Output
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
 from kernel_dvfs.sequence.changes import BEHAVIOURS, Changes, Timing
@@ -48,7 +47,7 @@ _DRAWS = 5
 # ways on that the exact search looks at where the gap is wide: some five CPU seconds
 _EFFORT = 20_000_000
 
-FIGURE = Output(
+CAPTION = (
     "Change of an iteration's energy within its time limit where each change of clocks takes time, chosen for that "
     "latency: launches lag behind a change, or it is asked for ahead; beside the latency-free choice replayed as it is "
     "(naive), and one pair for each pass or for all"

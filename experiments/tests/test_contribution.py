@@ -250,7 +250,8 @@ def test_what_is_no_secret_is_refused_and_kept(study, tmp_path, content):
 
 def test_the_latency_of_another_gpu_or_of_a_dry_run_does_not_go_along(study, tmp_path):
     other = LATENCY | {"gpu": LATENCY["gpu"] | {"name": "NVIDIA A100"}}
-    for found, message in ((other, "of NVIDIA A100, the study is of NVIDIA H200"), ({"schema": "x"}, "its schema")):
+    none = "not a kernel-dvfs/latency/1 file; kernel-dvfs latency makes it"
+    for found, message in ((other, "of NVIDIA A100, the study is of NVIDIA H200"), ({"schema": "x"}, none)):
         write_json(tmp_path / "latency.json", found)
         with pytest.raises(InputError, match=message):
             contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")
@@ -291,13 +292,16 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
     cases = {
         "profile.csv was changed": {**good, "profile.csv": good["profile.csv"].replace("0.2269", "0.1269")},
         r"no contribution\.json in it": {"profile.csv": good["profile.csv"]},
-        "its schema is not": {**good, "contribution.json": json.dumps(about | {"schema": "x"})},
+        "not a kernel-dvfs/contribution/1 file": {**good, "contribution.json": json.dumps(about | {"schema": "x"})},
         "its licence is 'all rights reserved'": {
             **good,
             "contribution.json": json.dumps(about | {"licence": "all rights reserved"}),
         },
         "files: ": {**good, "latency.json": "{}"},
-        r"boards\.0: 'GPU-9fca33e6": {**good, "contribution.json": json.dumps(about | {"boards": [UUID]})},
+        r"boards\[0\] is 'GPU-9fca33e6.*, expected board- and 16 hex digits": {
+            **good,
+            "contribution.json": json.dumps(about | {"boards": [UUID]}),
+        },
     }
     for message, texts in cases.items():
         with pytest.raises(InputError, match=message) as refused:
@@ -307,13 +311,15 @@ def test_an_archive_that_was_changed_or_is_none_is_refused_in_a_line(study, tmp_
         with pytest.raises(InputError, match=r"expected contribution\.json, profile\.csv, latency\.json alone"):
             read(packed(tmp_path / "bad.tar.gz", good, names))
     broken = {
-        "'rows' is a required property": {key: value for key, value in about.items() if key != "rows"},
-        "rows: 0 is less than": about | {"rows": 0},
-        r"rows: 3\.0 is not of type": about | {"rows": 3.0},
-        "files: 5 is not of type": about | {"files": 5},
-        r"files: \[1, 'a'\] is not of type": about | {"files": [1, "a"]},
-        r"settings\.2: \['x'\] is not of type": about | {"settings": ["core_mhz", "mem_mhz", ["x"]]},
-        "power_limit_mw: True is not of type": about | {"board": about["board"] | {"power_limit_mw": True}},
+        "contribution.json: rows is missing": {key: value for key, value in about.items() if key != "rows"},
+        "rows is 0, expected a whole number >= 1": about | {"rows": 0},
+        r"rows is 3\.0, expected a whole number >= 1": about | {"rows": 3.0},
+        "files is 5, expected a group of fields": about | {"files": 5},
+        r"files is \[1, 'a'\], expected a group of fields": about | {"files": [1, "a"]},
+        r"settings\[2\] is \['x'\], expected a text that is not empty": about
+        | {"settings": ["core_mhz", "mem_mhz", ["x"]]},
+        "board.power_limit_mw is True, expected a positive number or null": about
+        | {"board": about["board"] | {"power_limit_mw": True}},
     }
     for message, changed in broken.items():
         with pytest.raises(InputError, match=message) as refused:
@@ -370,7 +376,10 @@ def test_a_latency_file_that_is_none_is_refused_before_anything_is_written(study
     good = files_of(contribute(study(), tmp_path / "a.tar.gz", latency=tmp_path / "latency.json")[0])
     about = json.loads(good["contribution.json"])
     other = json.dumps(json.loads(good["latency.json"]) | {"gpu": LATENCY["gpu"] | {"name": "NVIDIA A100"}})
-    for text, message in (("{}", "its schema is not"), (other, "of NVIDIA A100, the rest is of NVIDIA H200")):
+    for text, message in (
+        ("{}", "latency.json: not a kernel-dvfs/latency/1 file"),
+        (other, "of NVIDIA A100, the rest is of NVIDIA H200"),
+    ):
         files = about["files"] | {"latency.json": hashlib.sha256(text.encode()).hexdigest()}
         texts = {**good, "latency.json": text, "contribution.json": json.dumps(about | {"files": files})}
         with pytest.raises(InputError, match=message):

@@ -9,8 +9,8 @@ import pytest
 from experiments.searches import guided, strategies
 from experiments.searches.testbed import of_setup, of_table
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu import specimen
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.noise import specimen_overrides
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.search.propose import Options, is_small
 
@@ -181,13 +181,13 @@ def test_the_exhaustive_search_of_a_simulated_gpu_counts_every_measurement(setup
 
 def test_specimens_are_other_boards_of_the_same_model():
     spec = resolve("rtx_3080_ti")
-    assert specimen.overrides(spec, 0) == {}
-    boards = [resolve("rtx_3080_ti", specimen.overrides(spec, seed)) for seed in range(1, 40)]
+    assert specimen_overrides(spec, 0) == {}
+    boards = [resolve("rtx_3080_ti", specimen_overrides(spec, seed)) for seed in range(1, 40)]
     static = np.array([board["memory"]["static_w"]["9251"] for board in boards]) / spec["memory"]["static_w"]["9251"]
     assert abs(static.mean() - 1) < 0.03 and 0.03 < static.std() < 0.07
     assert all(board["clocks"] == spec["clocks"] and board["rates"] == spec["rates"] for board in boards)
     assert all(board["core"]["v_over_v0"][0] == [1050, 1.0] for board in boards)
-    assert specimen.overrides(spec, 7) == specimen.overrides(spec, 7) != specimen.overrides(spec, 8)
+    assert specimen_overrides(spec, 7) == specimen_overrides(spec, 7) != specimen_overrides(spec, 8)
 
 
 def test_the_command_writes_rows_and_means(table, tmp_path, monkeypatch):

@@ -9,8 +9,7 @@ import pytest
 
 from experiments.benchmarks import own_step_workflow
 from kernel_dvfs.files import write_json
-from kernel_dvfs.plan.config import check
-from kernel_dvfs.plan.study import load
+from kernel_dvfs.plan.config import check, load
 from kernel_dvfs.workload.step import read
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,12 +1,14 @@
 """A margin keeps the total clear of its limit, prefers what is well known, and asks nothing of targets left at auto."""
 
+import math
 from dataclasses import replace
 from itertools import product
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
-from kernel_dvfs.choice.margin import decide, flattery, guarded
+from kernel_dvfs.choice.margin import decide, flattery, guarded, price_of_time
 from kernel_dvfs.choice.problem import Problem
 
 
@@ -66,6 +68,13 @@ def test_where_nothing_keeps_the_margin_all_stay_at_auto():
     assert found.option.tolist() == [0] and found.sd == 0 and found.optimum is None
 
 
+def test_a_choice_whose_total_is_known_for_certain_asks_for_no_margin():
+    """A little time won by what is poorly known, a lot by what is known: the first stays, and no error is left."""
+    made = problem([[1.0, 0.99], [1.0, 0.9]], [[1.0, 0.5], [1.0, 0.9]], [[0.2, 0.2], [0.0, 0.0]])
+    found = guarded(made, 0, 2)
+    assert found.option.tolist() == [0, 3] and found.sd == 0 and found.optimum is not None
+
+
 def test_a_pair_measured_once_is_not_chosen_however_good_it_looks():
     made = problem([[1.0, 0.9, 0.95]], [[1.0, 0.5, 0.7]], [[0.0] * 3], n=[2, 1, 2])
     assert decide(made, 0, 0).option.tolist() == [2]
@@ -99,6 +108,61 @@ def test_what_choosing_between_equals_flatters_is_known():
     assert flattery(made, 1e6, np.zeros(100)) == pytest.approx(50 * 0.02 / np.sqrt(np.pi), rel=0.05)
     apart = replace(made, time=np.tile([1.0, 2.0], 50))
     assert flattery(apart, 1e6, np.zeros(100)) == pytest.approx(0, abs=0.02), "one that is far behind flatters nobody"
+
+
+@pytest.mark.parametrize(
+    ("price", "penalty", "energy_se"),
+    [
+        (0.0, (0.0, 0.0), (0.31, 0.47)),
+        (3.7, (0.0, 0.0), (0.31, 0.47)),
+        (3.7, (0.9, 0.0), (0.31, 0.47)),
+        # less than the time alone accounts for: power is then taken to be known
+        (3.7, (0.9, 0.0), (0.01, 0.01)),
+    ],
+)
+def test_what_choosing_between_unequals_flatters_is_that_of_two_normal_scores(price, penalty, energy_se):
+    """Of scores a and b with independent errors the lesser is chosen. Its error of time is on average
+    -(cov(time a, a) + cov(time b, b)) / sd(b - a) x phi((b - a) / sd(b - a)), by Stein's lemma."""
+    time, energy, time_se = (2.3, 2.9), (7.1, 6.3), (0.05, 0.08)
+    count = 2500
+    made = Problem.of([time] * count, [energy] * count, [0] * count)
+    made = replace(made, time_se=np.tile(time_se, count), energy_se=np.tile(energy_se, count))
+    score, covariance, variance = [], 0.0, 0.0
+    for t, e, st, se, more in zip(time, energy, time_se, energy_se, penalty):
+        power = e / t
+        score.append(e + more + price * t)
+        covariance += (power + price) * st**2
+        variance += (power + price) ** 2 * st**2 + max(0.0, se**2 - (power * st) ** 2)
+    sd = math.sqrt(variance)
+    truth = covariance * NormalDist(0, sd).pdf(score[1] - score[0])
+    assert truth > 0.005
+    found = flattery(made, price, np.tile(penalty, count)) / count
+    # a million draws of an error of time
+    assert found == pytest.approx(truth, abs=3.5 * max(time_se) / math.sqrt(400 * count))
+
+
+def test_errors_that_are_unknown_flatter_nobody_and_errors_that_nobody_gave_are_refused():
+    made = problem([[2.0, 2.0]] * 50, [[3.0, 3.0]] * 50, [[0.1, np.nan]] * 50)
+    one_known = replace(made, time_se=np.tile([0.1, 0.0], 50), energy_se=np.tile([0.15, 0.0], 50))
+    assert flattery(made, 1.5, np.zeros(100)) == flattery(one_known, 1.5, np.zeros(100)) > 0
+    for missing in ("time_se", "energy_se"):
+        with pytest.raises(ValueError, match="standard errors are unknown"):
+            flattery(replace(made, **{missing: None}), 1.5, np.zeros(100))
+
+
+def test_the_price_of_time_is_what_the_next_second_saves_in_the_problems_units():
+    """One target saves 30 J in a millisecond more, the other 35 J in half of one; both take 8 ms at auto."""
+    made = problem([[0.004, 0.005], [0.004, 0.0045]], [[90.0, 60.0], [200.0, 165.0]], [[0.0, 0.0]] * 2)
+    for slack, price_w in ((0.05, 70_000), (0.1, 30_000), (0.5, 0)):
+        assert price_of_time(guarded(made, slack, 0)) == pytest.approx(price_w, rel=1e-6)
+
+
+def test_the_sd_is_that_of_unequal_errors_at_a_slack():
+    """sqrt(0.03^2 + (1.25 x 0.04)^2 + (0.25 x 0.2)^2): one target moved, one left at auto."""
+    made = problem([[2.0, 2.1], [3.0, 9.0]], [[5.0, 3.0], [7.0, 1.0]], [[0.04, 0.03], [0.2, 0.5]])
+    found = guarded(made, 0.25, 1.645)
+    assert found.option.tolist() == [1, 2]
+    assert found.sd == pytest.approx(math.sqrt(0.0009 + 0.0025 + 0.0025))
 
 
 def test_what_choosing_flatters_is_taken_off_the_limit():

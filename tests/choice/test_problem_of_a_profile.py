@@ -1,5 +1,7 @@
 """Rows of a profile become options: weights, left-out verdicts, and replicates that share data and choice."""
 
+import math
+
 import pytest
 
 from kernel_dvfs.choice.from_profile import problem_of
@@ -75,6 +77,30 @@ def test_tied_replicates_pool_their_data_by_number_of_records_and_add_their_weig
     time = dict(zip(own, problem.time[problem.target == 0]))
     assert time[900.0, None] == pytest.approx(36 * (1.1 + 3 * 1.3) / 4)
     assert time[600.0, None] == pytest.approx(36 * 1.3)  # measured at one member, holds for both
+
+
+def test_errors_of_a_pooled_mean_add_as_independent_and_the_least_measured_member_counts():
+    """Of n measurements each, the mean is sum n x / sum n, so its error is sqrt(sum (n se)^2) / sum n, times 36."""
+    errors = [
+        (0.3, 1.1, 3, True),
+        (0.05, 0.7, 1, True),
+        (None, 0.2, 1, False),
+        (0.4, 1.3, 1, True),
+        (0.07, 0.9, 3, False),
+    ]
+    rows = [
+        (*row[:6], {"replicate_group": "g", "time_se_s": time, "energy_se_j": energy, "n": n, "is_checked": is_checked})
+        for row, (time, energy, n, is_checked) in zip(TWINS, errors)
+    ]
+    problem = made([*rows, TWINS[-1]])
+    place = {problem.keys[key]: at for at, key in enumerate(problem.key) if problem.target[at] == 0}
+    auto, fast, slow = place[None, None], place[900.0, None], place[600.0, None]
+    assert problem.time_se[auto] == pytest.approx(36 * ((3 * 0.3) ** 2 + 0.4**2) ** 0.5 / 4)
+    assert problem.energy_se[auto] == pytest.approx(36 * ((3 * 1.1) ** 2 + 1.3**2) ** 0.5 / 4)
+    assert problem.time_se[fast] == pytest.approx(36 * (0.05**2 + (3 * 0.07) ** 2) ** 0.5 / 4)
+    assert problem.energy_se[slow] == pytest.approx(36 * 0.2) and math.isnan(problem.time_se[slow])
+    assert problem.n[[auto, fast, slow]].tolist() == [1, 1, 1] and problem.n[problem.baseline[1]] == 1
+    assert problem.is_checked[[auto, fast, slow]].tolist() == [True, False, False], "only where every member was"
 
 
 def test_tied_replicates_of_equal_time_count_as_one_unit_each():

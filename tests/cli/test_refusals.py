@@ -3,17 +3,14 @@
 import json
 
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.setup import store
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 
-SCHEDULE = {
-    "granularity": "kernel",
-    "status": "optimal",
-    "targets": {"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto"}},
-}
+SCHEDULE = whole_schedule(targets={"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto"}})
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +56,20 @@ def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(setup_path, tmp_
     ("change", "named"),
     [
         ({"granularity": "pass"}, "no pass of workload"),
-        ({"status": "infeasible", "targets": {}}, "status is infeasible"),
-        ({"targets": {}}, "no kernel of workload"),
+        ({"status": "infeasible", "targets": {}}, "status is 'infeasible', there is nothing to play; choose with more"),
+        ({"targets": {}}, "status is 'optimal', there is nothing to play; choose with more slack"),
         ({"targets": {"forward": {"core_mhz": 1470, "mem_mhz": "auto"}}}, "no kernel of workload"),
-        ({"targets": []}, "not a schedule"),
-        ({"targets": {"forward_gelu": None}}, "not a schedule"),
-        ({"targets": {"forward_gelu": {"core_mhz": 1470}}}, "mem_mhz"),
-        ({"targets": {"forward_gelu": {"core_mhz": None, "mem_mhz": "auto"}}}, "core_mhz is None"),
-        ({"targets": {"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto", "power_cap_w": 300}}}, "power_cap_w"),
+        ({"targets": []}, "targets is [], expected a group of fields; make it with kernel-dvfs choose"),
+        ({"targets": {"forward_gelu": None}}, "targets.forward_gelu is None, expected a group of fields; make it"),
+        ({"targets": {"forward_gelu": {"core_mhz": 1470}}}, "targets.forward_gelu.mem_mhz is None, expected a number"),
+        (
+            {"targets": {"forward_gelu": {"core_mhz": None, "mem_mhz": "auto"}}},
+            "core_mhz is None, expected",
+        ),
+        (
+            {"targets": {"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto", "power_cap_w": 300}}},
+            "power_cap_w: a setting",
+        ),
         ({"targets": {"forward_gelu": {"core_mhz": 1471, "mem_mhz": "auto"}}}, "1471"),
     ],
 )

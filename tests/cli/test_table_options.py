@@ -1,12 +1,9 @@
 """Options of a table: JSON, complete, known and of the right kind, or one line that says what is not."""
 
-from inspect import signature
-
 import pytest
 
-from kernel_dvfs.cli.table import KINDS, kind_of
-from kernel_dvfs.outputs import modules
-from kernel_dvfs.report import tables
+from kernel_dvfs.cli.output import OPTIONS, annotation_of, options_of
+from kernel_dvfs.registry import outputs
 
 
 @pytest.mark.parametrize(
@@ -38,11 +35,19 @@ from kernel_dvfs.report import tables
     ],
 )
 def test_options_are_refused_with_a_reason(refused, tmp_path, name, text, named):
-    said = refused("study", "table", name, tmp_path, "--options", text)
-    assert f"table {name}: --options" in said and named in said
+    (tmp_path / "measurements").mkdir()
+    said = refused("output", tmp_path, name, "--options", text)
+    assert "--options" in said and named in said
 
 
-@pytest.mark.parametrize("table", modules(tables).values())
-def test_every_option_of_every_table_has_a_kind(table):
-    options = list(signature(table.make).parameters.values())[1:]
-    assert {kind_of(option) for option in options} <= set(KINDS)
+@pytest.mark.parametrize("output", outputs("gpu").of("table").values(), ids=lambda output: output.name)
+def test_every_option_of_every_table_has_a_kind(output):
+    assert {annotation_of(option) for option in options_of(output).values()} <= set(OPTIONS)
+
+
+def test_a_name_that_is_none_is_told_with_what_was_meant(refused, tmp_path):
+    (tmp_path / "measurements").mkdir()
+    assert "no table or figure 'relaxd' (did you mean 'relaxed'?); it has baseline," in refused(
+        "output", tmp_path, "relaxd"
+    )
+    assert "neither a profile nor records nor a study.json" in refused("output", tmp_path / "measurements", "relaxed")

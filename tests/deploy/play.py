@@ -16,9 +16,9 @@ from simulated_iteration import SimulatedIteration
 from kernel_dvfs.deploy.control import Control
 from kernel_dvfs.deploy.player import Player
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.draws import uniform
+from kernel_dvfs.gpu.guard import Guard
+from kernel_dvfs.gpu.noise import uniform
 from kernel_dvfs.gpu.nvml.facts import facts, slug
-from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.real.loads import open_loads
 from kernel_dvfs.measurement.setup import read

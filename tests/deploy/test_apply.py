@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from whole_schedule import whole_schedule
 
 WHILE = "import time; time.sleep(1.2)"
 PASSES = """
@@ -46,13 +47,8 @@ def until(holds):
 
 def schedule(made, targets, **changed):
     slug = f"simulated-h200-on-a-fake-nvml-{made.boards.uuid.removeprefix('GPU-')[:8]}"
-    content = {
-        "schema": "kernel-dvfs/schedule/1",
-        "gpu": {"kind": "nvml", "name": "Simulated H200 on a fake NVML", "slug": slug},
-        "granularity": "pass",
-        "status": "optimal",
-        "targets": targets,
-    }
+    gpu = {"kind": "nvml", "name": "Simulated H200 on a fake NVML", "slug": slug}
+    content = whole_schedule(gpu=gpu, granularity="pass", targets=targets)
     path = made.folder / "s.json"
     path.write_text(json.dumps(content | changed))
     return path
@@ -221,18 +217,23 @@ def test_without_rights_the_command_is_not_started(lab):
             PAIRS,
             {"gpu": {"kind": "simulated", "name": "RTX 3080 Ti", "slug": "sim-rtx-3080-ti"}},
             ["--pass-level"],
-            "field gpu.slug",
+            "gpu.slug is sim-rtx-3080-ti, of simulated RTX 3080 Ti, this GPU is",
         ),
-        (PAIRS, {"gpu": None}, ["--pass-level"], "field gpu.slug"),
-        (PAIRS, {"granularity": "kernel"}, ["--pass-level"], "field granularity"),
+        (PAIRS, {"gpu": None}, ["--pass-level"], "gpu is None, expected a group of fields"),
+        (PAIRS, {"granularity": "kernel"}, ["--pass-level"], "granularity is 'kernel'; --pass-level"),
         (PAIRS, {"schema": "kernel-dvfs/iteration-schedule/1"}, ["--pass-level"], "kernel_dvfs.deploy.player"),
-        (PAIRS, {"schema": "other"}, ["--pass-level"], "field schema"),
-        (PAIRS, {"status": "infeasible"}, ["--pass-level"], "field status"),
+        (PAIRS, {"schema": "other"}, ["--pass-level"], "schema is 'other', expected one of kernel-dvfs/schedule/1, "),
+        (PAIRS, {"status": "infeasible"}, ["--pass-level"], "status is 'infeasible', there is nothing to play"),
         (PAIRS, {}, [], "2 different pairs"),
         ({"forward": {"core_mhz": 1501, "mem_mhz": "auto"}}, {}, ["--pass-level"], "no core clock 1501 MHz"),
         ({"forward": {"core_mhz": 1500, "mem_mhz": 5001}}, {}, ["--pass-level"], "no memory clock 5001 MHz"),
-        ({"forward": {"core_mhz": "fast", "mem_mhz": "auto"}}, {}, ["--pass-level"], "field targets.forward.core_mhz"),
-        ({"forward": 1500}, {}, ["--pass-level"], "field targets.forward.core_mhz"),
+        (
+            {"forward": {"core_mhz": "fast", "mem_mhz": "auto"}},
+            {},
+            ["--pass-level"],
+            "core_mhz is 'fast', expected a",
+        ),
+        ({"forward": 1500}, {}, ["--pass-level"], "targets.forward is 1500, expected a group of fields"),
     ],
 )
 def test_a_schedule_that_does_not_fit_is_refused_and_nothing_is_run_or_set(lab, targets, changed, words, named):
@@ -250,7 +251,7 @@ def test_a_schedule_that_does_not_fit_is_refused_and_nothing_is_run_or_set(lab, 
         (["--pair", "1501,auto"], "no core clock 1501 MHz"),
         (["--pair", "fast,auto"], "clock 'fast'"),
         (["--pair", "1500,auto", "--pass-level"], "--pass-level needs --schedule"),
-        (["--schedule", "missing.json"], "missing.json: no such file"),
+        (["--schedule", "missing.json"], "schedule missing.json: missing; make it with kernel-dvfs choose"),
         (["--pair", "1500,auto", "--gpu", "7"], "no such GPU"),
     ],
 )

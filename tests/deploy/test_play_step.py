@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from whole_schedule import whole_schedule
 
 from experiments.benchmarks import gpu_play
 from kernel_dvfs.deploy import playing
@@ -35,16 +36,16 @@ BOARD = {"time": "real", "utilisation": 0, "limit_mw": 990000, "core_lag_ms": 3,
 def schedule_of(step, slug, granularity="pass", **more):
     """A schedule of this step on a GPU, as `choose` writes one."""
     targets = {name: dict(zip(("core_mhz", "mem_mhz"), pair)) for name, pair in PASSES.items()}
-    return {
-        "schema": "kernel-dvfs/schedule/1",
-        "gpu": {"kind": "nvml", "name": "fake", "slug": slug},
-        "workload": {"name": "step-hand_made", "step": {"file": "step.json", "checksum": step.checksum}},
-        "granularity": granularity,
-        "scope": "global",
-        "status": "optimal",
-        "slack_percent": 60,
-        "targets": targets,
-    } | more
+    return (
+        whole_schedule(
+            gpu={"kind": "nvml", "name": "fake", "slug": slug},
+            workload={"name": "step-hand_made", "step": {"file": "step.json", "checksum": step.checksum}},
+            granularity=granularity,
+            slack_percent=60,
+            targets=targets,
+        )
+        | more
+    )
 
 
 @pytest.fixture
@@ -348,7 +349,10 @@ def test_what_a_step_takes_before_its_clocks_have_come_does_not_count(monkeypatc
     [
         ({"workload": {"name": "x", "step": {"checksum": "0" * 12}}}, ["workload.step.checksum", "another batch"]),
         ({"workload": {"name": "gpt3-xl-b40-tp1"}}, ["no captured step"]),
-        ({"gpu": {"kind": "nvml", "name": "other", "slug": "other"}}, ["gpu.slug", "made for nvml other"]),
+        (
+            {"gpu": {"kind": "nvml", "name": "other", "slug": "other"}},
+            ["gpu.slug is other, of nvml other, this GPU is this (here)"],
+        ),
         ({"granularity": "kernel"}, ["for each kernel", "--sequence profile"]),
         ({"schema": "x"}, ["schema"]),
     ],

@@ -226,7 +226,7 @@ def test_a_schedule_for_another_gpu_is_refused_and_nothing_is_set(play, chosen):
     sets = made.boards.get("sets")
     came, _, done = play(content, made, schedule=str(path))
     assert came is None and done.stderr.count("\n") == 1
-    assert f"{path}, field gpu.slug: made for simulated RTX 3080 Ti" in done.stderr
+    assert f"schedule {path}: gpu.slug is sim-rtx-3080-ti, of simulated RTX 3080 Ti, this GPU is" in done.stderr
     assert made.boards.get("sets") == sets
 
 
@@ -268,17 +268,32 @@ def test_a_schedule_that_asks_before_its_iteration_begins_is_refused(chosen, tmp
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda content: content.pop("changes"), "'changes' is a required property"),
-        (lambda content: content["switching"].update(latency_s=-1), "field switching.latency_s"),
-        (lambda content: content["switching"].update(core_stall_s=-1), "field switching.core_stall_s"),
-        (lambda content: content["switching"].update(behaviour="soon"), "field switching.behaviour"),
-        (lambda content: content["pairs"][0].update(core_mhz="fast"), "field pairs.0.core_mhz"),
-        (lambda content: content["launches"][3].pop(), "field launches.3"),
-        (lambda content: content["launches"][3].__setitem__(0, 999), "field launches.3"),
-        (lambda content: content["changes"].reverse(), "field changes."),
-        (lambda content: content["changes"].append([10**6, 0]), "field changes."),
-        (lambda content: content.update(first=99), "field first"),
-        (lambda content: content.update(schema="kernel-dvfs/schedule/1"), "field schema"),
+        (lambda content: content.pop("changes"), "changes is missing"),
+        (
+            lambda content: content["switching"].update(latency_s=-1),
+            "switching.latency_s is -1, expected a number",
+        ),
+        (
+            lambda content: content["switching"].update(core_stall_s=-1),
+            "core_stall_s is -1, expected a number >= 0",
+        ),
+        (
+            lambda content: content["switching"].update(behaviour="soon"),
+            "behaviour is 'soon', expected one of wait",
+        ),
+        (
+            lambda content: content["pairs"][0].update(core_mhz="fast"),
+            "core_mhz is 'fast', expected a positive number",
+        ),
+        (lambda content: content["launches"][3].pop(), "launches[3] is ["),
+        (lambda content: content["launches"][3].__setitem__(0, 999), "launches[3] names a kernel or pair"),
+        (lambda content: content["changes"].reverse(), "changes[0]: "),
+        (lambda content: content["changes"].append([10**6, 0]), "]: launches ascend below "),
+        (lambda content: content.update(first=99), "first is 99, which is not among the "),
+        (
+            lambda content: content.update(schema="kernel-dvfs/schedule/1"),
+            "not a kernel-dvfs/iteration-schedule/1",
+        ),
     ],
 )
 def test_a_broken_iteration_schedule_is_refused_by_file_and_field(chosen, tmp_path, change, named):
@@ -287,4 +302,4 @@ def test_a_broken_iteration_schedule_is_refused_by_file_and_field(chosen, tmp_pa
     write_json(tmp_path / "it.json", content)
     with pytest.raises(InputError) as refused:
         read_iteration(tmp_path / "it.json")
-    assert str(refused.value).startswith(f"{tmp_path / 'it.json'}, ") and named in str(refused.value)
+    assert str(refused.value).startswith(f"schedule {tmp_path / 'it.json'}: ") and named in str(refused.value)

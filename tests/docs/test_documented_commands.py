@@ -16,7 +16,8 @@ from shell_commands import ROOT, all_commands
 
 from kernel_dvfs.cli import main
 from kernel_dvfs.plan import config as configuration
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
 
 COMMANDS = all_commands()
 # what stands for something of the reader's own

@@ -6,7 +6,8 @@ import sys
 import pytest
 from PIL import Image
 
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +37,14 @@ def drawn(maker, tmp_path, monkeypatch):
     for folder in ("figures", "results"):
         (tmp_path / folder).mkdir()
     (tmp_path / "results/numbers.csv").write_text("1,2\n")
-    (tmp_path / "code.py").write_text('"""Draws."""\n# why\nOUTPUT = Output("said")\nwidth = 3\n')
+    (tmp_path / "code.py").write_text(
+        '"""Draws."""\n# why\n@OUTPUTS.figure("said")\ndef one():\n    return width\nwidth = 3\nother = 1\n'
+    )
 
     def write(_, path):
         Image.new("RGB", (400, 200), "white").save(path, dpi=(100, 100))
 
-    monkeypatch.setattr(maker, "PICTURES", {"one": maker.Picture(("numbers.csv",), ("code.py",), write)})
+    monkeypatch.setattr(maker, "PICTURES", {"one": maker.Picture(("numbers.csv",), ("code.py::one",), write)})
     maker.draw("one")
     return tmp_path
 
@@ -61,13 +64,15 @@ def test_other_numbers_and_other_code_make_a_picture_stale(maker, drawn):
     assert line == "one.png: drawn from other content of numbers.csv"
     maker.draw("one")
     assert maker.stale() == []
-    (drawn / "code.py").write_text('OUTPUT = Output("said")\nwidth = 4\n')
+    (drawn / "code.py").write_text('@OUTPUTS.figure("said")\ndef one():\n    return width\nwidth = 4\n')
     (line,) = maker.stale()
-    assert line == "one.png: drawn from other content of code.py"
+    assert line == "one.png: drawn from other content of code.py::one"
 
 
-def test_comments_docstrings_and_what_a_page_says_of_a_picture_make_none_stale(maker, drawn):
-    (drawn / "code.py").write_text('"""Draws it."""\n\nOUTPUT = Output(\n    "said otherwise"\n)\nwidth = 3\n')
+def test_comments_docstrings_and_what_neither_draws_nor_is_used_make_none_stale(maker, drawn):
+    declared = '@OUTPUTS.figure(\n    "said otherwise"\n)\ndef one():\n    """It."""\n    return width\n'
+    code = f'"""Draws it."""\n\n{declared}width = 3\nother = 2\n'
+    (drawn / "code.py").write_text(code)
     assert maker.stale() == []
 
 
@@ -113,7 +118,6 @@ _OF_PIPELINE = {"pipeline_frontier", "pipeline_timeline", "pipeline_straggler"}
 @pytest.mark.parametrize(
     ("file", "pictures"),
     [
-        ("report/tables/headline_band.py", {"headline_map"}),
         ("workload/table1.py", {"fig5_kernels_h200"}),
         ("change.py", _OF_PIPELINE),
         ("pipeline/study.py", _OF_PIPELINE),
@@ -126,7 +130,7 @@ _OF_PIPELINE = {"pipeline_frontier", "pipeline_timeline", "pipeline_straggler"}
 def test_what_a_picture_takes_names_and_numbers_from_makes_it_stale_too(
     maker, root, tmp_path, monkeypatch, file, pictures
 ):
-    for name in {name for picture in maker.PICTURES.values() for name in picture.code}:
+    for name in {name.partition("::")[0] for picture in maker.PICTURES.values() for name in picture.code}:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes((root / name).read_bytes())
     monkeypatch.setattr(maker, "ROOT", tmp_path)

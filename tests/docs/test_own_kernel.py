@@ -18,7 +18,8 @@ from kernel_dvfs.choice.schedule import choose
 from kernel_dvfs.gpu.clocks import parse
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.profile.aggregate import from_bench
-from kernel_dvfs.plan.study import load, plan
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
 
 study = plan(load("config.yaml") | {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []})
 pairs = [parse(text, "-") for text in ("auto-auto", "1470-9251", "1050-9251")]

@@ -26,14 +26,13 @@ def test_the_committed_pages_are_those_that_the_code_gives(root, generated):
 
 
 def test_every_key_every_command_and_every_table_has_its_line(root, generated, config):
-    from kernel_dvfs.outputs import outputs
-    from kernel_dvfs.report import figures, tables
+    from kernel_dvfs.registry import outputs
 
     assert all(f"| `{key}` |" in generated["configuration.md"] for key in config())
     text = generated["commands.md"]
     for name, command in every_command().items():
         assert (f"\n## {name}\n" if command.listed else f"\n| `{name}` |") in text, name
-    assert all(f"| `{name}` |" in generated["results.md"] for name in (*outputs(tables), *outputs(figures)))
+    assert all(f"| `{name}` |" in generated["results.md"] for name in (name for _, name in outputs("gpu")))
 
 
 def test_no_page_speaks_of_a_key_that_has_no_meaning(generated):

@@ -78,7 +78,7 @@ class Lab:
 
     def setup(self) -> str:
         """The setup file of the study that was measured last."""
-        code = "from kernel_dvfs.plan.study import load, plan\n"
+        code = "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
         code += "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
         done = self.python(code)
         assert done.returncode == 0, done.stderr
@@ -120,7 +120,7 @@ class Lab:
         if way == "sudo":
             if os.getuid() != 0:
                 pytest.skip("what sudo runs must be root's own, which only root can make")
-            code = "from kernel_dvfs.gpu.setters.sudo import sudoers\n"
+            code = "from kernel_dvfs.gpu.setters.tools import sudoers\n"
             (folder / "sudoers").write_text(self.python(f"{code}print(sudoers('root', [{self.boards.uuid!r}]))").stdout)
         if way == "zeusd":
             self.daemon(folder / "zeusd.sock", sys.executable, setters.__file__, "zeusd", folder / "zeusd.sock", *words)

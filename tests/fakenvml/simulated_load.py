@@ -11,11 +11,12 @@ import signal
 from itertools import pairwise
 
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.gpu.draws import normal
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.gpu.kernel import parameters, works
+from kernel_dvfs.gpu.kernel import parameters
 from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, relative_bandwidth, static_w
+from kernel_dvfs.gpu.noise import normal
 from kernel_dvfs.gpu.nvml.board import Board
+from kernel_dvfs.measurement.simulated import works
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.workload.step import paced_kernel
 

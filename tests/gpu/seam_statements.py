@@ -1,4 +1,4 @@
-"""Statements that hold for every GPU behind the seam (kernel_dvfs.gpu.seam), and the two kinds that they are made of.
+"""Statements that hold for every GPU behind the seam (measurement.seam), and the two kinds that they are made of.
 
 A process finds its driver when it starts, so `python seam_statements.py UUID` makes the statements about a real GPU and
 prints {statement: what went wrong, or nothing} as JSON. About a simulated one any process can make them.
@@ -12,10 +12,10 @@ import traceback
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.gpu.noise import Key
-from kernel_dvfs.gpu.seam import Window
-from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.measurement.seam import Window
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.simulated import SimulatedGpu
 from kernel_dvfs.measurement.target import Target
 
 KERNEL, PASS = Target("kernel", "gelu"), Target("pass", "forward")
@@ -202,8 +202,8 @@ def of_simulated() -> dict[str, str]:
 
 def of_real(uuid: str) -> dict[str, str]:
     """Of the GPU of the NVML that this process finds, opened as a session opens it."""
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.nvml.facts import facts
-    from kernel_dvfs.gpu.nvml.guard import Guard
     from kernel_dvfs.measurement.real import preflight
     from kernel_dvfs.measurement.real.gpu import RealGpu
     from kernel_dvfs.measurement.real.loads import open_loads

@@ -4,12 +4,12 @@ import statistics
 
 import pytest
 
-from kernel_dvfs.gpu import draws
+from kernel_dvfs.gpu import noise as draws
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.kernel import Kernel
 from kernel_dvfs.gpu.noise import Key, factors, latency_s, read_window
-from kernel_dvfs.gpu.simulated import SimulatedGpu
 from kernel_dvfs.gpu.spec import resolve
+from kernel_dvfs.measurement.simulated import SimulatedGpu
 
 TI = resolve("rtx_3080_ti")
 PAIR = (1470, 9251)

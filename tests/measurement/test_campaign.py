@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.measurement.campaign import ordered_points
+from kernel_dvfs.measurement.campaign import of_repeat, ordered_points
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in range(300, 1500, 100) for mem in (800, 1600))]
 
@@ -34,3 +34,19 @@ def test_pairs_are_shuffled_by_the_seed():
 def test_any_number_of_repeats_is_possible(repeats):
     assert len(ordered_points(PAIRS, repeats, 1)) == len(PAIRS) - 1 + repeats
     assert ordered_points([BASELINE], repeats, 1) == [(BASELINE, place) for place in range(repeats)]
+
+
+@pytest.mark.parametrize(
+    ("pair", "repeat", "campaign"),
+    [
+        (BASELINE, 6, "sweep"),
+        (BASELINE, 7, "remeasure-1"),
+        (BASELINE, 11, "remeasure-5"),
+        (PAIRS[3], 0, "sweep"),
+        (PAIRS[3], 1, "remeasure-1"),
+        (PAIRS[3], 4, "remeasure-4"),
+    ],
+)
+def test_repeats_beyond_those_of_the_sweep_are_measured_again(pair, repeat, campaign):
+    """Of a sweep that measures auto seven times and everything else once."""
+    assert of_repeat(pair, repeat, 7) == campaign

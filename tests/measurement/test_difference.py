@@ -7,8 +7,7 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement import consistency
 from kernel_dvfs.measurement.point import reached_of, summary
-from kernel_dvfs.measurement.real.estimate import TimeAccount
-from kernel_dvfs.measurement.real.gpu import RealGpu, less
+from kernel_dvfs.measurement.real.gpu import RealGpu, TimeAccount, less
 
 
 def window(time_us, power_w, mhz=1500.0, duration_s=1.0, **more):

@@ -73,7 +73,7 @@ def files(setup, tmp_path_factory):
         "simulated point": (point, read_point),
         "real point": (real, read_point),
         "comparison": (comparison, read_comparison),
-        "setup": (setups.parse_json(open(stored).read()), read_setup),
+        "setup": (json.loads(open(stored).read()), read_setup),
         "lease": (content, lease.parse),
     }
 

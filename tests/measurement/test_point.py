@@ -8,6 +8,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import target
 from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.point import reached_of, summary
 from kernel_dvfs.measurement.target import Target
 
 GEMM = Target("kernel", "forward_fc_gemm")
@@ -77,6 +78,29 @@ def test_energy_is_power_times_time_of_the_same_windows(setup):
     assert point["summary"]["energy_mj"] == pytest.approx(statistics.mean(energies))
     assert point["summary"]["energy_sd_mj"] == pytest.approx(statistics.stdev(energies))
     assert point["summary"]["n"] == len(point["windows"]) == 3
+
+
+def test_a_summary_is_of_unequal_windows():
+    """Energy of one run is the window's power times the time of a run, whatever the window's length."""
+    numbers = ((2.03, 534.1, 412.7), (1.97, 529.6, 409.2), (2.11, 540.3, 431.9), (2.5, 611.0, 401.1))
+    windows = [dict(zip(("duration_s", "energy_mj", "time_us"), each)) for each in numbers]
+    power_mw = [energy / duration for duration, energy, _ in numbers]
+    time_us = [time for *_, time in numbers]
+    energy_mj = [power * time * 1e-6 for power, time in zip(power_mw, time_us)]
+    expected = {"n": 4, "time_us": statistics.mean(time_us), "time_sd_us": statistics.stdev(time_us)}
+    expected |= {"energy_mj": statistics.mean(energy_mj), "energy_sd_mj": statistics.stdev(energy_mj)}
+    assert summary(windows) == pytest.approx(expected | {"power_mw": statistics.mean(power_mw)}, rel=1e-12)
+    two = summary(windows[:2])
+    assert two["time_sd_us"] == pytest.approx(statistics.stdev(time_us[:2]))
+    alone = summary(windows[:1])
+    assert (alone["n"], alone["time_sd_us"], alone["energy_sd_mj"]) == (1, None, None)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_a_reached_clock_is_the_median_of_the_windows_typical_ones(count):
+    core, mem = (1410.0, 1395.0, 1515.0, 1290.0, 1402.0)[:count], (810.0, 405.0, 9251.0, 5001.0, 9251.0)[:count]
+    windows = [{"core_mhz": [1.0, one, 3000.0], "mem_mhz": [2.0, other, 2e4]} for one, other in zip(core, mem)]
+    assert reached_of(windows) == {"core_mhz": statistics.median(core), "mem_mhz": statistics.median(mem)}
 
 
 def test_windows_are_as_long_as_asked_and_count_their_launches(setup):

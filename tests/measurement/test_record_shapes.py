@@ -53,9 +53,16 @@ def test_a_field_of_the_wrong_kind_is_named(setup, made, tmp_path, field, value)
     path.write_text(changed(made[0], field.split("."), value))
     with pytest.raises(InputError) as refused:
         record.read_point(str(path), setup, TARGET, PAIR)
-    assert str(path) in str(refused.value)
-    whole = value is KeyError and "." not in field
-    assert ("not a complete" if whole else field) in str(refused.value)
+    is_wrong = "is missing" if value is KeyError else f"is {value!r}, expected "
+    assert str(refused.value).startswith(f"record {path}: {field} {is_wrong}")
+    assert str(refused.value).endswith("finds all such files) and run snakemake again")
+
+
+def test_a_field_that_no_record_has_is_refused(setup, made, tmp_path):
+    path = tmp_path / "r0.json"
+    path.write_text(changed(made[0], ["colour"], "red"))
+    with pytest.raises(InputError, match=r"r0\.json: colour is no field of it; expected .*run.*sha256"):
+        record.read_point(str(path), setup, TARGET, PAIR)
 
 
 def test_an_unknown_verdict_is_refused(setup, made, tmp_path):

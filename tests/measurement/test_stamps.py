@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from kernel_dvfs.measurement.latency_file import statistics
 from kernel_dvfs.measurement.stamps import change_seen, pace, quiet
 
 STEP_NS = 20_000
@@ -67,14 +66,24 @@ def test_a_clock_that_wanders_at_the_end_has_not_settled():
     assert not seen.is_settled
 
 
-def test_memory_that_stands_still_is_a_stall_though_stamps_go_on():
+@pytest.mark.parametrize(
+    ("between", "after", "stall_s"),
+    [
+        (0.0, 2500.0, 0.003),
+        # below a tenth of the usual pace it stands still, and the usual one is the lower of both
+        (249.0, 2500.0, 0.003),
+        (251.0, 2500.0, 0.0),
+        (350.0, 300.0, 0.0),
+    ],
+)
+def test_memory_that_stands_still_is_a_stall_though_stamps_go_on(between, after, stall_s):
     rows = stamps(lambda _: 1.5)
     time_s = 1e-9 * rows[:, 0]
-    rate = np.where(time_s < 0.08, 4000.0, np.where(time_s < 0.083, 0.0, 2500.0))  # bytes per ns
+    rate = np.where(time_s < 0.08, 4000.0, np.where(time_s < 0.083, between, after))  # bytes per ns
     rows[:, 2] = np.concatenate([[0], np.cumsum(rate[:-1] * np.diff(rows[:, 0]))])
     seen = change_seen(rows, 1, "mem")
     assert seen.first_effect_s == pytest.approx(0.03, abs=4e-5) and seen.settled_s == pytest.approx(0.033, abs=4e-5)
-    assert seen.stall_s == pytest.approx(0.003, abs=4e-5)
+    assert seen.stall_s == pytest.approx(stall_s, abs=4e-5 if stall_s else 0)
     assert pace(rows[:100], "mem") == pytest.approx(4000)
 
 
@@ -85,7 +94,24 @@ def test_too_few_stamps_are_refused():
         quiet(stamps(lambda _: 1.5, seconds=0.004), "core")
 
 
-def test_statistics_are_those_of_the_values():
-    values = [float(each) for each in range(101)]
-    found = {"n": 101, "mean": 50, "median": 50, "p5": 5, "p95": 95, "max": 100}
-    assert statistics(values[::-1]) == found and statistics([]) is None
+def test_while_nothing_changes_step_gap_pace_and_scatter_are_those_of_the_stamps():
+    """Steps of 20 us and one of 95; cycles at 1.5 a ns, off by a normal error; bytes at 4000 a ns but for one jump."""
+    steps = np.full(400, 20_000)
+    steps[123] = 95_000
+    off = np.random.default_rng(3).normal(0, 0.01, 400)
+    rows = np.zeros((401, 4), np.int64)
+    rows[1:, 0] = np.cumsum(steps)
+    rows[1:, 1] = np.cumsum(np.rint(steps * (1.5 + off)))
+    rows[1:, 2] = np.cumsum(4000 * steps)
+    seen = quiet(rows, "core")
+    assert (seen.step_s, seen.longest_gap_s) == pytest.approx((20e-6, 75e-6))
+    paces = np.diff(rows[:, 1]) / steps
+    middle = np.median(paces)
+    assert seen.pace == pytest.approx(middle)
+    # of a normal distribution the deviation is 1.4826 times the middle of its distances
+    assert seen.scatter_share == pytest.approx(1.4826 * np.median(np.abs(paces - middle)) / middle)
+    assert seen.scatter_share == pytest.approx(0.01 / 1.5, rel=0.1)
+    still = quiet(rows, "mem")
+    assert (still.pace, still.scatter_share) == pytest.approx((4000, 0), abs=1e-9)
+    assert pace(rows, "core") == pytest.approx(rows[-1, 1] / rows[-1, 0])
+    assert np.isnan(pace(rows[:1], "core")) and pace(rows[:2], "mem") == pytest.approx(4000)

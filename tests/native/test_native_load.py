@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.native.load import BACKENDS, backends, load
+from kernel_dvfs.native.load import BACKENDS, SCHEMA, backends, load
+
+BUILD = {"schema": SCHEMA, "status": "built", "reason": None}
 
 
 def test_importing_the_package_with_nothing_built_loads_nothing_heavy(root, tmp_path):
@@ -55,13 +57,14 @@ def test_an_unknown_backend_is_refused(tmp_path):
     ("record", "message"),
     [
         (
-            {"status": "unavailable", "reason": "no C compiler: install one"},
-            "unavailable: no C compiler: install one",
+            BUILD | {"status": "unavailable", "reason": "no C compiler: install one"},
+            "unavailable: no C compiler: ",
         ),
-        ({"status": "built", "library": {"file": "_cpu.cpython-27-x.so"}}, "built for another Python"),
-        ({"status": "built", "library": {"file": "_cpu@SUFFIX"}}, "not whole"),
-        ({"schema": "foreign"}, "not a build record"),
-        ([], "not a build record"),
+        (BUILD | {"library": {"file": "_cpu.cpython-27-x.so", "sha256": ""}}, "built for another Python"),
+        (BUILD | {"library": {"file": "_cpu@SUFFIX", "sha256": ""}}, "not whole"),
+        (BUILD, "library is missing; run `kernel-dvfs build`"),
+        ({"schema": "foreign"}, "build.json: not a kernel-dvfs/build/1 file; run `kernel-dvfs build`"),
+        ([], "build.json: not a kernel-dvfs/build/1 file; run `kernel-dvfs build`"),
     ],
 )
 def test_a_record_that_leads_to_no_library_says_why(tmp_path, record, message):
@@ -84,6 +87,6 @@ def test_a_file_that_is_no_library_does_not_load(tmp_path):
     folder.mkdir(parents=True)
     name = f"_cpu{EXTENSION_SUFFIXES[0]}"
     (folder / name).write_bytes(b"not a library")
-    (folder / "build.json").write_text(json.dumps({"status": "built", "library": {"file": name}}))
+    (folder / "build.json").write_text(json.dumps(BUILD | {"library": {"file": name, "sha256": ""}}))
     with pytest.raises(InputError, match=r"does not load .*run `kernel-dvfs build`"):
         load("cpu", tmp_path)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile, random_case
 
-from kernel_dvfs.pipeline import core, rounding
+from kernel_dvfs.pipeline import rounding
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
 
@@ -15,12 +15,12 @@ SHAPES = [("1f1b", 4, 8, 1), ("gpipe", 3, 5, 1), ("interleaved", 2, 4, 2), ("dua
 
 @pytest.fixture(scope="module")
 def module(pipeline_core):
-    return core.core(pipeline_core)
+    return rounding.core(pipeline_core)
 
 
 @pytest.fixture(autouse=True)
 def built(module, monkeypatch):
-    monkeypatch.setattr(core, "core", lambda results_dir="results": module)
+    monkeypatch.setattr(rounding, "core", lambda results_dir="results": module)
 
 
 def planners():

@@ -10,11 +10,11 @@ from made_up import BLOCKING_W, curved, profile, random_case
 from made_up import settings as settings_of
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.certificate import least_cost_j
 from kernel_dvfs.pipeline.curve import TICKS_PER_S
+from kernel_dvfs.pipeline.frontier import parametric_frontier
 from kernel_dvfs.pipeline.graph import Graph, Operation, pipeline_graph
-from kernel_dvfs.pipeline.parametric import parametric_frontier
 from kernel_dvfs.pipeline.planner import Planner
+from kernel_dvfs.pipeline.solver import least_cost_j
 from kernel_dvfs.pipeline.stage_profile import StageProfile, read_stage_profile
 
 GRAPHS = {

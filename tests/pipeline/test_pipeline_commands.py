@@ -2,20 +2,21 @@
 
 import csv
 import json
+import re
+import shutil
 
 import pytest
 from PIL import Image
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.cli.pipeline import COMMANDS
-from kernel_dvfs.outputs import outputs
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.report import figures, tables
 from kernel_dvfs.pipeline.schedules import orders
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile
 from kernel_dvfs.pipeline.study import FILES, KEYS
+from kernel_dvfs.registry import outputs
 
 SHAPE = ("--microbatches", "4", "--blocking-w", "80")
 
@@ -129,7 +130,7 @@ def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
     # kernels are not known, so neither are levels
     files = {path.name for path in (tmp_path / "mb6").iterdir()}
     assert files == {*FILES.values(), "plans"} - {"levels.csv"}
-    assert run("pipeline", "table", "certificate", tmp_path) == 2  # of 4 microbatches, too
+    assert run("output", tmp_path, "tables/certificate") == 2  # of 4 microbatches, too
 
 
 def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(stage_csv, study_options, tmp_path):
@@ -138,9 +139,9 @@ def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(s
     options = json.dumps(study_options | {"name": "loads", "constant": ["load"], "microbatches": [4]})
     assert run("pipeline", "profile", tmp_path / "mine.csv", tmp_path, "--options", options) == 0
     assert run("pipeline", "solve", tmp_path, 4) == 0
-    for name in set(outputs(tables)) - {"levels"}:
-        assert run("pipeline", "table", name, tmp_path) == 0
-    assert run("pipeline", "figure", "timeline", tmp_path) == 0
+    for name in set(outputs("pipeline").of("table")) - {"levels"}:
+        assert run("output", tmp_path, f"tables/{name}") == 0
+    assert run("output", tmp_path, "figures/timeline") == 0
 
 
 @pytest.mark.parametrize(
@@ -157,13 +158,14 @@ def test_an_option_of_the_wrong_type_is_one_line(refused, stage_csv, study_optio
     if isinstance(study_options[key], str if value == "x y" else bool if value is True else ()):
         pytest.skip("possible")
     options = json.dumps(study_options | {"name": "made-up", key: value})
-    assert f"{key} = " in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
+    said = refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
+    assert re.search(rf"--options: {key}(\[0\])? is .*, expected ", said)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["breakdown", "emulation", "no_straggler", "straggler"])
 def test_rows_of_the_paper_are_never_labelled_with_our_gpu(solved_study, name):
-    assert run("pipeline", "table", name, solved_study) == 0
+    assert run("output", solved_study, f"tables/{name}") == 0
     with open(solved_study / f"tables/{name}.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
@@ -171,17 +173,17 @@ def test_rows_of_the_paper_are_never_labelled_with_our_gpu(solved_study, name):
     assert {row["source"] == "ours" for row in rows} == {True, False}
 
 
-@pytest.mark.parametrize("name", outputs(tables))
+@pytest.mark.parametrize("name", outputs("pipeline").of("table"))
 def test_every_table_is_written_and_says_whose_numbers_it_holds(solved_study, name):
-    assert run("pipeline", "table", name, solved_study) == 0
+    assert run("output", solved_study, f"tables/{name}") == 0
     text = (solved_study / f"tables/{name}.csv").read_text()
     assert "simulated A100 SXM, emulated pipeline" in text and "nan" not in text
     assert "simulated A100 SXM" in (solved_study / f"tables/{name}.md").read_text()
 
 
-@pytest.mark.parametrize("name", outputs(figures))
+@pytest.mark.parametrize("name", outputs("pipeline").of("figure"))
 def test_every_figure_is_drawn(solved_study, name):
-    assert run("pipeline", "figure", name, solved_study) == 0
+    assert run("output", solved_study, f"figures/{name}") == 0
     assert (solved_study / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
     with Image.open(solved_study / f"figures/{name}.png") as image:
         assert image.text["Title"] == f"{name} (simulated A100 SXM, emulated pipeline)"
@@ -189,10 +191,23 @@ def test_every_figure_is_drawn(solved_study, name):
         assert darkest < 64 and lightest == 255, "an empty page"
 
 
+def test_without_names_all_is_made_and_what_cannot_be_is_told(solved_study, tmp_path, capsys):
+    folder = shutil.copytree(
+        solved_study, tmp_path / "study", ignore=shutil.ignore_patterns("tables", "figures", "levels.csv")
+    )
+    capsys.readouterr()
+    assert run("output", folder) == 0
+    without = {"levels"}
+    assert {path.stem for path in (folder / "tables").glob("*.tex")} == set(outputs("pipeline").of("table")) - without
+    assert {path.stem for path in (folder / "figures").glob("*.pdf")} == set(outputs("pipeline").of("figure")) - without
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2 and all(line.startswith("note: left out: ") and "levels.csv" in line for line in said)
+
+
 def test_a_figure_is_the_same_each_time(solved_study):
     made = []
     for _ in range(2):
-        assert run("pipeline", "figure", "timeline", solved_study) == 0
+        assert run("output", solved_study, "figures/timeline") == 0
         made.append([(solved_study / f"figures/timeline.{form}").read_bytes() for form in ("pdf", "png")])
     assert made[0] == made[1]
 
@@ -202,7 +217,7 @@ def test_levels_without_kernels_are_refused(refused, stage_study):
 
 
 def test_a_table_of_what_is_not_solved_names_the_file_and_the_command(refused, stage_study):
-    said = refused("pipeline", "table", "switching", stage_study)
+    said = refused("output", stage_study, "tables/switching")
     assert "mb4/switching.csv: No such file" in said and "kernel-dvfs pipeline solve" in said
 
 

@@ -5,20 +5,7 @@ import itertools
 import pandas as pd
 import pytest
 
-from kernel_dvfs.outputs import modules
-from kernel_dvfs.pipeline.report import figures, paper
-from kernel_dvfs.pipeline.report.figures import breakdown as breakdown_figure
-from kernel_dvfs.pipeline.report.figures import frontier, timeline
-from kernel_dvfs.pipeline.report.figures import straggler as straggler_figure
-from kernel_dvfs.pipeline.report.tables import (
-    breakdown,
-    certificate,
-    emulation,
-    levels,
-    no_straggler,
-    straggler,
-    switching,
-)
+from kernel_dvfs.pipeline.report import figures, paper, tables
 from kernel_dvfs.pipeline.solver import Solver
 from kernel_dvfs.pipeline.steps import LEVEL_RATIOS
 from kernel_dvfs.pipeline.study import ALL_MAX, PER_STAGE, UNIFORM, PipelineStudy, Run
@@ -42,7 +29,7 @@ def ours(frame, **chosen) -> pd.DataFrame:
 
 
 def test_without_a_straggler_the_bound_saves_most_and_nothing_of_ours_is_late(study):
-    frame = no_straggler.make(study)
+    frame = tables.no_straggler(study)
     for microbatches in (4, 6):
         own = ours(frame, microbatches=microbatches)
         change = own.energy_change_percent
@@ -51,7 +38,7 @@ def test_without_a_straggler_the_bound_saves_most_and_nothing_of_ours_is_late(st
 
 
 def test_the_papers_rows_follow_ours_and_are_marked(study):
-    frame = no_straggler.make(study)
+    frame = tables.no_straggler(study)
     theirs = frame[frame.source == paper.SOURCE]
     assert len(theirs) == 2 * len(paper.NO_STRAGGLER) == 20
     derived = frame[frame.source == paper.DERIVED]
@@ -63,11 +50,11 @@ def test_the_papers_rows_follow_ours_and_are_marked(study):
 
 
 def test_the_three_tables_of_changes_agree(study):
-    plain, clusters, waiting = no_straggler.make(study), emulation.make(study), straggler.make(study)
+    plain, clusters, waiting = tables.no_straggler(study), tables.emulation(study), tables.straggler(study)
     for method in ("one clock", "split", "bound"):
         a, b = (ours(frame, microbatches=4).energy_change_percent[method] for frame in (plain, clusters))
         assert a == pytest.approx(b)
-    both = breakdown.make(study)
+    both = tables.breakdown(study)
     for method in ("one clock", "split", "bound"):
         row = ours(both, microbatches=4).loc[method]
         assert row.pipeline_change_percent == pytest.approx(row.intrinsic_change_percent + row.extrinsic_change_percent)
@@ -78,7 +65,7 @@ def test_the_three_tables_of_changes_agree(study):
 
 
 def test_a_pipeline_that_waits_saves_more_by_waiting_slower(study):
-    frame = straggler.make(study)
+    frame = tables.straggler(study)
     for microbatches in (4, 6):
         early, late = (
             ours(frame, microbatches=microbatches, straggler_ratio=ratio).energy_change_percent for ratio in (1.05, 1.2)
@@ -87,7 +74,7 @@ def test_a_pipeline_that_waits_saves_more_by_waiting_slower(study):
 
 
 def test_each_level_of_choice_adds(study):
-    frame = levels.make(study).set_index(["straggler_ratio", "level"]).energy_change_percent
+    frame = tables.levels(study).set_index(["straggler_ratio", "level"]).energy_change_percent
     for ratio in LEVEL_RATIOS:
         own = frame[ratio]
         assert own["kernels in the pipeline, bound"] < own["operations, bound"] <= own["operations, one clock"]
@@ -95,13 +82,13 @@ def test_each_level_of_choice_adds(study):
 
 
 def test_the_checks_hold_on_this_study(study):
-    frame = certificate.make(study)
+    frame = tables.certificate(study)
     assert (frame.latest_s <= 0).all() and (frame.ordered == "bound <= split <= one clock").all()
     assert (frame.lp_difference.astype(float) <= 1e-6).all() and (frame.points >= 20).all()
 
 
 def test_slower_changes_leave_less_and_no_plan_is_late(study):
-    frame = switching.make(study)
+    frame = tables.switching(study)
     assert (frame.late_s == 0).all()
     for _, own in frame.groupby(["microbatches", "asked"]):
         assert own.sort_values("latency_ms").energy_change_percent.is_monotonic_increasing
@@ -114,7 +101,7 @@ def bound_percent(planner, base, time_percent):
 
 
 def test_the_frontier_figure_draws_no_plan_below_the_bound(study, solver):
-    lines, marks, baselines = frontier.data(study, 4)
+    lines, marks, baselines = figures.frontier_data(study, 4)
     planner, base = solver.planner(4), solver.base(4)
     for mark in pd.concat([marks, baselines]).itertuples():
         bound = bound_percent(planner, base, mark.time)
@@ -131,7 +118,7 @@ def test_the_frontier_figure_draws_no_plan_below_the_bound(study, solver):
 
 
 def test_the_timeline_shows_every_operation_twice_and_less_power_afterwards(study, solver):
-    bars = timeline.data(study, 4)
+    bars = figures.timeline_data(study, 4)
     assert len(bars) == 2 * len(solver.graph(4))
     before, after = (own for _, own in bars.groupby("plan", observed=True))
     assert after.watt.mean() < before.watt.mean()
@@ -142,7 +129,7 @@ def test_the_timeline_shows_every_operation_twice_and_less_power_afterwards(stud
 
 
 def test_the_straggler_figure_shows_its_tables_series(study):
-    frame = straggler_figure.data(study, 6)
+    frame = figures.straggler_data(study, 6)
     assert list(frame.method.cat.categories) == [
         "proven lower bound",
         "one clock per operation",
@@ -150,7 +137,7 @@ def test_the_straggler_figure_shows_its_tables_series(study):
         "published plan, best in time",
     ]
     assert set(frame.microbatches) == {6}
-    table = straggler.make(study)
+    table = tables.straggler(study)
     shown = table[(table.source == "ours") & (table.microbatches == 6) & (table.method == "bound")]
     drawn = frame[frame.method == "proven lower bound"]
     assert (
@@ -159,9 +146,9 @@ def test_the_straggler_figure_shows_its_tables_series(study):
     )
 
 
-@pytest.mark.parametrize("name", modules(figures))
+@pytest.mark.parametrize("name", figures.OUTPUTS.of("figure"))
 def test_a_figure_has_units_the_one_sign_and_no_shorthand(name, study, cut_off):
-    plot = modules(figures)[name].draw(study)
+    plot = figures.OUTPUTS["figure", name].make(study)
     words = " ".join(str(plot.labels.get(key, "")) for key in ("title", "x", "y", "fill", "caption"))
     assert "all-max" not in words and "saved, %" not in words and "saved" not in plot.labels.title
     axes = [plot.labels.x, plot.labels.y]
@@ -172,5 +159,5 @@ def test_a_figure_has_units_the_one_sign_and_no_shorthand(name, study, cut_off):
 
 
 def test_published_reductions_stand_beside_ours_with_the_same_sign(study):
-    frame = breakdown_figure.data(study)
+    frame = figures.breakdown_data(study)
     assert (frame.change_percent <= 0).all() and set(frame.part) == {"intrinsic", "extrinsic", "paper"}

@@ -12,8 +12,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.replay import read_slowdowns, replay, summary
-from kernel_dvfs.pipeline.runtime import Runtime
+from kernel_dvfs.pipeline.runtime import Runtime, read_slowdowns, replay, summary
 from kernel_dvfs.pipeline.stage_profile import write_stage_profile
 
 STAGES, MICROBATCHES = 4, 8

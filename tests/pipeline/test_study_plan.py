@@ -7,10 +7,9 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.outputs import outputs
-from kernel_dvfs.pipeline.report import figures, tables
 from kernel_dvfs.pipeline.study_plan import plan_pipeline, waiting_w
 from kernel_dvfs.plan import config as configuration
+from kernel_dvfs.registry import outputs
 
 
 @pytest.fixture
@@ -89,19 +88,17 @@ def test_a_kernel_profile_is_not_scaled(planned, tmp_path):
 def test_every_output_reads_solved_files_and_levels_need_kernels(planned, tmp_path):
     (tmp_path / "mine.csv").write_text("")
     simulated, given = planned(), planned(profile=str(tmp_path / "mine.csv"), blocking_w=80)
-    for package in (tables, figures):
-        for name, output in outputs(package).items():
-            read = output.inputs(simulated)
-            assert read and all(path.startswith(f"{simulated.folder}/mb") for path in read), name
-            assert output.when(simulated) and output.when(given) == (name != "levels")
+    for (_, name), output in outputs("pipeline").items():
+        read = output.made_from(simulated)
+        assert read and all(path.startswith(f"{simulated.folder}/mb") for path in read), name
+        assert output.made_by(simulated) and output.made_by(given) == (name != "levels")
 
 
 def test_declarations_are_read_without_heavy_libraries(root):
     code = (
         "import sys\n"
-        "from kernel_dvfs.outputs import outputs\n"
-        "from kernel_dvfs.pipeline.report import figures, tables\n"
-        "assert len(outputs(tables)) == 7 and len(outputs(figures)) == 6\n"
+        "from kernel_dvfs.registry import outputs\n"
+        "assert len(outputs('pipeline').of('table')) == 7 and len(outputs('pipeline').of('figure')) == 6\n"
         "print(*sorted({'numpy', 'pandas', 'plotnine', 'matplotlib', 'scipy', 'ortools'} & set(sys.modules)))"
     )
     environment = {"PYTHONPATH": str(root / "workflow")}

@@ -104,7 +104,7 @@ def carry_out(config, schema, folder):
         assert len({str(each) for each in planned}) == len(planned), "two files of one name"
     variants = [each.setup.path for each in study.variants.values()]
     assert len(set(variants)) == len(variants), "two variants of one setup"
-    study.sweep(), study.validation(study.headline), planning.notices(study), study.deployable_options()
+    study.swept, study.validation(study.headline), planning.notices(study), study.deployable_options()
     json.dumps([study.search_options(), study.headline_axes], allow_nan=False)
     for name in study.tables():
         study.table_files(name)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.known import known_facts, node_of
+from kernel_dvfs.gpu.nvml.facts import known_facts, node_of
 
 # files, folders and what a shared gpu.json says; all else in a shell line is a number, a choice or words of ours
 NAMES = re.compile(r"\{\{?((?:input|output|log)(?:\[\d\]|\.\w+)?|params\.(?:folder|uuid|step|name|text))(:q)?\}")
@@ -59,9 +59,11 @@ def test_a_gpu_file_from_elsewhere_that_is_damaged_is_refused(tmp_path, wrong, m
     file = folder / "gpu.json"
     file.write_text(json.dumps(whole))
     assert known_facts("", str(tmp_path)) == whole
-    for text in (json.dumps(whole | wrong), "", "[]", "{}"):
+    cases = {json.dumps(whole | wrong): rf"{next(iter(wrong))}\S* is .*, expected |clocks.core_mhz is missing"}
+    cases |= {"": r"truncated or not JSON \(", "[]": r"it is \[\], expected a group of fields", "{}": "name is missing"}
+    for text, told in cases.items():
         file.write_text(text)
-        with pytest.raises(InputError, match="damaged; delete it"):
+        with pytest.raises(InputError, match=rf"gpu\.json: ({told}).*; delete it, and look at the GPU again"):
             known_facts("", str(tmp_path))
 
 

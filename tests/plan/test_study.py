@@ -5,9 +5,13 @@ from pathlib import Path
 
 from kernel_dvfs.measurement.latency_file import content
 from kernel_dvfs.measurement.setup import read
-from kernel_dvfs.plan.shared import schedule_names
 from kernel_dvfs.plan.study import plan
+from kernel_dvfs.registry import outputs
 from kernel_dvfs.workload.workload import name_of_model
+
+
+def made(kind, study) -> set:
+    return set(outputs("gpu").of(kind, study))
 
 
 def folder(config, tmp_path, **changed):
@@ -37,7 +41,7 @@ def test_a_models_name_as_workload_is_short_for_that_model(config, tmp_path):
     assert short.setup == plan(config(model="gpt3-xl-flash"), str(tmp_path)).setup
     assert {"forward_attention", "backward_attention"} <= set(short.kernels) and len(short.kernels) == 36
     assert short.passes == ("forward", "backward")
-    assert "claims" not in short.tables(), "the paper's claims are about Table 1"
+    assert "claims" not in made("table", short), "the paper's claims are about Table 1"
 
 
 def test_the_default_workload_has_the_short_name(config):
@@ -75,33 +79,33 @@ def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_pat
     assert read(study.variants["tensor-energy-2.2"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 2.2
 
 
-def test_strict_schedules_are_always_among_those_asked_for():
-    strict, relaxed = set(schedule_names(["kernel", "pass"], 0)), set(schedule_names(["kernel", "pass"], 2.5))
+def test_strict_schedules_are_always_among_those_asked_for(config, tmp_path):
+    strict, relaxed = (set(plan(config(slack_percent=slack), str(tmp_path)).schedules) for slack in (0, 2.5))
     assert len(strict) == 18 and strict < relaxed and "kernel-global-waste-slack2.5" in relaxed
 
 
 def test_planning_writes_nothing(config, tmp_path):
     study = plan(config(), str(tmp_path))
-    assert study.tables() and study.figures() and study.schedule_files() and study.sweep()
-    assert study.search_token() == ""
+    assert made("table", study) and made("figure", study) and study.schedule_files() and study.swept
+    assert study.search_token([]) == ""
     assert not list(tmp_path.iterdir())
 
 
 def test_a_study_of_a_table_has_no_verdicts_on_the_paper_and_nothing_that_would_have_to_be_measured(config, tmp_path):
     (tmp_path / "mine.csv").write_text("kernel,core_mhz,time_s,energy_j\n")
     study = plan(config(gpu={"kind": "table", "path": str(tmp_path / "mine.csv")}), str(tmp_path))
-    assert set(study.tables()) == {"kernel_clocks", "strategies", "relaxed"}
-    assert study.sweep() == [] and study.headline == [] and not study.is_searched
+    assert made("table", study) == {"kernel_clocks", "strategies", "relaxed"}
+    assert study.swept == () and study.headline == [] and not study.is_searched
 
 
 def test_tables_and_figures_of_a_simulated_study_are_those_of_the_paper_and_ours(config, tmp_path):
     study = plan(config(), str(tmp_path))
     ours = {"headline", "headline_band", "tensor_energy"}
-    assert {"kernel_clocks", "strategies", "validation", "claims", *ours} <= set(study.tables())
-    assert not {"baseline", "locking", "passes"} & set(study.tables())
-    assert len(study.figures()) == 8
+    assert {"kernel_clocks", "strategies", "validation", "claims", *ours} <= made("table", study)
+    assert not {"baseline", "locking", "passes"} & made("table", study)
+    assert len(made("figure", study)) == 8
     without = plan(config(data_parallel_batches=[]), str(tmp_path))
-    assert set(study.figures()) - set(without.figures()) == {"fig7_data_parallelism"}
+    assert made("figure", study) - made("figure", without) == {"fig7_data_parallelism"}
 
 
 def test_what_a_change_costs_is_the_configured_where_the_latency_file_does_not_tell_it(config, tmp_path):

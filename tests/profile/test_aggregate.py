@@ -14,6 +14,7 @@ from kernel_dvfs.measurement.request import Request, sweep
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs.profile.records import point_of
 from kernel_dvfs.profile.store import read_profile
 
 PAIRS = [BASELINE, Pair(1470, 5001), Pair(1470, AUTO)]
@@ -118,7 +119,9 @@ def test_the_import_command_prints_notices_and_writes_a_profile(tmp_path, capsys
 )
 def test_a_disturbed_repeat_is_left_out_unless_there_is_no_other(setup_of, verdicts, n, verdict):
     bench = Bench(setup_of(), Target("kernel", "forward_gelu"))
-    points = [bench.point(BASELINE, repeat=repeat) | {"verdict": each} for repeat, each in enumerate(verdicts)]
+    points = [
+        point_of(bench.point(BASELINE, repeat=repeat)) | {"verdict": each} for repeat, each in enumerate(verdicts)
+    ]
     asked = [Request("kernel", "forward_gelu", *BASELINE, (0, 1))]
     row = aggregate.columns(bench.setup, asked, 10, lambda target: lambda pair, repeat: points[repeat])
     assert (row["n"], row["verdict"]) == ([n], [verdict])

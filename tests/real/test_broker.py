@@ -16,7 +16,7 @@ import pytest
 from test_guard import script
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.errors import NvmlError
+from kernel_dvfs.gpu.nvml.library import NvmlError
 
 NOBODY = 65534
 

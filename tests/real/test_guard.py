@@ -19,7 +19,7 @@ LOCKED = """
 import ctypes, os, signal, sys, time
 sys.path.insert(0, {tests!r})
 from kernel_dvfs.gpu.nvml.board import Board
-from kernel_dvfs.gpu.nvml.guard import Guard
+from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.nvml.library import Library
 os.setsid()
 from simulated_load import _DEATHS
@@ -124,7 +124,7 @@ def test_a_lease_from_before_the_last_boot_is_deleted_and_resets_nothing(lab):
     content = json.loads(made.lease.read_text()) | {"boot_id": "another"}
     made.lease.write_text(json.dumps(content))
     sets = int(made.boards.get("sets"))
-    code = f"from kernel_dvfs.gpu.nvml.guard import Guard\nwith Guard({made.boards.uuid!r}): pass"
+    code = f"from kernel_dvfs.gpu.guard import Guard\nwith Guard({made.boards.uuid!r}): pass"
     done = made.python(code)
     assert done.returncode == 0 and "before the last boot; removed" in done.stderr, done.stderr
     assert int(made.boards.get("sets")) == sets and not made.lease.exists()
@@ -185,7 +185,7 @@ control.__exit__(None, None, None)
 
 def test_a_guard_that_sets_no_clocks_refuses_to(lab):
     made = lab(time="real")
-    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = "from kernel_dvfs.gpu.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, mode='auto-only') as guard: guard.lock_core(345, 900)"
     done = made.python(code)
     assert "its clocks are not ours to set" in done.stderr
@@ -194,7 +194,7 @@ def test_a_guard_that_sets_no_clocks_refuses_to(lab):
 
 def test_a_killed_run_that_set_no_clocks_does_not_stop_the_next_one_without_rights(lab):
     made = lab(time="real", deny=1)
-    code = "import os\nfrom kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = "import os\nfrom kernel_dvfs.gpu.guard import Guard\n"
     enter = f"Guard({made.boards.uuid!r}, mode='auto-only').__enter__()"
     made.python(f"{code}guard = {enter}; os._exit(9)")
     assert made.lease.exists()

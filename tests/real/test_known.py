@@ -5,7 +5,7 @@ import pytest
 from kernel_dvfs import environment
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml import known
+from kernel_dvfs.gpu.nvml import facts
 
 # what a study is planned by
 FACTS = {
@@ -32,29 +32,29 @@ def results(tmp_path, monkeypatch):
 
 
 def test_two_gpus_with_one_slug_are_refused_by_name(results):
-    known.keep(ONE, results)
-    known.keep(ONE | {"driver": "581"}, results)
+    facts.keep(ONE, results)
+    facts.keep(ONE | {"driver": "581"}, results)
     with pytest.raises(InputError, match=r"two GPUs with one slug: .*1a2b3c4d holds results of GPU-1a2b3c4d, this one"):
-        known.keep(ONE | {"uuid": "GPU-1a2b3c4d-another"}, results)
-    assert known.known_facts("", results)["driver"] == "581"
+        facts.keep(ONE | {"uuid": "GPU-1a2b3c4d-another"}, results)
+    assert facts.known_facts("", results)["driver"] == "581"
 
 
 def test_on_a_cluster_the_one_known_gpu_is_meant_and_of_several_the_one_that_is_named(results):
     with pytest.raises(InputError, match=r"no GPU of the cluster is known; .* kernel-dvfs identify"):
-        known.known_facts("", results)
-    known.keep(ONE, results)
-    assert known.known_facts("", results) == ONE
-    known.keep(TWO, results)
+        facts.known_facts("", results)
+    facts.keep(ONE, results)
+    assert facts.known_facts("", results) == ONE
+    facts.keep(TWO, results)
     with pytest.raises(InputError, match="more than one GPU of the cluster is known; name one of nvml:GPU-1a2b3c4d"):
-        known.known_facts("", results)
-    assert known.known_facts("GPU-5e6f7a8b", results) == TWO
+        facts.known_facts("", results)
+    assert facts.known_facts("GPU-5e6f7a8b", results) == TWO
 
 
 @pytest.mark.parametrize("which", ["0", "GPU-nowhere"])
 def test_an_index_means_nothing_on_a_cluster(results, which):
-    known.keep(ONE, results)
+    facts.keep(ONE, results)
     with pytest.raises(InputError, match=r"not known; known are nvml:GPU-1a2b3c4d .* an index means nothing"):
-        known.known_facts(which, results)
+        facts.known_facts(which, results)
 
 
 def test_away_from_any_login_node_one_line_says_so(results, monkeypatch, capsys):

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from kernel_dvfs.measurement.campaign import lock_contracts
+from kernel_dvfs.report import measured_tables
 from kernel_dvfs.report.page.answer import cautions
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables.locking import make
 
 TARGETS = ["loss_dwte_gemm", "forward_attention_residual"]  # bound by the core, by memory
 WAYS = {"core": "1980,auto", "mem": "auto,3201", "both": "1980,3201"}
@@ -33,7 +33,7 @@ def locking(module_lab):
                 done = lab.command("measure", "compare", *words, "-o", output)
                 assert done.returncode == 0, done.stderr
         lab.stop()
-        table = make(Results(folder), TARGETS, list(WAYS), 1)
+        table = measured_tables.locking(Results(folder), TARGETS, list(WAYS), 1)
         table.to_csv(folder / "locking.csv", index=False)
         with open(folder / "locking.csv", newline="") as file:
             return list(csv.DictReader(file))

@@ -10,7 +10,7 @@ from kernel_dvfs.measurement import setup as setups
 
 KERNELS = ("forward_fc_gemm", "forward_gelu", "forward_attproj_residual")
 CODE = (
-    "from kernel_dvfs.plan.study import load, plan\n"
+    "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
     "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
 )
 OPTIONS = {

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.locks import NotRestored
+from kernel_dvfs.gpu.setters.setter import NotRestored
 from kernel_dvfs.layout import LOCKING_REPEATS, carried, locking, parts
 from kernel_dvfs.measurement.real import server
 from kernel_dvfs.measurement.request import Request
@@ -49,7 +49,7 @@ def test_repeats_are_dealt_out_evenly_and_each_once(repeats, sessions):
 
 def test_a_study_of_a_real_gpu_spreads_its_sweep_and_a_simulated_one_does_not(lab, config, tmp_path):
     made = lab()
-    code = "import json\nfrom kernel_dvfs.plan.study import load, plan\n"
+    code = "import json\nfrom kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
     code += "s = plan(load('config.yaml') | {'gpu': 'nvml'}, 'r')\n"
     code += "points = enumerate(s.points)\n"
     code += "print(json.dumps([[s.session_of(rank), pair[0] == pair[1] == 'auto'] for rank, (pair, _) in points]))"

@@ -12,7 +12,7 @@ from kernel_dvfs.measurement.request import sweep
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile import aggregate
-from kernel_dvfs.report.tables import omitted_pairs
+from kernel_dvfs.report.measured_tables import omitted_pairs
 
 GEMM = "forward_fc_gemm"
 
@@ -44,7 +44,7 @@ def test_a_higher_clock_than_one_that_the_cap_held_back_is_not_measured(study):
     assert left_out["schema"] == record.SKIPPED
     assert left_out["reason"] == f"the power cap held 1500-3201 at {held['reached']['core_mhz']:g} MHz already"
     assert int(study.lab.boards.get("calls")) < calls + 400, "the GPU was looked at, and measured nothing"
-    table = omitted_pairs.make(SimpleNamespace(folder=study.lab.folder), [[210, 405, "folds"]], True)
+    table = omitted_pairs(SimpleNamespace(folder=study.lab.folder), [[210, 405, "folds"]], True)
     assert list(table.itertuples(index=False, name=None)) == [
         (210, 405, "folds", "all"),
         (1980, 3201, left_out["reason"], GEMM),
@@ -69,7 +69,7 @@ def test_a_profile_has_no_row_where_nothing_was_measured(study):
     for pair in ("auto,auto", "1500,3201", "1980,3201"):
         study(pair)
     plan = (
-        "from kernel_dvfs.plan.study import load, plan\n"
+        "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
         "print(plan(load('config.yaml') | {'gpu': 'nvml'}, 'r').setup.write())"
     )
     whole = read(str(study.lab.folder / study.lab.python(plan).stdout.strip()))

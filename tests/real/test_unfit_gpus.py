@@ -87,7 +87,8 @@ def test_where_the_driver_lists_no_clocks_auto_can_still_be_planned(lab):
     made.refused("lists no clocks", "clocks: auto-only")
     assert "the driver lists none" in made.command("devices").stdout
     code = (
-        "from kernel_dvfs.plan.study import load, plan\nstudy = plan(load('config.yaml') | {'gpu': 'nvml', 'clocks': "
+        "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
+        "study = plan(load('config.yaml') | {'gpu': 'nvml', 'clocks': "
     )
     done = made.python(f"{code}'auto-only'}}, 'r')\nprint(*map(tuple, study.pairs))")
     assert done.stdout == "('auto', 'auto')\n", done.stderr
@@ -99,7 +100,7 @@ def test_a_mig_slice_that_cuda_is_confined_to_is_refused(lab):
 
 def test_a_refused_configuration_leaves_no_trace(lab):
     made = lab()
-    code = "from kernel_dvfs.plan.study import load, plan\n"
+    code = "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
     code += "plan(load('config.yaml') | {'gpu': 'nvml', 'slack_percent': 1e-9}, 'r')"
     made.measure()
     done = made.python(code)

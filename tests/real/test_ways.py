@@ -123,7 +123,7 @@ def test_a_call_under_way_when_its_run_ends_does_not_land_after_the_restoring(la
     # the lock is slow, as where the driver has to come up; a reset is not
     tool.write_text(f'#!/bin/sh\ncase "$*" in {slow}) touch begun; sleep {slow_s};; esac\nexec {real} "$@"\n')
     tool.chmod(0o755)
-    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = "from kernel_dvfs.gpu.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, through={way!r}) as guard: guard.lock({pair})"
     environment = made.environment(KERNEL_DVFS_NVML_PATIENCE_S=str(patience_s))
     run = subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=made.folder, stderr=subprocess.DEVNULL)
@@ -155,7 +155,7 @@ def test_a_request_without_an_answer_when_its_run_ends_does_not_outlast_the_rest
         "KERNEL_DVFS_NVML_PATIENCE_S": str(patience_s),
     }
     made.offer("zeusd")
-    code = "from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = "from kernel_dvfs.gpu.guard import Guard\n"
     code += f"with Guard({made.boards.uuid!r}, through='zeusd') as guard: guard.lock((345, 900), (2201, 2201))"
     run = subprocess.Popen(
         [sys.executable, "-c", code], env=made.environment(), cwd=made.folder, stderr=subprocess.DEVNULL
@@ -250,7 +250,7 @@ def pci_bus(made, gpus):
 
 def locked_by_zeusd(made, gpus):
     """A guarded lock on a machine of so many GPUs, at whose end another is left."""
-    code = f"{pci_bus(made, gpus)}from kernel_dvfs.gpu.nvml.guard import Guard\n"
+    code = f"{pci_bus(made, gpus)}from kernel_dvfs.gpu.guard import Guard\n"
     code += f"print(choice.obstacle('zeusd', {made.boards.uuid!r}))\n"
     code += f"with Guard({made.boards.uuid!r}, {{'core': [345, 1500]}}, through='zeusd') as guard:\n"
     code += "  guard.lock((345, 900), None); print('locked')"
@@ -344,7 +344,7 @@ def test_sudoers_names_no_tool_that_its_user_could_change(lab):
     mine.mkdir()
     (mine / "nvidia-smi").write_text("#!/bin/sh\n")
     (mine / "nvidia-smi").chmod(0o777)
-    code = "from kernel_dvfs.gpu.setters.sudo import tool\nprint(tool())"
+    code = "from kernel_dvfs.gpu.setters.tools import tool\nprint(tool())"
     said = made.python(code, PATH=f"{mine}:{made.more['PATH']}").stdout.strip()
     assert said == str(made.boards.path.parent / "offered/nvidia-smi")
     (mine / "nvidia-smi").chmod(0o755)
@@ -374,7 +374,7 @@ def test_nothing_on_the_way_to_what_root_runs_may_be_a_users(tmp_path, monkeypat
     if os.getuid() != 0:
         pytest.skip("only root can give files away")
     from kernel_dvfs.files import is_roots_own
-    from kernel_dvfs.gpu.setters.sudo import tool
+    from kernel_dvfs.gpu.setters.tools import tool
 
     own, users = tmp_path / "own", tmp_path / "users"
     for folder in (own, users, users / "within"):
@@ -410,7 +410,7 @@ def test_nothing_on_the_way_to_what_root_runs_may_be_a_users(tmp_path, monkeypat
 @pytest.mark.parametrize("user", ["alice ALL", "bob,carol", "%wheel", "ALL\nroot", "", "a=b"])
 def test_a_name_that_sudoers_would_read_as_more_is_refused(user):
     from kernel_dvfs.errors import InputError
-    from kernel_dvfs.gpu.setters.sudo import sudoers
+    from kernel_dvfs.gpu.setters.tools import sudoers
 
     with pytest.raises(InputError, match="no plain user name"):
         sudoers(user, ["GPU-1"])
@@ -430,7 +430,7 @@ def test_dcgm_locks_both_clocks_to_one_value_or_none(lab):
 def test_a_grid_for_dcgm_leaves_out_pairs_with_one_clock_at_auto(lab):
     made = lab()
     made.offer("dcgm")
-    code = "from kernel_dvfs.plan.study import load, plan\n"
+    code = "from kernel_dvfs.plan.config import load\nfrom kernel_dvfs.plan.study import plan\n"
     code += "asked = {'gpu': 'nvml', 'clocks': 'lock', 'through': 'dcgm', 'lock': 'exact'}\n"
     code += "study = plan(load('config.yaml') | asked, 'r')\n"
     code += "print([','.join(map(str, pair)) for pair in study.pairs], [why for _, why in study.omitted][-1])"

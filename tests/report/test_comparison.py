@@ -4,9 +4,10 @@ import json
 
 import pandas as pd
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.layout import SCHEDULE, STRICT
+from kernel_dvfs.layout import STRICT
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.comparison import gpus
@@ -28,8 +29,8 @@ def folder(root, gpu, workload, kind="simulated", schedules=(STRICT,), validated
     write_profile(path / "profile.parquet", columns, about, {"name": workload}, ["core_mhz", "mem_mhz"])
     (path / "schedules").mkdir()
     for number, name in enumerate(schedules):
-        content = {"schema": SCHEDULE, "baseline_time": 2.0, "baseline_energy": 200.0}
-        content |= {"time_change_percent": -0.0001, "energy_change_percent": -5.0 - number, "status": "optimal"}
+        content = whole_schedule(baseline_time=2.0, baseline_energy=200.0)
+        content |= {"time_change_percent": -0.0001, "energy_change_percent": -5.0 - number}
         (path / f"schedules/{name}.json").write_text(json.dumps(content))
     if validated:
         (path / "tables").mkdir()
@@ -51,7 +52,7 @@ def two(tmp_path):
 
 
 def test_each_folder_that_was_chosen_on_is_a_row(two):
-    frame = gpus.make(two)
+    frame = gpus(two)
     assert list(frame.gpu) == ["simulated RTX 3080 Ti", "A100"]
     assert list(frame.kind) == ["simulated", "table"]
     assert list(frame.workload) == ["gpt3-xl-b40-tp1", "as-measured"]
@@ -60,7 +61,7 @@ def test_each_folder_that_was_chosen_on_is_a_row(two):
 
 
 def test_figures_come_from_the_schedules_and_the_validation(two):
-    row = gpus.make(two).iloc[0]
+    row = gpus(two).iloc[0]
     assert (row.baseline_time_s, row.baseline_energy_j) == (2.0, 200.0)
     assert row.kernel_claimed_energy_change_percent == -5.0
     assert row.pass_energy_change_percent == -6.0
@@ -69,7 +70,7 @@ def test_figures_come_from_the_schedules_and_the_validation(two):
 
 
 def test_what_was_not_made_is_left_empty(two):
-    row = gpus.make(two).iloc[1]
+    row = gpus(two).iloc[1]
     assert (
         row[["pass_energy_change_percent", "kernel_fresh_time_change_percent", "edp_time_change_percent"]].isna().all()
     )
@@ -78,7 +79,7 @@ def test_what_was_not_made_is_left_empty(two):
 def test_it_is_written_for_programs_and_for_people(two):
     comparison.write(two)
     frame = pd.read_csv(two / "comparison/gpus.csv")
-    assert list(frame.columns) == list(gpus.make(two).columns)
+    assert list(frame.columns) == list(gpus(two).columns)
     text = (two / "comparison/gpus.md").read_text()
     assert "simulated RTX 3080 Ti" in text
     assert "-0.00" not in text
@@ -87,4 +88,4 @@ def test_it_is_written_for_programs_and_for_people(two):
 
 def test_nothing_to_compare_is_one_line(tmp_path):
     with pytest.raises(InputError, match="snakemake choose"):
-        gpus.make(tmp_path)
+        gpus(tmp_path)

@@ -1,6 +1,5 @@
 """Figures of a small made-up study: what they say, what they show, and that they are the same each time."""
 
-import importlib
 import io
 import shutil
 from itertools import product
@@ -14,16 +13,14 @@ from PIL import Image
 
 from kernel_dvfs.cli import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.outputs import modules
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import carried, clock_plane, figures, labels
 from kernel_dvfs.report.clock_plane import View
-from kernel_dvfs.report.figures import fig2_desirability, fig5_kernels
 from kernel_dvfs.report.results import Results
 
 SUBJECT = "simulated Toy 1"
 # that of a captured step shares its drawing with figure 3, and is drawn in tests/workflow/test_step_study.py
-NAMES = tuple(name for name, module in modules(figures).items() if module.OUTPUT.workload != "step")
+NAMES = tuple(name for name, each in figures.OUTPUTS.of("figure").items() if each.workload != "step")
 DEFINITION = "fig2_desirability"
 # the others share their drawing with one of these
 DRAWN = [name for name in NAMES if not name.startswith(("fig4", "fig8"))]
@@ -126,12 +123,12 @@ def carried_table(column, values):
 def drawn(study):
     """The folder of figures after the command has drawn them."""
     for name in DRAWN:
-        assert main.main(["study", "figure", name, str(study)]) == 0
+        assert main.main(["output", str(study), name]) == 0
     return study / "figures"
 
 
 def plot_of(name, folder):
-    return importlib.import_module(f"kernel_dvfs.report.figures.{name}").draw(Results(folder))
+    return figures.OUTPUTS["figure", name].make(Results(folder))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,17 +180,17 @@ def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
 
 
 def test_waste_discards_every_loss_and_ignores_time_gained():
-    waste = fig2_desirability.scores().query("rule == 'waste'")
+    waste = figures.scores().query("rule == 'waste'")
     gain = (waste.time_change_percent <= 0) & (waste.energy_change_percent < 0)
     assert waste[~gain].score.isna().all()
     assert np.allclose(waste[gain].score, -waste[gain].energy_change_percent)
 
 
 def test_edp_lets_energy_pay_for_time():
-    assert fig2_desirability.edp_score(0.1, -0.2) == pytest.approx(1 - 1.1 * 0.8)
-    assert fig2_desirability.edp_score(-0.2, 0.1) == fig2_desirability.edp_score(0.1, -0.2)
-    assert fig2_desirability.waste_score(0.1, -0.2) == 0
-    assert fig2_desirability.waste_score(0.0, -0.2) == 0.2
+    assert figures.edp_score(0.1, -0.2) == pytest.approx(1 - 1.1 * 0.8)
+    assert figures.edp_score(-0.2, 0.1) == figures.edp_score(0.1, -0.2)
+    assert figures.waste_score(0.1, -0.2) == 0
+    assert figures.waste_score(0.0, -0.2) == 0.2
 
 
 def rectangles(panel):
@@ -363,7 +360,7 @@ def test_curves_that_coincide_share_a_label():
 
 
 def test_kernels_are_shown_per_launch_by_kind(study):
-    costs = fig5_kernels.costs(Results(study))
+    costs = figures.costs(Results(study))
     assert costs[costs.quantity == "time, ms"].value.tolist() == pytest.approx([0.1, 0.01, 1.0])
     assert costs[costs.quantity == "energy, J"].kind.tolist() == ["bias gradient", *["matrix product"] * 2]
 
@@ -371,8 +368,8 @@ def test_kernels_are_shown_per_launch_by_kind(study):
 def test_kernels_that_would_cover_each_other_are_one_point_with_their_number():
     values = [1.0, 1.01, 0.99, 50.0, 1.0]
     kinds = ["bias", "bias", "bias", "bias", "norm"]
-    frame = pd.DataFrame({"kind": kinds, "section": "Forward", "quantity": fig5_kernels.TIME, "value": values})
-    drawn = fig5_kernels.together(frame)
+    frame = pd.DataFrame({"kind": kinds, "section": "Forward", "quantity": figures.TIME, "value": values})
+    drawn = figures.together(frame)
     assert drawn["count"].tolist() == [3, 1, 1] and drawn["count"].sum() == len(frame)
     assert drawn.value.tolist() == pytest.approx([1.0, 50.0, 1.0], rel=1e-3)
 
@@ -390,8 +387,8 @@ def test_kernels_of_a_table_need_no_section(tmp_path):
     rows = [row for name in ("covar::a", "covar::b", "nn") for row in rows_of("kernel", name, PASS[:2], 1e-3, 0.1)]
     gpu = {"kind": "table", "name": "RTX 3080 Ti", "slug": "table-x"}
     results = write(tmp_path, rows, gpu, {"name": "as-measured"})
-    assert set(fig5_kernels.costs(results).kind) == {"covar", "nn"}
-    plot = fig5_kernels.draw(results)
+    assert set(figures.costs(results).kind) == {"covar", "nn"}
+    plot = figures.fig5_kernels(results)
     assert plot.labels.title == "One launch of each kernel at auto clocks"
     assert plot.labels.subtitle == "RTX 3080 Ti, as-measured; better: left"
     plot.draw()
@@ -401,7 +398,7 @@ def test_rows_of_table_1_are_known_in_a_measured_table(tmp_path):
     names = ("forward_gelu", "backward_gelu", "loss_softmax")
     rows = [row for name in names for row in rows_of("kernel", name, PASS[:2], 1e-3, 0.1)]
     results = write(tmp_path, rows, {"kind": "table", "name": "H200", "slug": "table-x"}, {"name": "as-measured"})
-    costs = fig5_kernels.costs(results)
+    costs = figures.costs(results)
     times = costs[costs.quantity == "time, ms"]
     assert times.kind.tolist() == ["GELU", "softmax", "GELU"]
     assert times.section.tolist() == ["Forward", "Loss calculation", "Backward"]

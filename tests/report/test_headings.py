@@ -3,8 +3,7 @@
 import pandas as pd
 import pytest
 
-from kernel_dvfs.outputs import outputs
-from kernel_dvfs.report import figures, tables
+from kernel_dvfs.registry import outputs
 from kernel_dvfs.report.headings import headings
 from kernel_dvfs.report.write import write_table
 
@@ -52,7 +51,7 @@ def test_a_change_says_which_of_the_two_it_is_where_a_table_has_both(columns, ex
 
 def test_tables_for_people_have_those_headings_and_the_csv_its_columns(tmp_path):
     columns = ["id", "energy_change_percent", "fresh_energy_change_percent"]
-    write_table(pd.DataFrame([["a", -1.5, -1.4]], columns=columns), tmp_path, "t", "about", "Toy", ("csv", "md", "tex"))
+    write_table(pd.DataFrame([["a", -1.5, -1.4]], columns=columns), tmp_path, "t", "about", "Toy")
     for form, between in (("md", "|"), ("tex", "&")):
         text = (tmp_path / f"tables/t.{form}").read_text().replace("\\%", "%")
         heads = next(line for line in text.splitlines() if "id in schedules" in line)
@@ -67,7 +66,7 @@ def test_tables_for_people_have_those_headings_and_the_csv_its_columns(tmp_path)
 def test_table_2_shows_the_margin_and_calls_such_a_choice_optimal_within_it():
     from types import SimpleNamespace
 
-    from kernel_dvfs.report.tables import strategies
+    from kernel_dvfs.report.tables import OUTPUTS, strategies
 
     common = {"granularity": "kernel", "scope": "global", "slack_percent": 0, "baseline_waste_j": 9.0}
     common |= {"time_change_percent": -0.1, "energy_change_percent": -1.6, "waste_j": 1.0, "weights": "counts"}
@@ -75,16 +74,17 @@ def test_table_2_shows_the_margin_and_calls_such_a_choice_optimal_within_it():
     free = common | {"objective": "edp", "status": "optimal", "margin": None}
     none = common | {"objective": "energy", "status": "infeasible", "margin": None}
     schedules = {"held": held, "free": free, "none": none}
-    table = strategies.make(SimpleNamespace(schedule=schedules.get), list(schedules)).set_index("schedule")
+    table = strategies(SimpleNamespace(schedule=schedules.get), list(schedules)).set_index("schedule")
     expected = {"held": "optimal within its margin", "free": "optimal", "none": "infeasible"}
     assert table.status[list(expected)].to_dict() == expected
     assert table.margin_percent["held"] == 0.09 and table.margin_percent[["free", "none"]].isna().all()
     assert headings(table)["margin_percent"] == "margin to the time limit, %"
-    assert "optimal within its margin" in strategies.OUTPUT.text and "margin" in strategies.OUTPUT.caption
+    about = OUTPUTS["table", "strategies"]
+    assert "optimal within its margin" in about.text and "margin" in about.caption
 
 
 def test_no_text_of_a_table_or_figure_calls_the_same_thing_by_two_names():
-    for name, output in (outputs(tables) | outputs(figures)).items():
+    for (_, name), output in outputs("gpu").items():
         assert "fresh" not in f"{output.caption} {output.title} {output.text}".lower(), name
 
 

@@ -5,7 +5,7 @@ from itertools import product
 import pandas as pd
 import pytest
 
-from kernel_dvfs.report.figures import headline_map
+from kernel_dvfs.report.figures import headline_map, surface
 from kernel_dvfs.report.tables import headline_band
 
 
@@ -29,7 +29,7 @@ class Made:
 
 
 def test_the_band_is_least_and_most_over_what_varies():
-    rows = headline_band.make(Made()).set_index(["level", "varied"])
+    rows = headline_band(Made()).set_index(["level", "varied"])
     assert len(rows) == 8
     kernel = rows.loc["kernel"]
     assert set(kernel.default_energy_change_percent) == {saving(0.9, 2, 1950)}
@@ -54,7 +54,7 @@ def with_changes(made):
 
 
 def test_contours_lie_where_the_change_is_their_value():
-    ground, lines, _ = headline_map.surface(with_changes(Made()))
+    ground, lines, _ = surface(with_changes(Made()))
     for frame in (lines, ground):
         assert set(frame.auto_core_mhz) == {1905, 1950, 1995}
     four = lines[lines.line.str.contains(" -4.0 ")]
@@ -67,15 +67,15 @@ def test_contours_lie_where_the_change_is_their_value():
 def test_the_papers_value_is_a_line_where_it_is_reached():
     made = Made()
     made.headline_map["kernel_energy_change_percent"] -= 9
-    _, lines, _ = headline_map.surface(with_changes(made))
+    _, lines, _ = surface(with_changes(made))
     assert lines.is_paper.any()
 
 
 def test_the_figure_says_whether_the_papers_value_is_reached(tmp_path):
     made = Made()
-    assert "not reached anywhere here" in headline_map.draw(made).labels.caption
+    assert "not reached anywhere here" in headline_map(made).labels.caption
     made.headline_map["kernel_energy_change_percent"] -= 9
-    plot = headline_map.draw(made)
+    plot = headline_map(made)
     assert "the thick line" in plot.labels.caption
     plot.save(tmp_path / "map.png", verbose=False, dpi=50)
     assert (tmp_path / "map.png").stat().st_size > 5000
@@ -84,5 +84,5 @@ def test_the_figure_says_whether_the_papers_value_is_reached(tmp_path):
 def test_a_single_clock_is_a_single_panel():
     made = Made()
     made.headline_map = made.headline_map[made.headline_map.auto_core_mhz == 1950]
-    ground, _, _ = headline_map.surface(with_changes(made))
+    ground, _, _ = surface(with_changes(made))
     assert set(ground.auto_core_mhz) == {1950}

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from kernel_dvfs import student
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.measurement import record, setup
-from kernel_dvfs.report import validation
+from kernel_dvfs.report import remeasured
 from kernel_dvfs.report.results import Results
 
 DEVICE = {
@@ -51,7 +52,7 @@ def block(sessions, sd=1.0, seeds=2000):
     held = 0
     for _ in range(seeds):
         offset = dict(zip(names, 3 * draw.standard_normal(len(names))))
-        found = validation.interval([sd * draw.standard_normal() + offset[each] for each in sessions], sessions)
+        found = student.interval([sd * draw.standard_normal() + offset[each] for each in sessions], sessions)
         held += found.low <= 0 <= found.high
     return held / seeds
 
@@ -63,20 +64,20 @@ def test_an_interval_over_sessions_holds_the_truth_under_offsets_that_sessions_s
 
 def test_an_interval_within_one_session_does_not_and_says_so():
     assert block(["a"] * 10) < 0.5
-    one, two = validation.interval([1.0, 2.0, 3.0], ["a"] * 3), validation.interval([1.0, 2.0, 3.0], ["a", "a", "b"])
+    one, two = student.interval([1.0, 2.0, 3.0], ["a"] * 3), student.interval([1.0, 2.0, 3.0], ["a", "a", "b"])
     assert (one.basis, two.basis) == ("within one session", "over 2 sessions")
     assert two.mean == pytest.approx(2.25), "of the sessions' means"
 
 
 def test_repeats_that_share_a_session_in_one_kernel_count_as_one_session():
     points = [("a", 0, []), ("b", 0, []), ("a", 1, []), ("b", 1, []), ("a", 2, []), ("b", 2, [])]
-    found = validation.sessions_of(SimpleNamespace(points=points, sessions=["p", "q", "q", "q", "r", "r"]))
+    found = remeasured.sessions_of(SimpleNamespace(points=points, sessions=["p", "q", "q", "q", "r", "r"]))
     assert found[0] == found[1] != found[2]
 
 
 def test_an_ambiguous_time_names_the_repeats_that_would_decide():
-    change = validation.interval([0.4, -0.3, 0.2, -0.2, 0.3, 0.1], ["a", "a", "b", "b", "c", "c"])
-    verdict, needed = validation.verdict(change, 0.0)
+    change = student.interval([0.4, -0.3, 0.2, -0.2, 0.3, 0.1], ["a", "a", "b", "b", "c", "c"])
+    verdict, needed = student.verdict(change, 0.0)
     assert verdict == "ambiguous" and needed > 6 and needed % 2 == 0
 
 
@@ -91,8 +92,8 @@ def test_an_ambiguous_time_names_the_repeats_that_would_decide():
     ],
 )
 def test_the_repeats_named_are_more_than_were_made_would_decide_and_are_the_fewest(values, sessions):
-    change = validation.interval(values, list(sessions))
-    verdict, needed = validation.verdict(change, 0.0)
+    change = student.interval(values, list(sessions))
+    verdict, needed = student.verdict(change, 0.0)
     assert verdict == "ambiguous" and needed > len(values)
     made = len(set(sessions)) if len(set(sessions)) > 1 else len(values)
     blocks = needed * made // len(values)
@@ -105,9 +106,9 @@ def test_the_repeats_named_are_more_than_were_made_would_decide_and_are_the_fewe
 
 
 def test_a_mean_that_is_the_limit_or_unknown_names_no_number_of_repeats():
-    assert validation.verdict(validation.interval([0.1, -0.1], ["a", "b"]), 0.0) == ("ambiguous", None)
+    assert student.verdict(student.interval([0.1, -0.1], ["a", "b"]), 0.0) == ("ambiguous", None)
     nan = float("nan")
-    assert validation.verdict(validation.Change(nan, nan, nan, nan, 1, 1, [0.1]), 0.0) == ("ambiguous", None)
+    assert student.verdict(student.Change(nan, nan, nan, nan, 1, 1, [0.1]), 0.0) == ("ambiguous", None)
 
 
 def comparisons(folder):
@@ -119,7 +120,7 @@ def of(folder):
 
 
 def test_repeats_that_are_whole_are_summed(folder):
-    assert sorted(validation.totals(comparisons(folder))) == [0, 1]
+    assert sorted(remeasured.totals(comparisons(folder))) == [0, 1]
 
 
 def test_a_repeat_copied_over_another_is_refused(folder):

@@ -4,8 +4,9 @@ import json
 
 import pandas as pd
 import pytest
+from whole_schedule import whole_schedule
 
-from kernel_dvfs.layout import SCHEDULE, STRICT
+from kernel_dvfs.layout import STRICT
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.comparison import specimens
@@ -28,13 +29,13 @@ def board(root, uuid, name="NVIDIA H200", chosen=1500, factor=1.0, low_w=80.0, k
     write_profile(path / "profile.parquet", columns, about, {"name": path.name}, ["core_mhz", "mem_mhz"])
     (path / "schedules").mkdir()
     targets = {target: {"core_mhz": chosen, "mem_mhz": "auto"} for target in ("a", "b")}
-    (path / f"schedules/{STRICT}.json").write_text(json.dumps({"schema": SCHEDULE, "targets": targets}))
+    (path / f"schedules/{STRICT}.json").write_text(json.dumps(whole_schedule(targets=targets)))
 
 
 def test_two_boards_of_a_type_are_compared_at_the_points_that_both_have(tmp_path):
     board(tmp_path, "1a2b3c4d")
     board(tmp_path, "5e6f7a8b", factor=1.02, low_w=90.0)
-    (row,) = specimens.make(tmp_path).to_dict("records")
+    (row,) = specimens(tmp_path).to_dict("records")
     assert (row["first"], row["second"]) == ("nvidia-h200-1a2b3c4d", "nvidia-h200-5e6f7a8b")
     assert (row["kernels"], row["points"]) == (2, 4)
     assert row["auto_time_difference_percent"] == pytest.approx(2)
@@ -49,7 +50,7 @@ def test_two_boards_of_a_type_are_compared_at_the_points_that_both_have(tmp_path
 def test_clocks_that_the_other_board_was_not_measured_at_are_not_guessed(tmp_path):
     board(tmp_path, "1a2b3c4d", chosen=1700)
     board(tmp_path, "5e6f7a8b")
-    (row,) = specimens.make(tmp_path).to_dict("records")
+    (row,) = specimens(tmp_path).to_dict("records")
     assert pd.isna(row["carried_energy_change_percent"]) and row["own_energy_change_percent"] == pytest.approx(-20)
 
 
@@ -58,7 +59,7 @@ def test_other_types_and_simulated_gpus_are_no_specimens(tmp_path):
     board(tmp_path, "5e6f7a8b", name="NVIDIA A100")
     board(tmp_path, "one", name="H200", kind="simulated")
     board(tmp_path, "two", name="H200", kind="simulated")
-    assert specimens.make(tmp_path).empty
+    assert specimens(tmp_path).empty
     comparison.write(tmp_path, "specimens")
     assert (tmp_path / "comparison/specimens.csv").read_text().startswith("gpu,workload,first,second,")
     assert "No two boards" in (tmp_path / "comparison/specimens.md").read_text()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.report import step_costs
-from kernel_dvfs.report.tables import step_kernels
+from kernel_dvfs.report.measured_tables import step_kernels
 
 ROW = {
     **dict.fromkeys(("name", "module", "section", "operation", "id", "verdict"), "x"),
@@ -32,6 +32,6 @@ def test_why_a_kernel_takes_another_time_alone(alone_us, alone_mhz, step_mhz, ca
     row = ROW | {"alone_us": alone_us, "alone_core_mhz": alone_mhz, "step_core_mhz": step_mhz}
     frame = pd.DataFrame([row | {"power_cap_share": cap_share}])
     monkeypatch.setattr(step_costs, "per_kernel", lambda results: frame)
-    table = step_kernels.make(SimpleNamespace())
+    table = step_kernels(SimpleNamespace())
     assert list(table.expected) == [why]
     assert ("step_core_mhz" in table) == (not math.isnan(step_mhz)) and list(table.step_time_us) == [100.0]

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.report import measured_tables, step_costs
+from kernel_dvfs.report.measured_tables import locking, passes
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables import baseline, locking, passes, relaxed, tensor_energy
+from kernel_dvfs.report.tables import relaxed, tensor_energy
 
 NAN = float("nan")
 
@@ -37,7 +39,7 @@ ROWS = [
 
 
 def test_a_pass_stands_beside_the_sum_of_its_kernels_at_the_same_clocks():
-    auto, chosen = passes.make(results(ROWS), ["pass-global-waste-slack0"]).to_dict("records")
+    auto, chosen = passes(results(ROWS), ["pass-global-waste-slack0"]).to_dict("records")
     assert (auto["clocks"], chosen["clocks"]) == ("auto-auto", "1200-auto")
     assert auto["sum_time_ms"] == pytest.approx(97) and auto["time_difference_percent"] == pytest.approx(-10)
     assert auto["sum_energy_j"] == pytest.approx(60.5)
@@ -45,17 +47,17 @@ def test_a_pass_stands_beside_the_sum_of_its_kernels_at_the_same_clocks():
 
 
 def test_without_schedules_only_auto_is_shown():
-    assert list(passes.make(results(ROWS[:3]), []).chosen_by) == ["auto"]
+    assert list(passes(results(ROWS[:3]), []).chosen_by) == ["auto"]
 
 
 def test_a_kernel_that_was_not_measured_there_is_named():
     with pytest.raises(InputError, match="pass forward at 1200-auto: the profile lacks gemm there"):
-        passes.make(results([*ROWS[:4], ROWS[5]]), ["pass-global-waste-slack0"])
+        passes(results([*ROWS[:4], ROWS[5]]), ["pass-global-waste-slack0"])
 
 
 def test_a_kernel_that_was_left_out_above_the_cap_runs_as_at_the_highest_lower_clock():
     lower = [("kernel", "gemm", core, NAN, 5e-3, 1.5) for core in (1000.0, 900.0)]
-    _, chosen = passes.make(results([*ROWS[:4], ROWS[5], *lower]), ["pass-global-waste-slack0"]).to_dict("records")
+    _, chosen = passes(results([*ROWS[:4], ROWS[5], *lower]), ["pass-global-waste-slack0"]).to_dict("records")
     assert chosen["sum_time_ms"] == pytest.approx(25 * 1 + 24 * 5)
 
 
@@ -78,7 +80,7 @@ def test_a_lock_that_costs_power_shows_with_its_interval():
     ]
     comparisons = SimpleNamespace(points=[("gemm", k, points) for k, points in enumerate(repeats)], sessions=["a"] * 3)
     results = SimpleNamespace(comparisons=lambda *paths: comparisons)
-    (row,) = locking.make(results, ["gemm"], ["both"], 1).to_dict("records")
+    (row,) = locking(results, ["gemm"], ["both"], 1).to_dict("records")
     assert (row["way"], row["verdict"]) == ("both", "differs")
     assert (row["locked"], row["repeats"], row["auto_core_mhz"], row["locked_core_mhz"]) == ("1980-3201", 3, 1980, 1710)
     assert row["time_change_percent"] == pytest.approx(10) and row["energy_change_percent"] == pytest.approx(-8)
@@ -97,23 +99,25 @@ def record(hour, energy_mj, cap_s):
 
 
 def test_drift_is_the_slope_of_the_energy_in_percent_per_hour():
-    assert baseline._drift([record(hour, 100 + hour, 0) for hour in range(5)]) == pytest.approx(100 / 102)
+    assert measured_tables._drift([record(hour, 100 + hour, 0) for hour in range(5)]) == pytest.approx(100 / 102)
 
 
 def test_the_last_row_is_the_iteration_as_the_sum_of_its_kernels():
     rows = [("kernel", 2000.0, 900.0), ("kernel", 500.0, 100.0), ("pass", 2400.0, 980.0)]
-    total = baseline._total(pd.DataFrame(rows, columns=["study", "time_per_iteration_us", "energy_per_iteration_mj"]))
+    total = measured_tables._total(
+        pd.DataFrame(rows, columns=["study", "time_per_iteration_us", "energy_per_iteration_mj"])
+    )
     assert (total["time_per_iteration_us"], total["energy_per_iteration_mj"], total["power_w"]) == (2500, 1000, 400)
 
 
 @pytest.mark.parametrize("hours", [[], [1, 2], [3, 3, 3]])
 def test_a_run_too_short_has_no_drift(hours):
-    assert baseline._drift([record(hour, 100, 0) for hour in hours]) is None
+    assert measured_tables._drift([record(hour, 100, 0) for hour in hours]) is None
 
 
 def test_the_share_under_the_cap_is_over_all_windows():
-    assert baseline.cap_share([record(0, 1, 5.0), record(0, 1, 0.0), record(0, 1, 2.5)]) == pytest.approx(0.5)
-    assert baseline.cap_share([]) is None
+    assert step_costs.cap_share([record(0, 1, 5.0), record(0, 1, 0.0), record(0, 1, 2.5)]) == pytest.approx(0.5)
+    assert step_costs.cap_share([]) is None
 
 
 # --- relaxed: the frontier that was chosen ---
@@ -127,19 +131,19 @@ POINTS = [
 
 def test_its_rows_are_the_points_in_their_order(tmp_path):
     frontier(tmp_path, {"schema": "kernel-dvfs/frontier/1", "points": POINTS})
-    assert relaxed.make(Results(tmp_path)).to_dict("records") == POINTS
+    assert relaxed(Results(tmp_path)).to_dict("records") == POINTS
 
 
 @pytest.mark.parametrize("content", [{}, {"schema": "kernel-dvfs/frontier/1"}, {"schema": "x", "points": []}, []])
 def test_another_file_in_its_place_is_named(tmp_path, content):
     frontier(tmp_path, content)
     with pytest.raises(InputError, match=r"schedules/frontier.json: not a .*; delete it and run"):
-        relaxed.make(Results(tmp_path))
+        relaxed(Results(tmp_path))
 
 
 def test_without_a_frontier_the_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"frontier.json"):
-        relaxed.make(Results(tmp_path))
+        relaxed(Results(tmp_path))
 
 
 def frontier(folder, content):
@@ -164,7 +168,7 @@ def test_each_energy_shows_the_schedules_that_were_chosen_there():
         comparisons=lambda *paths: measured,
         variant={"tensor-energy-3.6": variant}.get,
     )
-    default, other = tensor_energy.make(made, [3.6], 2.2, 2).to_dict("records")
+    default, other = tensor_energy(made, [3.6], 2.2, 2).to_dict("records")
     assert (default["is_default"], other["is_default"]) == (True, False)
     assert (default["pass_energy_change_percent"], other["pass_energy_change_percent"]) == (-2.0, -1.0)
     assert (default["kernel_claimed_energy_change_percent"], other["kernel_claimed_energy_change_percent"]) == (-9, -7)
@@ -177,7 +181,7 @@ def test_a_caption_and_a_subject_of_any_letters_are_set_by_latex_as_they_stand(t
     from kernel_dvfs.report.write import write_table
 
     frame = pd.DataFrame({"a_b": ["50 % & more_#"], "n": [1.0]})
-    write_table(frame, tmp_path, "t", r"Saved: -5 % of E_1 & {x} $y$ ~ ^ \cmd #1", "table my_file & co.csv", ["tex"])
+    write_table(frame, tmp_path, "t", r"Saved: -5 % of E_1 & {x} $y$ ~ ^ \cmd #1", "table my_file & co.csv")
     text = (tmp_path / "tables/t.tex").read_text()
     caption = text[text.index("\\caption{") + 9 : text.index("\\label")].strip().removesuffix("}")
     assert r"-5 \% of E\_1 \& \{x\} \$y\$ \textasciitilde{} \textasciicircum{} \textbackslash{}cmd \#1" in caption

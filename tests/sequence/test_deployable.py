@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
@@ -67,7 +68,7 @@ def test_each_choice_plays_as_its_row_says(found, whole_iteration):
 
 def test_the_command_writes_the_list_and_schedules_that_play_as_promised(iteration_profile, iteration, tmp_path):
     strict = tmp_path / "strict.json"
-    strict.write_text(json.dumps({"margin": {"time_percent": 0.05}}))
+    strict.write_text(json.dumps(whole_schedule(margin={"z": 2, "time_percent": 0.05})))
     words = ["study", "deployable", str(iteration_profile), "--latencies", "0.02", "--mem-stall", "0.0003"]
     assert main([*words, "--reserve-of", str(strict), "-o", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "deployable.json").read_text())
@@ -102,7 +103,7 @@ def test_a_reserve_that_cannot_be_read_is_refused_in_one_line(iteration_profile,
 
 def test_a_reserve_that_no_choice_keeps_is_given_up_aloud_and_the_list_says_so(iteration_profile, tmp_path, capsys):
     strict = tmp_path / "strict.json"
-    strict.write_text(json.dumps({"margin": {"time_percent": 60}}))
+    strict.write_text(json.dumps(whole_schedule(margin={"z": 2, "time_percent": 60})))
     words = ["study", "deployable", str(iteration_profile), "--latencies", "0.02", "-o", str(tmp_path)]
     assert main([*words, "--reserve-of", str(strict)]) == 0
     assert "no choice keeps 60 %" in capsys.readouterr().err
@@ -164,15 +165,18 @@ def test_choose_takes_latency_jitter_and_stalls_from_the_file(iteration_profile,
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda text: "{", "latency.json"),
-        (lambda text: "[]", "schema"),
-        (lambda text: text.replace("latency/1", "latency/9"), "schema"),
+        (lambda text: "{", "latency.json: truncated or not JSON ("),
+        (lambda text: "[]", "latency.json: not a kernel-dvfs/latency/1 file; kernel-dvfs latency makes it"),
+        (
+            lambda text: text.replace("latency/1", "latency/9"),
+            "(schema kernel-dvfs/latency/9, this one",
+        ),
         (lambda text: text.replace('"median": ', '"median": -'), "settled_s.median is -"),
         (lambda text: text.replace('"n": 21', '"n": 0'), "no change of a clock was seen"),
-        (lambda text: text.replace('"driver"', '"diver"'), "'driver' is missing"),
+        (lambda text: text.replace('"driver"', '"diver"'), "gpu.driver is missing; kernel-dvfs latency makes it"),
         (
             lambda text: text.replace('"domains": {"core": {', '"domains": {"core": [], "x": {'),
-            "is missing or of another",
+            "domains.core is [], expected a group of fields",
         ),
     ],
 )

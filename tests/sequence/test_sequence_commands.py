@@ -140,9 +140,10 @@ def test_options_of_an_iteration_need_one(small_profile, tmp_path, refused):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (None, "no such file"),
-        ("{", "expected"),
-        ("[]", "a JSON list of kernel ids"),
+        (None, "missing; a JSON list of kernel ids"),
+        ("{", "truncated or not JSON ("),
+        ("[]", "it is empty; a JSON list of kernel ids"),
+        ('["a", 1]', "[1] is 1, expected a text"),
         ('["a", "z"]', "kernel z is not in"),
     ],
 )

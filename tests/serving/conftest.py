@@ -3,7 +3,7 @@
 import pytest
 from synthetic_profile import QUICK, LineMachine, line_profile
 
-from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.replay import Replayer
 from kernel_dvfs.serving.steps import StepModel
 from kernel_dvfs.serving.system import Settings
 from kernel_dvfs.serving.trace import hours

@@ -10,11 +10,20 @@ from scipy.optimize import linprog
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving import pools as sizing
-from kernel_dvfs.serving.allocation import MIP_GAP, allocate, at_once, by_levels
 from kernel_dvfs.serving.columns import Column, Columns, undominated
 from kernel_dvfs.serving.pools import COUNTS, carry_target, home, larger, pool_kinds
 from kernel_dvfs.serving.prediction import slot_loads
-from kernel_dvfs.serving.pricing import SHED_W_PER_TPS, Pricing, choose_servers, divide, priced
+from kernel_dvfs.serving.pricing import (
+    MIP_GAP,
+    SHED_W_PER_TPS,
+    Pricing,
+    allocate,
+    at_once,
+    by_levels,
+    choose_servers,
+    divide,
+    priced,
+)
 from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.requests import CLASSES, dominates, index
 from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units

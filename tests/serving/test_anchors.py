@@ -4,8 +4,7 @@ import pytest
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.serving import anchors
-from kernel_dvfs.serving.report.tables import anchors as table
-from kernel_dvfs.serving.report.tables import anchors_summary
+from kernel_dvfs.serving.report import tables
 from kernel_dvfs.serving.study import ServingStudy
 
 
@@ -19,7 +18,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def frame(study):
-    return table.make(study)
+    return tables.anchors(study)
 
 
 def _of(frame, source, quantity=""):
@@ -74,7 +73,7 @@ def test_an_all_reduce_takes_its_latency_when_small_and_its_rate_when_large(fram
 
 
 def test_errors_are_summed_up_by_source(study, frame):
-    summary = anchors_summary.make(study)
+    summary = tables.anchors_summary(study)
     assert summary["count"].sum() == len(frame)
     beam = summary[summary.source.eq(anchors.BEAM) & summary.role.eq(anchors.INFORMED)]
     assert beam.mean_abs_error_percent.item() < 4
@@ -82,7 +81,7 @@ def test_errors_are_summed_up_by_source(study, frame):
 
 def test_both_tables_are_written_by_command(study):
     for name in ("anchors", "anchors_summary"):
-        assert main(["serving", "table", name, str(study.folder)]) == 0
+        assert main(["output", str(study.folder), name]) == 0
         assert (study.folder / f"tables/{name}.csv").is_file()
     text = (study.folder / "tables/anchors.md").read_text()
     assert "simulated" in text and "ML.ENERGY" in text

@@ -4,9 +4,7 @@ import pytest
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.serving import table1
-from kernel_dvfs.serving.report.figures import table1 as figure
-from kernel_dvfs.serving.report.tables import table1 as table
-from kernel_dvfs.serving.report.tables import table1_agreement, table1_mix
+from kernel_dvfs.serving.report import figures, tables
 from kernel_dvfs.serving.requests import CLASSES
 from kernel_dvfs.serving.study import ServingStudy
 from kernel_dvfs.serving.table1 import Cell, agreement, best, mix_change, paper_row, simulated_cells
@@ -99,21 +97,21 @@ def test_no_simulated_instance_draws_more_than_its_gpus_may(cells):
 
 def test_tables_and_heat_map_show_every_cell(usual):
     study = ServingStudy(usual)
-    frame = table.make(study)
+    frame = tables.table1(study)
     assert len(frame) == 9 * 12 and frame.paper_wh.isna().sum() == sum(
         wh is None for row in table1.PAPER_WH.values() for wh in row
     )
-    long = figure.ratios(frame)
+    long = figures.ratios(frame)
     assert len(long) == 3 * 9 * 12
     paper = long[long.panel == "DynamoLLM, Table I (measured)"]
     assert paper.is_best.sum() == 9 and paper.ratio.min() == pytest.approx(1.51 / 2.94)
-    figure.draw(study).save(usual / "table1.png", verbose=False, dpi=60)
-    assert len(table1_agreement.make(study)) == 9 and len(table1_mix.make(study)) == 6
+    figures.table1(study).save(usual / "table1.png", verbose=False, dpi=60)
+    assert len(tables.table1_agreement(study)) == 9 and len(tables.table1_mix(study)) == 6
 
 
 def test_table_one_is_of_the_engine_asked_for(usual, tmp_path):
     alone = tmp_path / "experiments/table1.json"
     assert main(["serving", "table1", "-o", str(alone), "--requests", "20", "--max-batch", "1"]) == 0
     # one request at a time cannot carry 2,000 tokens/s of long answers
-    feasible = [table.make(ServingStudy(folder)).feasible.sum() for folder in (usual, tmp_path)]
+    feasible = [tables.table1(ServingStudy(folder)).feasible.sum() for folder in (usual, tmp_path)]
     assert feasible[0] > feasible[1]

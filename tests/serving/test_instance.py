@@ -7,8 +7,8 @@ from synthetic_profile import KV_TOKENS, LineEngine
 from kernel_dvfs.serving import make_profile
 from kernel_dvfs.serving.instance import Instance
 from kernel_dvfs.serving.make_profile import simulate_instance, weighted_quantile
-from kernel_dvfs.serving.outcome import Account, Accounts
 from kernel_dvfs.serving.requests import Request
+from kernel_dvfs.serving.servers import Account, Accounts
 from kernel_dvfs.serving.trace import hours
 
 

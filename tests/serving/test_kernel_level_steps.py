@@ -7,8 +7,7 @@ import pytest
 
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
-from kernel_dvfs.serving.kernel_clocks import engine
-from kernel_dvfs.serving.steps import KNOTS
+from kernel_dvfs.serving.steps import KNOTS, engine_at
 
 
 @pytest.fixture
@@ -19,7 +18,7 @@ def model(instances):
 @pytest.mark.parametrize("core_mhz", [800, 1200, 1605, 1980])
 def test_no_step_is_slower_or_dearer_than_at_one_clock(model, core_mhz):
     draw = random.Random(core_mhz)
-    one, each = model.at(core_mhz), engine(model, core_mhz)
+    one, each = model.at(core_mhz), engine_at(model, core_mhz)
     for _ in range(150):
         tokens = draw.choice([1, 7, 40, 200, 512, 3000])
         asked = (tokens, draw.choice([0, tokens**2 / 2]), draw.choice([0, 1000, 200_000]))
@@ -42,6 +41,6 @@ def test_it_saves_within_a_percent_of_the_exact_choice(model):
     at = model.clocks.index(core_mhz)
     exact = solve(Problem.of(time_s, energy_j, [at] * len(own)), "global", "waste", effort=0)
     tokens = int(KNOTS[knot])
-    one, each = (engine(model, core_mhz, level).step(tokens, 0, 0)[1] / model.tp for level in (False, True))
+    one, each = (engine_at(model, core_mhz, level).step(tokens, 0, 0)[1] / model.tp for level in (False, True))
     assert exact.energy <= each * (1 + 1e-9) < one
     assert one - each > 0.8 * (one - exact.energy)

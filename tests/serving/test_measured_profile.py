@@ -10,9 +10,8 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.machine import MeasuredMachine, SimulatedMachine, machine
 from kernel_dvfs.serving.make_profile import Load, excess, measure
-from kernel_dvfs.serving.outcome import outcome
 from kernel_dvfs.serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
-from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.replay import Replayer, outcome
 from kernel_dvfs.serving.system import Settings
 
 LIMITS = {"max_batch": 256, "chunk_tokens": 512}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from synthetic_profile import QUICK
 
+from kernel_dvfs.serving import controllers
 from kernel_dvfs.serving import pools as sizing
 from kernel_dvfs.serving.cluster import Cluster
-from kernel_dvfs.serving.outcome import lines, outcome
 from kernel_dvfs.serving.prediction import LoadForecast, slot_loads
-from kernel_dvfs.serving.replayer import Replayer
+from kernel_dvfs.serving.replay import Replayer, lines, outcome
 from kernel_dvfs.serving.requests import classify
 from kernel_dvfs.serving.system import SUBSETS, SYSTEMS, Settings
 from kernel_dvfs.serving.trace import hours, poisson, read_trace
@@ -201,7 +201,7 @@ def test_servers_are_started_between_epochs_where_more_load_comes_than_was_expec
     columns, loads = replayer.columns(), slot_loads(heavy, own.load_slot_s)
     forecast = Blind(loads, own.load_slot_s)
     kinds = classify(heavy.input_tokens, heavy.output_tokens)
-    cluster = Cluster(heavy, SYSTEMS["DynamoLLM"], replayer.machine, columns, forecast, own, kinds).run()
+    cluster = Cluster(heavy, SYSTEMS["DynamoLLM"], replayer.machine, columns, forecast, own, kinds, controllers).run()
     conserved(cluster, heavy)
     assert (cluster.events["servers added between epochs"] > 0) == react
     late = heavy.arrival_s > 300

@@ -28,7 +28,7 @@ def test_the_help_of_the_group_lists_its_commands_with_what_they_do(capsys):
         (["serving"], "kernel-dvfs serving: a command is expected"),
         (["serving", "replays"], "kernel-dvfs serving: unknown command"),
         (["serving", "replay"], "kernel-dvfs serving replay --help"),
-        (["serving", "table", "saving", "results"], "kernel-dvfs serving table --help"),
+        (["serving", "experiment"], "kernel-dvfs serving experiment --help"),
     ],
 )
 def test_an_unknown_or_incomplete_command_is_told_by_its_full_name(words, said, refused):

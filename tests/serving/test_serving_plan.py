@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kernel_dvfs.outputs import asked_by
+from kernel_dvfs.registry import outputs
 from kernel_dvfs.serving.study_plan import plan_serving
+from kernel_dvfs.serving.system import DEFAULTS
 
 INSTANCE = "results/serving/sim-h100-sxm-llama2-70b"
 REPLAY = f"{INSTANCE}/synthetic-hour-s12-p4"
@@ -18,28 +21,42 @@ def planned(config):
     return lambda **changed: plan_serving(config(serving=config()["serving"] | changed))
 
 
+def made(kind, plan) -> set:
+    return set(outputs("serving").of(kind, plan))
+
+
+def test_the_shipped_configuration_says_what_is_usual(config):
+    asked = config()["serving"]
+    assert asked == {key: DEFAULTS[key] for key in asked}
+    # the seed is the whole configuration's; the others cannot be configured
+    assert DEFAULTS.keys() - asked.keys() == {"seed", "sample_s", "bin_s"}
+    assert DEFAULTS["seed"] == config()["seed"]
+
+
 def test_a_table_lies_in_the_folder_of_the_experiments_that_it_reads(planned):
     plan = planned()
-    assert plan.table_files("table1_mix") == [f"{INSTANCE}/tables/table1_mix.csv", f"{INSTANCE}/tables/table1_mix.md"]
-    assert plan.table_files("savings") == [f"{REPLAY}/tables/savings.csv", f"{REPLAY}/tables/savings.md"]
-    assert plan.figure_files("table1") == [f"{INSTANCE}/figures/table1.pdf", f"{INSTANCE}/figures/table1.png"]
+    asked = asked_by(outputs("serving"), plan)
+    in_instance, in_replay = asked[f"{INSTANCE}/tables/table1_mix"], asked[f"{REPLAY}/tables/savings"]
+    assert in_instance.files == [f"{INSTANCE}/tables/table1_mix.{form}" for form in ("csv", "md", "tex")]
+    assert in_replay.files == [f"{REPLAY}/tables/savings.{form}" for form in ("csv", "md", "tex")]
+    assert asked[f"{INSTANCE}/figures/table1"].files == [f"{INSTANCE}/figures/table1.{form}" for form in ("pdf", "png")]
     experiments = [f"{REPLAY}/experiments/{name}.json" for name in ("systems", "loads")]
-    assert plan.inputs(plan.tables()["paper"]) == [*experiments, f"{REPLAY}/study.json"]
-    assert plan.inputs(plan.tables()["anchors"]) == [f"{INSTANCE}/experiments/anchors.json"]
+    assert asked[f"{REPLAY}/tables/paper"].inputs == [*experiments, f"{REPLAY}/study.json"]
+    assert asked[f"{INSTANCE}/tables/anchors"].inputs == [f"{INSTANCE}/experiments/anchors.json"]
 
 
 def test_what_is_not_asked_for_has_no_table(planned, tmp_path):
     whole = planned(week={"service": "coding", "scale": 0.1, "days": 1})
-    assert "week" in whole.tables() and "week" in whole.figures()
+    assert "week" in made("table", whole) and "week" in made("figure", whole)
     shipped = planned()
-    assert set(whole.tables()) - set(shipped.tables()) == {"week"}
+    assert made("table", whole) - made("table", shipped) == {"week"}
     # the reported figures by load need loads
-    assert set(shipped.tables()) - set(planned(loads_tps=[]).tables()) == {"loads", "paper"}
+    assert made("table", shipped) - made("table", planned(loads_tps=[])) == {"loads", "paper"}
     # with a given profile there is no simulated instance to compare with Table I
     (tmp_path / "mine.csv").write_text("")
     given = planned(profile=str(tmp_path / "mine.csv"))
-    assert set(shipped.tables()) - set(given.tables()) == {"table1", "table1_agreement", "table1_mix"}
-    assert "table1" not in given.figures() and given.folder.startswith("results/serving/table-mine-")
+    assert made("table", shipped) - made("table", given) == {"table1", "table1_agreement", "table1_mix"}
+    assert "table1" not in made("figure", given) and given.folder.startswith("results/serving/table-mine-")
 
 
 def test_whatever_changes_a_replay_is_in_its_folders_name(planned):
@@ -78,9 +95,10 @@ def test_files_of_one_name_in_two_places_have_folders_of_their_own(planned, tmp_
 def test_planning_writes_nothing_and_imports_nothing_heavy(root, tmp_path):
     """Read whenever the workflow is parsed, so what only makes tables and figures is imported when they are made."""
     code = (
-        "import sys; from kernel_dvfs.plan.study import load; before = set(sys.modules);"
+        "import sys; from kernel_dvfs.plan.config import load; before = set(sys.modules);"
         "from kernel_dvfs.serving.study_plan import plan_serving;"
-        f"plan = plan_serving(load({str(root / 'config.yaml')!r})); assert plan.tables() and plan.figures();"
+        f"plan = plan_serving(load({str(root / 'config.yaml')!r})); from kernel_dvfs.registry import outputs;"
+        "assert outputs('serving').made_by(plan);"
         "heavy = {'numpy', 'pandas', 'matplotlib', 'plotnine', 'scipy', 'simpy', 'ortools'};"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )

@@ -6,14 +6,12 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.outputs import modules
 from kernel_dvfs.serving import experiments
-from kernel_dvfs.serving.outcome import outcome
+from kernel_dvfs.serving.replay import outcome
 from kernel_dvfs.serving.report import figures
-from kernel_dvfs.serving.report.figures import savings as savings_figure
 from kernel_dvfs.serving.report.share import split
 from kernel_dvfs.serving.study import ServingStudy
-from kernel_dvfs.serving.system import DEFAULTS, KNOBS, SIZED, SUBSETS
+from kernel_dvfs.serving.system import KNOBS, SETTINGS, SIZED, SUBSETS
 from kernel_dvfs.serving.trace import hours, write_trace
 
 
@@ -41,7 +39,7 @@ def folder(tmp_path_factory):
         "usd_per_server_hour": 88.5,
         "usd_per_kwh": 0.1,
         "co2_g_per_kwh": 226,
-        "settings": DEFAULTS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
+        "settings": SETTINGS | {"servers": 4, "pools": 2, "pool_epoch_s": 60.0},
     }
     assert main(["serving", "study", str(place / "study"), "--options", json.dumps(asked)]) == 0
     for name in ("systems", "slots", "loads", "hierarchy"):
@@ -50,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 def table(folder, name) -> pd.DataFrame:
-    assert main(["serving", "table", name, str(folder)]) == 0
+    assert main(["output", str(folder), f"tables/{name}"]) == 0
     assert "simulated" in (folder / f"tables/{name}.md").read_text().splitlines()[0]
     return pd.read_csv(folder / f"tables/{name}.csv")
 
@@ -85,7 +83,7 @@ def test_a_promise_that_is_broken_is_no_saving(folder, tmp_path):
     (tmp_path / "experiments").mkdir()
     (tmp_path / "study.json").write_text(json.dumps(asked))
     (tmp_path / "experiments/systems.json").write_text(json.dumps(runs))
-    frame = savings_figure.data(ServingStudy(tmp_path)).set_index("system")
+    frame = figures.savings_data(ServingStudy(tmp_path)).set_index("system")
     assert list(frame.index[~frame.promise_kept]) == ["ScaleFreq"]
 
 
@@ -107,8 +105,8 @@ def test_nothing_is_saved_against_a_baseline_that_breaks_the_promise(folder, tmp
     assert table(tmp_path, "cost").cost_change_percent.isna().all()
     paper = table(tmp_path, "paper").set_index("claim").loc["energy, SinglePool sized for the promise"]
     assert pd.isna(paper.ours_percent) and "the baseline breaks its promise" in paper.why
-    assert main(["serving", "figure", "savings", str(tmp_path)]) == 0
-    assert savings_figure.data(ServingStudy(tmp_path)).label.str.startswith(" no baseline").all()
+    assert main(["output", str(tmp_path), "figures/savings"]) == 0
+    assert figures.savings_data(ServingStudy(tmp_path)).label.str.startswith(" no baseline").all()
 
 
 def test_the_parts_of_the_change_are_the_whole(folder):
@@ -131,7 +129,7 @@ def test_a_system_that_serves_nothing_in_time_leaves_its_parts_empty(folder, tmp
     empty = table(tmp_path, "split").set_index("part").of_singlepool_percent.isna()
     # without ScaleFreq the knobs cannot be told apart, the whole still can
     assert list(empty) == [idle != "ScaleFreq", True, True, True, idle != "ScaleFreq"]
-    assert main(["serving", "figure", "split", str(tmp_path)]) == 0
+    assert main(["output", str(tmp_path), "figures/split"]) == 0
 
 
 def test_cost_and_carbon_follow_servers_and_energy(folder):
@@ -173,24 +171,24 @@ def test_the_other_tables_are_written(folder, name):
 
 @pytest.mark.parametrize("name", ["savings", "power", "knobs", "loads", "split"])
 def test_figures_have_units_and_the_one_sign_and_are_readable(folder, name, cut_off):
-    plot = modules(figures)[name].draw(ServingStudy(folder))
+    plot = figures.OUTPUTS["figure", name].make(ServingStudy(folder))
     assert cut_off(plot) == []
     axes = " ".join(str(plot.labels.get(key, "")) for key in ("x", "y")).replace("\n", " ")
     if name in ("savings", "loads", "split"):
         assert "change of energy, % (negative: saved)" in axes
         assert "better: " in plot.labels.subtitle.replace("\n", " ")
-    assert main(["serving", "figure", name, str(folder)]) == 0
+    assert main(["output", str(folder), f"figures/{name}"]) == 0
     assert (folder / f"figures/{name}.png").stat().st_size > 10_000
 
 
 def test_bars_and_lines_show_the_changes_of_their_tables(folder):
     study = ServingStudy(folder)
     savings, loads = table(folder, "savings"), table(folder, "loads")
-    bars = modules(figures)["savings"].draw(study).data.set_index("system").change_percent.dropna()
+    bars = figures.OUTPUTS["figure", "savings"].make(study).data.set_index("system").change_percent.dropna()
     known = savings.set_index("system").change_percent.dropna()
     both = [system for system in known.index if system in bars.index]
     assert both and bars[both].astype(float).tolist() == pytest.approx(known[both].tolist())
-    lines = modules(figures)["loads"].draw(study).data
+    lines = figures.OUTPUTS["figure", "loads"].make(study).data
     ours = lines[~lines.system.str.contains("reported")]
     column = "change_of_all_servers_percent"
     shown = loads[loads.system.isin(ours.system.unique())]
@@ -227,12 +225,12 @@ def test_one_replay_by_command_and_its_bad_options(folder, tmp_path, capsys):
 
 
 def test_an_experiment_or_a_table_before_its_time_is_one_line(folder, tmp_path, capsys):
-    assert main(["serving", "table", "sweeps", str(folder)]) == 2
-    assert "experiments/sweeps.json: not there yet" in capsys.readouterr().err
+    assert main(["output", str(folder), "tables/sweeps"]) == 2
+    assert "experiments/sweeps.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
     assert main(["serving", "experiment", "weeks", str(folder)]) == 2
     assert "allowed: systems" in capsys.readouterr().err
     assert main(["serving", "experiment", "systems", str(tmp_path)]) == 2
-    assert "no study.json" in capsys.readouterr().err
+    assert "study.json: missing; run snakemake --cores 1 serving" in capsys.readouterr().err
 
 
 def test_a_trace_by_command(tmp_path, capsys):

@@ -8,8 +8,9 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.workload.step import read
-from kernel_dvfs.workload.step_workload import forecast_of_step, is_power_modelled, of_step
+from kernel_dvfs.workload.step_workload import of_step
 from kernel_dvfs.workload.workload import launch_order, of_model, pass_begins, study_of
 
 STEPS = Path(__file__).parent / "steps"

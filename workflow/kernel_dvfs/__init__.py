@@ -5,24 +5,11 @@ The names that notebooks and programs use are those of kernel_dvfs.api; `import 
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from kernel_dvfs.package import NAMES, VERSION
 
-# what kernel_dvfs.api offers; imported when it is first asked for, since measurement jobs import little
-NAMES = (
-    "InputError",
-    "capture",
-    "choose",
-    "frontier",
-    "import_table",
-    "load_profile",
-    "play",
-    "plot",
-    "simulate",
-    "summary",
-    "validate",
-    "write_page",
-)
+__version__ = VERSION
 
+# kernel_dvfs.api is imported when one of its names is first asked for, since measurement jobs import little
 if TYPE_CHECKING:
     from kernel_dvfs.api import *  # noqa: F403
 

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import NAMES, shipped
+from kernel_dvfs import shipped
 from kernel_dvfs.change import change_percent
 from kernel_dvfs.choice.frontier import relaxed_frontier
 from kernel_dvfs.choice.schedule import choose as choose
 from kernel_dvfs.deploy.playing import play as play
 from kernel_dvfs.errors import InputError as InputError
+from kernel_dvfs.package import NAMES
 from kernel_dvfs.report.words import answer_line
 from kernel_dvfs.step.api import capture as capture
 
@@ -88,8 +89,8 @@ def simulate(
     list of MHz, {"step": MHz} or "all" (default: every 210 MHz, all memory clocks). Raises InputError.
     """
     from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.plan.config import check
-    from kernel_dvfs.plan.study import ALONE, load, plan
+    from kernel_dvfs.plan.config import check, load
+    from kernel_dvfs.plan.study import ALONE, plan
     from kernel_dvfs.profile import aggregate
 
     grid = {"core_mhz": core_mhz or CORE_MHZ, "mem_mhz": mem_mhz or MEM_MHZ, "auto": True}
@@ -131,6 +132,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
     """
     from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.campaign import open_bench
+    from kernel_dvfs.measurement.point import QUANTITIES
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.measurement.target import Target
     from kernel_dvfs.report.words import checked
@@ -155,7 +157,7 @@ def validate(sweep: Sweep, schedule: Mapping[str, Any], repeats: int = 5) -> Che
             auto, chosen, chosen_again, auto_again = (each["summary"] for each in bench.compare(pair, repeat)["points"])
             for place, (field, both) in enumerate(
                 (what, group)
-                for what in ("energy_mj", "time_us")
+                for what in reversed(QUANTITIES)  # energy first
                 for group in ((auto, auto_again), (chosen, chosen_again))
             ):
                 total[place] += launches[name] * sum(each[field] for each in both) / 2

@@ -1,5 +1,7 @@
 """Names in a results folder that both the workflow and the report rely on."""
 
+from dataclasses import dataclass
+
 # on a real GPU, auto is compared with the highest clocks this often
 LOCKING_REPEATS = 3
 
@@ -16,10 +18,42 @@ PAGE = "kernel-dvfs/page/1"
 STRICT = "kernel-global-waste-slack0"
 PASS_STRICT = "pass-global-waste-slack0"
 
-# the strict saving over what nobody has measured, on a simulated GPU
-HEADLINE_MAP = "headline_map.csv"
-# its axes: what nobody has measured of a GPU
+# axes of the headline's map: what nobody has measured of a GPU
 HEADLINE_AXES = ("tensor_energy_pj", "gemm_traffic", "auto_core_mhz")
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Paths of what lies in a results folder, `results/<gpu>/<workload>`."""
+
+    folder: str
+
+    @property
+    def profile(self) -> str:
+        return f"{self.folder}/profile.parquet"
+
+    @property
+    def search_file(self) -> str:
+        """What was measured beyond the sweep, and why."""
+        return f"{self.folder}/search.json"
+
+    def schedule(self, name: str) -> str:
+        return f"{self.folder}/schedules/{name}.json"
+
+    @property
+    def deployable_file(self) -> str:
+        """What can be deployed at known latencies, in rows."""
+        return self.schedule("deployable")
+
+    @property
+    def headline_map(self) -> str:
+        """The strict saving over what nobody has measured, on a simulated GPU."""
+        return f"{self.folder}/headline_map.csv"
+
+    @property
+    def measured_step(self) -> str:
+        """A captured step's record with what its kernels took at auto."""
+        return f"{self.folder}/step-measured.json"
 
 
 def iteration_name(latency_s: float) -> str:

@@ -1,59 +1,66 @@
-"""What a table or a figure says of itself. Rules, commands, pages and docs read it: adding one is one module.
+"""Tables and figures of every study. One is a function with its declaration above it; a study's modules collect them.
 
-A module of a tables or figures package declares `OUTPUT` and the function that makes it: `make(results, **options)` of
-a table gives a data frame, `draw(results, **options)` of a figure a plot. Heavy libraries are imported inside those
-functions, since the declarations are read whenever the workflow is parsed.
+    OUTPUTS = Outputs()
+
+    @OUTPUTS.table("Promises kept by class", reads=["systems"])
+    def classes(study):
+        ...  # a data frame
+
+A table gives a pandas.DataFrame, a figure a plotnine.ggplot. Rules, the command `output`, pages and the reference read
+the declaration. Heavy libraries are imported inside those functions, since the workflow reads all declarations.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-TABLE_FORMATS = ("csv", "md")
-FIGURE_FORMATS = ("pdf", "png")
+FORMATS = {"table": ("csv", "md", "tex"), "figure": ("pdf", "png")}
 # kinds of GPU that this program measures itself; the third kind, "table", comes measured
 MEASURED = ("simulated", "nvml")
 
-
-def always(plan: Any) -> bool:
-    """The output is there in every study."""
-    return True
-
-
-def _no_inputs(plan: Any) -> list[str]:
-    return []
-
-
-def _no_options(plan: Any) -> dict:
-    return {}
+Make = TypeVar("Make", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A table or a figure of a study. plan: what the configuration asks for (plan.asked.Study, or another study's)."""
+    """A table or a figure of a study. plan: what the configuration asks for (plan.study.Study, or another study's)."""
 
+    kind: str  # table or figure
+    name: str
+    make: Callable[..., Any]  # (study, **options) -> what is written; study: what reads the folder
     caption: str  # one line, in the file itself
     title: str = ""  # heading on the page; "": the name in words
     text: str = ""  # below the heading, for a reader who has not read the paper
     section: str = ""  # id of the page's section; "": not on the page by itself
     place: int = 0  # order within the section
-    formats: tuple[str, ...] = TABLE_FORMATS  # endings of its files
     kinds: tuple[str, ...] = ()  # kinds of GPU that can have it; (): all
     workload: str = ""  # step: only of a captured step, model: only of anything else; "": of both
     of_choice: bool = False  # only where there are clocks to choose: not where auto alone was measured
-    when: Callable[[Any], bool] = always  # plan -> whether a study on such a GPU makes it
-    inputs: Callable[[Any], list[str]] = _no_inputs  # plan -> paths that it is made from, besides the study's main file
-    options: Callable[[Any], dict] = _no_options  # plan -> arguments of make or draw, as they go through JSON
+    when: Callable[[Any], bool] | None = None  # plan -> whether a study on such a GPU makes it
+    reads: Sequence[str] = ()  # names that the plan's `path` knows
+    inputs: Callable[[Any], list[str]] | None = None  # plan -> further paths that it is made from
+    options: Callable[[Any], dict] | None = None  # plan -> arguments of `make`, as they go through JSON
+    subject: Callable[[Any], str] | None = None  # study -> whose numbers, where they are not the study's own
 
     @property
     def in_words(self) -> str:
         """Title and text in one, for Snakemake's own report; the caption where there is neither."""
         return f"{self.title}. {self.text}" if self.title and self.text else self.text or self.caption
+
+    @property
+    def digest(self) -> str:
+        """Of the function and its declaration: an edited one is made again, and no other."""
+        return hashlib.sha256(inspect.getsource(self.make).encode()).hexdigest()[:12]
+
+    @property
+    def files(self) -> list[str]:
+        """Paths in the study's folder, one a format."""
+        return [f"{self.kind}s/{self.name}.{form}" for form in FORMATS[self.kind]]
 
     def fits(self, kind: str, is_step: bool = False, is_chosen: bool = True) -> bool:
         """Whether a study on a kind of GPU, of a captured step or not, with clocks to choose or at auto alone, can have
@@ -64,16 +71,76 @@ class Output:
     def made_by(self, plan: Any) -> bool:
         """Whether a study makes it."""
         told = (getattr(plan, "kind", ""), getattr(plan, "is_step", False), getattr(plan, "is_chosen", True))
-        return self.fits(*told) and self.when(plan)
+        return self.fits(*told) and (self.when is None or self.when(plan))
+
+    def made_from(self, plan: Any) -> list[str]:
+        """Paths that it is made from, besides the study's main file."""
+        return [plan.path(name) for name in self.reads] + (self.inputs(plan) if self.inputs else [])
 
 
-def modules(package: ModuleType) -> dict[str, ModuleType]:
-    """{name: module} of all in a package that declare an OUTPUT, by name."""
-    names = sorted(each.name for each in pkgutil.iter_modules(package.__path__))
-    found = {name: import_module(f"{package.__name__}.{name}") for name in names}
-    return {name: module for name, module in found.items() if hasattr(module, "OUTPUT")}
+class Outputs(dict[tuple[str, str], Output]):
+    """{(kind, name): Output} of a study; a table and a figure may share a name."""
+
+    def table(self, caption: str, **about: Any) -> Callable[[Make], Make]:
+        """Collects the function below as a table. about: fields of Output."""
+        return self._collector("table", caption, about)
+
+    def figure(self, caption: str, **about: Any) -> Callable[[Make], Make]:
+        """Likewise, as a figure."""
+        return self._collector("figure", caption, about)
+
+    def _collector(self, kind: str, caption: str, about: dict[str, Any]) -> Callable[[Make], Make]:
+        def collect(make: Make) -> Make:
+            self[kind, make.__name__] = Output(kind, make.__name__, make, caption, **about)
+            return make
+
+        return collect
+
+    def left_out_by(self, plan: Any) -> list[Output]:
+        """Those that a study does not make."""
+        return [self[key] for key in sorted(self) if not self[key].made_by(plan)]
+
+    def of(self, kind: str, plan: Any = None) -> dict[str, Output]:
+        """{name: Output} of a kind, in the order of their names; with a plan, only those that it makes."""
+        found = {name: self[own, name] for own, name in sorted(self) if own == kind}
+        return {name: each for name, each in found.items() if plan is None or each.made_by(plan)}
+
+    def made_by(self, plan: Any) -> list[Output]:
+        """Those that a study makes."""
+        return [self[key] for key in sorted(self) if self[key].made_by(plan)]
 
 
-def outputs(package: ModuleType) -> dict[str, Output]:
-    """{name: Output} of all in a package, by name."""
-    return {name: module.OUTPUT for name, module in modules(package).items()}
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A table or figure that a study asks for: what a rule is told."""
+
+    output: Output
+    plan: Any
+
+    @property
+    def folder(self) -> str:
+        """Of the study that it belongs to."""
+        found: str = self.plan.folder_of(self.output)
+        return found
+
+    @property
+    def files(self) -> list[str]:
+        """Paths, one a format."""
+        return [f"{self.folder}/{file}" for file in self.output.files]
+
+    @property
+    def inputs(self) -> list[str]:
+        """Paths that it is made from, besides the study's main file."""
+        found: list[str] = self.plan.inputs_of(self.output)
+        return found
+
+    @property
+    def options(self) -> str:
+        """Arguments of its function, as JSON."""
+        return json.dumps(self.output.options(self.plan) if self.output.options else {})
+
+
+def asked_by(outputs: Outputs, plan: Any) -> dict[str, Asked]:
+    """{path without its ending: what is asked for} of all that a plan makes."""
+    found = [Asked(output, plan) for output in outputs.made_by(plan)]
+    return {f"{each.folder}/{each.output.kind}s/{each.output.name}": each for each in found}

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 from kernel_dvfs.environment import SLURM
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Pair
 
 LOGS = "logs/slurm"
 # states of a job: it waits for its node, it waits or runs, and it ends: its processes are gone or are being killed, and
@@ -29,13 +28,6 @@ _REMEDY = (
     "edit slurm_gpu in profiles/slurm/site.yaml, slurm_cpu in profiles/slurm/profile.yaml (sinfo -o '%P %G' lists "
     "partitions and GPUs)"
 )
-
-
-def gpu_freq(pair: Pair) -> str:
-    """The option that asks Slurm to set a clock pair: `--gpu-freq=1500,memory=2201`; "" where both are auto."""
-    words = [str(pair[0])] if pair[0] != AUTO else []
-    words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
-    return f"--gpu-freq={','.join(words)}" if words else ""
 
 
 def check(options: str, what: str) -> None:

@@ -1,9 +1,84 @@
-"""Quantiles of Student's t, for intervals and tests."""
+"""Student's t: its quantiles, changes of few repeats with their 95 % interval, and whether a change keeps a limit.
+
+What a session does to all repeats made in it (the day, the board's state, where tensors lie in memory) no repeat of
+that session can show. So an interval is over sessions: Student's t of the sessions' means, few and independent. Where
+all repeats come from one session it is over repeats and holds within that session only; each result says which. Never
+over all pairs of runs, which are not independent.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
+
+from kernel_dvfs.errors import InputError
+
+WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
+CONFIDENCE = 0.95
+WITHIN_SESSION = "within one session"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Change of an iteration against auto, in percent."""
+
+    mean: float  # %
+    low: float  # %, of the 95 % interval
+    high: float  # %
+    sd: float  # %, of the sessions' means; of the repeats where there is one session
+    repeats: int
+    sessions: int  # that the repeats come from
+    values: list[float]  # %, one a repeat
+
+    @property
+    def basis(self) -> str:
+        """What the interval is over, in words."""
+        return f"over {self.sessions} sessions" if self.sessions > 1 else WITHIN_SESSION
+
+
+def interval(values: list[float], sessions: Sequence[str]) -> Change:
+    """Mean and 95 % Student interval. sessions: that each value was measured in; values of one are not independent.
+
+    Raises InputError for fewer than two values.
+    """
+    if len(values) < 2:
+        raise InputError("an interval needs at least two repeats; raise validation_repeats")
+    by_session: dict[str, list[float]] = defaultdict(list)
+    for value, session in zip(values, sessions, strict=True):
+        by_session[session].append(value)
+    blocks = [math.fsum(own) / len(own) for own in by_session.values()]
+    if len(blocks) == 1:
+        blocks = values
+    n = len(blocks)
+    mean = math.fsum(blocks) / n
+    sd = math.sqrt(math.fsum((block - mean) ** 2 for block in blocks) / (n - 1))
+    half = _half(sd, n)
+    return Change(mean, mean - half, mean + half, sd, len(values), len(by_session), values)
+
+
+def verdict(change: Change, limit_percent: float) -> tuple[str, int | None]:
+    """(within | over | ambiguous, repeats that would decide or None) of a time change against its limit.
+
+    Those would decide, if mean and scatter stayed as they are; always more than were made. None also where the mean is
+    the limit itself.
+    """
+    if change.high <= limit_percent:
+        return WITHIN, None
+    if change.low > limit_percent:
+        return OVER, None
+    distance = abs(change.mean - limit_percent)
+    if not distance > 0:  # also where it is unknown
+        return AMBIGUOUS, None
+    made = change.sessions if change.sessions > 1 else change.repeats
+    # 1.96: what Student's t falls to with many
+    blocks = max(made + 1, math.ceil((1.96 * change.sd / distance) ** 2))
+    while _half(change.sd, blocks) > distance:
+        blocks += 1
+    return AMBIGUOUS, math.ceil(blocks * change.repeats / made)
 
 
 @cache
@@ -28,3 +103,8 @@ def t_quantile(freedom: float, probability: float) -> float:
     while beyond(high) > 0:
         low, high = high, 2 * high
     return float(mpmath.findroot(beyond, (low, high), solver="anderson", tol=1e-25))
+
+
+def _half(sd: float, blocks: int) -> float:
+    """Half width of the 95 % Student interval of the mean of so many independent values."""
+    return t_quantile(blocks - 1, (1 + CONFIDENCE) / 2) * sd / math.sqrt(blocks)

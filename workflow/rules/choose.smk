@@ -8,29 +8,29 @@ rule choose:
         asked(lambda study: study.iteration_files()),
 
 
+# level: of single passes or kernels; scope: one pair for all (single), each by itself (local), all together (global)
 rule choose_schedule:
     input:
         profile,
     output:
-        f"{FOLDER}/schedules/{{granularity}}-{{scope}}-{{objective}}{{weights}}.json",
+        FOLDER + "/schedules/{level}-{scope}-{objective}{slack}{weights}.json",
     log:
-        f"logs/{FOLDER}/choose-{{granularity}}-{{scope}}-{{objective}}{{weights}}.log",
+        "logs/" + FOLDER + "/choose-{level}-{scope}-{objective}{slack}{weights}.log",
     wildcard_constraints:
-        granularity="pass|kernel",
-        scope="single|local|global",
-        objective=r"waste-slack\d+(\.\d+)?|edp|energy",
+        objective="waste|edp|energy",
+        slack=r"|-slack\d+(\.\d+)?",
         weights="|-counts|-raw|-equal-time",
     group:
         "choose"
-    conda:
-        "../../envs/pipeline.yaml"
     params:
-        options=lambda wildcards: STUDY.choice_options(wildcards.scope, wildcards.objective, wildcards.weights),
+        slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack "),
+        weights=lambda wildcards: wildcards.weights.replace("-", "--weights ", 1),
+        margin=lambda wildcards: STUDY.margin(wildcards.scope, wildcards.objective),
         ties=config["ties"],
-    # the run has its own line and ends with the answer: that of each schedule is for who calls the command
     shell:
-        f"{RUN} choose {{input:q}} --granularity {{wildcards.granularity}} --scope {{wildcards.scope}} "
-        f"{{params.options}} --ties {{params.ties}} -o {{output:q}} > /dev/null {LOGGED}"
+        "{RUN} choose {input:q} --granularity {wildcards.level} --scope {wildcards.scope} "
+        "--objective {wildcards.objective} {params.slack} {params.weights} {params.margin} --ties {params.ties} "
+        "--log {log:q} -o {output:q}"
 
 
 # the least energy at every tolerated slowdown: Figure 6
@@ -38,18 +38,16 @@ rule choose_frontier:
     input:
         profile,
     output:
-        f"{FOLDER}/schedules/frontier.json",
+        FOLDER + "/schedules/frontier.json",
     log:
-        f"logs/{FOLDER}/choose-frontier.log",
+        "logs/" + FOLDER + "/choose-frontier.log",
     group:
         "choose"
-    conda:
-        "../../envs/pipeline.yaml"
     params:
         weights=f"--weights {config['weights']}" if config["weights"] else "",
         ties=config["ties"],
     shell:
-        f"{RUN} choose {{input:q}} --frontier {{params.weights}} --ties {{params.ties}} -o {{output:q}} {LOGGED}"
+        "{RUN} choose {input:q} --frontier {params.weights} --ties {params.ties} --log {log:q} -o {output:q}"
 
 
 if STUDY.is_deployable:
@@ -64,18 +62,16 @@ if STUDY.is_deployable:
             STUDY.iteration_files(),
             STUDY.deployable_file,
         log:
-            f"logs/{FOLDER}/choose-deployable.log",
+            "logs/" + FOLDER + "/choose-deployable.log",
         group:
             "choose"
-        conda:
-            "../../envs/pipeline.yaml"
         params:
             stalls=config["clock_changes"]["swept_stall_s"],
             options=STUDY.deployable_options(),
             folder=subpath(output[0], parent=True),
         shell:
-            f"{RUN} study deployable {{input.profile:q}} {{params.options:q}} --stalls {{params.stalls}} "
-            f"--reserve-of {{input.strict:q}} -o {{params.folder:q}} {LOGGED}"
+            "{RUN} study deployable {input.profile:q} {params.options:q} --stalls {params.stalls} "
+            "--reserve-of {input.strict:q} --log {log:q} -o {params.folder:q}"
 
 
 if STUDY.is_mapped:
@@ -87,13 +83,11 @@ if STUDY.is_mapped:
         output:
             STUDY.headline_map,
         log:
-            f"logs/{FOLDER}/headline-map.log",
-        conda:
-            "../../envs/pipeline.yaml"
+            "logs/" + FOLDER + "/headline-map.log",
         params:
             pairs=clocks_argument(STUDY.pairs),
             axes=json.dumps(STUDY.headline_axes),
             ties=config["ties"],
         shell:
-            f"{RUN} study headline-map --gpu {{input.gpu:q}} --pairs {{params.pairs}} --axes {{params.axes:q}} "
-            f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"
+            "{RUN} study headline-map --gpu {input.gpu:q} --pairs {params.pairs} --axes {params.axes:q} "
+            "--ties {params.ties} --log {log:q} -o {output:q}"

@@ -1,43 +1,52 @@
 # The checked study, and the few names that all other files share; no jobs. What follows from the configuration is
 # decided in kernel_dvfs/plan, which is pure: parsing writes no file and starts no process.
 import json
+import re
 import sys
+from functools import cache
 from pathlib import Path
 
 LIBRARY = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(LIBRARY))
 
-from kernel_dvfs import environment, files, layout, lock, outputs, slurm
+from kernel_dvfs import environment, files, layout, lock, outputs, registry, slurm
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import clocks_argument, label
+from kernel_dvfs.gpu.clocks import clocks_argument, gpu_freq
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
+from kernel_dvfs.pipeline.study_plan import plan_pipeline
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.report.words import line_of_study
+from kernel_dvfs.serving.study_plan import plan_serving
 from snakemake_logger_plugin_kernel_dvfs import at_end
 
 try:
     configuration.check(config, LIBRARY / "schemas" / "config.schema.yaml")
     environment.prepare(str(LIBRARY), config["slurm_gpu"])
-    STUDY = planning.plan(config)
+    STUDY, PIPELINE, SERVING = planning.plan(config), plan_pipeline(config), plan_serving(config)
 except InputError as error:
     sys.exit(f"error: {error}")
 
 FOLDER = STUDY.folder
-# of a step that a job captures: which version of its record STUDY was planned by
-KNOWN_BY = planning.stamp(STUDY.step_record)
-# {path: text} of setups that other studies here add
-PLANNED = {}
 # a simulated GPU has no need to be measured by one job at a time
 GPUS = int(STUDY.is_real)
-# what a job runs: `python -S` starts without site-packages, which a measurement has no use for
+# what a job runs; `python -S` starts without site-packages, which a measurement has no use for
 RUN = "python -m kernel_dvfs"
 RUN_LIGHT = "exec python -S -m kernel_dvfs"
-# an error is one line, in the log as well as on the terminal
-LOGGED = "2> {log:q} || {{ cat {log:q} >&2; exit 2; }}"
 # the checksum of the kernels that a real GPU runs
 KERNELS = f"results/native/{'step-' if STUDY.is_step else ''}kernels.sha256"
+
+
+wildcard_constraints:
+    kind="kernel|pass",
+    level="kernel|pass",
+    scope="single|local|global",
+    target=r"\w+",
+    core=r"auto|\d+",
+    mem=r"auto|\d+",
+    repeat=r"\d+",
+    microbatches=r"\d+",
 
 
 def start():
@@ -68,12 +77,15 @@ def finish():
     return True
 
 
+@cache
+def planned(step_record):
+    """The study, planned anew for each version of its captured step's record."""
+    return planning.plan(config)
+
+
 def as_known():
     """The study by what is known now: of a step that a job captures, which targets there are is known after that."""
-    global STUDY, KNOWN_BY
-    if STUDY.is_captured_here and KNOWN_BY != (record := planning.stamp(STUDY.step_record)):
-        STUDY, KNOWN_BY = planning.plan(config), record
-    return STUDY
+    return planned(planning.stamp(STUDY.step_record)) if STUDY.is_captured_here else STUDY
 
 
 def study(wildcards):
@@ -90,8 +102,13 @@ def asked(of_study):
 
 def setup(wildcards):
     """The file of the study's own setup; none of a table."""
-    planned = study(wildcards).setup
-    return planned.path if planned else []
+    own = study(wildcards).setup
+    return own.path if own else []
+
+
+def setup_of(wildcards):
+    """The setup of a variant: the same workload at another batch, degree or tensor-core energy."""
+    return STUDY.variants[wildcards.variant].setup.path
 
 
 def kernels(wildcards):
@@ -101,7 +118,7 @@ def kernels(wildcards):
 
 def profile(wildcards):
     """The profile. A checkpoint where it is measured here: measured again to the same bytes, it changes nothing."""
-    return checkpoints.pool_records.get().output[0] if STUDY.is_measured else STUDY.profile
+    return checkpoints.aggregate.get().output[0] if STUDY.is_measured else STUDY.profile
 
 
 def after_profile(paths):
@@ -114,31 +131,10 @@ def after_profile(paths):
     return inputs
 
 
-def campaign_of(wildcards):
-    """The campaign that a record belongs to, by its clocks and number."""
-    return campaign.of_repeat((wildcards.core, wildcards.mem), int(wildcards.repeat), STUDY.options["auto_repeats"])
-
-
-def planned_text(wildcards):
-    """What a setup's file must hold."""
-    path = f"{wildcards.folder}/setup/{wildcards.digest}.json"
-    texts = PLANNED | {file.path: file.text for file in as_known().setups()}
-    if path not in texts:
-        raise ValueError(f"{path} is the setup of another configuration, or of none; give that one with --config")
-    return texts[path]
-
-
-def setup_of(wildcards):
-    """The setup of a variant: the same workload at another batch, degree or tensor-core energy."""
-    return STUDY.variants[wildcards.variant].setup.path
-
-
-def native_mode(wildcards):
-    """auto, on or off. A real GPU runs the CUDA kernels, or those of a captured step: what runs them is not optional."""
-    needed = STUDY.is_real and loads.record(STUDY.is_step) == f"results/native/{wildcards.backend}/build.json"
-    # what reads graphs is of use beside a GPU only, so it goes with the CUDA kernels
-    backend = "cuda" if wildcards.backend == "graph" else wildcards.backend
-    return "on" if needed else config["native"].get(backend, "auto")
-
-
-at_end(lambda: line_of_study(FOLDER, STUDY.title))
+# a run ends with the answer of what was asked for, and with no other
+if beside := {"pipeline", "serving"}.intersection(sys.argv):
+    for name, folder in (("pipeline", PIPELINE.folder), ("serving", SERVING.replay)):
+        if name in beside:
+            at_end(lambda name=name, folder=folder: f"{name}: tables and figures are in {folder}")
+if "all" in sys.argv or not beside:
+    at_end(lambda: line_of_study(FOLDER, STUDY.title))

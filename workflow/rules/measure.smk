@@ -1,5 +1,20 @@
 # Every target at every clock pair: one job, one record. Then what a search asks for, and the profile of all of it.
 
+RECORD = FOLDER + "/measurements/{kind}/{target}/{core}-{mem}/r{repeat}.json"
+
+
+def sweep(wildcards):
+    """The records of the sweep: kernel x core clock x memory clock, auto as often as `auto_repeats` says."""
+    known = study(wildcards)
+    return [
+        record
+        for kind, targets in (("kernel", known.kernels), ("pass", known.passes))
+        for core, mem in known.swept
+        for record in expand(
+            RECORD, kind=kind, target=targets, core=core, mem=mem, repeat=range(known.repeats_at(core, mem))
+        )
+    ]
+
 
 rule setup:
     input:
@@ -18,10 +33,8 @@ if STUDY.is_captured_here:
         output:
             update(STUDY.step_record),
         log:
-            f"logs/{FOLDER}/capture.log",
+            "logs/" + FOLDER + "/capture.log",
         localrule: True
-        conda:
-            "../../envs/pipeline.yaml"
         resources:
             gpu=GPUS,
         params:
@@ -30,7 +43,7 @@ if STUDY.is_captured_here:
             uuid=STUDY.uuid,
         shell:
             "CUDA_VISIBLE_DEVICES={params.uuid:q} "
-            f"{RUN} capture {{params.step:q}} --name {{params.name:q}} -o {{output:q}} {LOGGED}"
+            "{RUN} capture {params.step:q} --name {params.name:q} --log {log:q} -o {output:q}"
 
 
 # What a measurement job needs and nothing else, named by its content: the same content is the same file and job.
@@ -43,48 +56,44 @@ rule write_setup:
         folder="results/.+",
         digest="[0-9a-f]+",
     localrule: True
-    conda:
-        "../../envs/pipeline.yaml"
     params:
-        text=planned_text,
+        text=lambda wildcards: planning.text_of(
+            f"{wildcards.folder}/setup/{wildcards.digest}.json", [*as_known().setups(), *PIPELINE.setups()]
+        ),
     shell:
         "printf %s {params.text:q} > {output:q} 2> {log:q}"
 
 
 if STUDY.is_real:
 
-    # a rule a clock pair, in descending priority: all targets at one pair, then the next
-    for rank, (pair, repeat) in enumerate(STUDY.points):
+    # The one thing that a real GPU needs otherwise: a rule a clock pair, in descending priority, so that all targets are
+    # measured at one pair before the clocks change to the next.
+    for rank, ((core, mem), repeat) in enumerate(STUDY.points):
 
         rule:
             name:
-                f"measure_{pair[0]}_{pair[1]}_r{repeat}"
+                f"measure_{core}_{mem}_r{repeat}"
             input:
                 kernels,
                 gpu=setup,
             output:
-                f"{FOLDER}/measurements/{{study}}/{{target}}/{label(pair)}/r{repeat}.json",
+                expand(RECORD, core=core, mem=mem, repeat=repeat, allow_missing=True),
             log:
-                f"logs/{FOLDER}/measure/{{study}}-{{target}}-{label(pair)}-r{repeat}.log",
-            wildcard_constraints:
-                study="kernel|pass",
-                target=r"\w+",
+                f"logs/{FOLDER}/measure/{{kind}}-{{target}}-{core}-{mem}-r{repeat}.log",
             priority: len(STUDY.points) - rank
             localrule: True
-            conda:
-                "../../envs/pipeline.yaml"
             resources:
                 gpu=GPUS,
-                slurm_extra=slurm.gpu_freq(pair) if STUDY.clocks == "external" else "",
+                slurm_extra=gpu_freq((core, mem)) if STUDY.clocks == "external" else "",
             params:
-                clocks=",".join(map(str, pair)),
-                campaign=campaign.of_repeat(pair, repeat, STUDY.options["auto_repeats"]),
+                clocks=f"{core},{mem}",
+                campaign=campaign.of_repeat((core, mem), repeat, STUDY.options["auto_repeats"]),
                 repeat=repeat,
                 session=f"--session {STUDY.session_of(rank)}" if STUDY.session_of(rank) else "",
             shell:
-                f"{RUN_LIGHT} measure --gpu {{input.gpu:q}} --target {{wildcards.study}}/{{wildcards.target}} "
-                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} {params.session} --log {log:q} "
-                "-o {output:q}"
+                "{RUN_LIGHT} measure --gpu {input.gpu:q} --target {wildcards.kind}/{wildcards.target} "
+                "--clocks {params.clocks} --campaign {params.campaign} --repeat {params.repeat} {params.session} "
+                "--log {log:q} -o {output:q}"
 
 else:
 
@@ -92,23 +101,17 @@ else:
         input:
             gpu=setup,
         output:
-            f"{FOLDER}/measurements/{{study}}/{{target}}/{{core}}-{{mem}}/r{{repeat}}.json",
+            RECORD,
         log:
-            f"logs/{FOLDER}/measure/{{study}}-{{target}}-{{core}}-{{mem}}-r{{repeat}}.log",
-        wildcard_constraints:
-            study="kernel|pass",
-            target=r"\w+",
-            core=r"auto|\d+",
-            mem=r"auto|\d+",
-            repeat=r"\d+",
+            "logs/" + FOLDER + "/measure/{kind}-{target}-{core}-{mem}-r{repeat}.log",
         group:
             "sweep"
-        conda:
-            "../../envs/pipeline.yaml"
         params:
-            campaign=campaign_of,
+            campaign=lambda wildcards: campaign.of_repeat(
+                (wildcards.core, wildcards.mem), int(wildcards.repeat), STUDY.options["auto_repeats"]
+            ),
         shell:
-            f"{RUN_LIGHT} measure --gpu {{input.gpu:q}} --target {{wildcards.study}}/{{wildcards.target}} "
+            "{RUN_LIGHT} measure --gpu {input.gpu:q} --target {wildcards.kind}/{wildcards.target} "
             "--clocks {wildcards.core},{wildcards.mem} --campaign {params.campaign} --repeat {wildcards.repeat} "
             "--log {log:q} -o {output:q}"
 
@@ -120,50 +123,44 @@ if STUDY.is_searched:
     rule search:
         input:
             kernels,
-            asked(lambda study: study.sweep()),
+            records=sweep,
             gpu=setup,
         output:
             STUDY.search_file,
         log:
-            f"logs/{FOLDER}/search.log",
+            "logs/" + FOLDER + "/search.log",
         localrule: STUDY.is_real
-        conda:
-            "../../envs/pipeline.yaml"
         resources:
             gpu=GPUS,
         params:
-            folder=subpath(output[0], parent=True),
             options=json.dumps(STUDY.search_options()),
             # another one where a record that it measured is gone or has changed
-            token=STUDY.search_token(),
+            token=lambda wildcards, input: STUDY.search_token(input.records),
             kernels=f"--kernels {KERNELS}" if STUDY.is_real else "",
         shell:
-            f"{RUN} measure search --gpu {{input.gpu:q}} --records {{params.folder:q}}/measurements "
-            f"--options {{params.options:q}} --token={{params.token}} {{params.kernels}} -o {{output:q}} {LOGGED}"
+            "{RUN} measure search --gpu {input.gpu:q} --records {FOLDER:q}/measurements --options {params.options:q} "
+            "--token={params.token} {params.kernels} --log {log:q} -o {output:q}"
 
 
 if STUDY.is_measured:
 
     # A checkpoint, so that what follows is looked at again when it is there, and runs only if it holds other bytes.
-    checkpoint pool_records:
+    checkpoint aggregate:
         input:
-            asked(lambda study: study.sweep()),
+            sweep,
             gpu=setup,
             search=rules.search.output if STUDY.is_searched else [],
         output:
             STUDY.profile,
         log:
-            f"logs/{FOLDER}/profile.log",
-        conda:
-            "../../envs/pipeline.yaml"
+            "logs/" + FOLDER + "/profile.log",
         params:
-            folder=subpath(output[0], parent=True),
-            pairs=clocks_argument(STUDY.pairs) if STUDY.is_exhaustive else "",
+            pairs=clocks_argument(STUDY.swept),
             auto_repeats=STUDY.options["auto_repeats"],
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
-            f"{RUN} measure pool --gpu {{input.gpu:q}} --records {{params.folder:q}}/measurements --pairs={{params.pairs}} "
-            f"--auto-repeats {{params.auto_repeats}} {{params.search}} -o {{output:q}} {LOGGED}"
+            "{RUN} measure pool --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
+            "--auto-repeats {params.auto_repeats} {params.search} --log {log:q} -o {output:q}"
 
 else:
 
@@ -173,14 +170,12 @@ else:
         output:
             STUDY.profile,
         log:
-            f"logs/{FOLDER}/profile.log",
-        conda:
-            "../../envs/pipeline.yaml"
+            "logs/" + FOLDER + "/profile.log",
         params:
             options=planning.import_options(config["gpu"]),
         shell:
             # notices belong in front of the user as well as in the log
-            f"{RUN} import {{input:q}} {{params.options}} -o {{output:q}} 2>&1 | tee {{log:q}} >&2"
+            "{RUN} import {input:q} {params.options} -o {output:q} > {log:q} 2>&1 && cat {log:q} >&2"
 
 
 if STUDY.is_step and STUDY.is_real:
@@ -188,24 +183,20 @@ if STUDY.is_step and STUDY.is_real:
     # the step's record with what each kernel took at auto: a forecast on a simulated GPU is held to it
     rule measured_step:
         input:
-            profile,
+            profile=profile,
             step=STUDY.step_record,
         output:
             STUDY.measured_step,
         log:
-            f"logs/{FOLDER}/measured-step.log",
-        conda:
-            "../../envs/pipeline.yaml"
-        params:
-            profile=STUDY.profile,
+            "logs/" + FOLDER + "/measured-step.log",
         shell:
-            f"{RUN} measure step {{input.step:q}} --profile {{params.profile:q}} -o {{output:q}} {LOGGED}"
+            "{RUN} measure step {input.step:q} --profile {input.profile:q} --log {log:q} -o {output:q}"
 
 
 # every record, so that a deleted one is noticed although there is a profile
 rule measurements:
     input:
-        asked(lambda study: study.sweep()),
+        sweep,
         STUDY.search_file if STUDY.is_searched else [],
 
 

@@ -11,13 +11,21 @@ from kernel_dvfs.native.sources import source_files
 NATIVE = os.path.relpath(os.path.join(workflow.basedir, "native"))
 
 
+def native_mode(wildcards):
+    """auto, on or off. A real GPU runs the CUDA kernels, or those of a captured step: what runs them is not optional."""
+    needed = STUDY.is_real and loads.record(STUDY.is_step) == f"results/native/{wildcards.backend}/build.json"
+    # what reads graphs is of use beside a GPU only, so it goes with the CUDA kernels
+    backend = "cuda" if wildcards.backend == "graph" else wildcards.backend
+    return "on" if needed else config["native"].get(backend, "auto")
+
+
 rule native:
     input:
         expand("results/native/{backend}/build.json", backend=BACKENDS),
 
 
 # a job each: an error in one says nothing about the other
-rule build_native:
+rule build:
     input:
         project=f"{NATIVE}/CMakeLists.txt",
         sources=lambda wildcards: source_files(NATIVE, wildcards.backend),
@@ -29,8 +37,6 @@ rule build_native:
         "results/native/{backend}.log",
     wildcard_constraints:
         backend="|".join(BACKENDS),
-    conda:
-        "../../envs/pipeline.yaml"
     params:
         # a compiler installed later, or another Python, builds again
         tools=lambda wildcards: toolchain.watched(wildcards.backend),
@@ -38,8 +44,7 @@ rule build_native:
         native_dir=subpath(input.project, parent=True),
         mode=native_mode,
     shell:
-        "python -m kernel_dvfs build --native-dir {params.native_dir:q} --out results/native"
-        " --{wildcards.backend} {params.mode}"
+        "{RUN} build --native-dir {params.native_dir:q} --out results/native --{wildcards.backend} {params.mode}"
 
 
 if STUDY.is_real:
@@ -57,4 +62,4 @@ if STUDY.is_real:
         params:
             of="--step" if STUDY.is_step else "",
         shell:
-            f"{RUN} measure kernels {{params.of}} -o {{output:q}} {LOGGED}"
+            "{RUN} measure kernels {params.of} --log {log:q} -o {output:q}"

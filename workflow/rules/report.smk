@@ -1,97 +1,119 @@
-# Tables, figures, verdicts and the page of them all. Each table and figure says in its own module what it is made from.
-from kernel_dvfs.report import figures, page, tables
+# Tables and figures of every study: each declares what it is made from. Then the pages of them all.
 
-for name in STUDY.tables():
-    declared = outputs.outputs(tables)[name]
-
-    rule:
-        name:
-            f"table_{name}"
-        input:
-            profile,
-            asked(declared.inputs),
-        output:
-            report(STUDY.table_files(name), caption="../report/output.rst", category="Tables"),
-        log:
-            f"logs/{FOLDER}/table-{name}.log",
-        group:
-            "tables"
-        conda:
-            "../../envs/pipeline.yaml"
-        params:
-            name=name,
-            folder=subpath(output[0], ancestor=2),
-            options=lambda wildcards, declared=declared: json.dumps(declared.options(as_known())),
-            caption=declared.in_words,
-        shell:
-            f"{RUN} study table {{params.name}} {{params.folder:q}} --options {{params.options:q}} {LOGGED}"
+# {path without its ending: what a study asks for}
+ASKED = {
+    path: asked
+    for kind, plan in (("gpu", STUDY), ("pipeline", PIPELINE), ("serving", SERVING))
+    for path, asked in outputs.asked_by(registry.outputs(kind), plan).items()
+}
 
 
-for name in STUDY.figures():
-    declared = outputs.outputs(figures)[name]
+def files_of(plan):
+    """The files of all tables and figures of a study."""
+    return [each.files for each in ASKED.values() if each.plan is plan]
 
-    rule:
-        name:
-            name
-        input:
-            profile,
-            asked(declared.inputs),
-        output:
-            report(STUDY.figure_files(name), caption="../report/output.rst", category="Figures"),
-        log:
-            f"logs/{FOLDER}/{name}.log",
-        group:
-            "figures"
-        conda:
-            "../../envs/pipeline.yaml"
-        params:
-            name=name,
-            folder=subpath(output[0], ancestor=2),
-            caption=declared.in_words,
-        shell:
-            f"{RUN} study figure {{params.name}} {{params.folder:q}} {LOGGED}"
+
+def folders_of(kind):
+    """The folders that tables or figures belong to, as a pattern."""
+    return "|".join(sorted({re.escape(each.folder) for each in ASKED.values() if each.output.kind == kind}))
+
+
+def made(kind, wildcards):
+    """The table or figure of a path, as it is asked for by what is known now."""
+    asked = ASKED[f"{wildcards.folder}/{kind}s/{wildcards.name}"]
+    return outputs.Asked(asked.output, as_known()) if asked.plan is STUDY else asked
+
+
+def made_from(kind):
+    """What a table or figure is made from; of the study of a GPU, once its profile is there."""
+
+    def inputs(wildcards):
+        own = [profile(wildcards)] if wildcards.folder == FOLDER else []
+        return own + made(kind, wildcards).inputs
+
+    return inputs
+
+
+rule table:
+    input:
+        made_from("table"),
+    output:
+        report(
+            multiext("{folder}/tables/{name}", ".csv", ".md", ".tex"),
+            caption="../report/output.rst",
+            category="Tables",
+            subcategory="{folder}",
+        ),
+    log:
+        "logs/{folder}/table-{name}.log",
+    wildcard_constraints:
+        folder=folders_of("table"),
+        name=r"\w+",
+    group:
+        "tables"
+    params:
+        options=lambda wildcards: made("table", wildcards).options,
+        caption=lambda wildcards: made("table", wildcards).output.in_words,
+        # an edited table is made again, and no other
+        digest=lambda wildcards: made("table", wildcards).output.digest,
+    shell:
+        "{RUN} output {wildcards.folder:q} tables/{wildcards.name} --options {params.options:q} --log {log:q}"
+
+
+rule figure:
+    input:
+        made_from("figure"),
+    output:
+        report(
+            multiext("{folder}/figures/{name}", ".pdf", ".png"),
+            caption="../report/output.rst",
+            category="Figures",
+            subcategory="{folder}",
+        ),
+    log:
+        "logs/{folder}/{name}.log",
+    wildcard_constraints:
+        folder=folders_of("figure"),
+        name=r"\w+",
+    group:
+        "figures"
+    params:
+        caption=lambda wildcards: made("figure", wildcards).output.in_words,
+        digest=lambda wildcards: made("figure", wildcards).output.digest,
+    shell:
+        "{RUN} output {wildcards.folder:q} figures/{wildcards.name} --log {log:q}"
 
 
 # every GPU and workload that lies in results/, whichever was made last
 rule compare_gpus:
     input:
         after_profile(asked(lambda study: study.schedule_files())),
-        f"{FOLDER}/tables/validation.csv" if "validation" in STUDY.tables() else [],
+        FOLDER + "/tables/validation.csv" if FOLDER + "/tables/validation" in ASKED else [],
         STUDY.elsewhere("*"),
     output:
-        "results/comparison/gpus.csv",
-        "results/comparison/gpus.md",
-        "results/comparison/specimens.csv",
-        "results/comparison/specimens.md",
+        expand("results/comparison/{table}.{form}", table=["gpus", "specimens"], form=["csv", "md"]),
     log:
         "logs/comparison.log",
-    conda:
-        "../../envs/pipeline.yaml"
     shell:
-        f"{RUN} study compare-gpus results {LOGGED}"
+        "{RUN} study compare-gpus results --log {log:q}"
 
 
 rule report_page:
     input:
         profile,
         asked(lambda study: study.schedule_files()),
-        [STUDY.table_files(name) for name in STUDY.tables()],
-        [STUDY.figure_files(name) for name in STUDY.figures()],
+        files_of(STUDY),
     output:
-        report(f"{FOLDER}/report.html", caption="../report/output.rst", category="Page"),
+        report(FOLDER + "/report.html", caption="../report/output.rst", category="Page"),
     log:
-        f"logs/{FOLDER}/report.log",
-    conda:
-        "../../envs/pipeline.yaml"
+        "logs/" + FOLDER + "/report.log",
     params:
-        folder=subpath(output[0], parent=True),
-        without=",".join(
-            sorted({*outputs.outputs(tables), *outputs.outputs(figures)} - {*STUDY.tables(), *STUDY.figures()})
-        ),
+        without=",".join(sorted({output.name for output in registry.outputs("gpu").left_out_by(STUDY)})),
         grid=f"--usd-per-kwh {config['serving']['usd_per_kwh']} --co2-g-per-kwh {config['serving']['co2_g_per_kwh']}",
-        caption=page.STUDY_PAGE.caption,
+        caption="The whole study as one page that can be mailed: the answer, warnings, clocks, tables, figures, "
+        "claims, provenance.",
     shell:
-        f"{RUN} report {{params.folder:q}} --without {{params.without:q}} {{params.grid}} -o {{output:q}} {LOGGED}"
+        "{RUN} report {FOLDER:q} --without {params.without:q} {params.grid} --log {log:q} -o {output:q}"
 
 
 rule comparison_page:
@@ -102,21 +124,17 @@ rule comparison_page:
         report("results/comparison/report.html", caption="../report/output.rst", category="Page"),
     log:
         "logs/comparison-page.log",
-    conda:
-        "../../envs/pipeline.yaml"
     params:
-        folder=subpath(output[0], parent=True),
         # no inputs: a page must not start what other targets make
         beside=planning.seen("results/pipeline", "results/serving"),
-        caption=page.COMPARISON_PAGE.caption,
+        caption="Every GPU, specimen and workload in the results folder side by side, as one page.",
     shell:
-        f"{RUN} report {{params.folder:q}} -o {{output:q}} {LOGGED}"
+        "{RUN} report results/comparison --log {log:q} -o {output:q}"
 
 
 rule report:
     input:
         rules.measurements.input,
         rules.report_page.output,
-        [STUDY.table_files(name) for name in STUDY.tables()],
-        [STUDY.figure_files(name) for name in STUDY.figures()],
+        files_of(STUDY),
         [rules.compare_gpus.output, rules.comparison_page.output] if STUDY.is_chosen else [],

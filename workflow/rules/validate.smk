@@ -2,6 +2,7 @@
 # workload at another batch, degree or tensor-core energy, swept and chosen again.
 
 
+# each repeat in a session of its own: what a session does to all its repeats, none of them can show
 rule validate:
     input:
         kernels,
@@ -9,23 +10,19 @@ rule validate:
         # a folder that names no schedule is the strict one's
         schedule=after_profile(lambda wildcards: STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT)),
     output:
-        f"{FOLDER}/measurements/validation{{schedule}}/repeat-{{k}}.json",
+        FOLDER + "/measurements/validation{schedule}/repeat-{repeat}.json",
     log:
-        f"logs/{FOLDER}/validate{{schedule}}-{{k}}.log",
+        "logs/" + FOLDER + "/validate{schedule}-{repeat}.log",
     wildcard_constraints:
         schedule="|-(kernel|pass)-global-.+",
-        k=r"\d+",
     group:
         "validate"
     localrule: STUDY.is_real
-    conda:
-        "../../envs/pipeline.yaml"
     resources:
         gpu=GPUS,
     shell:
-        # each repeat in a session of its own: what a session does to all its repeats, none of them can show
-        f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} --new-session "
-        "--first {wildcards.k} --last {wildcards.k} --log {log:q} -o {output:q}"
+        "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} --new-session "
+        "--first {wildcards.repeat} --last {wildcards.repeat} --log {log:q} -o {output:q}"
 
 
 # a rule a session, one after the other; a simulated GPU has one
@@ -39,25 +36,22 @@ for number, (part, (first, last)) in enumerate(layout.parts(STUDY.repeats, STUDY
             gpu=setup_of,
             schedule=after_profile(STUDY.schedule(layout.STRICT)),
         output:
-            f"{FOLDER}/measurements/{{variant}}/{part}{{target}}.json",
+            FOLDER + "/measurements/{variant}/" + part + "{target}.json",
         log:
-            f"logs/{FOLDER}/carry-over/{{variant}}/{part}{{target}}.log",
+            "logs/" + FOLDER + "/carry-over/{variant}/" + part + "{target}.log",
         wildcard_constraints:
             variant=r"(batch|tp)-\d+",
-            target=r"\w+",
         priority: -number
         group:
             "carry"
         localrule: STUDY.is_real
-        conda:
-            "../../envs/pipeline.yaml"
         resources:
             gpu=GPUS,
         params:
             repeats=f"--first {first} --last {last}",
             session=f"--session repeats-{number}" if part else "",
         shell:
-            f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} "
+            "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} "
             "--target {wildcards.target} {params.repeats} {params.session} --log {log:q} -o {output:q}"
 
 
@@ -74,16 +68,13 @@ if STUDY.is_real:
                 kernels,
                 gpu=setup,
             output:
-                f"{FOLDER}/measurements/locked-{{way}}/{part}{{target}}.json",
+                FOLDER + "/measurements/locked-{way}/" + part + "{target}.json",
             log:
-                f"logs/{FOLDER}/locked-{{way}}/{part}{{target}}.log",
+                "logs/" + FOLDER + "/locked-{way}/" + part + "{target}.log",
             wildcard_constraints:
                 way="core|mem|both",
-                target=r"\w+",
             priority: -number
             localrule: True
-            conda:
-                "../../envs/pipeline.yaml"
             resources:
                 gpu=GPUS,
             params:
@@ -91,19 +82,20 @@ if STUDY.is_real:
                 repeats=f"--first {first} --last {last}",
                 session=f"--session repeats-{number}" if part else "",
             shell:
-                f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --clocks {{params.clocks}} "
+                "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --clocks {params.clocks} "
                 "--target {wildcards.target} {params.repeats} {params.session} --log {log:q} -o {output:q}"
+
+
+VARIANT = FOLDER + "/variants/{variant}"
 
 
 rule sweep_variant:
     input:
         gpu=setup_of,
     output:
-        f"{FOLDER}/variants/{{variant}}/profile.parquet",
+        VARIANT + "/profile.parquet",
     log:
-        f"logs/{FOLDER}/sweep-{{variant}}.log",
-    conda:
-        "../../envs/pipeline.yaml"
+        "logs/" + FOLDER + "/sweep-{variant}.log",
     params:
         pairs=clocks_argument(STUDY.pairs),
         auto_repeats=STUDY.options["auto_repeats"],
@@ -112,41 +104,37 @@ rule sweep_variant:
             "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"
         ),
     shell:
-        f"{RUN} measure sweep --gpu {{input.gpu:q}} --pairs {{params.pairs}} --studies {{params.studies}} "
-        f"--auto-repeats {{params.auto_repeats}} -o {{output:q}} {LOGGED}"
+        "{RUN} measure sweep --gpu {input.gpu:q} --pairs {params.pairs} --studies {params.studies} "
+        "--auto-repeats {params.auto_repeats} --log {log:q} -o {output:q}"
 
 
 rule choose_variant:
     input:
         rules.sweep_variant.output,
     output:
-        f"{FOLDER}/variants/{{variant}}/schedule{{granularity}}.json",
+        VARIANT + "/schedule{of}.json",
     log:
-        f"logs/{FOLDER}/choose-{{variant}}{{granularity}}.log",
+        "logs/" + FOLDER + "/choose-{variant}{of}.log",
     wildcard_constraints:
-        granularity="|-pass",
-    conda:
-        "../../envs/pipeline.yaml"
+        of="|-pass",
     params:
-        granularity=lambda wildcards: wildcards.granularity.removeprefix("-") or "kernel",
+        level=lambda wildcards: wildcards.of.removeprefix("-") or "kernel",
         ties=config["ties"],
     shell:
-        f"{RUN} choose {{input:q}} --granularity {{params.granularity}} --scope global --objective waste --slack 0 "
-        f"--ties {{params.ties}} -o {{output:q}} {LOGGED}"
+        "{RUN} choose {input:q} --granularity {params.level} --scope global --objective waste --slack 0 "
+        "--ties {params.ties} --log {log:q} -o {output:q}"
 
 
 rule validate_variant:
     input:
         gpu=setup_of,
-        schedule=f"{FOLDER}/variants/{{variant}}/schedule.json",
+        schedule=VARIANT + "/schedule.json",
     output:
-        f"{FOLDER}/variants/{{variant}}/fresh.json",
+        VARIANT + "/fresh.json",
     log:
-        f"logs/{FOLDER}/validate-{{variant}}.log",
-    conda:
-        "../../envs/pipeline.yaml"
+        "logs/" + FOLDER + "/validate-{variant}.log",
     params:
         last=STUDY.repeats - 1,
     shell:
-        f"{RUN_LIGHT} measure compare --gpu {{input.gpu:q}} --schedule {{input.schedule:q}} --last {{params.last}} "
+        "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} --last {params.last} "
         "--log {log:q} -o {output:q}"

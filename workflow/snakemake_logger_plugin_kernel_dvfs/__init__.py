@@ -1,50 +1,33 @@
-"""What a person sees of a run: one line that says how far it is, errors once, and in the end the answer.
+"""What a person sees of a run: one line that says how far it is, each error once, and in the end the answer.
 
-A logger plugin of Snakemake: `snakemake --logger kernel-dvfs`, or `logger: kernel-dvfs` in a profile. It takes
-the place of Snakemake's own output and uses what `snakemake_interface_logger_plugins` documents: events, the fields of
-their records, settings. On a terminal the line is rewritten in place. In a log each stage that begins or ends has a
-line, and there is one every minute. A dry run reads as Snakemake writes it.
+A logger plugin of Snakemake, `logger: kernel-dvfs` in a profile. It takes the place of Snakemake's own output and uses
+what `snakemake_interface_logger_plugins` documents. On a terminal the line is rewritten in place, in a log there is one
+a minute. A dry run, and a run with --verbose, --printshellcmds or --debug-dag, is left to Snakemake's own output.
 """
-
-from __future__ import annotations
 
 import logging
 import os
-import signal
+import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from signal import SIGINT, getsignal, signal
 from types import FrameType
-from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_kernel_dvfs.progress import Progress
-
-__all__ = ["LogHandler", "at_end"]
-
-_REDRAWN_EVERY_S = 0.25
-_LOGGED_EVERY_S = 60.0
-# after the plan is made the Snakefile's `onstart` prints its notices: the line leaves them room
-_NOTICES_S = 0.5
-_ERASE = "\r\x1b[K"
-# of a failed job's log and command, as much as fits a screen: a command may name thousands of files
-_LOG_LINES, _COMMAND_CHARACTERS, _GROUP_LOGS = 40, 400, 3
-
-STOPPED = "Stopped. What was measured stays; the same command goes on."
-NOTHING = "Nothing to be done: all that was asked for is there."
-
+# what is left is estimated once jobs of one kind have run this long: a first slow or quick one says little
+_SAME_KIND_S = 60.0
 _answers: list[Callable[[], str | None]] = []
 
 
 def at_end(answer: Callable[[], str | None]) -> None:
-    """Have `answer` called once when a run ends without an error, and its text printed, unless it is None.
-
-    For a Snakefile, while it is parsed. Not called after a dry run, an error or Ctrl-C.
-    """
+    """For a Snakefile: have `answer` called when a run ends well, and its text printed, unless it is None."""
     _answers.append(answer)
 
 
@@ -52,311 +35,165 @@ class LogHandler(LogHandlerBase):
     """Snakemake gives it each log record, from a thread of its own, and closes it at the end of the process."""
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
-    # tests call tick() themselves
-    ticks = True
+    intervals_s = (0.25, 60.0)  # from one line to the next: on a terminal, in a log
+
+    writes_to_stream = property(lambda self: not self._is_left_to_snakemake)
+    has_filter = property(lambda self: True)  # Snakemake's would hide jobs from the counter
+    has_formatter = writes_to_file = needs_rulegraph = property(lambda self: False)
 
     def __post_init__(self) -> None:
-        settings = self.common_settings
-        self._stream = sys.stdout if settings.stdout else sys.stderr
-        self._terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
-        quiet = {getattr(each, "name", str(each)).lower() for each in settings.quiet or ()}
-        self._silent = "all" in quiet
-        self._shows_progress = "progress" not in quiet and not settings.dryrun
-        self._progress = Progress()
-        self._started_s: float | None = None
-        self._failed = self._interrupted = self._closed = False
-        self._early: list[str] = []  # messages before it is known whether this is a run
-        self._exceptions: dict[int | None, str] = {}  # an error of each thread that may yet prove to be a job's
+        asked = self.common_settings
+        quiet = {each.name for each in asked.quiet or ()}
+        self._is_left_to_snakemake = asked.dryrun or asked.verbose or asked.printshellcmds or asked.debug_dag
+        self._is_silent = asked.dryrun or "ALL" in quiet
+        self._has_line = not (self._is_left_to_snakemake or self._is_silent or "PROGRESS" in quiet)
+        self._on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._early: list[str] = []  # said before it is known whether anything is run
+        self._exceptions: dict[int | None, str] = {}  # of a thread, until its next record tells which job it was
         self._said: set[str] = set()
         self._drawn = ""
-        self._hold_until_s = self._logged_s = 0.0
-        self._job_info_before = False
+        self._began_s: float | None = None
+        self._done = self._total = 0
+        self._failed: set[int] = set()
+        self._kind = ""  # of the job that began last: the first word of its rule's name
+        self._kind_began_s: list[float] = []  # each job since those of another kind
+        self._waiting: Counter[str] = Counter()  # jobs of each kind that have not begun
+        self._is_broken = self._is_interrupted = False
         self._stop = threading.Event()
-        self._ticker: threading.Thread | None = None
-        self._notice_interrupt()
+        self._ticker = threading.Thread(target=self._tick_on, daemon=True)
+        # Ctrl-C is remembered, and takes its way: no event tells it from a failure. Under nohup it stays ignored
+        if threading.current_thread() is threading.main_thread() and callable(before := getsignal(SIGINT)):
 
-    writes_to_stream = property(lambda self: True)
-    writes_to_file = property(lambda self: False)
-    needs_rulegraph = property(lambda self: False)
-    # Snakemake's words for what is passed on as it is
-    has_formatter = property(lambda self: False)
+            def on_interrupt(number: int, frame: FrameType | None) -> None:
+                self._is_interrupted = True
+                before(number, frame)
 
-    @property
-    def has_filter(self) -> bool:
-        """In a dry run Snakemake's own filter says what is worth telling."""
-        return not self.common_settings.dryrun
+            signal(SIGINT, on_interrupt)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count what the record tells, or print it."""
+        """Count what the record tells, and print it if it is news."""
         try:
-            if self.common_settings.dryrun:
-                self._repeat(record)
-            elif not self._silent:
-                self._take(record)
+            self._take(record, getattr(record, "event", None), self.clock())
         except Exception:
             self.handleError(record)
 
     def tick(self) -> None:
-        """Redraw the line where it has changed; in a log, say how far the run is, once a minute."""
-        if not self._shows_progress or self._silent or self._started_s is None:
-            return
+        """Write the line anew: on a terminal in its place, else below the last one."""
         self.acquire()
-        try:
-            if self._terminal:
-                self._draw()
-            else:
-                self._log()
-        finally:
-            self.release()
+        if self._kind or not self._total:  # between the plan and the first job the Snakefile's onstart speaks
+            self._write(line=self._counted() + (self._now() if self._kind else ""))
+        self.release()
 
     def close(self) -> None:
         """Give the answer, or say how to go on. Called more than once, it speaks once."""
-        self._stop.set()
-        if self._ticker is not None:
-            self._ticker.join()
-        if not self._closed:
-            self._closed = True
-            self._restore_interrupt()
+        if not self._stop.is_set():
+            self._stop.set()
+            if self._ticker.is_alive():
+                self._ticker.join()
             self._end()
         super().close()
 
-    # --- records
-
-    def _repeat(self, record: logging.LogRecord) -> None:
-        """As Snakemake's own handler prints it, without colours."""
-        is_job_info = getattr(record, "event", None) == LogEvent.JOB_INFO
-        if is_job_info and not self._job_info_before:
-            self._write("\n")
-        self._job_info_before = is_job_info
-        text = self.format(record)
-        if text not in ("", "None"):
-            self._write(f"{text}\n")
-
-    def _take(self, record: logging.LogRecord) -> None:
-        event, now_s = getattr(record, "event", None), self.clock()
-        if event != LogEvent.JOB_ERROR:
-            self._tell_exception(record.thread)
+    def _take(self, record: logging.LogRecord, event: LogEvent | None, now_s: float) -> None:
+        fields = vars(record)
+        if (exception := self._exceptions.pop(record.thread, "")) and event != LogEvent.JOB_ERROR:
+            self._tell(exception)
         if event == LogEvent.WORKFLOW_STARTED:
-            self._begin(now_s)
+            self._began_s = now_s
+            if self._has_line:
+                self._ticker.start()
         elif event == LogEvent.RUN_INFO:
-            stats = getattr(record, "stats", None) or {}
-            self._progress.plan({rule: count for rule, count in stats.items() if rule != "total"}, now_s)
-            self._erase()
-            self._hold_until_s = now_s + _NOTICES_S
-        elif event == LogEvent.JOB_INFO:
-            self._progress.start(getattr(record, "jobid", -1), getattr(record, "rule_name", ""), now_s)
-        elif event == LogEvent.JOB_FINISHED:
-            self._progress.finish(getattr(record, "job_id", -1), now_s)
+            self._write()
+            for rule, count in fields["stats"].items():
+                self._waiting[rule.partition("_")[0]] += count
+            self._total = self._waiting.pop("total")
         elif event == LogEvent.PROGRESS:
-            self._progress.count_all(getattr(record, "total", 0))
-        elif event == LogEvent.SHELLCMD:
-            if self.common_settings.printshellcmds and (command := getattr(record, "shellcmd", None)):
-                self._say(command)
-        elif event == LogEvent.DEBUG_DAG:
-            if self.common_settings.debug_dag:
-                self._say(self.format(record))
-        elif event == LogEvent.JOB_ERROR:
-            self._take_job_error(record, now_s)
-        elif event == LogEvent.GROUP_ERROR:
-            self._complain(_group_failure(record, self.common_settings.show_failed_logs))
-        elif event == LogEvent.ERROR:
-            # most often the exception of a job that JOB_ERROR, the thread's next record, tells better
+            self._done, self._total = fields["done"], fields["total"]
+        elif event == LogEvent.JOB_INFO:
+            self._failed.discard(fields["jobid"])  # it is tried again
+            kind = fields["rule_name"].partition("_")[0]
+            self._waiting[kind] -= 1
+            if kind != self._kind:
+                self._kind, self._kind_began_s = kind, []
+            self._kind_began_s.append(now_s)
+        elif event in (LogEvent.JOB_ERROR, LogEvent.GROUP_ERROR):
+            self._failed.update([fields["jobid"]] if event == LogEvent.JOB_ERROR and not self._is_interrupted else [])
+            if not fields.get("indent"):  # else one of a group, which has been told
+                self._tell(_errors_in_logs(record) or f"{exception}\n{self.format(record)}".strip())
+        elif fields.get("exception") == "RuleException":
             self._exceptions[record.thread] = self.format(record)
+        elif record.levelno >= logging.ERROR:
+            self._is_broken = True
+            # a summary of failed jobs says nothing new once each of them has been told
+            if not (self._failed and fields.get("exception", "WorkflowError") == "WorkflowError"):
+                self._tell(self.format(record))
         elif record.levelno >= logging.WARNING:
-            if record.levelno >= logging.ERROR:
-                self._failed = True
-            self._complain(self.format(record))
-        elif event is None:
-            self._take_message(self.format(record))
-        if self._shows_progress and not self._terminal:
-            self._log_news()
+            self._tell(self.format(record))
+        elif event is None and self._began_s is None and not self._is_left_to_snakemake:
+            self._early.append(self.format(record))
 
-    def _take_message(self, text: str) -> None:
-        if self.common_settings.verbose:
-            self._say(text)
-        elif self._started_s is None:
-            # what snakemake --lint, --unlock, --report have to say; chatter, where a run follows
-            self._early.append(text)
-
-    def _take_job_error(self, record: logging.LogRecord, now_s: float) -> None:
-        exception = self._exceptions.pop(record.thread, None)
-        if self._interrupted:
-            return
-        self._progress.fail(getattr(record, "jobid", -1), now_s)
-        if getattr(record, "indent", False):
-            return  # one of a group, whose error has been told
-        text = _failure(vars(record), self.common_settings.show_failed_logs)
-        if exception and not getattr(record, "shellcmd", None):
-            # of a job in Python: the exception is all there is
-            text += f"\n{_indented(exception)}"
-        self._complain(text)
-
-    def _tell_exception(self, thread: int | None) -> None:
-        if (exception := self._exceptions.pop(thread, None)) is not None:
-            self._failed = True
-            self._complain(exception)
-
-    # --- beginning and end
-
-    def _begin(self, now_s: float) -> None:
-        self._started_s = self._logged_s = now_s
-        self._early.clear()
-        if self.ticks and self._shows_progress:
-            self._ticker = threading.Thread(target=self._tick_on, name="kernel-dvfs-progress", daemon=True)
-            self._ticker.start()
-
-    def _tick_on(self) -> None:
-        while not self._stop.wait(_REDRAWN_EVERY_S):
-            self.tick()
+    def _tell(self, text: str) -> None:
+        """Print an error or a warning, once; after Ctrl-C nothing, for then jobs fail because they were stopped."""
+        if not (self._is_left_to_snakemake or self._is_interrupted or text in self._said):
+            self._said.add(text)
+            self._write(text)
 
     def _end(self) -> None:
-        if self._silent or self.common_settings.dryrun:
-            return
-        for thread in list(self._exceptions):
-            self._tell_exception(thread)
-        for text in self._early:
-            self._say(text)
-        if self._started_s is None:
-            return
-        self._erase()
-        # neither failed nor stopped, and nothing done: refused before the first job, which has been said
-        ended_well = not (self._failed or self._interrupted)
-        refused = ended_well and self._progress.planned and not self._progress.worked
-        if ended_well and not refused:
-            self._progress.close()
-        if (
-            self._shows_progress
-            and self._progress.planned
-            and not refused
-            and (self._terminal or not self._progress.complete)
-        ):
-            self._write(self._line() + "\n")
-        if self._interrupted:
-            self._say(STOPPED)
-        elif ended_well and not refused:
-            if not self._progress.planned:
-                self._say(NOTHING)
-            # last, so that one that fails keeps nothing from being told
-            for answer in _answers:
-                self._say(answer() or "")
+        for text in self._exceptions.values():
+            self._tell(text)
+        if self._began_s is None:
+            self._write(*self._early)  # what snakemake --lint, --unlock, --report have to say
+        elif self._is_interrupted or (self._is_broken and self._total):
+            self._write(f"Stopped: {self._counted()}. What was made stays; the same command goes on.")
+        elif self._is_broken or (self._total and not self._done):
+            self._write()  # refused before the first job, and why has been said
+        else:
+            if self._has_line:
+                self._write(self._counted() if self._total else "Nothing to be done: all that was asked for is there.")
+            self._write(*(answer() for answer in _answers))
 
-    def _notice_interrupt(self) -> None:
-        """Remember Ctrl-C, and let it take its way: no event tells it from a failure."""
-        self._on_interrupt: Any = None
-        # not where it is ignored, as under nohup; only the main thread may ask
-        if callable(before := signal.getsignal(signal.SIGINT)):
+    def _counted(self) -> str:
+        elapsed = _duration(self.clock() - (self._began_s or 0.0))
+        failed = f" ({len(self._failed):,} failed)" if self._failed else ""
+        return f"{self._done:,} of {self._total:,} jobs{failed} in {elapsed}" if self._total else f"planning, {elapsed}"
 
-            def on_interrupt(number: int, frame: FrameType | None) -> None:
-                self._interrupted = True
-                before(number, frame)
+    def _now(self) -> str:
+        """`, now measure (about 4 min left)`: the kind of job that runs, and what is left of that kind."""
+        times_s, waiting, now_s = self._kind_began_s, self._waiting[self._kind], self.clock()
+        if len(times_s) == 1 or waiting < 1 or now_s - times_s[0] < _SAME_KIND_S:
+            return f", now {self._kind}"
+        left_s = (waiting + 1) * (times_s[-1] - times_s[0]) / (len(times_s) - 1) - (now_s - times_s[-1])
+        return f", now {self._kind} (about {_duration(60 * max(1, round(left_s / 60)))} left)"
 
-            with suppress(ValueError):
-                signal.signal(signal.SIGINT, on_interrupt)
-                self._before_interrupt, self._on_interrupt = before, on_interrupt
+    def _tick_on(self) -> None:
+        while not self._stop.wait(self.intervals_s[not self._on_terminal]):
+            self.tick()
 
-    def _restore_interrupt(self) -> None:
-        if self._on_interrupt is not None and signal.getsignal(signal.SIGINT) is self._on_interrupt:
-            with suppress(ValueError):
-                signal.signal(signal.SIGINT, self._before_interrupt)
-
-    # --- the stream
-
-    def _complain(self, text: str) -> None:
-        """Print an error or a warning, once; after Ctrl-C nothing, for then jobs fail because they were stopped."""
-        if not self._interrupted and text not in self._said:
-            self._said.add(text)
-            self._say(text)
-
-    def _say(self, text: str) -> None:
-        if text not in ("", "None"):
-            self._erase()
-            self._write(f"{text}\n")
-
-    def _line(self, columns: int | None = None) -> str:
-        now_s = self.clock()
-        return self._progress.line(now_s, now_s - (self._started_s or 0.0), columns)
-
-    def _draw(self) -> None:
-        if self.clock() < self._hold_until_s:
-            return
-        line = self._line(self._columns() - 3)
-        if not self._progress.planned:
-            line = f"planning{line}"
-        if line != self._drawn:
-            # what a job prints by itself comes after the spaces
-            self._write(f"{_ERASE}{line}  ")
-            self._drawn = line
-
-    def _erase(self) -> None:
-        if self._drawn:
-            self._write(_ERASE)
-            self._drawn = ""
-
-    def _log_news(self) -> None:
-        for line in self._progress.news():
-            self._write(f"{line}\n")
-
-    def _log(self) -> None:
-        self._log_news()
-        if self.clock() - self._logged_s >= _LOGGED_EVERY_S and self._progress.planned:
-            self._logged_s = self.clock()
-            self._write(self._line() + "\n")
-
-    def _columns(self) -> int:
-        with suppress(OSError, ValueError):
-            return os.get_terminal_size(self._stream.fileno()).columns or 80
-        return 80
-
-    def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # a terminal that has gone is no reason to stop
-            self._stream.write(text)
-            self._stream.flush()
+    def _write(self, *texts: str | None, line: str = "") -> None:
+        """Print texts, then the line. On a terminal the line's place is taken by what is printed next."""
+        rows = texts if self._on_terminal else (*texts, line)
+        printed = "\r\x1b[K" * bool(self._drawn) + "".join(f"{row}\n" for row in rows if row)
+        # what a job itself prints comes after the spaces
+        self._drawn = f"{line[: shutil.get_terminal_size().columns - 3]}  " if line and self._on_terminal else ""
+        if not self._is_silent:
+            with suppress(OSError, ValueError):  # a terminal that has gone is no reason to stop
+                sys.stderr.write(printed + self._drawn)
+                sys.stderr.flush()
 
 
-def _failure(job: dict[str, Any], with_log: bool) -> str:
-    """A failed job: rule, what it makes, command, what it logged. job: the fields of JOB_ERROR."""
-    output = next(iter(job.get("output") or ()), None)
-    text = [f"error: rule {job.get('rule_name', '?')} failed" + (f", which makes {output}" if output else "")]
-    if message := job.get("rule_msg"):
-        text.append(_indented(str(message)))
-    if command := job.get("shellcmd"):
-        text.append(_indented(f"command: {_shortened(command.strip())}"))
-    text += [_indented(f"{name}: {value}") for name, value in (job.get("aux") or {}).items()]
-    for path in job.get("log") or ():
-        text.append(_indented(_log_of(path) if with_log else f"log: {path}"))
-    return "\n".join(text)
+def _errors_in_logs(record: logging.LogRecord) -> str:
+    """The `error: ...` lines in the logs of a failed job or group of jobs, each once."""
+    jobs = getattr(record, "job_error_info", None) or [vars(record)]
+    lines: list[str] = []
+    for path in (*getattr(record, "aux_logs", ()), *(path for job in jobs for path in job["log"])):
+        with suppress(OSError):
+            lines += Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith("error: ")))
 
 
-def _group_failure(record: logging.LogRecord, with_log: bool) -> str:
-    """A failed group: its name and rules, and what its jobs logged; which of them failed is not known."""
-    jobs = list(getattr(record, "job_error_info", None) or ())
-    rules = {str(job.get("rule_name", "?")) for job in jobs}
-    text = [f"error: group {getattr(record, 'groupid', '?')} failed ({', '.join(sorted(rules))})"]
-    if batch_job := getattr(record, "external_jobid", None):
-        text.append(_indented(f"external_jobid: {batch_job}"))
-    paths = [*(getattr(record, "aux_logs", None) or ()), *(path for job in jobs for path in job.get("log") or ())]
-    logged = [path for path in paths if os.path.isfile(path) and os.path.getsize(path)]
-    text += [_indented(_log_of(path) if with_log else f"log: {path}") for path in logged[:_GROUP_LOGS]]
-    if len(logged) > _GROUP_LOGS:
-        text.append(_indented(f"and {len(logged) - _GROUP_LOGS} more logs"))
-    return "\n".join(text)
-
-
-def _log_of(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError as error:
-        return f"log: {path} ({error.strerror})"
-    if not lines:
-        return f"log: {path} (empty)"
-    cut = f", its last {_LOG_LINES} of {len(lines)} lines" if len(lines) > _LOG_LINES else ""
-    return f"log: {path}{cut}\n" + _indented("\n".join(lines[-_LOG_LINES:]))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _COMMAND_CHARACTERS else f"{text[:_COMMAND_CHARACTERS]} … ({len(text):,} characters)"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+def _duration(seconds: float) -> str:
+    """`40 s`, `2 min 10 s`, `3 h`."""
+    words, left = [], round(seconds)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        words += [f"{count} {unit}"] if count else []
+    return " ".join(words[:2]) or "0 s"

@@ -5,21 +5,20 @@ import json
 from pathlib import Path
 
 from PIL import Image
+from whole_schedule import whole_schedule
 
-from kernel_dvfs.layout import PASS_STRICT, SCHEDULE, STRICT
+from kernel_dvfs.layout import PASS_STRICT, STRICT
 from kernel_dvfs.measurement import setup
-from kernel_dvfs.outputs import outputs
 from kernel_dvfs.profile.store import COLUMNS, write_profile
-from kernel_dvfs.report import figures as all_figures
-from kernel_dvfs.report import tables as all_tables
+from kernel_dvfs.registry import outputs
 
 KERNELS = {
     "forward_gemm": {"row": 1, "section": "Forward", "name": "GEMM <b>&'\"", "kind": "gemm"},
     "forward_gelu": {"row": 2, "section": "Forward", "name": "GELU", "kind": "elementwise"},
     "backward_gemm": {"row": 10, "section": "Backward", "name": "GEMM", "kind": "gemm"},
 }
-SHIPPED = {name for name, each in outputs(all_tables).items() if each.workload != "step"}
-FIGURES = {name: each for name, each in outputs(all_figures).items() if each.workload != "step"}
+SHIPPED = {name for name, each in outputs("gpu").of("table").items() if each.workload != "step"}
+FIGURES = {name: each for name, each in outputs("gpu").of("figure").items() if each.workload != "step"}
 NOT_MADE = ("baseline", "headline", "passes", "locking")
 
 
@@ -193,15 +192,15 @@ def _schedules(folder: Path, digest: str) -> None:
         ("kernel-single-waste-slack0", dict.fromkeys(chosen, 1470)),
     ):
         targets = {target: {"core_mhz": core, "mem_mhz": "auto"} for target, core in cores.items()}
-        schedule = {
-            "schema": SCHEDULE,
-            "workload": {"setup": digest},
-            "status": "optimal",
-            "slack_percent": 0,
-            "weights": "counts",
-        }
-        schedule |= {"baseline_time": 6.371338, "baseline_energy": 2153.138, "targets": targets}
-        schedule |= {"time_change_percent": -5.6e-06, "energy_change_percent": -7.666}
+        schedule = whole_schedule(
+            workload={"setup": digest},
+            granularity=name.partition("-")[0],
+            baseline_time=6.371338,
+            baseline_energy=2153.138,
+            time_change_percent=-5.6e-06,
+            energy_change_percent=-7.666,
+            targets=targets,
+        )
         _json(folder / f"schedules/{name}.json", schedule)
 
 

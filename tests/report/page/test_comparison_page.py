@@ -86,9 +86,9 @@ def test_studies_beside_the_road_are_shown_where_they_are(own):
     assert page.faults == [] and page.outside() == []
     assert "Training pipelines" in page.text and "sim-a100/gpt3-175b/pp8" in page.text
     assert page.rows("levels")[0]["energy_change_percent"][1] == "−12.50"
-    from kernel_dvfs.pipeline.report.tables import levels
+    from kernel_dvfs.pipeline.report.tables import OUTPUTS
 
-    assert levels.OUTPUT.caption in page.text
+    assert OUTPUTS["table", "levels"].caption in page.text
     (image,) = page.images
     assert image["alt"].startswith("Timeline. Timeline of one iteration"), "title and caption"
     assert "mb12/levels.csv (1 row)" in page.text, "what tables are made from is named and not shown"

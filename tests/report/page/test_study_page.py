@@ -11,8 +11,7 @@ from page_reader import Page, numbers
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.layout import DEPLOYABLE, ITERATION_SCHEDULE, STRICT, iteration_name
-from kernel_dvfs.outputs import outputs
-from kernel_dvfs.report import tables
+from kernel_dvfs.registry import outputs
 from kernel_dvfs.report.headings import heading_of
 from kernel_dvfs.report.page.deployment import deployment
 from kernel_dvfs.report.page.study_page import SECTIONS
@@ -20,7 +19,7 @@ from kernel_dvfs.report.page.tables import duration, energy_in_words, table
 from kernel_dvfs.report.results import Results
 from kernel_dvfs.sequence.deployable import FREE, LAUNCH
 
-TABLES = outputs(tables)
+TABLES = outputs("gpu").of("table")
 WITHOUT = ",".join(NOT_MADE)
 
 

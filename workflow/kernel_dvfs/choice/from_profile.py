@@ -14,10 +14,10 @@ import numpy as np
 from kernel_dvfs.choice.agreement import Apart, apart
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.measurement.verdict import UNUSABLE
 
 WEIGHTS = ("counts", "raw", "equal-time")
 TIES = ("tied", "untied")
-UNUSABLE = ("disturbed", "counter", "unsupported")  # verdicts of rows that say nothing about their setting
 NEEDED = ("study", "target", "launches_per_iteration", "time_s", "energy_j", "n", "verdict", "is_baseline")
 
 

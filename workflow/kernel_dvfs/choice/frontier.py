@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernel_dvfs.choice.dominance import undominated
 from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.layout import FRONTIER
 
@@ -66,21 +67,20 @@ def frontier(problem: Problem, slack_percents: Iterable[float], scope: str = "gl
     return points
 
 
-def relaxed_frontier(profile: Profile, ties: str = "tied", weights: str | None = None) -> dict[str, Any]:
-    """Least energy at each tolerated slowdown, kernel level, as a JSON-ready dict (schema kernel-dvfs/frontier/1).
+def relaxed_frontier(profile: Profile, ties: str = "tied", weights: str | None = None) -> Frontier:
+    """Least energy at each tolerated slowdown, kernel level, JSON-ready.
 
-    "points": [{"slack_percent", "scope", "time_change_percent", "energy_change_percent"}], first those of scope
-    "local", then those of "global", each by ascending slack from its largest time saving to LARGEST_SLACK_PERCENT.
-    A slack that a scope cannot keep has no point. Changes are against the baseline, negative = less, in full precision.
-    ties, weights: as in schedule.choose. Raises InputError on bad input.
+    First the points of scope "local", then those of "global", each by ascending slack from its largest time saving to
+    LARGEST_SLACK_PERCENT. A slack that a scope cannot keep has no point. ties, weights: as in schedule.choose. Raises
+    InputError on bad input.
     """
     problem = problem_from(profile, "kernel", weights, ties)
-    points = []
+    points: list[FrontierPoint] = []
     for scope in ("local", "global"):
         # a hair inside, so that rounding cannot make the fastest choice infeasible
         fastest = min(1e-7 - largest_time_saving_percent(problem, scope), 0.0)
         for point in frontier(problem, relaxed_slacks(fastest), scope):
-            if point.status == "optimal":
+            if point.time_change_percent is not None and point.energy_change_percent is not None:
                 points.append(
                     {
                         "slack_percent": point.slack_percent,

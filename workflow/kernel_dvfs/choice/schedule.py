@@ -18,6 +18,7 @@ from kernel_dvfs.choice.global_waste import compute_waste
 from kernel_dvfs.choice.margin import Guarded, decide
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound
+from kernel_dvfs.choice.schedule_file import Clocks, Margin, Schedule, Totals
 from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import SCHEDULE
@@ -80,8 +81,8 @@ def choose(
     weights: str | None = None,
     ties: str = "tied",
     margin_z: float | None = None,
-) -> dict[str, Any]:
-    """The optimal schedule of a profile as a flat, JSON-ready dict (schema kernel-dvfs/schedule/1).
+) -> Schedule:
+    """The optimal schedule of a profile, JSON-ready.
 
     granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of waste, in
     percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
@@ -91,7 +92,7 @@ def choose(
     of the profile as it is. Raises InputError on bad input.
     """
     problem, metadata = _problem(profile, granularity, weights, ties)
-    margin = None
+    margin: Margin | None = None
     if margin_z is None:
         answer = solve(problem, scope, objective, slack_percent / 100)
     else:
@@ -116,7 +117,7 @@ def choose(
     }
 
 
-def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict[str, float]]:
+def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, Margin]:
     """(answer, what the schedule says of its margin: time_percent = z x sd_percent + bias_percent of the baseline)."""
     if problem.time_se is None or np.isnan(problem.time_se[problem.baseline]).any():
         raise InputError(
@@ -128,10 +129,14 @@ def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, dict
     percent = 100 / problem.baseline_time
     checked = problem.is_checked is not None and bool(problem.is_checked.any())
     # time: the distance that was kept from the limit; bias: its part that was taken off as choosing flatters
-    about = {"z": z, "sd_percent": found.sd * percent, "bias_percent": found.bias * percent}
-    about["time_percent"] = (z * found.sd + found.bias) * percent
-    # checked: the claim rests on data that proposed nothing
-    about |= {"options": found.options, "checked": checked}
+    about: Margin = {
+        "z": z,
+        "sd_percent": found.sd * percent,
+        "bias_percent": found.bias * percent,
+        "time_percent": (z * found.sd + found.bias) * percent,
+        "options": found.options,
+        "checked": checked,  # the claim rests on data that proposed nothing
+    }
     return _answer(problem, slack, z, found), about
 
 
@@ -147,7 +152,7 @@ def _answer(problem: Problem, slack: float, z: float, found: Guarded) -> Answer:
 
 def summary(
     problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float, plain: bool = True
-) -> dict[str, Any]:
+) -> Totals:
     """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2), as a schedule has them.
 
     plain: whether the answer is the optimum itself, without a margin.
@@ -184,14 +189,14 @@ def summary(
     }
 
 
-def clocks(problem: Problem, answer: Answer) -> dict[str, dict[str, float | str]]:
+def clocks(problem: Problem, answer: Answer) -> dict[str, Clocks]:
     """Target -> {setting: number or "auto"}, every member of a tied class included; empty if infeasible."""
     if answer.option is None:
         return {}
-    chosen: dict[str, dict[str, float | str]] = {}
+    chosen: dict[str, Clocks] = {}
     for k, option in enumerate(answer.option):
         key = problem.keys[problem.key[option]]
-        setting = {name: _plain(value) for name, value in zip(problem.settings, key)}
+        setting: Clocks = {name: _plain(value) for name, value in zip(problem.settings, key)}
         for member in problem.members[k]:
             chosen[member] = dict(setting)
     return chosen

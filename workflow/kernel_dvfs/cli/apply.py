@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from kernel_dvfs.deploy.command import Ran
     from kernel_dvfs.deploy.control import Control, Pair
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     from kernel_dvfs.deploy.control import Control, facts_of
     from kernel_dvfs.deploy.schedules import pass_pairs, run_pair
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.measurement.real.preflight import check_board
 
     words = options.command_words
@@ -67,7 +68,7 @@ def run(options: Namespace) -> int:
         raise InputError("apply: --pass-level needs --schedule with a pair for each pass")
     pair = parse(options.pair) if options.pair else None
     about = facts_of(options.gpu.removeprefix("nvml:"))
-    wanted: dict[str, Pair]
+    wanted: Mapping[str, Pair]
     if options.pass_level:
         wanted = pass_pairs(options.schedule, about)
     else:
@@ -101,7 +102,7 @@ def run(options: Namespace) -> int:
 
 
 def _run_in_turn(
-    options: Namespace, guard: Guard, control: Control, wanted: dict[str, Pair], report: dict[str, Any]
+    options: Namespace, guard: Guard, control: Control, wanted: Mapping[str, Pair], report: dict[str, Any]
 ) -> int:
     """Run the command at auto where that is asked for, then at its clocks. Returns its exit code; fills the report."""
     from kernel_dvfs.deploy.command import run_command
@@ -134,7 +135,7 @@ def _run_in_turn(
 
 
 def _run_by_pass(
-    options: Namespace, guard: Guard, control: Control, wanted: dict[str, Pair], report: dict[str, Any]
+    options: Namespace, guard: Guard, control: Control, wanted: Mapping[str, Pair], report: dict[str, Any]
 ) -> Ran:
     """Run the command with clocks that follow the passes that it marks."""
     from kernel_dvfs.deploy.by_pass import ByPass

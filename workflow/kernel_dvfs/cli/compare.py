@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
 
+from kernel_dvfs.choice.schedule_file import REMEDY, pairs_of, read_schedule
 from kernel_dvfs.cli.arguments import REPEAT
 from kernel_dvfs.cli.measure import SESSION
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.clocks import parse as parse_pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import new_session, open_bench
+from kernel_dvfs.measurement.point import QUANTITIES
+from kernel_dvfs.measurement.record import Comparison
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target, parse
 
@@ -38,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="end the measuring process of a real GPU first, so that these repeats share nothing with earlier ones",
     )
     parser.add_argument("--session", default="", metavar="NAME", help=SESSION)
-    parser.add_argument("--log", default="", metavar="FILE", help="also write an error to this file")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 
@@ -72,10 +72,10 @@ def run(options: argparse.Namespace) -> None:
             print(_difference(target.name, every, comparisons), file=sys.stderr)
 
 
-def _difference(name: str, pair: Pair, comparisons: list[dict[str, Any]]) -> str:
+def _difference(name: str, pair: Pair, comparisons: list[Comparison]) -> str:
     """What a pair changes against auto, in words."""
     changes = []
-    for field in ("time_us", "energy_mj"):
+    for field in QUANTITIES:
         values = [
             [point["summary"][field] for point in each["points"]] for each in comparisons if each["target"] == name
         ]
@@ -85,26 +85,8 @@ def _difference(name: str, pair: Pair, comparisons: list[dict[str, Any]]) -> str
 
 def _chosen(path: str, setup: Setup) -> tuple[str, dict[str, Pair]]:
     """(kernel or pass, {target: Pair}) of a schedule, at least one target of it this setup's."""
-    remedy = "make one with kernel-dvfs choose"
-    try:
-        schedule = read_json(path)
-        granularity, status = schedule["granularity"], schedule["status"]
-        chosen = {name: _pair(clocks) for name, clocks in schedule["targets"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"schedule {path}: not a schedule ({error!r}); {remedy}") from None
-    if granularity not in ("kernel", "pass"):
-        raise InputError(f"schedule {path}: its granularity is {granularity}, expected kernel or pass; {remedy}")
-    if status != "optimal":
-        raise InputError(f"schedule {path}: its status is {status}, expected optimal; {remedy}")
+    schedule = read_schedule(path)
+    granularity, chosen = schedule["granularity"], pairs_of(path, schedule)
     if not set(chosen) & set(setup.targets[granularity]):
-        raise InputError(f"schedule {path}: holds no {granularity} of workload {setup.workload['name']}; {remedy}")
+        raise InputError(f"schedule {path}: holds no {granularity} of workload {setup.workload['name']}; {REMEDY}")
     return granularity, chosen
-
-
-def _pair(clocks: dict[str, Any]) -> Pair:
-    for name, clock in clocks.items():
-        if name not in ("core_mhz", "mem_mhz"):
-            raise ValueError(f"setting {name} cannot be made here")
-        if clock != AUTO and type(clock) not in (int, float):
-            raise ValueError(f"{name} is {clock}")
-    return Pair(clocks["core_mhz"], clocks["mem_mhz"])

@@ -42,7 +42,8 @@ def run(options: Namespace) -> None:
     """Run the command. Raises InputError."""
     import sys
 
-    from kernel_dvfs.files import read_json, write_json
+    from kernel_dvfs.choice.schedule_file import read_schedule
+    from kernel_dvfs.files import write_json
     from kernel_dvfs.layout import DEPLOYABLE, iteration_name
     from kernel_dvfs.sequence.changes import Timing
     from kernel_dvfs.sequence.costs import ASSUMED, in_words, read_latency
@@ -52,10 +53,8 @@ def run(options: Namespace) -> None:
 
     reserve = 0.0
     if options.reserve_of:
-        try:
-            reserve = (read_json(options.reserve_of).get("margin") or {}).get("time_percent") or 0.0
-        except (OSError, ValueError, AttributeError) as error:
-            raise InputError(f"{options.reserve_of}: {error}; a schedule of kernel-dvfs choose is expected") from None
+        margin = read_schedule(options.reserve_of)["margin"]
+        reserve = margin.get("time_percent", 0.0) if margin else 0.0
     read = read_sequence(options.profile, "profile", options.stall_w, shared_pairs=True)
     tell(*(f"note: {notice}" for notice in read.notices))
     measured = read_latency(options.measured, read.gpu) if options.measured else None

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.setters.advice import Advice
+    from kernel_dvfs.gpu.setters.choice import Advice
     from kernel_dvfs.measurement.real.inventory import Estimate, Gpu, Inventory
 
 
@@ -27,9 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from kernel_dvfs.measurement.real.inventory import inventory
+    from kernel_dvfs.plan.estimate import estimates
     from kernel_dvfs.shipped import config_or
 
-    found = inventory(config_or(options.config))
+    config = config_or(options.config)
+    found = inventory(lambda uuid, can_lock: estimates(uuid, config, can_lock))
     if options.json:
         print(json.dumps(asdict(found)))
         return

@@ -74,7 +74,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> None:
     from kernel_dvfs.deploy.control import facts_of
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.setters import choice
     from kernel_dvfs.measurement import latency_file
     from kernel_dvfs.measurement.real import latency, loads, preflight

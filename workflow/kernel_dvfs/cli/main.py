@@ -8,11 +8,10 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_dvfs import __version__
 from kernel_dvfs.cli import Command, of_module
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
-from kernel_dvfs.files import write_text
+from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +32,7 @@ COMMANDS = {
     ),
     "broker": of_module("broker", "a daemon run by root: sets GPU clocks for named users, and restores them"),
     "report": of_module("report", "write a study, or the comparison of all, as one page"),
+    "output": of_module("output", "write tables and figures of a study of any kind, from its results folder"),
     "build": of_module("build", "compile the native layer"),
     "identify": of_module("identify", "find out which GPU a cluster gives, and keep what a study must know about it"),
     "measure": of_module("measure", "measure one target at one clock pair: one record"),
@@ -50,8 +50,6 @@ _MEASURE = {
 _STUDY = {
     "deployable": of_module("deployable", "what can be deployed at known latencies: a list, and schedules to play"),
     "headline-map": of_module("headline_map", "a map of the strict saving over figures that nobody has measured"),
-    "table": of_module("table", "write one table of the report", listed=False),
-    "figure": of_module("figure", "draw one figure of the report", listed=False),
     "compare-gpus": of_module(
         "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
@@ -82,9 +80,21 @@ def every_command() -> dict[str, Command]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone."""
-    options = None
     try:
         run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
+        said_in = _SaidIn(options.log) if options.log else None
+    except (InputError, OSError) as error:
+        _tell([_reason(error)] if isinstance(error, OSError) else lines(error))
+        return 2
+    if said_in is None:
+        return _code(run, options)
+    with said_in:
+        return _code(run, options)
+
+
+def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace) -> int:
+    """The exit code of a command, which says of itself why it is not 0."""
+    try:
         code = run(options) or 0
         # what the reader of a pipe refuses shows here, and not when the program is over
         if sys.stdout:
@@ -93,23 +103,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
-        _tell(lines(error), options)
+        _tell(lines(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         extra = _EXTRAS.get(package)
         if extra is None:
             raise
-        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], options)
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"])
     except BrokenPipeError:
         if not sys.stdout or not _is_output_refused():
             raise
         return _READER_GONE
     except KeyboardInterrupt:
-        _tell(["interrupted"], None)
+        _tell(["interrupted"])
         return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
-        _tell([_reason(error)], options)
+        _tell([_reason(error)])
     return 2
 
 
@@ -126,13 +136,31 @@ def _is_output_refused() -> bool:
     return True
 
 
-def _tell(errors: list[str], options: argparse.Namespace | None) -> None:
-    """Print a line for each error on stderr, and write them to the log where the command has one."""
-    text = "".join(f"error: {error}\n" for error in errors)
-    print(text, file=sys.stderr, end="")
-    log = getattr(options, "log", "")
-    if log:
-        write_text(log, text)
+class _SaidIn:
+    """While it is entered, what a command and what it starts have to say goes to a file: a run of the workflow has a
+    line of its own on the terminal. Raises OSError where the file cannot be written."""
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self._file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+
+    def __enter__(self) -> None:
+        self._before = sys.stdout, sys.stderr, os.dup(1), os.dup(2)
+        sys.stdout = sys.stderr = self._file
+        for number in (1, 2):
+            os.dup2(self._file.fileno(), number)
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout, sys.stderr, *before = self._before
+        for number, own in enumerate(before, start=1):
+            os.dup2(own, number)
+            os.close(own)
+        self._file.close()
+
+
+def _tell(errors: list[str]) -> None:
+    """Print a line for each error on stderr."""
+    print("".join(f"error: {error}\n" for error in errors), file=sys.stderr, end="")
 
 
 def _reason(error: OSError) -> str:
@@ -156,7 +184,7 @@ def parsed(arguments: list[str]) -> tuple[Callable[[argparse.Namespace], Any], a
         _refuse(parser, arguments[1:], group(first))
     groups = {f"{name} ...": f"{what}: kernel-dvfs {name} --help" for name, what in GROUPS.items()}
     parser = _overview("kernel-dvfs", "GPU clocks that waste no energy.", _listed(COMMANDS) | groups)
-    parser.add_argument("--version", action="version", version=f"kernel-dvfs {__version__}")
+    parser.add_argument("--version", action="version", version=f"kernel-dvfs {VERSION}")
     _refuse(parser, arguments, [*COMMANDS, *GROUPS])
 
 
@@ -179,13 +207,15 @@ def _help(prog: str) -> argparse.HelpFormatter:
 def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
     parser = _Parser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
     command.add_arguments(parser)
+    parser.add_argument("--log", default="", metavar="FILE", help="say everything in this file instead of here")
     if name in GROUPS:
         parser.epilog = (
             f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"
         )
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        known = ["--help", *(flag for action in arguments_of(command).actions for flag in action.option_strings)]
+        own = (flag for action in arguments_of(command).actions for flag in action.option_strings)
+        known = ["--help", "--log", *own]
         first = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant(first, known)}")
     return command.run, options

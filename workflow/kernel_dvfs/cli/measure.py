@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="workload and protocol if --gpu is a name (default: config.yaml, or as shipped)",
     )
-    parser.add_argument("--log", default="", metavar="FILE", help="also write an error to this file")
     parser.add_argument("-o", "--output", required=True, metavar="R.json", help="where the record goes")
 
 
@@ -54,8 +53,8 @@ def _measure_as_configured(options: argparse.Namespace) -> None:
     from tempfile import TemporaryDirectory
 
     from kernel_dvfs import shipped
-    from kernel_dvfs.plan.config import check
-    from kernel_dvfs.plan.study import load, plan
+    from kernel_dvfs.plan.config import check, load
+    from kernel_dvfs.plan.study import plan
 
     content = load(shipped.config_or(options.config)) | {"gpu": options.gpu}
     check(content, str(shipped.SCHEMA))

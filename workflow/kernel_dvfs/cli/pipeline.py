@@ -10,8 +10,6 @@ from kernel_dvfs.cli.arguments import COUNT, SCALE, SECONDS, SIZE, number, one_o
 from kernel_dvfs.errors import InputError
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from kernel_dvfs.pipeline.graph import Graph
     from kernel_dvfs.pipeline.planner import Planner
 
@@ -154,8 +152,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 def run_replay(options: argparse.Namespace) -> None:
     """Replay iterations with stragglers; write a row for each and say what was saved."""
     from kernel_dvfs.pipeline.baselines import all_max
-    from kernel_dvfs.pipeline.replay import Iteration, read_slowdowns, replay, summary
-    from kernel_dvfs.pipeline.runtime import Runtime
+    from kernel_dvfs.pipeline.runtime import Iteration, Runtime, read_slowdowns, replay, summary
     from kernel_dvfs.pipeline.study import write_records
 
     slowdowns = read_slowdowns(options.stragglers, options.pipelines, options.iterations)
@@ -205,55 +202,6 @@ def run_solve(options: argparse.Namespace) -> None:
     # kernels are read only where levels might be solved
     for part in options.parts or [part for part in PARTS if part != "levels" or solver.kernels is not None]:
         PARTS[part](solver, options.microbatches)
-
-
-def add_table(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `pipeline table`."""
-    from kernel_dvfs.pipeline.report import tables
-
-    parser.epilog = f"example: kernel-dvfs pipeline table emulation {_STUDY}"
-    _add_output(parser, tables)
-
-
-def run_table(options: argparse.Namespace) -> None:
-    """Write one table."""
-    from kernel_dvfs.outputs import modules
-    from kernel_dvfs.pipeline.report import paper, tables
-    from kernel_dvfs.pipeline.study import PipelineStudy
-    from kernel_dvfs.report.write import write_table
-
-    table, study = modules(tables)[options.name], PipelineStudy(options.folder)
-    about = table.OUTPUT
-    frame = paper.whose(table.make(study), study.subject)
-    write_table(frame, options.folder, options.name, about.caption, study.subject, about.formats)
-
-
-def add_figure(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `pipeline figure`."""
-    from kernel_dvfs.pipeline.report import figures
-
-    parser.epilog = f"example: kernel-dvfs pipeline figure timeline {_STUDY}"
-    _add_output(parser, figures)
-
-
-def run_figure(options: argparse.Namespace) -> None:
-    """Draw one figure."""
-    from kernel_dvfs.outputs import modules
-    from kernel_dvfs.pipeline.report import figures
-    from kernel_dvfs.pipeline.study import PipelineStudy
-    from kernel_dvfs.report.write import write_figure
-
-    figure, study = modules(figures)[options.name], PipelineStudy(options.folder)
-    write_figure(figure.draw(study), options.folder, options.name, figure.OUTPUT.caption, study.subject)
-
-
-def _add_output(parser: argparse.ArgumentParser, package: ModuleType) -> None:
-    from kernel_dvfs.outputs import outputs
-
-    names = list(outputs(package))
-    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
-    kind = package.__name__.rpartition(".")[2]
-    parser.add_argument("folder", metavar="FOLDER", help=f"of the solved study; written to its {kind}/")
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:
@@ -374,6 +322,4 @@ COMMANDS = {
     "export": Command("a plan as plain CSV, or as Zeus's pipeline-frequency server loads it", add_export, run_export),
     "profile": Command("stages of a study, from a CSV or a profile of kernels", add_profile, run_profile),
     "solve": Command("solve a study for one number of microbatches", add_solve, run_solve),
-    "table": Command("write one table of a solved study", add_table, run_table),
-    "figure": Command("draw one figure of a solved study, as PDF and PNG", add_figure, run_figure),
 }

@@ -95,7 +95,8 @@ def _prometheus(folder: Path, path: str) -> None:
 
 def _schedule(options: Namespace) -> None:
     """Write the page of a profile and a schedule."""
-    from kernel_dvfs.files import read_json, write_text
+    from kernel_dvfs.choice.schedule_file import read_schedule
+    from kernel_dvfs.files import write_text
     from kernel_dvfs.report.page import schedule_page
 
     profile = Path(options.folder)
@@ -110,12 +111,7 @@ def _schedule(options: Namespace) -> None:
         )
     if profile.suffix != ".parquet":
         raise InputError(f"report {profile}: with a schedule, give the profile that it was chosen from (.parquet)")
-    try:
-        schedule = read_json(options.schedule)
-    except ValueError as error:
-        raise InputError(f"schedule {options.schedule}: not JSON ({error})") from None
+    schedule = read_schedule(options.schedule)
     page = Path(options.output or profile.with_name("report.html"))
-    write_text(
-        page, schedule_page.make(profile, schedule if isinstance(schedule, dict) else {}, called=options.schedule)
-    )
+    write_text(page, schedule_page.make(profile, schedule, called=options.schedule))
     print(_as_json(page, []) if options.json else f"written: {page}")

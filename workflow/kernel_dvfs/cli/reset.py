@@ -18,8 +18,8 @@ from kernel_dvfs.gpu.nvml.board import Board, uuids
 from kernel_dvfs.gpu.nvml.facts import facts
 from kernel_dvfs.gpu.nvml.lease import Held, Lease, left_at, left_behind
 from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import leave_as_configured
 from kernel_dvfs.gpu.setters import choice
+from kernel_dvfs.gpu.setters.setter import leave_as_configured
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.setters.setter import Setter

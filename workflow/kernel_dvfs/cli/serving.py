@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import Command, json_object
 from kernel_dvfs.cli.arguments import SEED, SIZE, number, one_of, whole
 from kernel_dvfs.errors import InputError, one_line
+from kernel_dvfs.serving.system import DEFAULTS
 
 if TYPE_CHECKING:
     from kernel_dvfs.serving.system import Settings
@@ -21,22 +23,25 @@ if TYPE_CHECKING:
 def _add_instance(parser: argparse.ArgumentParser) -> None:
     """What simulates an instance: GPU, model, engine, and how many requests of which draw."""
     _add_machine(parser)
-    parser.add_argument(
-        "--requests", type=whole(20, 1_000_000), default=800, metavar="N", help="simulated per load (default: 800)"
-    )
-    parser.add_argument("--max-batch", type=SIZE, default=256, metavar="N", help="sequences at once (default: 256)")
-    parser.add_argument(
-        "--chunk-tokens", type=whole(2, 1_000_000), default=512, metavar="N", help="tokens of a step (default: 512)"
-    )
+    _add_usual(parser, "--requests", whole(20, 1_000_000), "N", "simulated per load")
+    _add_usual(parser, "--max-batch", SIZE, "N", "sequences at once")
+    _add_usual(parser, "--chunk-tokens", whole(2, 1_000_000), "N", "tokens of a step")
     parser.add_argument("--seed", type=SEED, default=1)
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", default="h100_sxm", help="a simulated GPU (default: h100_sxm)")
-    parser.add_argument("--model", default="llama2-70b", help="a served model (default: llama2-70b)")
-    parser.add_argument(
-        "--host-s", type=number(0, 10), default=0.002, metavar="S", help="the host's time per step (default: 0.002)"
-    )
+    _add_usual(parser, "--gpu", str, None, "a simulated GPU")
+    _add_usual(parser, "--model", str, None, "a served model")
+    _add_usual(parser, "--host-s", number(0, 10), "S", "the host's time per step")
+
+
+def _add_usual(
+    parser: argparse.ArgumentParser, flag: str, read: Callable[[str], object], metavar: str | None, told: str
+) -> None:
+    """An option that, where it is not given, is what a study of the shipped configuration has."""
+    usual = DEFAULTS[flag.removeprefix("--").replace("-", "_")]
+    shown = f"{usual:g}" if isinstance(usual, float) else usual
+    parser.add_argument(flag, type=read, default=usual, metavar=metavar, help=f"{told} (default: {shown})")
 
 
 def _instance(options: argparse.Namespace) -> dict[str, Any]:
@@ -63,7 +68,8 @@ def _profile_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: kernel-dvfs serving profile --tp 2,4,8 --core-mhz 800,1200,1600,1980 -o profile.csv"
     parser.add_argument("-o", "--output", required=True, metavar="PROFILE.csv")
     _add_instance(parser)
-    parser.add_argument("--tp", default="2,4,8", metavar="N,...", help="tensor-parallel degrees (default: 2,4,8)")
+    degrees = ",".join(map(str, DEFAULTS["degrees"]))
+    parser.add_argument("--tp", default=degrees, metavar="N,...", help=f"tensor-parallel degrees (default: {degrees})")
     parser.add_argument("--core-mhz", required=True, metavar="MHZ,...", help="core clocks")
     parser.add_argument("--classes", metavar="SS,...", help="request classes (default: all nine)")
     parser.add_argument("--kernel-level", action="store_true", help="also a clock for each kernel")
@@ -190,8 +196,8 @@ def _replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", default="DynamoLLM", metavar="NAME", help="(default: DynamoLLM)")
     _add_machine(parser)
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
-    parser.add_argument("--servers", type=whole(1, 128), default=12, metavar="N", help="of 8 GPUs (default: 12)")
-    parser.add_argument("--pools", type=whole(1, 9), default=4, metavar="N", help="of pooled systems (default: 4)")
+    _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs")
+    _add_usual(parser, "--pools", whole(1, 9), "N", "of pooled systems")
     parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
 
 
@@ -200,9 +206,8 @@ def _replay(options: argparse.Namespace) -> None:
 
     from kernel_dvfs.files import write_json
     from kernel_dvfs.serving.machine import MeasuredMachine, machine
-    from kernel_dvfs.serving.outcome import lines, outcome
     from kernel_dvfs.serving.profile import read_profile
-    from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.replay import Replayer, lines, outcome
     from kernel_dvfs.serving.system import SYSTEMS
     from kernel_dvfs.serving.trace import read_trace
 
@@ -265,12 +270,8 @@ def _plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--times", default="1", metavar="X,...", help="multiples of that load to plan for (default: 1)")
     parser.add_argument("--servers", type=SIZE, default=8, metavar="N", help="of 8 GPUs, at most (default: 8)")
-    parser.add_argument(
-        "--margin", type=number(1, 100), default=1.1, metavar="X", help="capacity over load (default: 1.1)"
-    )
-    parser.add_argument(
-        "--slo-scale", type=number(0.001, 1000), default=1.0, metavar="X", help="factor of every promise (default: 1)"
-    )
+    _add_usual(parser, "--margin", number(1, 100), "X", "capacity over load")
+    _add_usual(parser, "--slo-scale", number(0.001, 1000), "X", "factor of every promise")
     parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules as well")
     parser.add_argument("-o", "--output", required=True, metavar="PLAN.yaml")
 
@@ -329,7 +330,7 @@ def _clock_arguments(parser: argparse.ArgumentParser) -> None:
 def _clock(options: argparse.Namespace) -> None:
     from kernel_dvfs.deploy.control import Control, facts_of
     from kernel_dvfs.gpu.clocks import AUTO, label
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.serving.deployment import clock_at, read_plan
 
     pair = (clock_at(read_plan(options.plan), options.pool, options.tps), AUTO)
@@ -365,7 +366,7 @@ def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
 def _experiment(options: argparse.Namespace) -> None:
     from kernel_dvfs.files import write_json
     from kernel_dvfs.serving.experiments import EXPERIMENTS
-    from kernel_dvfs.serving.outcome import lines
+    from kernel_dvfs.serving.replay import lines
     from kernel_dvfs.serving.study import ServingStudy
 
     if options.name not in EXPERIMENTS:
@@ -375,50 +376,6 @@ def _experiment(options: argparse.Namespace) -> None:
     for each in found:
         for line in lines(each) if "system" in each else []:
             print(f"note: {line}", file=sys.stderr)
-
-
-def _table_arguments(parser: argparse.ArgumentParser) -> None:
-    from kernel_dvfs.outputs import outputs
-    from kernel_dvfs.serving.report import tables
-
-    names = list(outputs(tables))
-    parser.epilog = "example: kernel-dvfs serving table savings results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
-    parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its tables/")
-
-
-def _table(options: argparse.Namespace) -> None:
-    from kernel_dvfs.outputs import modules
-    from kernel_dvfs.report.write import write_table
-    from kernel_dvfs.serving.report import tables
-    from kernel_dvfs.serving.study import ServingStudy
-
-    table, study = modules(tables)[options.name], ServingStudy(options.folder)
-    frame = table.make(study)
-    subject = table.subject(study) if hasattr(table, "subject") else study.subject
-    write_table(frame, options.folder, options.name, table.OUTPUT.caption, subject, table.OUTPUT.formats)
-
-
-def _figure_arguments(parser: argparse.ArgumentParser) -> None:
-    from kernel_dvfs.outputs import outputs
-    from kernel_dvfs.serving.report import figures
-
-    names = list(outputs(figures))
-    parser.epilog = "example: kernel-dvfs serving figure power results/serving/sim-h100-sxm-llama2-70b/mine"
-    parser.add_argument("name", **one_of(names, "NAME"), help=", ".join(names))
-    parser.add_argument("folder", metavar="FOLDER", help="whose experiments are read; written to its figures/")
-
-
-def _figure(options: argparse.Namespace) -> None:
-    from kernel_dvfs.outputs import modules
-    from kernel_dvfs.report.write import write_figure
-    from kernel_dvfs.serving.report import figures
-    from kernel_dvfs.serving.study import ServingStudy
-
-    figure, study = modules(figures)[options.name], ServingStudy(options.folder)
-    plot = figure.draw(study)
-    subject = figure.subject(study) if hasattr(figure, "subject") else study.subject
-    write_figure(plot, options.folder, options.name, figure.OUTPUT.caption, subject)
 
 
 COMMANDS = {
@@ -433,6 +390,4 @@ COMMANDS = {
     "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),
     "study": Command("a folder for a study of serving systems", _study_arguments, _study, False),
     "experiment": Command("run one experiment of a serving study", _experiment_arguments, _experiment, False),
-    "table": Command("write one table of a serving study", _table_arguments, _table, False),
-    "figure": Command("draw one figure of a serving study", _figure_arguments, _figure, False),
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import CounterFault, InputError
 from kernel_dvfs.gpu.clocks import THROTTLING
-from kernel_dvfs.gpu.nvml.janitor import ENDING_SIGNALS
+from kernel_dvfs.gpu.guard import ENDING_SIGNALS
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, check
-from kernel_dvfs.gpu.nvml.locks import lock_pair
+from kernel_dvfs.gpu.guard import lock_pair
 from kernel_dvfs.gpu.setters import choice
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from kernel_dvfs.gpu.clocks import Clock
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
 
     Pair: TypeAlias = tuple[Clock, Clock]  # (core, memory), MHz or AUTO each
 
@@ -55,7 +55,7 @@ class Control:
             self._guard.announce(what)
 
     def ask(self, pair: Pair) -> None:
-        """Request a pair. Where that fails, nothing is locked; raises gpu.nvml.errors then."""
+        """Request a pair. Where that fails, nothing is locked; raises gpu.nvml.library then."""
         if not self.reads_only:
             try:
                 lock_pair(self._guard, self._clocks, pair, self._exact)

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-import kernel_dvfs
+from kernel_dvfs import package
 from kernel_dvfs.deploy.control import Control, facts_of
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.gpu.clocks import BASELINE, check_after
-from kernel_dvfs.gpu.nvml.janitor import PRIVATE
 from kernel_dvfs.gpu.setters.choice import AUTO
+from kernel_dvfs.gpu.setters.setter import PRIVATE
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -35,7 +35,7 @@ class Holder(Control):
     """with Holder(uuid, dry_run, say) as control: a Control whose guard is in another process.
 
     about: the GPU's facts, with its slug; processes: how many compute on it, None where the driver does not tell. say:
-    called with a line for the user. after: clocks to leave behind instead of none (nvml.locks.leave_as_configured).
+    called with a line for the user. after: clocks to leave behind instead of none (setters.setter.leave_as_configured).
     through: what sets the clocks, see setters.choice; once entered, the way that it means here. exact: as of Control.
     Entering raises InputError where the GPU is taken, or lacks a clock of `after`; every method where the driver
     refuses, or the other process is gone. Methods may be called from several threads.
@@ -70,8 +70,7 @@ class Holder(Control):
             }
         )
         words = [sys.executable, "-m", "kernel_dvfs.deploy.holder", told]
-        library = os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))
-        path = os.pathsep.join([library, *filter(None, [os.environ.get("PYTHONPATH")])])
+        path = os.pathsep.join([package.FOLDER, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -203,7 +202,7 @@ class _Board:
 
 def main(uuid: str, dry_run: bool, after: dict[str, list[int] | None], through: str, exact: bool) -> None:
     """Hold the clocks of a GPU until the pipe ends. Arguments: as of Holder."""
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
 
     # the answers' pipe; whatever else writes goes to stderr
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -19,30 +19,32 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
+from kernel_dvfs.choice.schedule_file import read_schedule, schema_of
 from kernel_dvfs.deploy.holder import Holder
 from kernel_dvfs.deploy.player import Player, Tolerance
 from kernel_dvfs.deploy.replay import StepEvents
-from kernel_dvfs.deploy.schedules import check_gpu, pass_pairs, run_pair, schema_of
+from kernel_dvfs.deploy.schedules import check_gpu, pass_pairs, run_pair
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, LOCKS, RANGE, parse_after
 from kernel_dvfs.gpu.setters import choice
 from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs.measurement.counter import EnergyCounter
-from kernel_dvfs.report.validation import OVER, Change, interval, verdict
 from kernel_dvfs.sequence.changes import Timing
 from kernel_dvfs.sequence.schedule import Iteration, read_iteration
+from kernel_dvfs.student import OVER, Change, interval, verdict
 from kernel_dvfs.workload.step import read as read_step
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from kernel_dvfs.choice.schedule_file import Schedule, Workload
     from kernel_dvfs.deploy.control import Pair
     from kernel_dvfs.deploy.player import Log
     from kernel_dvfs.deploy.replay import Piece, Replay
@@ -425,8 +427,8 @@ def record_of(path: str, captured: Step) -> Step:
     Only the study has tried which kernels can be repeated alone, so only its record counts launches as its schedules
     do.
     """
-    _, content = schema_of(path)
-    file = ((content.get("workload") or {}).get("step") or {}).get("file")
+    made_for = _workload_of(path).get("step")
+    file = made_for.get("file") if made_for else None
     # as the study named it, from where Snakemake ran; else where a study keeps it, beside its schedules' folder
     beside = os.path.join(os.path.dirname(path), os.pardir, os.path.basename(file or ""))
     for place in filter(os.path.isfile, [file, beside] if file else []):
@@ -458,22 +460,26 @@ def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s:
 
     Raises InputError where the schedule is not for this step, or not one that a host thread can play.
     """
-    schema, content = schema_of(path)
-    made_for = (content.get("workload") or {}).get("step") or {}
-    if made_for.get("checksum") != step.checksum:
+    made_for = _workload_of(path).get("step")
+    checksum = made_for["checksum"] if made_for else "no captured step"
+    if checksum != step.checksum:
         raise InputError(
-            f"{path}, field workload.step.checksum: made for {made_for.get('checksum') or 'no captured step'}, this "
-            f"step is {step.checksum}: other kernels, another batch size perhaps; study this one"
+            f"schedule {path}: workload.step.checksum: made for {checksum}, this step is {step.checksum}: other "
+            "kernels, another batch size perhaps; study this one"
         )
+    if schema_of(path) == ITERATION_SCHEDULE:
+        iteration = read_iteration(path)
+        if about is not None:
+            check_gpu(path, iteration.gpu, about)
+        return iteration
+    content = read_schedule(path)
     if about is not None:
-        check_gpu(path, content.get("gpu"), about)
-    if schema == ITERATION_SCHEDULE:
-        return read_iteration(path)
-    own = about or {"slug": (content.get("gpu") or {}).get("slug"), "name": "any"}
-    if content.get("granularity") == "pass":
+        check_gpu(path, content["gpu"], about)
+    own: Mapping[str, Any] = about or {"slug": content["gpu"]["slug"], "name": "any"}
+    if content["granularity"] == "pass":
         by_section = pass_pairs(path, own)
         wanted = [by_section.get(target.section, BASELINE) for target in measured_launches(step)]
-    elif content.get("scope") == "single":
+    elif content["scope"] == "single":
         wanted = [run_pair(path, own)] * len(measured_launches(step))
     else:
         raise InputError(
@@ -484,7 +490,14 @@ def iteration_of(path: str, step: Step, about: dict[str, Any] | None, latency_s:
     return _iteration(path, content, step, wanted, latency_s)
 
 
-def _iteration(path: str, content: dict[str, Any], step: Step, wanted: Sequence[Pair], latency_s: float) -> Iteration:
+def _workload_of(path: str) -> Workload:
+    """What a schedule, or one of an iteration, is for."""
+    if schema_of(path) == ITERATION_SCHEDULE:
+        return read_iteration(path).workload
+    return read_schedule(path)["workload"]
+
+
+def _iteration(path: str, content: Schedule, step: Step, wanted: Sequence[Pair], latency_s: float) -> Iteration:
     """A schedule of sections, or of one pair, launch by launch: each change is asked for as its section begins."""
     launched = measured_launches(step)
     pairs = list(dict.fromkeys(wanted))

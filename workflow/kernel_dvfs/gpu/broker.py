@@ -1,6 +1,6 @@
 """A daemon that root runs and that sets GPU clocks for named users: the safe way on a machine that people share.
 
-Each client is a process here of its own, which takes the GPU under a guard of its own (gpu.nvml.guard): with a lease
+Each client is a process here of its own, which takes the GPU under a guard of its own (gpu.guard): with a lease
 and a janitor that no user can reach, in a folder of root's. It looks at the client from outside of its job: the clocks
 come back when the connection ends or the process that opened it is gone, also where a batch system or a container
 runtime has killed everything that the client had started. Which clients are let in is decided by the credentials that
@@ -30,18 +30,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import kernel_dvfs
+from kernel_dvfs import package
 from kernel_dvfs.errors import InputError, lines
 from kernel_dvfs.files import is_roots_own
 from kernel_dvfs.gpu.clocks import check_after
+from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.nvml import lease
 from kernel_dvfs.gpu.nvml.board import Board, uuids
-from kernel_dvfs.gpu.nvml.errors import LOST, NO_PERMISSION, UNKNOWN, NvmlError
 from kernel_dvfs.gpu.nvml.facts import facts
-from kernel_dvfs.gpu.nvml.guard import Guard
-from kernel_dvfs.gpu.nvml.library import Library
-from kernel_dvfs.gpu.nvml.locks import NotRestored, leave_as_configured, may_set_clocks
+from kernel_dvfs.gpu.nvml.library import LOST, NO_PERMISSION, UNKNOWN, Library, NvmlError
 from kernel_dvfs.gpu.setters.broker import socket_path
+from kernel_dvfs.gpu.setters.setter import NotRestored, leave_as_configured, may_set_clocks
 
 After = Mapping[str, "list[int] | None"]
 _LOOK_EVERY_S = 1.0
@@ -80,7 +79,6 @@ def unit(allow: str, after: str) -> str:
     words = [sys.executable, "-P", "-m", "kernel_dvfs", "broker", "--allow", allow]
     words += ["--after", after] if after else []
     named = os.environ.get(lease.VARIABLE)
-    library = os.path.dirname(os.path.dirname(os.path.abspath(kernel_dvfs.__file__)))
     return "\n".join(
         [
             "[Unit]",
@@ -88,7 +86,7 @@ def unit(allow: str, after: str) -> str:
             "After=nvidia-persistenced.service",
             "",
             "[Service]",
-            f"Environment={_quoted('PYTHONPATH=' + library)}",
+            f"Environment={_quoted('PYTHONPATH=' + package.FOLDER)}",
             *([f"Environment={_quoted(f'{lease.VARIABLE}={named}')}"] if named else []),
             f"ExecStart={shlex.join(words).replace('%', '%%')}",
             "RuntimeDirectory=kernel-dvfs",
@@ -130,7 +128,7 @@ def _run_by_root() -> Iterator[str]:
         while not os.path.lexists(path):  # what is not there, who may make it?
             path = os.path.dirname(path)
         yield path
-    for folder, _, names in os.walk(os.path.dirname(os.path.abspath(kernel_dvfs.__file__))):
+    for folder, _, names in os.walk(os.path.join(package.FOLDER, "kernel_dvfs")):
         yield folder
         yield from (os.path.join(folder, name) for name in names)
 
@@ -138,7 +136,7 @@ def _run_by_root() -> Iterator[str]:
 def serve(allow: frozenset[int], after: After) -> NoReturn:
     """Set clocks for the users in `allow` until a signal ends this process; then all clocks are restored.
 
-    after: clocks to leave behind instead of none, see locks.leave_as_configured. Raises InputError where it cannot
+    after: clocks to leave behind instead of none, see setter.leave_as_configured. Raises InputError where it cannot
     listen, or where root runs what others can change.
     """
     if os.geteuid() == 0:

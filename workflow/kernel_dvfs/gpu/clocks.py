@@ -7,12 +7,14 @@ plain tuple of two clocks will do.
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kernel_dvfs.errors import InputError
 
 AUTO = "auto"
 Clock = int | str  # MHz, or AUTO
+# the two domains, as the fields of a file and the columns of a table name them
+DOMAINS: tuple[Literal["core_mhz", "mem_mhz"], ...] = ("core_mhz", "mem_mhz")
 
 
 class Pair(NamedTuple):
@@ -36,7 +38,7 @@ THROTTLING = {
 LOCKS = RANGE, EXACT = "range", "exact"
 
 
-def label(pair: tuple[Clock, Clock]) -> str:
+def label(pair: tuple[float | str, float | str]) -> str:
     """A pair as file names and messages have it: `1470-5001`, `auto-auto`."""
     return f"{pair[0]}-{pair[1]}"
 
@@ -44,6 +46,13 @@ def label(pair: tuple[Clock, Clock]) -> str:
 def clocks_argument(pairs: Iterable[Pair]) -> str:
     """The pairs of a sweep as one word for a command line: `auto-auto,210-405,...`."""
     return ",".join(label(pair) for pair in pairs)
+
+
+def gpu_freq(pair: Pair) -> str:
+    """The option that asks Slurm to set a clock pair: `--gpu-freq=1500,memory=2201`; "" where both are auto."""
+    words = [str(pair[0])] if pair[0] != AUTO else []
+    words += [f"memory={pair[1]}"] if pair[1] != AUTO else []
+    return f"--gpu-freq={','.join(words)}" if words else ""
 
 
 def parse(text: str, separator: str = ",") -> Pair:

@@ -7,12 +7,7 @@ efficiency of its family, and its launch latency.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from kernel_dvfs.measurement.setup import Setup
-    from kernel_dvfs.measurement.target import Target
-
+from typing import Any, NamedTuple
 
 # what a family's name ends in that is another's in the backward pass
 BACKWARD = "_backward"
@@ -26,7 +21,7 @@ class Work(NamedTuple):
     fp32_flop: float  # other floating-point operations
     sfu_op: float  # special-function operations
     byte: float  # DRAM traffic, read and written
-    # of a kernel that is held to a measurement (gpu.held): factors of the time and the energy that physics give it
+    # of a kernel that is held to a measurement (gpu.forecast): factors of the time and the energy that physics give it
     time_factor: float = 1.0
     energy_factor: float = 1.0
 
@@ -40,13 +35,6 @@ class Kernel(NamedTuple):
     overlap: float  # the exponent p
     core_j: float  # A: switching energy in the core at V0
     dram_j: float  # B: energy in DRAM
-
-
-def works(setup: Setup, target: Target) -> list[tuple[Work, int]]:
-    """[(work, launches)] of one run of a setup's target, in order."""
-    kernels = setup.targets["kernel"]
-    runs = [(target.name, 1)] if target.study == "kernel" else setup.targets["pass"][target.name]
-    return [(Work(*kernels[name]["work"]), count) for name, count in runs]
 
 
 def clock_share(spec: dict[str, Any], work: Work) -> float:

@@ -1,19 +1,57 @@
-"""What measuring adds to the model of a simulated GPU: noise, the energy counter's steps, the latency of a new clock.
+"""What is random about a simulated GPU: noise of measuring, the energy counter's steps, the latency of a new clock, and
+another specimen of its model.
 
-Everything is drawn by key (gpu.draws), so a point comes out the same whoever asks for it, and when.
+Random numbers are drawn by name: the same key gives the same number in any order, process or machine. Every draw is
+keyed by (seed, campaign, target, pair, repeat, ...), so that a record can be measured again alone, comes out the same
+whoever asks for it and when, and a new campaign has noise of its own. A hash does that; a generator with state would
+depend on the order.
+
+What differs between chips of one model is leakage (static power), the voltage that each clock needs, and a little of
+the clock tree's and the DRAM's power; clocks, rates and bandwidth do not. How much is assumed: boards of one model
+under one power cap are known to differ by some percent in speed ("Not all GPUs are created equal", SC22), and spreads
+of this size let the simulated boards differ as much. Made for studies; no measured board is meant.
 """
 
 from __future__ import annotations
 
 import math
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from kernel_dvfs.gpu.draws import normal, normals, uniform, uniforms
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Clock
 
+_HALF = 1 << 53
 _Z99 = 2.3263  # standard normal quantile of 0.99
+# standard deviation of the logarithm of a factor
+STATIC = 0.05
+VOLTAGE_RISE = 0.10
+CLOCK_TREE = 0.04
+DRAM = 0.03
+
+
+def uniforms(*key: object) -> tuple[float, float]:
+    """Two independent numbers in (0, 1), the same ones for the same key."""
+    digest = blake2b("|".join(map(str, key)).encode(), digest_size=16).digest()
+    first, second = int.from_bytes(digest[:8], "little") >> 11, int.from_bytes(digest[8:], "little") >> 11
+    return (first + 0.5) / _HALF, (second + 0.5) / _HALF
+
+
+def uniform(*key: object) -> float:
+    """A number in (0, 1), the same one for the same key."""
+    return uniforms(*key)[0]
+
+
+def normals(*key: object) -> tuple[float, float]:
+    """Two independent standard normal numbers, the same ones for the same key (Box-Muller)."""
+    first, second = uniforms(*key)
+    radius = math.sqrt(-2 * math.log(first))
+    return radius * math.cos(2 * math.pi * second), radius * math.sin(2 * math.pi * second)
+
+
+def normal(*key: object) -> float:
+    """A standard normal number, the same one for the same key."""
+    return normals(*key)[0]
 
 
 class Key(NamedTuple):
@@ -115,3 +153,22 @@ def latency_s(
         z = (normal(seed, "switch", domain, new) + normal(seed, "switch", domain, new, *key)) / math.sqrt(2)
         slowest = max(slowest, median_s * math.exp(spread * z))
     return slowest
+
+
+def specimen_overrides(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What to override in a GPU's spec (gpu.spec.resolve) to get specimen number `seed`; 0 is the spec itself."""
+    if not seed:
+        return {}
+    static, rise = (math.exp(sd * z) for sd, z in zip((STATIC, VOLTAGE_RISE), normals(seed, "specimen", "supply")))
+    tree, dram = (math.exp(sd * z) for sd, z in zip((CLOCK_TREE, DRAM), normals(seed, "specimen", "power")))
+    memory, core = spec["memory"], spec["core"]
+    return {
+        "memory": {
+            "static_w": {mhz: watt * static for mhz, watt in memory["static_w"].items()},
+        },
+        "core": {
+            "clock_w_per_ghz": core["clock_w_per_ghz"] * tree,
+            "v_over_v0": [[mhz, 1 + (volt - 1) * rise] for mhz, volt in core["v_over_v0"]],
+        },
+        "energy_pj": {"dram_byte": spec["energy_pj"]["dram_byte"] * dram},
+    }

@@ -9,16 +9,19 @@ do not share what a session keeps (the board's state, where tensors lie in memor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, supported_core_mhz
-from kernel_dvfs.gpu.draws import uniform
-from kernel_dvfs.gpu.noise import Key
+from kernel_dvfs.gpu.noise import Key, uniform
 from kernel_dvfs.measurement import consistency
-from kernel_dvfs.measurement.point import condition, measure
+from kernel_dvfs.measurement.point import Point, condition, measure
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+
+if TYPE_CHECKING:
+    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.seam import Device
 
 SWEEP = "sweep"
 
@@ -30,7 +33,7 @@ class AnyBench(Protocol):
     """
 
     @property
-    def device(self) -> dict[str, Any]: ...
+    def device(self) -> Device: ...
 
     @property
     def run(self) -> dict[str, Any]: ...
@@ -38,12 +41,12 @@ class AnyBench(Protocol):
     @property
     def kernel(self) -> dict[str, Any]: ...
 
-    def point(self, pair: Pair, campaign: str, repeat: int) -> dict[str, Any]:
+    def point(self, pair: Pair, campaign: str, repeat: int) -> Point:
         """Measure one point: see point.measure."""
         ...
 
-    def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
-        """Measure auto, `pair`, `pair`, auto: {target, repeat, session, points}, the points without windows."""
+    def compare(self, pair: Pair, repeat: int) -> Comparison:
+        """Measure auto, `pair`, `pair`, auto."""
         ...
 
 
@@ -128,7 +131,7 @@ class Bench:
     kernel: dict[str, Any] = {}  # noqa: RUF012 - never written
 
     def __init__(self, setup: Setup, target: Target, exact: bool = False) -> None:
-        from kernel_dvfs.gpu.simulated import SimulatedGpu
+        from kernel_dvfs.measurement.simulated import SimulatedGpu
 
         self.setup = setup
         self.target = target
@@ -137,16 +140,16 @@ class Bench:
         condition(self._hot, self._load, ("condition",))
 
     @property
-    def device(self) -> dict[str, Any]:
+    def device(self) -> Device:
         """The record's `device` group."""
         return self._hot.device()
 
-    def point(self, pair: Pair, campaign: str = SWEEP, repeat: int = 0) -> dict[str, Any]:
+    def point(self, pair: Pair, campaign: str = SWEEP, repeat: int = 0) -> Point:
         """Measure one point on the hot board: see point.measure."""
         key = Key(campaign, self.setup.workload["name"], f"{self.target.study}/{self.target.name}", repeat)
         return measure(self._hot.copy(), self._load, pair, self.setup.measurement, key)
 
-    def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
+    def compare(self, pair: Pair, repeat: int) -> Comparison:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from."""
         session = f"fresh-{repeat}"
         points = [self.point(clocks, session, number) for number, clocks in enumerate((BASELINE, pair, pair, BASELINE))]

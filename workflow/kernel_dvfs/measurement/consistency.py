@@ -6,10 +6,24 @@ Works on the content of a record whose fields have been checked one by one alrea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NotRequired, cast
 
-from kernel_dvfs.gpu.clocks import AUTO
-from kernel_dvfs.measurement.point import reached_of, summary
+from kernel_dvfs.gpu.clocks import AUTO, DOMAINS
+from kernel_dvfs.measurement.point import Judged, Point, reached_of, summary
+from kernel_dvfs.measurement.seam import Device, Window
+
+
+class Measured(Point):
+    """A point's record, as far as its numbers must agree."""
+
+    device: Device
+
+
+class Compared(Judged):
+    """A point as a comparison keeps it: without its windows."""
+
+    by_difference: NotRequired[bool]  # of windows; true, or not there
+
 
 # every GPU's clocks and power lie within these, so a number in GHz, kHz, W or uW is found out
 _CLOCK_MHZ = (30, 20000)
@@ -23,11 +37,13 @@ LIMIT_FACTOR = 1.5
 # where the counter is the whole module's, what it counts besides is not held by the GPU's limit
 _MODULE_FACTOR = 2
 _SAME = 1e-6
+# of a window that is a difference
+_PARTS: tuple[Literal["with_beginning", "beginning"], ...] = ("with_beginning", "beginning")
 # launches are counted between whole batches inside a window
 _LEAST_SHARE, _MOST_SHARE = 0.5, 1.05
 
 
-def of_point(content: dict[str, Any]) -> str:
+def of_point(content: Measured) -> str:
     """What is wrong with a point's record, in words; "" where its numbers agree."""
     windows, wrong = content["windows"], ""
     most_mw = _most_mw(content["device"])
@@ -35,35 +51,38 @@ def of_point(content: dict[str, Any]) -> str:
         wrong = wrong or _of_window(f"windows[{number}].", window, most_mw)
     if wrong:
         return wrong
-    for group, expected in (("summary", summary(windows)), ("reached", reached_of(windows))):
+    found: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = [
+        ("summary", content["summary"], summary(windows)),
+        ("reached", content["reached"], reached_of(windows)),
+    ]
+    for group, own, expected in found:
         for name, value in expected.items():
-            found = content[group][name]
-            if not _agree(found, value):
-                return f"{group}.{name} is {found}, but its windows give {value}"
-    return of_summary("", content | by_difference(windows), content["device"])
+            if not _agree(own[name], value):
+                return f"{group}.{name} is {own[name]}, but its windows give {value}"
+    return of_summary("", cast("Compared", content | by_difference(windows)), content["device"])
 
 
-def by_difference(windows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+def by_difference(windows: Sequence[Window]) -> dict[str, bool]:
     """{"by_difference": True} for a point of differences of windows; nothing for any other."""
     return {"by_difference": True} if any("with_beginning" in window for window in windows) else {}
 
 
-def without_windows(point: dict[str, Any]) -> dict[str, Any]:
+def without_windows(point: Point) -> Compared:
     """A point as a comparison keeps it: the summary, and whether it is of differences."""
     rest = {name: value for name, value in point.items() if name != "windows"}
-    return rest | by_difference(point["windows"])
+    return cast("Compared", rest | by_difference(point["windows"]))
 
 
-def of_summary(where: str, point: dict[str, Any], device: dict[str, Any]) -> str:
+def of_summary(where: str, point: Compared, device: Device) -> str:
     """What is wrong with the summary and the clocks of a point, in words; "" where they agree.
 
-    where: what precedes a field's name in the answer. The point may come without its windows, with what `by_difference`
-    says of them: a difference multiplies the noise of its windows, so no limit of the board bounds its power.
+    where: what precedes a field's name in the answer. A difference multiplies the noise of its windows, so no limit of
+    the board bounds its power.
     """
     total, request = point["summary"], point["request"]
     if (request["policy"] == AUTO) != (request["core_mhz"] == request["mem_mhz"] == AUTO):
         return f"{where}request.policy is {request['policy']}, which its clocks are not"
-    for domain in ("core_mhz", "mem_mhz"):
+    for domain in DOMAINS:
         if not _CLOCK_MHZ[0] <= point["reached"][domain] <= _CLOCK_MHZ[1]:
             return f"{where}reached.{domain} is {point['reached'][domain]}: no clock in MHz"
     limit_mw, period_ms = device["power_limit_mw"], device["counter_period_ms"]
@@ -81,14 +100,14 @@ def of_summary(where: str, point: dict[str, Any], device: dict[str, Any]) -> str
     return ""
 
 
-def _most_mw(device: dict[str, Any]) -> float:
+def _most_mw(device: Device) -> float:
     limit_mw = device["power_limit_mw"]
     factor = LIMIT_FACTOR if device["energy_scope"] == "board" else _MODULE_FACTOR
     return factor * limit_mw if limit_mw else _MOST_POWER_MW
 
 
-def _of_window(where: str, window: dict[str, Any], most_mw: float) -> str:
-    for part in ("with_beginning", "beginning"):
+def _of_window(where: str, window: Window, most_mw: float) -> str:
+    for part in _PARTS:
         if raw := window.get(part):
             power_mw = raw["energy_mj"] / raw["duration_s"]
             if not _LEAST_POWER_MW <= power_mw <= most_mw:
@@ -101,7 +120,7 @@ def _of_window(where: str, window: dict[str, Any], most_mw: float) -> str:
         return f"{where}temp_c is {window['temp_c']}: no temperatures in degrees C"
     if window["cap_ns"] > _MOST_SHARE * window["duration_s"] * 1e9:
         return f"{where}cap_ns is {window['cap_ns']}, more than its {window['duration_s']:g} s"
-    for domain in ("core_mhz", "mem_mhz"):
+    for domain in DOMAINS:
         if not _CLOCK_MHZ[0] <= window[domain][0] <= window[domain][2] <= _CLOCK_MHZ[1]:
             return f"{where}{domain} is {window[domain]}: no clocks in MHz"
     return ""

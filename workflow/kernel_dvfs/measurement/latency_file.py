@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
+from kernel_dvfs import shape
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
+from kernel_dvfs.shape import Count, Is
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -19,6 +20,51 @@ NVML = "nvml"  # the way of setting clocks that needs no mention
 # NVML, and how long a running kernel stood still
 QUANTITIES = ("call_s", "first_effect_s", "settled_s", "nvml_s", "stall_s")
 STATISTICS = ("n", "mean", "median", "p5", "p95", "max")
+_DOMAINS: tuple[Literal["core", "mem"], ...] = ("core", "mem")
+_REMEDY = "kernel-dvfs latency makes it"
+
+_Line: TypeAlias = Annotated[str, Is("a text of one line", str.isprintable)]
+_Seconds: TypeAlias = Annotated[float, Is("a number of seconds >= 0", lambda value: 0 <= value < 1e6)]
+
+
+class Statistics(TypedDict):
+    """Of a quantity over all changes that were seen to land; quantiles by linear interpolation."""
+
+    n: Count
+    mean: _Seconds
+    median: _Seconds
+    p5: _Seconds
+    p95: _Seconds
+    max: _Seconds
+
+
+class _Domain(TypedDict):
+    n: Count
+    missed: Count
+    settled_s: Statistics | None  # None: no change landed
+    stall_s: Statistics | None
+
+
+class _Domains(TypedDict):
+    core: NotRequired[_Domain]
+    mem: NotRequired[_Domain]
+
+
+class _Gpu(TypedDict):
+    name: _Line
+    uuid: _Line
+    driver: _Line
+
+
+class LatencyFile(TypedDict):
+    """What is read of a file of `kernel-dvfs latency`; it holds every change besides."""
+
+    schema: str
+    gpu: _Gpu
+    started_utc: _Line
+    through: NotRequired[_Line]
+    is_dry_run: NotRequired[bool]
+    domains: NotRequired[_Domains]  # of a dry run none
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +73,8 @@ class DomainLatency:
 
     n: int  # changes that were seen
     missed: int  # that did not come to what was asked for
-    settled_s: dict[str, float]  # STATISTICS
-    stall_s: dict[str, float]
+    settled_s: Statistics
+    stall_s: Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +95,7 @@ class Latency:
         """Median and 95th percentile of the time until the clock has settled, of the slower domain; ascending."""
         slower = self._slower.settled_s
         # to a microsecond: files are named by it
-        return sorted({max(round(slower[each], 6), 1e-6) for each in ("median", "p95")})
+        return sorted({max(round(each, 6), 1e-6) for each in (slower["median"], slower["p95"])})
 
     @property
     def latency_s(self) -> float:
@@ -69,8 +115,8 @@ class Latency:
         return found.stall_s["mean"] if found else None
 
 
-def statistics(values: Sequence[float]) -> dict[str, float] | None:
-    """{STATISTICS: value} of at least one value; quantiles by linear interpolation. None for none."""
+def statistics(values: Sequence[float]) -> Statistics | None:
+    """Of at least one value; None for none."""
     if not values:
         return None
     ordered = sorted(values)
@@ -81,8 +127,14 @@ def statistics(values: Sequence[float]) -> dict[str, float] | None:
         high = min(low + 1, len(ordered) - 1)
         return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
-    found = (len(ordered), math.fsum(ordered) / len(ordered), *map(quantile, (0.5, 0.05, 0.95)), ordered[-1])
-    return dict(zip(STATISTICS, found))
+    return {
+        "n": len(ordered),
+        "mean": math.fsum(ordered) / len(ordered),
+        "median": quantile(0.5),
+        "p5": quantile(0.05),
+        "p95": quantile(0.95),
+        "max": ordered[-1],
+    }
 
 
 def content(about: dict[str, Any], trials: list[dict[str, Any]]) -> dict[str, Any]:
@@ -122,38 +174,25 @@ def as_csv(found: dict[str, Any]) -> str:
 
 def read(path: str | PathLike[str]) -> Latency:
     """Read and check a file of `kernel-dvfs latency`. Raises InputError, in one line."""
-    try:
-        found = read_json(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; kernel-dvfs latency makes it") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}; kernel-dvfs latency makes it") from None
-    return checked(str(path), found)
+    return checked(str(path), shape.read(path, LatencyFile, SCHEMA, _REMEDY))
 
 
 def checked(path: str, found: Any) -> Latency:
     """What a file of `kernel-dvfs latency` says, of its content. Raises InputError with its path, in one line."""
-    try:
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise ValueError(f"its schema is not {SCHEMA}")
-        if found.get("is_dry_run"):
-            raise ValueError("of a dry run, which sets no clock and so measures no change")
-        gpu = {key: _text(found["gpu"][key], f"gpu.{key}") for key in ("name", "uuid", "driver")}
-        date = _text(found["started_utc"], "started_utc")[:10]
-        # a way by another program takes longer than NVML itself
-        way = _text(found.get("through", NVML), "through")
-        through = "" if way == NVML else f", through {way}"
-        domains = {
-            domain: _domain(f"domains.{domain}", found["domains"][domain])
-            for domain in ("core", "mem")
-            if found["domains"].get(domain, {}).get("n")
-        }
-        if not domains:
-            raise ValueError("no change of a clock was seen to land")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: {error} is missing or of another kind; kernel-dvfs latency makes it") from None
-    except ValueError as error:
-        raise InputError(f"{path}: {error}; kernel-dvfs latency makes it") from None
+    content = shape.checked(found, LatencyFile, path, _REMEDY, SCHEMA)
+    if content.get("is_dry_run"):
+        raise InputError(f"{path}: of a dry run, which sets no clock and so measures no change; {_REMEDY}")
+    gpu, way = content["gpu"], content.get("through", NVML)
+    # a way by another program takes longer than NVML itself
+    through = "" if way == NVML else f", through {way}"
+    domains: dict[str, DomainLatency] = {
+        domain: _domain(path, f"domains.{domain}", own)
+        for domain in _DOMAINS
+        if (own := content.get("domains", {}).get(domain)) and own["n"]
+    }
+    if not domains:
+        raise InputError(f"{path}: no change of a clock was seen to land; {_REMEDY}")
+    date = content["started_utc"][:10]
     return Latency(
         path=path,
         gpu_name=gpu["name"],
@@ -162,24 +201,14 @@ def checked(path: str, found: Any) -> Latency:
     )
 
 
-def _domain(where: str, found: dict[str, Any]) -> DomainLatency:
-    values = {name: _statistics(f"{where}.{name}", found[name]) for name in ("settled_s", "stall_s")}
-    if not values["settled_s"]["p95"] > 0:
-        raise ValueError(f"{where}.settled_s is 0: a change takes time")
-    return DomainLatency(n=int(found["n"]), missed=int(found["missed"]), **values)
-
-
-def _statistics(where: str, found: dict[str, Any]) -> dict[str, float]:
-    values = {name: found[name] for name in STATISTICS}
-    for name, value in values.items():
-        if type(value) not in (int, float) or not 0 <= value < 1e6:
-            raise ValueError(f"{where}.{name} is {value!r}; expected a number of seconds >= 0")
-    if not values["p5"] <= values["median"] <= values["p95"] <= values["max"]:
-        raise ValueError(f"{where}: its quantiles do not ascend")
-    return values
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value.isprintable():
-        raise ValueError(f"{where} is {value!r}; expected a text")
-    return value
+def _domain(path: str, where: str, found: _Domain) -> DomainLatency:
+    settled_s, stall_s = found["settled_s"], found["stall_s"]
+    if not settled_s or not stall_s:
+        name = "stall_s" if settled_s else "settled_s"
+        raise InputError(f"{path}: {where}.{name} is None, expected statistics of its changes; {_REMEDY}")
+    for name, own in (("settled_s", settled_s), ("stall_s", stall_s)):
+        if not own["p5"] <= own["median"] <= own["p95"] <= own["max"]:
+            raise InputError(f"{path}: {where}.{name}: its quantiles do not ascend; {_REMEDY}")
+    if not settled_s["p95"] > 0:
+        raise InputError(f"{path}: {where}.settled_s is 0: a change takes time; {_REMEDY}")
+    return DomainLatency(found["n"], found["missed"], settled_s, stall_s)

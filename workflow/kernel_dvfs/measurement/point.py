@@ -1,21 +1,78 @@
 """One point of the protocol: a load at a clock pair, warmed up, measured in windows, and judged.
 
-Knows a GPU by its seam (gpu.seam), not which kind it is.
+Knows a GPU by its seam (measurement.seam), not which kind it is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from kernel_dvfs.errors import CounterFault
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import stopping
-from kernel_dvfs.measurement.verdict import judge
+from kernel_dvfs.measurement.seam import Ends, Window
+from kernel_dvfs.measurement.verdict import Verdict, judge
+from kernel_dvfs.shape import FILLED, AtLeastOne, Is, NotNegative, Positive
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.seam import Gpu, Load, Window
+    from kernel_dvfs.measurement.seam import Gpu, Load
+
+Mhz: TypeAlias = Literal["auto"] | Annotated[float, Is("a number of MHz", lambda value: value >= 30)]
+
+
+# what is measured of a point
+Quantity: TypeAlias = Literal["time_us", "energy_mj"]
+QUANTITIES: tuple[Quantity, ...] = ("time_us", "energy_mj")
+
+
+class Asked(TypedDict):
+    """What was asked of the clocks: a record's `request`."""
+
+    policy: Literal["auto", "lock", "external"]
+    core_mhz: Mhz
+    mem_mhz: Mhz
+    switch_s: NotNegative  # until the clocks had settled
+    through: NotRequired[str]  # by what they were set, where not by NVML
+    lock: NotRequired[Literal["range", "exact"]]
+    core_range_mhz: NotRequired[Ends | None]
+    mem_range_mhz: NotRequired[Ends | None]
+
+
+class Reached(TypedDict):
+    """The clocks that the windows ran at: the median of their medians."""
+
+    core_mhz: float
+    mem_mhz: float
+    alias_of: str | None  # the pair that a request with another memory clock really ran at
+
+
+class Summary(TypedDict):
+    """Of one run of the whole load, over the windows."""
+
+    n: AtLeastOne  # windows
+    time_us: Positive  # mean
+    time_sd_us: NotNegative | None  # standard deviation; None of a single window
+    energy_mj: Positive
+    energy_sd_mj: NotNegative | None
+    power_mw: Positive
+
+
+class Judged(TypedDict):
+    """A point without its windows."""
+
+    request: Asked
+    reached: Reached
+    summary: Summary
+    verdict: Verdict
+    reasons: list[str]
+
+
+class Point(Judged):
+    """A point as it is measured and recorded."""
+
+    windows: Annotated[list[Window], FILLED]
 
 
 def condition(gpu: Gpu[Load], load: Load, key: tuple) -> None:
@@ -24,8 +81,8 @@ def condition(gpu: Gpu[Load], load: Load, key: tuple) -> None:
         gpu.condition(load)
 
 
-def measure(gpu: Gpu[Load], load: Load, pair: Pair, settings: dict[str, Any], key: tuple) -> dict[str, Any]:
-    """Measure `load` at `pair`; returns request, windows, reached, summary, verdict and reasons, in raw units.
+def measure(gpu: Gpu[Load], load: Load, pair: Pair, settings: dict[str, Any], key: tuple) -> Point:
+    """Measure `load` at `pair`; in raw units.
 
     settings: warmup_s and window_s (s), windows (how many), and what else `stopping.rule` reads. The clocks are
     released however this ends. Raises CounterFault where the energy counter fell, or froze before the end of the first
@@ -46,11 +103,11 @@ def measure(gpu: Gpu[Load], load: Load, pair: Pair, settings: dict[str, Any], ke
     reached = reached_of(windows)
     verdict, reasons, alias = judge(pair, reached, windows, counter, disturbances, enough.unstable)
     policy = AUTO if pair == BASELINE else settings.get("clocks", "lock")
+    asked = {"policy": policy, "core_mhz": pair[0], "mem_mhz": pair[1], "switch_s": round(switch_s, 6)}
     return {
-        "request": {"policy": policy, "core_mhz": pair[0], "mem_mhz": pair[1], "switch_s": round(switch_s, 6)}
-        | gpu.request(pair),
+        "request": cast("Asked", asked | gpu.request(pair)),
         "windows": windows,
-        "reached": reached | {"alias_of": alias},
+        "reached": {"core_mhz": reached["core_mhz"], "mem_mhz": reached["mem_mhz"], "alias_of": alias},
         "summary": summary(windows),
         "verdict": verdict,
         "reasons": reasons,
@@ -65,7 +122,7 @@ def reached_of(windows: Sequence[Window]) -> dict[str, float]:
     }
 
 
-def summary(windows: Sequence[Window]) -> dict[str, float | None]:
+def summary(windows: Sequence[Window]) -> Summary:
     """Of one run of the whole load, over the windows: mean and standard deviation of time (us) and energy (mJ), and
     mean power (mW). The standard deviations of a single window are None."""
     times = [window["time_us"] for window in windows]

@@ -6,11 +6,15 @@ A sweep, a search and a refinement say in this form what they need measured, and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.shape import Count, Text
+
+# a request as a file holds it: kind, target, core_mhz, mem_mhz, repeats
+Row: TypeAlias = tuple[str, Text, int | Literal["auto"], int | Literal["auto"], list[Count]]
 
 
 class Request(NamedTuple):
@@ -49,12 +53,12 @@ def path(request: Request, repeat: int) -> str:
     return f"{request.kind}/{request.target}/{label(Pair(request.core_mhz, request.mem_mhz))}/r{repeat}.json"
 
 
-def to_json(requests: Iterable[Request]) -> list[list[Any]]:
-    """Requests as a file holds them: [kind, target, core_mhz, mem_mhz, [repeats]] each."""
+def to_json(requests: Iterable[Request]) -> list[list[str | int | list[int]]]:
+    """Requests as a file holds them: a Row each."""
     return [[*each[:4], list(each.repeats)] for each in requests]
 
 
-def from_json(content: Iterable[Sequence[Any]]) -> list[Request]:
+def from_json(content: Iterable[Row]) -> list[Request]:
     """The requests that a file holds in the form of `to_json`."""
     return [
         Request(kind, target, core_mhz, mem_mhz, tuple(repeats)) for kind, target, core_mhz, mem_mhz, repeats in content

@@ -9,14 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
-from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.files import parse_json, write_text
+from kernel_dvfs import shape
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
 
 SCHEMA = "kernel-dvfs/setup/1"
-_GROUPS = ("gpu", "workload", "targets", "measurement")
 _REMEDY = "snakemake rewrites it, run it again"
+
+
+# {"kernel": {id: work and row}, "pass": {name: [[id, repeat], ...]}}
+_Targets = TypedDict("_Targets", {"kernel": dict[str, Any], "pass": dict[str, Any]})
+
+
+class _File(TypedDict):
+    schema: str
+    gpu: dict[str, Any]
+    workload: dict[str, Any]
+    targets: _Targets
+    measurement: dict[str, Any]
 
 
 class Setup(NamedTuple):
@@ -78,21 +90,10 @@ def gpu_folder(path: str) -> str:
 
 def read(path: str) -> Setup:
     """The setup in a file. Raises InputError where it is missing, damaged or not named by its content."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        found = parse_json(text)
-    except (OSError, ValueError) as error:
-        raise InputError(f"setup {path}: {error}; {_REMEDY}") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise InputError(f"setup {path}: {unread(found, SCHEMA)}; {_REMEDY}")
-    for name in _GROUPS:
-        if not isinstance(found.get(name), dict):
-            raise InputError(f"setup {path}: {name} is missing or damaged; {_REMEDY}")
-    for study in ("kernel", "pass"):
-        if not isinstance(found["targets"].get(study), dict):
-            raise InputError(f"setup {path}: targets.{study} is missing or damaged; {_REMEDY}")
+    found = shape.read(path, _File, SCHEMA, _REMEDY, "setup")
     digest = os.path.splitext(os.path.basename(path))[0]
-    if digest != _digest(text):
-        raise InputError(f"setup {path}: was changed: its name is not that of its content; {_REMEDY}")
-    return Setup(digest, found["gpu"], found["workload"], found["targets"], found["measurement"])
+    with open(path, encoding="utf-8") as file:
+        if digest != _digest(file.read()):
+            raise InputError(f"setup {path}: was changed: its name is not that of its content; {_REMEDY}")
+    targets = {"kernel": found["targets"]["kernel"], "pass": found["targets"]["pass"]}
+    return Setup(digest, found["gpu"], found["workload"], targets, found["measurement"])

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-# two-sided 95 % quantiles of Student's t by degrees of freedom; 2 is close enough beyond
-_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+# settings of a comparison's points: a single window, since the repeats are its statistics
+COMPARED = {"windows": 1, "max_windows": 1}
 
 
 class Rule(Protocol):
@@ -42,6 +42,8 @@ class Steady:
         self._least, self._most, self._percent = least, most, percent
         self._widths: list[float] = []
         self.unstable = ""
+        for count in range(max(2, least), most + 1):
+            _t95(count)  # it is worked out slowly, once in a process: not while the GPU waits for its next window
 
     def is_finished(self, energies: Sequence[float]) -> bool:
         """See Rule."""
@@ -77,5 +79,11 @@ def interval_percent(values: Sequence[float]) -> float:
     count = len(values)
     mean = math.fsum(values) / count
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    t = _T95[count - 2] if count - 2 < len(_T95) else 2.0
-    return 100 * t * sd / math.sqrt(count) / mean
+    return 100 * _t95(count) * sd / math.sqrt(count) / mean
+
+
+def _t95(count: int) -> float:
+    """The two-sided 95 % quantile of Student's t for the mean of so many values."""
+    from kernel_dvfs.student import CONFIDENCE, t_quantile  # not in a job that needs a fixed number of windows
+
+    return t_quantile(count - 1, (1 + CONFIDENCE) / 2)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP, THROTTLING, Pair
 
 if TYPE_CHECKING:
-    from kernel_dvfs.gpu.seam import Window
+    from kernel_dvfs.measurement.seam import Window
 
+Verdict = Literal["ok", "throttled", "not_reached", "disturbed", "unstable", "counter"]
 # verdicts of points that say nothing about their clocks: kept and shown, but left out of every calculation
-UNUSABLE = ("disturbed", "counter")
+UNUSABLE = ("disturbed", "counter", "unsupported")
 
 # a clock is reached if it is within 15 MHz or 1 % of the request
 _REACHED_MHZ = 15
@@ -31,7 +32,7 @@ def judge(
     counter: str = "",
     disturbances: Sequence[str] = (),
     unstable: str = "",
-) -> tuple[str, list[str], str | None]:
+) -> tuple[Verdict, list[str], str | None]:
     """(verdict, reasons in words, label of the pair that a request with another memory clock really ran at, or None).
 
     reached: core_mhz and mem_mhz. counter: what was wrong with the energy counter. disturbances: what came from
@@ -49,7 +50,9 @@ def judge(
     return verdict, reasons, alias
 
 
-def _clocks(pair: Pair, reached: Mapping[str, float], windows: Sequence[Window]) -> tuple[str, list[str], str | None]:
+def _clocks(
+    pair: Pair, reached: Mapping[str, float], windows: Sequence[Window]
+) -> tuple[Verdict, list[str], str | None]:
     """As `judge`, by the clocks alone."""
     held = held_by(windows)
     missed = []

@@ -7,7 +7,6 @@ know, and those that $CFLAGS and the like name: so the same sources and tools gi
 
 import fcntl
 import hashlib
-import json
 import shutil
 import sys
 import time
@@ -21,10 +20,9 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.native import cmake, sources, toolchain
 from kernel_dvfs.native.compilers import MissingTool
-from kernel_dvfs.native.load import BACKENDS
+from kernel_dvfs.native.load import BACKENDS, SCHEMA, read_build
 from kernel_dvfs.native.toolchain import Toolchain
 
-SCHEMA = "kernel-dvfs/build/1"
 MODES = ("auto", "on", "off")
 
 Record = dict[str, Any]  # the content of a build.json
@@ -81,10 +79,10 @@ def build(
 def _reusable(folder: Path, made_of: Record) -> Record | None:
     """The record of the library in `folder`, if the same things made it and it is whole."""
     try:
-        record = json.loads((folder / "build.json").read_text(encoding="utf-8"))
-        same = record["status"] == "built" and all(record[key] == value for key, value in made_of.items())
+        record: Record = {**read_build(str(folder / "build.json"))}
+        same = all(record.get(key) == value for key, value in made_of.items())
         whole = same and record["library"]["sha256"] == _sha256(folder / record["library"]["file"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, InputError):
         return None
     return record if whole else None
 

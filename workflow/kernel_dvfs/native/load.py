@@ -5,19 +5,39 @@ Measurement jobs on real GPUs import it, so it needs the standard library only.
 
 from __future__ import annotations
 
-import json
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import module_from_spec, spec_from_file_location
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.shape import checked, read
 
 # "cpu": the C reference on NumPy arrays, "cuda": the kernels, "graph": captured graphs,
 # "pipeline": clocks of a training pipeline; each native/bindings/<it>.cpp
 BACKENDS = ("cpu", "cuda", "graph", "pipeline")
+SCHEMA = "kernel-dvfs/build/1"
 REMEDY = "run `kernel-dvfs build`"
 CUBLAS_REMEDY = "make cuda, or pip install -r envs/cuda.lock and run `kernel-dvfs build --cuda on`"
+
+
+class BuiltLibrary(TypedDict):
+    """A built library."""
+
+    file: str  # its name, in the record's folder
+    sha256: str
+
+
+class _Record(TypedDict):
+    schema: str
+    status: Literal["built", "unavailable"]
+    reason: NotRequired[str | None]
+
+
+class Build(_Record):
+    """The record of a library that was built; build.py writes more."""
+
+    library: BuiltLibrary
 
 
 def load(backend: str, results_dir: str | os.PathLike[str] = "results") -> Any:
@@ -53,23 +73,26 @@ def library_sha256(backend: str, results_dir: str | os.PathLike[str] = "results"
     path, why = _find(backend, results_dir)
     if path is None:
         raise InputError(f"native layer: {backend} is {why}")
-    with open(os.path.join(results_dir, "native", backend, "build.json"), encoding="utf-8") as file:
-        return json.load(file)["library"]["sha256"]
+    return read_build(os.path.join(results_dir, "native", backend, "build.json"))["library"]["sha256"]
+
+
+def read_build(path: str) -> Build:
+    """The build record of a library that was built. Raises InputError: why there is none, and what to do."""
+    if not os.path.exists(path):
+        raise InputError(f"not built (no {path}): {REMEDY}")
+    record = read(path, _Record, SCHEMA, REMEDY, "unknown: build record")
+    if record["status"] != "built":
+        raise InputError(f"unavailable: {record['reason']}")
+    return checked(record, Build, f"unknown: build record {path}", REMEDY)
 
 
 def _find(backend: str, results_dir: str | os.PathLike[str]) -> tuple[str | None, str]:
     """(path of the library, nothing), or (None, why not)."""
     folder = os.path.join(results_dir, "native", backend)
     try:
-        with open(os.path.join(folder, "build.json"), encoding="utf-8") as file:
-            record = json.load(file)
-        if record["status"] != "built":
-            return None, f"unavailable: {record['reason']}"
-        name = record["library"]["file"]
-    except OSError:
-        return None, f"not built (no {folder}/build.json): {REMEDY}"
-    except (ValueError, KeyError, TypeError):
-        return None, f"unknown ({folder}/build.json is not a build record): {REMEDY}"
+        name = read_build(os.path.join(folder, "build.json"))["library"]["file"]
+    except InputError as error:
+        return None, str(error)
     if not name.endswith(EXTENSION_SUFFIXES[0]):
         return None, f"built for another Python ({name}): {REMEDY}"
     path = os.path.join(folder, name)

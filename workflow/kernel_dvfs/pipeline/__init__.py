@@ -4,9 +4,9 @@ A room of its own. It uses workloads, GPUs and the choice's geometry; only comma
 `planner.Planner`: profile and schedule in, frontier and plans out.
 
 profile    stage_profile, stages_from_kernels: time and energy of each stage's instructions at each clock
-model      curve (one operation), graph (all of them, in order), parametric (the exact frontier), frontier (queries)
+model      curve (one operation), graph (all of them, in order), frontier (exact, and queries of it)
 plans      planner, rounding, runtime; baselines, published (other methods); slow_changes (changes of clocks take time)
-study      study_plan (configuration -> names of files), solver (its numbers), certificate (their checks),
+study      study_plan (configuration -> names of files), solver (its numbers, and their checks),
            steps (numbers -> files), study (reads the files)
 report     tables and figures, from the records alone
 

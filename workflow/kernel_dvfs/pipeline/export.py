@@ -14,6 +14,7 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import whole, write_text
+from kernel_dvfs.pipeline.study import PlanDocument
 
 COLUMNS = (
     "stage",
@@ -29,7 +30,7 @@ COLUMNS = (
 )
 
 
-def write_csv(path: Path | str, plan: dict) -> None:
+def write_csv(path: Path | str, plan: PlanDocument) -> None:
     """A row per instruction, or per part of one that changes clocks, in the order in which each stage runs them.
 
     plan: a plan's document (study.read_plan). Empty clocks: auto, or work that keeps what its stage runs at.
@@ -42,7 +43,7 @@ def write_csv(path: Path | str, plan: dict) -> None:
         writer.writerows(rows)
 
 
-def write_zeus(path: Path | str, plan: dict) -> None:
+def write_zeus(path: Path | str, plan: PlanDocument) -> None:
     """The frequencies of every stage as Zeus's PointSolution loads them. Raises InputError as zeus_frequencies does."""
     if not str(path).endswith(".py"):
         raise InputError(f"{path}: Zeus loads a file that ends in .py; name one")
@@ -50,7 +51,7 @@ def write_zeus(path: Path | str, plan: dict) -> None:
     write_text(path, f"[\n{''.join(lines)}]\n")
 
 
-def zeus_frequencies(plan: dict) -> list[list[tuple[str, int]]]:
+def zeus_frequencies(plan: PlanDocument) -> list[list[tuple[str, int]]]:
     """Per stage its instructions in order with their core clocks, MHz. Work without a clock is left out.
 
     Raises InputError for what Zeus cannot say: several clocks within an instruction, memory clocks, parts of MHz.
@@ -70,13 +71,14 @@ def zeus_frequencies(plan: dict) -> list[list[tuple[str, int]]]:
     return stages
 
 
-def _rows(plan: dict) -> Iterator[dict[str, Any]]:
+def _rows(plan: PlanDocument) -> Iterator[dict[str, Any]]:
     for rank in plan["ranks"]:
         for place, own in enumerate(rank["instructions"]):
             for part in own["clocks"]:
                 if "kernel_setting" in part:
                     raise InputError("plan: it sets the clocks of single kernels; only its JSON holds them")
-                yield {column: own[column] for column in COLUMNS[2:7]} | part | {"stage": rank["stage"], "place": place}
+                about: dict[str, Any] = {**own, **part, "stage": rank["stage"], "place": place}
+                yield {name: value for name, value in about.items() if name in COLUMNS}
 
 
 FORMATS = {"csv": write_csv, "zeus": write_zeus}

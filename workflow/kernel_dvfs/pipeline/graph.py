@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple, TypedDict, final
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_json
+from kernel_dvfs.files import write_json
 from kernel_dvfs.pipeline.curve import TICKS_PER_S, duration_ticks
 from kernel_dvfs.pipeline.schedules import (
     BACKWARD_INPUT,
@@ -28,6 +28,7 @@ from kernel_dvfs.pipeline.schedules import (
     layout,
     orders,
 )
+from kernel_dvfs.shape import FILLED, Count, Is, read
 
 SCHEMA = "kernel-dvfs/pipeline-graph/1"
 MOST_LAG_S = 3600  # of a transfer; whole picoseconds of long paths still fit
@@ -192,6 +193,28 @@ def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: fl
     return Graph(operations, [(*ends, lag) for ends, lag in longest.items()], placed.stages)
 
 
+@final
+class _Operation(TypedDict):
+    stage: Count
+    virtual_stage: Count
+    instruction: str
+    microbatch: Annotated[int, Is("a whole number >= 0 (-1: work of no microbatch)", lambda value: value >= -1)]
+
+
+@final
+class _Edge(TypedDict):
+    tail: Count
+    head: Count
+    lag_s: float
+
+
+class _File(TypedDict):
+    schema: str
+    stages: Count
+    operations: Annotated[list[_Operation], FILLED]
+    edges: list[_Edge]
+
+
 def write_graph(path: Path | str, graph: Graph) -> None:
     """Write a graph as JSON: its operations in order, and its edges by their positions."""
     edges = zip(graph.tail.tolist(), graph.head.tolist(), graph.lag_ticks.tolist())
@@ -208,17 +231,11 @@ def write_graph(path: Path | str, graph: Graph) -> None:
 
 def read_graph(path: Path | str) -> Graph:
     """A graph of one's own, as write_graph writes it. Raises InputError, one line that names what is wrong."""
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise InputError(f"{path}: no graph of a pipeline; expected the schema {SCHEMA}")
-    operations = [
-        Operation(**_typed(f"{path}: operation {number}", own, _OPERATION))
-        for number, own in enumerate(_list(path, content, "operations"))
-    ]
-    edges = [_typed(f"{path}: edge {number}", own, _EDGE) for number, own in enumerate(_list(path, content, "edges"))]
-    stages = content.get("stages")
+    content = read(path, _File, SCHEMA, "kernel_dvfs.pipeline.graph.write_graph writes one")
+    operations = [Operation(**own) for own in content["operations"]]
+    edges, stages = content["edges"], content["stages"]
     used = {operation.stage for operation in operations}
-    if type(stages) is not int or not operations or stages != len(used) or max(used) != stages - 1:
+    if stages != len(used) or max(used) != stages - 1:
         shown = ", ".join(map(str, sorted(used)[:9])) + (", ..." if len(used) > 9 else "")
         raise InputError(f"{path}: stages = {stages!r}, its operations are on {shown}: number all from 0")
     if len(set(operations)) < len(operations):
@@ -245,29 +262,3 @@ def _check_order(path: Path | str, graph: Graph) -> None:
             )
         over[number, operation.stage] = number
         last[operation.stage] = number
-
-
-_OPERATION: dict[str, type] = {"stage": int, "virtual_stage": int, "instruction": str, "microbatch": int}
-_EDGE: dict[str, type] = {"tail": int, "head": int, "lag_s": float}
-
-
-def _list(path: Path | str, content: dict, key: str) -> list:
-    found = content.get(key)
-    if not isinstance(found, list):
-        raise InputError(f"{path}: {key}: expected a list")
-    return found
-
-
-def _typed(where: str, own: Any, expected: dict[str, type]) -> dict[str, Any]:
-    """`own`, if it has the keys of `expected` with values of their types, whole numbers from 0 (microbatch: -1)."""
-    if not isinstance(own, dict) or own.keys() != expected.keys():
-        raise InputError(f"{where}: expected the keys {', '.join(expected)}")
-    for key, kind in expected.items():
-        value = own[key]
-        fits = type(value) in (int, float) if kind is float else type(value) is kind
-        if not fits or (kind is int and value < (-1 if key == "microbatch" else 0)):
-            raise InputError(f"{where}: {key} = {value!r}: expected {_WORDS[kind]}")
-    return own
-
-
-_WORDS = {int: "a whole number >= 0 (-1: work of no microbatch)", float: "seconds >= 0", str: "a name"}

@@ -21,11 +21,10 @@ import numpy as np
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
-from kernel_dvfs.pipeline import core
+from kernel_dvfs.pipeline import rounding
 from kernel_dvfs.pipeline.curve import TICKS_PER_S, Options, curve_of, options_of, split_options
-from kernel_dvfs.pipeline.frontier import Frontier
+from kernel_dvfs.pipeline.frontier import Frontier, parametric_frontier
 from kernel_dvfs.pipeline.graph import Graph
-from kernel_dvfs.pipeline.parametric import parametric_frontier
 from kernel_dvfs.pipeline.rounding import Offered, Rounded, round_to_options
 from kernel_dvfs.pipeline.stage_profile import Key, StageProfile
 from kernel_dvfs.pipeline.study import KINDS, ONE_CLOCK, PLAN_SCHEMA, SPLIT
@@ -216,11 +215,11 @@ class Planner:
     @cached_property
     def _programme(self) -> Any | None:
         """The core's linear programme of one clock per operation; None where the core is not built."""
-        module = core.core()
+        module = rounding.core()
         if module is None:
             return None
         curves = [self.curves[key] for key in self.keys]
-        return core.network(module, self.graph, curves, self._offered[ONE_CLOCK])
+        return rounding.network(module, self.graph, curves, self._offered[ONE_CLOCK])
 
     @cached_property
     def _split(self) -> dict[Key, Options]:
@@ -398,7 +397,7 @@ class Planner:
             parts=parts,
             synchronising_w=self.synchronising_w,
             transfer_j=self.transfer_j,
-            search="Python" if core.core() is None else "compiled core",
+            search="Python" if rounding.core() is None else "compiled core",
             kernel_settings=settings,
         )
 

@@ -2,7 +2,7 @@
 
 Source: Chung et al., "Reducing Energy Bloat in Large Model Training", SOSP 2024, its artifact, and its code lowtime
 0.3.0 (Apache-2.0), rewritten from the description. Each operation's options lie on a grid of unit times, with an
-exponential through them; the exact frontier (curve.py, parametric.py) needs neither grid nor fit. What the cut costs
+exponential through them; the exact frontier (curve.py, frontier.py) needs neither grid nor fit. What the cut costs
 is in whole microjoules, as there; so the flows are integers, and the source-most minimum cut is the same whichever
 solver finds the flow.
 """

@@ -12,20 +12,26 @@ Three steps, each within the promise; the cheapest result counts.
 3. Repair: while some operation's next slower option fits its float, take the one that saves most, in all or per second.
 
 A heuristic: the bound (frontier.py) says for each plan how much it can lose.
+
+The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it. Everything works without it, slower,
+and one clock per operation then loses a little more (docs/pipeline.md): the frontier, the bound and every promise are
+the same, which tests/pipeline/test_core.py checks.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
 from ortools.graph.python import max_flow
 
-from kernel_dvfs.pipeline import core
-from kernel_dvfs.pipeline.curve import Options
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.load import load
+from kernel_dvfs.pipeline.curve import Curve, Options
 from kernel_dvfs.pipeline.graph import Graph
 
 # minimum cuts at most, of a quick and of a thorough search; one ends after so many rounds that gained nothing
@@ -88,9 +94,26 @@ class Offered:
     @cached_property
     def native(self) -> Any:
         """The same for the core, which must be built."""
-        module = core.core()
+        module = core()
         assert module is not None
         return module.Choices(self.first, self.ticks, self.cost_j)
+
+
+def core(results_dir: str | os.PathLike[str] = "results") -> Any | None:
+    """The extension module, or None where it is not built."""
+    return _loaded(os.path.abspath(results_dir))
+
+
+def network(module: Any, graph: Graph, curves: list[Curve], offered: Offered) -> Any:
+    """The linear programme of a graph. curves, offered: one per operation; every vertex of a curve is offered."""
+    first = np.concatenate([[0], np.cumsum([len(curve.ticks) for curve in curves])])
+    ticks = np.concatenate([curve.ticks for curve in curves])
+    cost_j = np.concatenate([curve.cost_j for curve in curves])
+    # one price a vertex: that of the segment on its fast side, of which the fastest has none
+    price_uw = np.concatenate([np.append(0, curve.price_uw) for curve in curves])
+    hull = module.Choices(first, ticks, cost_j)
+    options = module.Choices(offered.first, offered.ticks, offered.cost_j)
+    return module.Network(_edges(module, graph), hull, price_uw, options)
 
 
 def round_to_options(
@@ -134,6 +157,19 @@ def round_to_options(
     return best
 
 
+@cache
+def _loaded(results_dir: str) -> Any | None:
+    try:
+        return load("pipeline", results_dir)
+    except InputError:
+        return None
+
+
+def _edges(module: Any, graph: Graph) -> Any:
+    """The graph's edges as the core takes them."""
+    return module.Edges(graph.tail, graph.head, graph.lag_ticks)
+
+
 def _cost_of(offered: Offered, times: Times) -> np.ndarray:
     """(N,) J of the slowest options that fit between begins and ends."""
     return offered.cost_of(offered.within(times[1] - times[0]))
@@ -172,9 +208,9 @@ def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> 
 
 def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
     """`start` with slower options while they fit; the one that saves most first, in all or per second."""
-    module = core.core()
+    module = core()
     if module is not None:
-        return module.repair(core.edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
+        return module.repair(_edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
     return _repaired(graph, offered, start, limit, per_second)
 
 

@@ -13,12 +13,11 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.layout import shortest
 from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.certificate import check
 from kernel_dvfs.pipeline.curve import TICKS_PER_S, UW_PER_W, duration_ticks
 from kernel_dvfs.pipeline.planner import Planner, write_plan
 from kernel_dvfs.pipeline.published import FILTERS
 from kernel_dvfs.pipeline.slow_changes import with_switches
-from kernel_dvfs.pipeline.solver import Solver
+from kernel_dvfs.pipeline.solver import Solver, check
 from kernel_dvfs.pipeline.stage_profile import read_stage_profile, write_stage_profile
 from kernel_dvfs.pipeline.stages_from_kernels import pass_level, read_kernels
 from kernel_dvfs.pipeline.study import (

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict, TypeVar
 
 from kernel_dvfs.change import change_percent
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, whole
+from kernel_dvfs.files import whole
+from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, Positive, Text, fault, read
+from kernel_dvfs.shape import fields as fields_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,52 +29,79 @@ SCHEMA = "kernel-dvfs/pipeline-study/1"
 PLAN_SCHEMA = "kernel-dvfs/pipeline-plan/1"
 
 
-def _whole(value: Any) -> bool:
-    return type(value) is int and value >= 1
+class Asked(TypedDict):
+    """What a study is told besides its name."""
+
+    stages: AtLeastOne
+    schedule: Text  # of schedules.NAMES
+    chunks: AtLeastOne
+    early_recompute: bool
+    transfer_s: NotNegative
+    constant: list[Text]  # instructions that every stage runs besides
+    microbatches: Annotated[list[AtLeastOne], FILLED]
+    total_microbatches: AtLeastOne
+    tensor_parallel: AtLeastOne
+    blocking_w: NotNegative
+    straggler: Annotated[list[Annotated[float, Is("a number >= 1", lambda value: value >= 1)]], FILLED]
+    unit_time_s: Positive
+    kernels: AtLeastOne
+    switch_latency_s: Annotated[list[NotNegative], FILLED]
 
 
-def _number(value: Any, least: float = 0.0) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value < math.inf
+class Options(Asked):
+    """What a study is told."""
+
+    name: Text
 
 
-def _listed(fits: Callable[[Any], bool], least: int = 1) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and len(value) >= least and all(map(fits, value))
+class _StudyFile(Options):
+    schema: str
+    subject: str
+    source: str
 
 
-def _name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
+KEYS = tuple(fields_of(Asked))
 
 
-_WHOLE, _SECONDS = (_whole, "a whole number >= 1"), "seconds >= 0"
-# what a study is told, by the keys of its study.json: (whether a value is possible, what is expected); schema, name,
-# subject and source come on top
-OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "stages": _WHOLE,
-    "schedule": (_name, "the name of a schedule"),
-    "chunks": _WHOLE,
-    "early_recompute": (lambda value: isinstance(value, bool), "true or false"),
-    "transfer_s": (_number, _SECONDS),
-    "constant": (_listed(_name, 0), "a list of names"),
-    "microbatches": (_listed(_whole), "a list of whole numbers >= 1"),
-    "total_microbatches": _WHOLE,
-    "tensor_parallel": _WHOLE,
-    "blocking_w": (_number, "a number of W >= 0"),
-    "straggler": (_listed(lambda value: _number(value, 1)), "a list of numbers >= 1"),
-    "unit_time_s": (lambda value: _number(value) and value > 0, "seconds > 0"),
-    "kernels": _WHOLE,
-    "switch_latency_s": (_listed(_number), f"a list of {_SECONDS}"),
-}
-KEYS = tuple(OPTIONS)
+class PlannedPart(TypedDict):
+    """Clocks of an operation or of a share of its kernels: a pair (null: auto), or the name of a setting."""
+
+    share_of_kernels: NotNegative
+    kernel_setting: NotRequired[str]
+    core_mhz: NotRequired[NotNegative | None]
+    mem_mhz: NotRequired[NotNegative | None]
+
+
+class PlannedInstruction(TypedDict):
+    """An operation of a stage."""
+
+    instruction: str
+    virtual_stage: int
+    microbatch: int
+    begin_s: NotNegative
+    end_s: NotNegative
+    clocks: list[PlannedPart]
+
+
+class PlannedStage(TypedDict):
+    """What a stage runs, in order."""
+
+    stage: Count
+    instructions: list[PlannedInstruction]
+
+
+class PlanDocument(TypedDict):
+    """What is relied on of a plan's file; planner.Plan writes more."""
+
+    schema: str
+    time_s: NotNegative
+    ranks: list[PlannedStage]
 
 
 def check_options(where: str, options: Any) -> None:
     """Raise InputError, naming `where` they come from, for options of a study that are missing or impossible."""
-    missing = [key for key in (*KEYS, "name") if not isinstance(options, dict) or key not in options]
-    if missing:
-        raise InputError(f"{where}: {', '.join(missing)} missing")
-    for key, (fits, expected) in (OPTIONS | {"name": (_name, "a name")}).items():
-        if not fits(options[key]):
-            raise InputError(f"{where}: {key} = {options[key]!r}: expected {expected}")
+    if wrong := fault(options, Options):
+        raise InputError(f"{where}: {wrong}")
 
 
 # methods of a study, as its records name them
@@ -254,44 +283,17 @@ def _reason(error: Exception) -> str:
     return f"no column {error}" if isinstance(error, KeyError) else str(error)
 
 
-def read_plan(path: Path | str) -> dict:
+def read_plan(path: Path | str) -> PlanDocument:
     """The document of a plan. Raises InputError."""
-    try:
-        document = read_json(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"plan {path}: {error}; write it again with kernel-dvfs pipeline plan") from None
-    if not isinstance(document, dict) or document.get("schema") != PLAN_SCHEMA:
-        raise InputError(f"plan {path}: not a {PLAN_SCHEMA} file; write it with kernel-dvfs pipeline plan")
-    try:
-        whole = all(_is_rank(rank, len(document["ranks"])) for rank in document["ranks"])
-    except (KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise InputError(f"plan {path}: damaged; write it again with kernel-dvfs pipeline plan")
+    remedy = "write it again with kernel-dvfs pipeline plan"
+    document = read(path, PlanDocument, PLAN_SCHEMA, remedy, "plan")
+    for place, rank in enumerate(document["ranks"]):
+        if rank["stage"] >= len(document["ranks"]):
+            raise InputError(f"plan {path}: ranks[{place}].stage is {rank['stage']}, which is no stage of it; {remedy}")
+        for part in (part for own in rank["instructions"] for part in own["clocks"]):
+            if "kernel_setting" not in part and not part.keys() >= {"core_mhz", "mem_mhz"}:
+                raise InputError(f"plan {path}: ranks[{place}] has clocks without a pair or a setting; {remedy}")
     return document
-
-
-def _is_rank(rank: dict, ranks: int) -> bool:
-    """Whether a stage of a plan has what readers rely on, here and below. Raises KeyError, TypeError where not."""
-    return type(rank["stage"]) is int and 0 <= rank["stage"] < ranks and all(map(_is_instruction, rank["instructions"]))
-
-
-def _is_instruction(own: dict) -> bool:
-    return (
-        isinstance(own["instruction"], str)
-        and type(own["virtual_stage"]) is type(own["microbatch"]) is int
-        and _number(own["begin_s"])
-        and _number(own["end_s"])
-        and all(map(_is_part, own["clocks"]))
-    )
-
-
-def _is_part(part: dict) -> bool:
-    if not _number(part["share_of_kernels"]):
-        return False
-    if "kernel_setting" in part:
-        return isinstance(part["kernel_setting"], str)
-    return all(part[domain] is None or _number(part[domain]) for domain in ("core_mhz", "mem_mhz"))
 
 
 class PipelineStudy:
@@ -300,19 +302,7 @@ class PipelineStudy:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         path = self.folder / "study.json"
-        try:
-            self.options = read_json(path)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}; make it with kernel-dvfs pipeline profile") from None
-        if not isinstance(self.options, dict) or self.options.get("schema") != SCHEMA:
-            raise InputError(f"{path}: not a {SCHEMA} file; make it with kernel-dvfs pipeline profile")
-        try:
-            check_options(str(path), self.options)
-        except InputError as error:
-            raise InputError(f"{error}; make it again with kernel-dvfs pipeline profile") from None
-        missing = [key for key in ("subject", "source") if key not in self.options]
-        if missing:
-            raise InputError(f"{path}: {', '.join(missing)} missing; make it again with kernel-dvfs pipeline profile")
+        self.options: Mapping[str, Any] = read(path, _StudyFile, SCHEMA, "make it with kernel-dvfs pipeline profile")
 
     def __getitem__(self, key: str) -> Any:
         return self.options[key]
@@ -363,7 +353,7 @@ class PipelineStudy:
             raise InputError(f"{path}: no rows at T'/T = {ratio:g}; write it again with kernel-dvfs pipeline solve")
         return found
 
-    def plan(self, microbatches: int, name: str) -> dict:
+    def plan(self, microbatches: int, name: str) -> PlanDocument:
         """The document of one of the study's plans, such as "one-clock"."""
         return read_plan(self.solved(microbatches) / "plans" / f"{name}.json")
 

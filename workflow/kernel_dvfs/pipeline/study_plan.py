@@ -15,6 +15,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.gpu.model import clock_w, static_w
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.pipeline.study import FILES, KEYS
 from kernel_dvfs.plan.asked import PlannedFile
 from kernel_dvfs.plan.study import ALONE, plan
@@ -36,6 +37,18 @@ class PipelinePlan:
     def solved(self, kind: type) -> list[str]:
         """The files that hold a kind of records (study.FILES), one a number of microbatches."""
         return [f"{self.folder}/mb{own}/{FILES[kind]}" for own in self.options["microbatches"]]
+
+    def folder_of(self, output: Output) -> str:
+        """Where a table or figure belongs."""
+        return self.folder
+
+    def inputs_of(self, output: Output) -> list[str]:
+        """What it is made from."""
+        return [f"{self.folder}/stages.csv", f"{self.folder}/study.json", *output.made_from(self)]
+
+    def setups(self) -> list[PlannedFile]:
+        """Every setup that its jobs read."""
+        return [self.setup] if self.setup else []
 
     def plans(self) -> list[str]:
         """The folders of plans, one a number of microbatches."""

@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_dvfs import layout, outputs
+from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair, clocks_argument, label
+from kernel_dvfs.gpu.clocks import Clock, Pair, clocks_argument
 from kernel_dvfs.measurement import campaign, setup
 from kernel_dvfs.plan.step import StepSource
 from kernel_dvfs.profile import records
-from kernel_dvfs.report import figures as figure_modules
-from kernel_dvfs.report import tables as table_modules
 from kernel_dvfs.search import search_file
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.latency_file import Latency
+    from kernel_dvfs.outputs import Output
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,13 @@ class Variant:
     kernels: list[str]  # their ids
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study(layout.Folder):
     """What a configuration asks for. Everything that rules, tables, figures and pages decide by is asked of it."""
 
     kind: str  # simulated, nvml or table
     gpu: str  # name of the GPU's results folder
-    workload: str  # name of the workload's folder below it
-    folder: str  # both joined
+    workload: str  # name of the workload's folder below it; `folder` is both joined
     options: dict  # the checked configuration
     schedules: list[str]  # names of those that Table 2 compares
     title: str  # of the GPU, for people: `simulated RTX 3080 Ti`
@@ -138,6 +136,15 @@ class Study:
         return self.options["search"] == "exhaustive" or not self.is_chosen
 
     @property
+    def swept(self) -> tuple[Pair, ...]:
+        """Clock pairs that every target is measured at."""
+        return self.pairs if self.is_exhaustive else ()
+
+    def repeats_at(self, core: Clock, mem: Clock) -> int:
+        """How often the sweep measures a target at a clock pair."""
+        return campaign.repeats(Pair(core, mem), self.options["auto_repeats"])
+
+    @property
     def is_deployable(self) -> bool:
         """Clocks are also chosen launch by launch, which takes every kernel at every pair and the order of launches."""
         return self.is_measured and self.is_chosen and self.is_exhaustive
@@ -203,26 +210,6 @@ class Study:
 
     # --- paths -------------------------------------------------------------------------------------------------------
 
-    @property
-    def profile(self) -> str:
-        return f"{self.folder}/profile.parquet"
-
-    @property
-    def measured_step(self) -> str:
-        """The captured step's record with what its kernels took at auto."""
-        return f"{self.folder}/step-measured.json"
-
-    @property
-    def headline_map(self) -> str:
-        return f"{self.folder}/{layout.HEADLINE_MAP}"
-
-    def schedule(self, name: str) -> str:
-        return f"{self.folder}/schedules/{name}.json"
-
-    @property
-    def deployable_file(self) -> str:
-        return self.schedule("deployable")
-
     def iteration_files(self) -> list[str]:
         """The iteration schedules, one for each known latency of a change."""
         names = map(layout.iteration_name, self.latencies_s())
@@ -266,16 +253,6 @@ class Study:
         # the strict ones are validated and repeated whatever the weights of those that Table 2 compares
         always = [layout.STRICT, *self.pass_schedules]
         return [self.schedule(name) for name in sorted({*always, *self.schedules})]
-
-    def sweep(self) -> list[str]:
-        """The records of the sweep: r0..r9 at the baseline, r0 at every other pair."""
-        targets = [f"kernel/{name}" for name in self.kernels] + [f"pass/{name}" for name in self.passes]
-        return [
-            f"{self.folder}/measurements/{target}/{label(pair)}/r{repeat}.json"
-            for target in targets
-            for pair in (self.pairs if self.is_exhaustive else ())
-            for repeat in range(campaign.repeats(pair, self.options["auto_repeats"]))
-        ]
 
     def validation(self, names: Iterable[str]) -> list[str]:
         """The records of the repeats that validate schedules."""
@@ -321,28 +298,17 @@ class Study:
                 found += [str(path) for path in beside if path.is_file()]
         return found
 
-    def tables(self) -> list[str]:
-        """Names of the tables that this study makes."""
-        return [name for name, each in outputs.outputs(table_modules).items() if each.made_by(self)]
+    def inputs_of(self, output: Output) -> list[str]:
+        """What a table or figure is made from, besides the profile."""
+        return output.made_from(self)
 
-    def figures(self) -> list[str]:
-        """Names of the figures that this study draws."""
-        return [name for name, each in outputs.outputs(figure_modules).items() if each.made_by(self)]
+    def folder_of(self, output: Output) -> str:
+        """Where it belongs."""
+        return self.folder
 
-    def table_files(self, name: str) -> list[str]:
-        formats = outputs.outputs(table_modules)[name].formats
-        return [f"{self.folder}/tables/{name}.{form}" for form in formats]
-
-    def figure_files(self, name: str) -> list[str]:
-        formats = outputs.outputs(figure_modules)[name].formats
-        return [f"{self.folder}/figures/{name}.{form}" for form in formats]
-
-    @property
-    def search_file(self) -> str:
-        return f"{self.folder}/search.json"
-
-    def search_token(self) -> str:
+    def search_token(self, sweep: Iterable[str]) -> str:
         """What the search is asked with: another token where a record that it measured is gone or has changed since.
+        sweep: paths of the records that it does not measure.
 
         Such records are no inputs of a rule, since nobody knows them before the search. A parameter of its rule is
         another one, so Snakemake runs it again; and the file keeps the token, so that it is asked for with the same one
@@ -353,20 +319,15 @@ class Study:
         except InputError:
             return ""
         swept = len(f"{self.folder}/measurements/")
-        own = {path[swept:] for path in self.sweep()}
+        own = {path[swept:] for path in sweep}
         beyond = {path: checksum for path, checksum in found.records.items() if path not in own}
         gone = records.changed(f"{self.folder}/measurements", beyond)
         return _again(found, gone) if gone else found.token
 
-    def choice_options(self, scope: str, objective: str, weights: str) -> str:
-        """The options of `kernel-dvfs choose` behind a schedule's name: of its objective, slack and weights."""
-        name, _, slack = objective.partition("-slack")
-        words = [f"--objective {name}"]
-        words += [f"--slack {slack}"] if slack else []
-        words += [f"--weights {weights.removeprefix('-')}"] if weights else []
-        if self.is_refined and scope == "global" and name == "waste":
-            words += [f"--margin-z {self.options['refine']['margin_z']}"]
-        return " ".join(words)
+    def margin(self, scope: str, objective: str) -> str:
+        """The option of `kernel-dvfs choose` for the margin to the time limit: only the check's choices keep one."""
+        is_kept = self.is_refined and (scope, objective) == ("global", "waste")
+        return f"--margin-z {self.options['refine']['margin_z']}" if is_kept else ""
 
     def search_options(self) -> dict:
         """What the search for what is measured next is told, beside the setup and the records."""

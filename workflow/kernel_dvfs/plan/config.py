@@ -1,11 +1,13 @@
-"""Check a configuration: unknown keys, wrong types and impossible values are one line each, naming what is allowed.
+"""A configuration: read, checked against its schema, and what null stands for in it.
 
-Knows the schema's language, not what the keys are for; what only a GPU or a model can tell is checked by `study`.
+Unknown keys, wrong types and impossible values are one line each, naming what is allowed. What only a GPU or a model
+can tell is checked by `study`.
 """
 
 import math
 import unicodedata
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,6 +19,41 @@ from kernel_dvfs.strict_schema import StrictValidator
 # values inside these are names and paths, never numbers
 _TEXT = ("gpu", "workload")
 _LONGEST = 200  # characters of a value in a message
+# what null stands for. At auto alone nothing is compared with the baseline, and a first look takes minutes
+_USUALLY = {"auto_repeats": 10, "windows": 3}
+_AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2}
+_WARMUP_S = {"simulated": 25, "nvml": 2}
+_WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
+
+
+def load(path: str) -> dict:
+    """The configuration in a YAML file, unchecked. Raises InputError."""
+    try:
+        content = yaml.safe_load(Path(path).read_text("utf-8"))
+    except RecursionError:
+        raise InputError(f"configuration {path}: nested too deeply") from None
+    except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or a date that does not exist
+        raise InputError(f"configuration {path}: {error}; name one with --config") from None
+    if not isinstance(content, dict):
+        raise InputError(f"configuration {path}: not a mapping of keys")
+    return content
+
+
+def resolved(config: dict) -> dict:
+    """The configuration with what null stands for in `auto_repeats` and `windows`."""
+    is_real = isinstance(config["gpu"], str) and config["gpu"].partition(":")[0] == "nvml"
+    meant = _AT_AUTO_ALONE if is_real and config["clocks"] == "auto-only" else _USUALLY
+    return config | {key: value for key, value in meant.items() if config[key] is None}
+
+
+def warmup_s(config: dict, kind: str) -> float:
+    """Warm-up of a kernel at its clocks, s, on a kind of GPU."""
+    return config["warmup_s"] if config["warmup_s"] is not None else _WARMUP_S.get(kind, 0)
+
+
+def default_weights(kind: str) -> str:
+    """How kernels weigh in the totals where the configuration does not say."""
+    return _WEIGHTS[kind]
 
 
 def check(config: dict, schema_path: str) -> None:

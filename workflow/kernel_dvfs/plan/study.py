@@ -7,23 +7,31 @@ how anything is made.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.plan.asked import Study
-from kernel_dvfs.plan.real import real
-from kernel_dvfs.plan.shared import schedule_names, weights_of
-from kernel_dvfs.plan.simulated import simulated
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pairs
+from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
+from kernel_dvfs.measurement import campaign, setup, target
+from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
+from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
+from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
-from kernel_dvfs.workload.models import is_model
+from kernel_dvfs.plan.step import StepSource, step_source
+from kernel_dvfs.workload.models import is_model, model, tensor_parallel_degrees
+from kernel_dvfs.workload.step import read as read_step
+from kernel_dvfs.workload.step_workload import of_step
+from kernel_dvfs.workload.traffic import dense_gemm_byte
+from kernel_dvfs.workload.workload import Workload, name_of_model, of_model
 
-# what null stands for; at auto alone nothing is compared with the baseline, and a first look takes minutes
-_USUALLY = {"auto_repeats": 10, "windows": 3}
-_AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2}
 # of a configuration: kernels swept alone, at no other batch, degree or tensor-core energy
 ALONE: dict[str, list | None] = {
     "data_parallel_batches": [],
@@ -31,26 +39,14 @@ ALONE: dict[str, list | None] = {
     "tensor_energy_pj": [],
     "headline_map": None,
 }
-
-
-def load(path: str) -> dict:
-    """The configuration in a YAML file, unchecked. Raises InputError."""
-    try:
-        content = yaml.safe_load(Path(path).read_text("utf-8"))
-    except RecursionError:
-        raise InputError(f"configuration {path}: nested too deeply") from None
-    except (OSError, yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or a date that does not exist
-        raise InputError(f"configuration {path}: {error}; name one with --config") from None
-    if not isinstance(content, dict):
-        raise InputError(f"configuration {path}: not a mapping of keys")
-    return content
-
-
-def resolved(config: dict) -> dict:
-    """The configuration with what null stands for in `auto_repeats` and `windows`."""
-    is_real = isinstance(config["gpu"], str) and config["gpu"].partition(":")[0] == "nvml"
-    meant = _AT_AUTO_ALONE if is_real and config["clocks"] == "auto-only" else _USUALLY
-    return config | {key: value for key, value in meant.items() if config[key] is None}
+# the degrees of the paper's study, where the model allows them
+_DEGREES = (1, 2, 4, 8, 16)
+_PROTOCOL = ("window_s", "windows", "seed")
+# beside it on a real GPU
+_REAL_PROTOCOL = (
+    *("clocks", "lock", "after", "share", "temperature", "band_c", "max_windows", "energy_ci_percent"),
+    *("gemm_algorithm", "skip_capped"),
+)
 
 
 def plan(config: dict, results: str = "results") -> Study:
@@ -71,43 +67,171 @@ def plan(config: dict, results: str = "results") -> Study:
     if is_model(config["workload"]):  # short for these two keys
         config = config | {"workload": MODEL_WORKLOAD, "model": config["workload"]}
     try:
-        if gpu.partition(":")[0] == "nvml":
-            return real(config, results)
-        return simulated(config, results)
+        return _measured(config, results)
     except InputError as error:
         raise InputError(f"config: {error}") from None
 
 
-def import_options(gpu: dict) -> str:
-    """The options of a table GPU on the command line of `kernel-dvfs import`."""
-    words = []
-    if gpu.get("name"):
-        words += ["--name", gpu["name"]]
-    if gpu.get("reference") is not None:
-        reference = gpu["reference"]
-        words += ["--reference", ",".join(map(str, reference)) if isinstance(reference, list) else str(reference)]
-    if gpu.get("settings"):
-        words += ["--settings", *gpu["settings"]]
-    if gpu.get("units"):
-        words += ["--units", *(f"{column}={unit}" for column, unit in gpu["units"].items())]
-    return shlex.join(words)
+@dataclass(frozen=True, slots=True)
+class _Board:
+    """What a study must know of a GPU that it measures."""
+
+    slug: str
+    title: str
+    about: dict[str, Any]  # what its setups say of it, a simulated one's spec aside
+    cores: tuple[int, int]  # its SMs, and threads of one: what workloads depend on
+    pairs: list[Pair]
+    omitted: list[tuple[Pair, str]]
+    spec: dict[str, Any] = field(default_factory=dict)  # of a simulated one
+    more: dict[str, Any] = field(default_factory=dict)  # fields of Study that only its kind has
 
 
-def notices(study: Study) -> list[str]:
-    """What the user should know of a study before it starts."""
-    if study.kind == "table" and study.options["refine"]["rounds"] > 0:
-        return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they are"]
-    if study.clocks == "auto-only":
-        return [
-            f"clocks: auto-only: {study.gpu} is measured at auto: Figure 5, tables/baseline and tables/passes. "
-            "Schedules, Tables 1 and 2 and the other figures need the right to lock clocks (docs/real-gpus.md)"
-        ]
-    if study.clocks == "external":
-        return [
-            f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
-            "records them. Validation and carrying over switch clocks within a job, so they are left out"
-        ]
-    return []
+def _measured(config: dict, results: str) -> Study:
+    is_real = config["gpu"].partition(":")[0] == "nvml"
+    # what the GPU refuses is said before what the workload refuses
+    board = _real(config, results) if is_real else _simulated(config)
+    kind, step = ("nvml" if is_real else "simulated"), step_source(config["workload"])
+    _check_step(step, config, kind)
+    name = step.name if step else name_of_model(config)
+    folder = f"{results}/{board.slug}/{name}"
+    record = "" if step is None else step.file if step.is_recorded else f"{folder}/step.json"
+    about = dict(board.about)
+    if step and not is_real:
+        about |= {"forecast": True}
+        about |= {"power_modelled": True} if is_power_modelled(read_step(step.file)) else {}
+
+    def planned(options: dict, spec: dict) -> tuple[PlannedFile, Workload]:
+        """The setup of this workload, or of it changed, and the workload."""
+        if step and is_real:
+            # where clocks are set, kernels and step have the same one, as far as the power cap lets them
+            workload = of_step(read_step(record), step.name, record, with_paced=config["clocks"] == "auto-only")
+        elif step:
+            workload = forecast_of_step(read_step(step.file), step.name, spec)
+        else:
+            traffic: Callable | None = None if is_real else lambda rows: dense_gemm_byte(rows, spec)
+            workload = of_model(options, *board.cores, *([traffic] if traffic else []))
+        gpu = about if is_real else about | {"spec": spec}
+        digest, text = setup.content(gpu, workload.about, workload.targets, _protocol(config, kind))
+        return PlannedFile(f"{folder}/setup/{digest}.json", text), workload
+
+    # comparisons switch clocks within a job: nobody but us can; other sizes of a captured step are other steps
+    is_carried = not step and (not is_real or config["clocks"] == "lock")
+    batches = config["data_parallel_batches"] if is_carried else []
+    degrees = _degrees(config) if is_carried else []
+    variants = {}
+    for kind_of, key, values in (("batch", "batch", batches), ("tp", "tensor_parallel", degrees)):
+        for value in values:
+            if value != config[key]:
+                file, workload = planned(config | {key: value}, board.spec)
+                variants[f"{kind_of}-{value}"] = Variant(file, kind_of, value, list(workload.kernels))
+    energies_pj = [] if is_real or step else _energies_pj(config)
+    for value in energies_pj:
+        if value != board.more["tensor_energy_pj"]:
+            energy = config["gpu_overrides"].get("energy_pj", {}) | {"tensor_bf16_flop": value}
+            other = gpu_spec.resolve(config["gpu"], config["gpu_overrides"] | {"energy_pj": energy})
+            file, workload = planned(config, other)
+            variants[f"tensor-energy-{layout.shortest(value)}"] = Variant(
+                file, "tensor-energy", value, list(workload.kernels)
+            )
+    study = Study(
+        kind=kind,
+        gpu=board.slug,
+        workload=name,
+        folder=folder,
+        options=config,
+        schedules=[],
+        title=board.title if is_real else layout.subject(about),
+        pairs=tuple(board.pairs),
+        omitted=tuple(board.omitted),
+        points=tuple(campaign.ordered_points(board.pairs, config["auto_repeats"], config["seed"])),
+        variants=variants,
+        batches=tuple(batches),
+        degrees=tuple(degrees),
+        tensor_energies_pj=tuple(energies_pj),
+        headline_axes={} if is_real or step else _headline_axes(config, board.spec),
+        step=step,
+        step_record=record,
+        **board.more,
+    )
+    if record and not Path(record).is_file():
+        return study  # not captured yet: which targets there are is not known
+    file, workload = planned(config, board.spec)
+    levels = ["pass", "kernel"] if workload.has_passes else ["kernel"]
+    return replace(
+        study,
+        schedules=_schedules(levels if study.is_chosen else [], config, kind),
+        setup=file,
+        kernels=tuple(workload.kernels),
+        passes=tuple(workload.passes),
+        chosen_passes=workload.has_passes,
+        locked=tuple(target.representatives(workload.kernels)) if study.contracts else (),
+    )
+
+
+def _simulated(config: dict) -> _Board:
+    overrides = config["gpu_overrides"]
+    spec = gpu_spec.resolve(config["gpu"], overrides)
+    slug = f"sim-{spec['id']}"
+    if overrides:
+        slug += "-" + hashlib.sha256(json.dumps(overrides, sort_keys=True).encode()).hexdigest()[:6]
+    pairs, omitted = sweep_pairs(spec["clocks"], config["grid"])
+    return _Board(
+        slug=slug,
+        title="",
+        about={"kind": "simulated", "slug": slug, "name": spec["name"], "model": SIMULATION},
+        cores=(spec["sm_count"], spec["threads_per_sm"]),
+        pairs=pairs,
+        omitted=omitted,
+        spec=spec,
+        more={"tensor_energy_pj": spec["energy_pj"]["tensor_bf16_flop"]},
+    )
+
+
+def _real(config: dict, results: str) -> _Board:
+    """What needs clocks to be set is left out where they are not ours to set."""
+    from kernel_dvfs.gpu.nvml.facts import kept_as, known_facts
+    from kernel_dvfs.gpu.setters import choice
+
+    known = facts = known_facts(config["gpu"].partition(":")[2], results)
+    mode = config["clocks"]
+    if mode != "external":
+        check_after(facts["clocks"], config["after"], "config: after")
+    if config["grid"]["mem_mhz"] == []:
+        # what the study does not lock need not be lockable
+        facts = facts | {"clocks": facts["clocks"] | {"mem_mhz": []}}
+    omitted: list[tuple[Pair, str]] = []
+    both_or_none = mode == "lock" and not choice.can(config["through"]).alone
+    if mode != "external":
+        choice.check(config["through"], config["after"], ranges=mode == "lock" and config["lock"] != EXACT)
+    if both_or_none and not facts["clocks"]["mem_mhz"]:
+        raise InputError(
+            f"config: through: {config['through']} locks both clocks or none, so grid.mem_mhz must not be empty"
+        )
+    if mode == "auto-only":
+        pairs = [BASELINE]
+    elif not facts["clocks"]["core_mhz"]["listed"]:
+        raise InputError("the driver lists no clocks for this GPU; measure it with clocks: auto-only")
+    else:
+        pairs, omitted = sweep_pairs(facts["clocks"], config["grid"])
+        if not facts["clocks"]["mem_mhz"]:
+            omitted.append((Pair("auto", "all"), "memory clocks are not locked: only the core clock is swept"))
+    if both_or_none:
+        halves = [pair for pair in pairs if pair != BASELINE and "auto" in pair]
+        omitted += [(pair, f"{config['through']} locks both clocks or none") for pair in halves]
+        pairs = [pair for pair in pairs if pair not in halves]
+    return _Board(
+        slug=facts["slug"],
+        title=facts["name"],
+        about={"kind": "nvml"} | facts,
+        cores=(facts["sm_count"], facts["threads_per_sm"]),
+        pairs=pairs,
+        omitted=omitted,
+        more={
+            "uuid": facts["uuid"],
+            "facts": PlannedFile(*kept_as(known, results)),
+            "contracts": campaign.lock_contracts(facts["clocks"]) if mode == "lock" else {},
+        },
+    )
 
 
 def _table(config: dict, results: str) -> Study:
@@ -125,10 +249,139 @@ def _table(config: dict, results: str) -> Study:
         workload=workload,
         folder=f"{results}/{slug}/{workload}",
         options=config,
-        schedules=schedule_names(["kernel"], config["slack_percent"], weights_of(config, "table")),
+        schedules=_schedules(["kernel"], config, "table"),
         title=f"table {gpu.get('name') or Path(gpu['path']).stem}",
         table=gpu["path"],
     )
+
+
+def _check_step(step: StepSource | None, config: dict, kind: str) -> None:
+    if step and kind == "simulated" and not step.is_recorded:
+        raise InputError(
+            f"workload = 'step:{step.called}': a simulated GPU runs no step; capture it where there is a GPU "
+            f"(kernel-dvfs capture {step.called} -o step.json), then workload=step:step.json gives a forecast"
+        )
+    if step and kind == "nvml" and config["slurm_gpu"]:
+        raise InputError(
+            "workload: a captured step is measured on the machine that Snakemake runs on; start it in a job of its "
+            "own, without slurm_gpu"
+        )
+
+
+def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:
+    """The schedules that Table 2 compares: level x scope x objective; strict waste always, relaxed if asked for.
+
+    Each name ends in the weights, `-equal-time`, or in nothing for the default. Raises InputError for a slack that a
+    file's name cannot say.
+    """
+    slack_percent, weights = config["slack_percent"], config["weights"]
+    slack = decimals(slack_percent)
+    if float(slack) != slack_percent:
+        raise InputError(f"config: slack_percent = {slack_percent!r} is not possible; allowed: at most six decimals")
+    slacks = ["0"] if slack == "0" else ["0", slack]
+    objectives = [f"waste-slack{slack}" for slack in slacks] + ["edp", "energy"]
+    end = "" if weights in (None, default_weights(kind)) else f"-{weights}"
+    return [
+        f"{level}-{scope}-{objective}{end}"
+        for level in levels
+        for scope in ("single", "local", "global")
+        for objective in objectives
+    ]
+
+
+def _protocol(config: dict, kind: str) -> dict:
+    """How a setup measures."""
+    keys = (*_PROTOCOL, *_REAL_PROTOCOL) if kind == "nvml" else _PROTOCOL
+    # the way that clocks are set is named only where it is configured: it may differ from machine to machine, and what
+    # was measured stays what it is
+    named = {"through": config["through"]} if kind == "nvml" and config["through"] != "auto" else {}
+    return {"warmup_s": warmup_s(config, kind)} | {key: config[key] for key in keys} | named
+
+
+def _degrees(config: dict) -> list:
+    """The tensor-parallel degrees of the study; null in the configuration: the paper's, where the model allows them."""
+    possible = tensor_parallel_degrees(model(config["model"]))
+    degrees = config["tensor_parallel_degrees"]
+    if degrees is None:
+        return [degree for degree in _DEGREES if degree in possible]
+    for degree in degrees:
+        if degree not in possible:
+            raise InputError(
+                f"tensor_parallel_degrees = {degree} is not possible for {config['model']}; "
+                f"allowed: {', '.join(map(str, possible))}"
+            )
+    return degrees
+
+
+def _energies_pj(config: dict) -> list[float]:
+    """Energies of a tensor-core FLOP that the headline is repeated for; null in the configuration: the spec's range."""
+    asked: list[float] | None = config["tensor_energy_pj"]
+    return list(gpu_spec.tensor_energy_range_pj(config["gpu"])) if asked is None else asked
+
+
+def _headline_axes(config: dict, spec: dict) -> dict[str, list[float]]:
+    """The values on each axis of the headline's map (layout.HEADLINE_AXES); {} where none is asked for."""
+    asked = config["headline_map"]
+    if asked is None:
+        return {}
+    name, own_mhz = config["gpu"], spec["clocks"]["auto_core_mhz"]
+    between = gpu_spec.auto_core_range_mhz(name)
+    known_mhz = [own_mhz] if between is None else sorted({*between, own_mhz})
+    energies_pj = asked["tensor_energy_pj"] or gpu_spec.tensor_energy_range_pj(name)
+    return {
+        "tensor_energy_pj": _spread(energies_pj, asked["points"][0]),
+        "gemm_traffic": _spread(asked["gemm_traffic"], asked["points"][1]),
+        "auto_core_mhz": asked["auto_core_mhz"] or known_mhz,
+    }
+
+
+def _spread(ends: list[float], points: int) -> list[float]:
+    """`points` evenly spaced values from one end to the other."""
+    least, most = ends
+    return [round(least + (most - least) * number / (points - 1), 4) for number in range(points)]
+
+
+# --- what the workflow asks beside the study --------------------------------------------------------------------------
+
+
+def import_options(gpu: dict) -> str:
+    """The options of a table GPU on the command line of `kernel-dvfs import`."""
+    words = []
+    if gpu.get("name"):
+        words += ["--name", gpu["name"]]
+    if gpu.get("reference") is not None:
+        reference = gpu["reference"]
+        words += ["--reference", ",".join(map(str, reference)) if isinstance(reference, list) else str(reference)]
+    if gpu.get("settings"):
+        words += ["--settings", *gpu["settings"]]
+    if gpu.get("units"):
+        words += ["--units", *(f"{column}={unit}" for column, unit in gpu["units"].items())]
+    return shlex.join(words)
+
+
+def text_of(path: str, files: Iterable[PlannedFile]) -> str:
+    """What a setup's file must hold. Raises ValueError for a setup that no configuration here plans."""
+    for file in files:
+        if file.path == path:
+            return file.text
+    raise ValueError(f"{path} is the setup of another configuration, or of none; give that one with --config")
+
+
+def notices(study: Study) -> list[str]:
+    """What the user should know of a study before it starts."""
+    if study.kind == "table" and study.options["refine"]["rounds"] > 0:
+        return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they are"]
+    if study.clocks == "auto-only":
+        return [
+            f"clocks: auto-only: {study.gpu} is measured at auto: Figure 5, tables/baseline and tables/passes. "
+            "Schedules, Tables 1 and 2 and the other figures need the right to lock clocks (docs/real-gpus.md)"
+        ]
+    if study.clocks == "external":
+        return [
+            f"clocks: external: each job on {study.gpu} trusts the batch system to have set its clocks, verifies and "
+            "records them. Validation and carrying over switch clocks within a job, so they are left out"
+        ]
+    return []
 
 
 def stamp(path: str) -> tuple[int, int] | None:

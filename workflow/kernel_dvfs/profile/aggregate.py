@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.profile.records import Records
+from kernel_dvfs.profile.records import Point, Records, point_of
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 from kernel_dvfs.workload.workload import study_of
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from kernel_dvfs.gpu.clocks import Pair
+    from kernel_dvfs.measurement.point import Quantity
     from kernel_dvfs.measurement.request import Request
     from kernel_dvfs.measurement.setup import Setup
 
-    Measured: TypeAlias = dict[str, Any]  # a point, as in a record
     # (target) -> (pair, repeat) -> its point; None where it was left out
-    Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Measured | None]]
+    Points: TypeAlias = Callable[[Target], Callable[[Pair, int], Point | None]]
     # of one row of a profile: ((study, target), [(session, point)])
-    Group: TypeAlias = tuple[tuple[str, str], list[tuple[str, Measured]]]
+    Group: TypeAlias = tuple[tuple[str, str], list[tuple[str, Point]]]
 
 
 def from_records(
@@ -72,9 +72,9 @@ def from_bench(
 ) -> None:
     """Write to `output` the profile of a sweep measured in this process, as if from records of the same setup."""
 
-    def points(target: Target) -> Callable[[Pair, int], Measured | None]:
+    def points(target: Target) -> Callable[[Pair, int], Point | None]:
         bench = Bench(setup, target)
-        return lambda pair, repeat: bench.point(pair, of_repeat(pair, repeat, auto_repeats), repeat)
+        return lambda pair, repeat: point_of(bench.point(pair, of_repeat(pair, repeat, auto_repeats), repeat))
 
     _write(setup, columns(setup, sweep(setup, pairs, auto_repeats, studies), auto_repeats, points), output)
 
@@ -109,7 +109,7 @@ def columns(
                 checked = check.get((study, name), {}).get(pair)
                 measured = _usable(
                     [
-                        (own.get("session") or of_repeat(pair, each, auto_repeats), own)
+                        (own["session"] or of_repeat(pair, each, auto_repeats), own)
                         for each, own in found.items()
                         if own is not None and (checked is None or each in checked)
                     ]
@@ -131,12 +131,12 @@ def columns(
     return rows
 
 
-def _usable(measured: list[tuple[str, Measured]]) -> list[tuple[str, Measured]]:
+def _usable(measured: list[tuple[str, Point]]) -> list[tuple[str, Point]]:
     """Without repeats that say nothing, unless there are no others: then the row's verdict says so."""
     return [each for each in measured if each[1]["verdict"] not in UNUSABLE] or measured
 
 
-def _errors(groups: list[Group], field: str, unit: float) -> list[float | None]:
+def _errors(groups: list[Group], field: Quantity, unit: float) -> list[float | None]:
     """Standard errors of the rows' means, None where they are unknown."""
     if not groups:
         return []
@@ -167,23 +167,19 @@ def _write(setup: Setup, rows: dict[str, list[Any]], output: str) -> None:
     write_profile(output, rows, gpu, workload, ["core_mhz", "mem_mhz"])
 
 
+# what a setup knows of a kernel that only who measures it and who pools it ask for
+_OF_MEASURING = ("work", "launches_per_iteration", "replicate_group")
+
+
 def _labels(kernels: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What a report calls each kernel; the last five are those of a captured step."""
-    keys = (
-        "row",
-        "section",
-        "name",
-        "kind",
-        "operation",
-        "module",
-        "step_time_s",
-        "step_core_mhz",
-        "is_power_modelled",
-    )
-    return {name: {key: about[key] for key in keys if key in about} for name, about in kernels.items()}
+    """What a report knows of each kernel."""
+    return {
+        name: {key: value for key, value in about.items() if key not in _OF_MEASURING}
+        for name, about in kernels.items()
+    }
 
 
-def _row(pair: Pair, records: list[Measured]) -> dict[str, Any]:
+def _row(pair: Pair, records: list[Point]) -> dict[str, Any]:
     core_mhz, mem_mhz = (None if clock == AUTO else float(clock) for clock in pair)
     mean = partial(_mean, records)
     odd = [each["verdict"] for each in records if each["verdict"] != "ok"]
@@ -202,7 +198,7 @@ def _row(pair: Pair, records: list[Measured]) -> dict[str, Any]:
     }
 
 
-def _mean(records: list[Measured], field: str) -> float:
+def _mean(records: list[Point], field: Quantity) -> float:
     return _average([each["summary"][field] for each in records])
 
 
@@ -210,14 +206,15 @@ def _average(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def _sd(records: list[Measured], field: str, within: str) -> float | None:
+def _sd(records: list[Point], field: Quantity, within: Literal["time_sd_us", "energy_sd_mj"]) -> float | None:
     """Scatter between records where there are several, else the standard error over the windows of the one."""
     values = [each["summary"][field] for each in records]
     if len(values) > 1:
         mean = _average(values)
         return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     summary = records[0]["summary"]
-    return None if summary[within] is None else summary[within] / math.sqrt(summary["n"])
+    sd = summary[within]
+    return None if sd is None else sd / math.sqrt(summary["n"])
 
 
 def _scale(value: float | None, factor: float) -> float | None:

@@ -13,21 +13,23 @@ import hashlib
 import io
 import json
 import os
+import re
 import statistics
 import tarfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
-from kernel_dvfs.errors import InputError
+from kernel_dvfs import shape
+from kernel_dvfs.errors import InputError, unread
 from kernel_dvfs.files import parse_json, write_text
 from kernel_dvfs.measurement import latency_file
 from kernel_dvfs.measurement.consistency import LIMIT_FACTOR
 from kernel_dvfs.profile import store
 from kernel_dvfs.profile.table import gpu_slug
-from kernel_dvfs.strict_schema import StrictValidator
+from kernel_dvfs.shape import AtLeastOne, Is, Positive, Text
 from kernel_dvfs.workload.step import paced_kernel
 
 if TYPE_CHECKING:
@@ -42,41 +44,43 @@ MEMBERS = (ABOUT, PROFILE, LATENCY)
 ENDINGS = (".tar.gz", ".tgz")
 _LARGEST_BYTE = 256 << 20  # of an archive, unpacked
 
-_TEXT = {"type": "string", "minLength": 1}
-_FORM = {
-    "type": "object",
-    "required": ["credit", "date", "board", "boards", "workload", "settings", "rows", "files"],
-    "properties": {
-        "credit": {"type": "string"},
-        "date": {"type": "string", "pattern": r"\A(\d{4}-\d{2}-\d{2})?\Z"},
-        "board": {
-            "type": "object",
-            "required": ["name"],
-            "properties": {
-                "name": _TEXT,
-                "driver": {"type": "string"},
-                "power_limit_mw": {"type": ["number", "null"], "exclusiveMinimum": 0},
-            },
-        },
-        "boards": {"type": "array", "items": {"type": "string", "pattern": r"\Aboard-[0-9a-f]{16}\Z"}},
-        "workload": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}},
-        "protocol": {"type": "object"},
-        "settings": {
-            "type": "array",
-            "minItems": len(store.CLOCKS),
-            "prefixItems": [{"const": name} for name in store.CLOCKS],
-            "items": _TEXT | {"not": {"enum": [name for name in store.COLUMNS if name not in store.CLOCKS]}},
-            "uniqueItems": True,
-        },
-        "rows": {"type": "integer", "minimum": 1},
-        "files": {
-            "type": "object",
-            "required": [PROFILE],
-            "propertyNames": {"enum": [PROFILE, LATENCY]},
-            "additionalProperties": {"type": "string"},
-        },
-    },
-}
+
+class _Board(TypedDict):
+    name: Text
+    driver: NotRequired[str]
+    power_limit_mw: NotRequired[Positive | None]
+
+
+class _Workload(TypedDict):
+    name: Text
+
+
+# {PROFILE, LATENCY: SHA-256}
+_Files = TypedDict("_Files", {"profile.csv": str, "latency.json": NotRequired[str]})
+
+
+def _are_settings(names: list[str]) -> bool:
+    further = names[len(store.CLOCKS) :]
+    return names[: len(store.CLOCKS)] == [*store.CLOCKS] and len(set(further) - {*store.COLUMNS}) == len(further)
+
+
+class About(TypedDict):
+    """What is relied on of a contribution.json; board, workload and protocol hold more."""
+
+    schema: str
+    licence: str
+    credit: str
+    date: Annotated[str, Is("a day as 2026-11-21, or nothing", re.compile(r"(\d{4}-\d{2}-\d{2})?").fullmatch)]
+    board: _Board
+    boards: list[Annotated[str, Is("board- and 16 hex digits", re.compile("board-[0-9a-f]{16}").fullmatch)]]
+    workload: _Workload
+    protocol: NotRequired[dict[str, Any]]
+    settings: Annotated[
+        list[Text], Is(f"{', '.join(store.CLOCKS)} and names of no other column, each once", _are_settings)
+    ]
+    rows: AtLeastOne
+    files: _Files
+
 
 # what no board does: watts, MHz, and the share of a time or an energy that its standard deviation is
 LEAST_W, MOST_W, MOST_MHZ, MOST_SCATTER = 3.0, 2500.0, 10000.0, 0.5
@@ -233,18 +237,13 @@ def _folder(path: AnyPath) -> dict[str, str]:
         raise InputError(f"{path}: {error}") from None
 
 
-def about_fault(about: Any) -> str | None:
-    """What is wrong with a contribution.json, or None."""
+def about_fault(about: Any) -> str:
+    """What is wrong with a contribution.json; "" where nothing is."""
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:
-        return f"its schema is not {SCHEMA}"
+        return unread(about, SCHEMA)
     if about.get("licence") != LICENCE:
         return f"its licence is {str(about.get('licence'))[:60]!r}, expected {LICENCE}"
-    errors = sorted(StrictValidator(_FORM).iter_errors(about), key=lambda error: list(map(str, error.path)))
-    if not errors:
-        return None
-    where = ".".join(map(str, errors[0].path))
-    found = " ".join(errors[0].message.split())
-    return f"{where}: {found if len(found) <= 160 else found[:157] + '...'}" if where else found
+    return shape.fault(about, About)
 
 
 def _files_fault(files: Mapping[str, str], texts: Mapping[str, str]) -> str | None:

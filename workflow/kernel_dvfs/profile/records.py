@@ -5,17 +5,31 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.point import Judged, Reached, Summary
 from kernel_dvfs.measurement.request import Request, path
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.measurement.verdict import Verdict
 
-Point = dict[str, Any]  # summary, reached and verdict, as in a record; session: the process of a real GPU, else None
+
+class Point(TypedDict):
+    """What a profile is pooled from."""
+
+    summary: Summary
+    reached: Reached
+    verdict: Verdict
+    session: str | None  # the process of a real GPU, else None
+
+
+def point_of(found: Judged, session: str | None = None) -> Point:
+    """A point without what no profile needs."""
+    return {"summary": found["summary"], "reached": found["reached"], "verdict": found["verdict"], "session": session}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +123,7 @@ class Records:
             found = _Read(None, None, None)
         else:
             content = record.read_point(file, self._setup, target, pair)
-            point = {field: content[field] for field in ("summary", "reached", "verdict")}
-            point["session"] = content["run"].get("run_id")
+            point = point_of(content, content["run"].get("run_id"))
             found = _Read(point, content["kernel"].get("instance"), content["device"].get("library_sha256"))
         if checksum is not None:
             self.checksums[name] = checksum

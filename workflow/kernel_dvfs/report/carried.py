@@ -66,7 +66,7 @@ def table(
     """
     import pandas as pd
 
-    from kernel_dvfs.report import validation
+    from kernel_dvfs.report import remeasured
 
     rows = []
     for value in values:
@@ -80,8 +80,8 @@ def table(
                 *(path for kernel in kernels for path in carried(name, kernel, repeats, sessions))
             )
             chosen_there = results.variant(name).own_schedule if reoptimised else {}
-        time, energy = validation.changes(comparisons)
-        totals = validation.totals(comparisons).values()
+        time, energy = remeasured.changes(comparisons)
+        totals = remeasured.totals(comparisons).values()
         row = {
             _COLUMNS[kind]: value,
             "claimed_time_change_percent": chosen_there["time_change_percent"] if value == own else None,
@@ -98,7 +98,7 @@ def table(
             "auto_energy_j": sum(each["auto"][1] for each in totals) / len(totals),
         }
         if reoptimised:
-            there = (time, energy) if value == own else validation.changes(results.variant(name).validation)
+            there = (time, energy) if value == own else remeasured.changes(results.variant(name).validation)
             row |= {
                 "reoptimised_claimed_time_change_percent": chosen_there["time_change_percent"],
                 "reoptimised_claimed_energy_change_percent": chosen_there["energy_change_percent"],

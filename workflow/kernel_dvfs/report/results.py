@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from kernel_dvfs.errors import InputError, unread
-from kernel_dvfs.layout import DEPLOYABLE, HEADLINE_MAP, SCHEDULE, subject
+from kernel_dvfs.choice.schedule_file import Frontier, FrontierPoint, Workload, read_schedule
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import DEPLOYABLE, FRONTIER, Folder, subject
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.profile.store import Profile, read_profile
+from kernel_dvfs.shape import read
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FRONTIER = "kernel-dvfs/frontier/1"
+    from kernel_dvfs.measurement.consistency import Compared
+    from kernel_dvfs.measurement.record import Comparison
+
+_REMEDY = "delete it and run snakemake"
+
+
+class _Deployable(TypedDict):
+    schema: str
+    workload: Workload
+    rows: list[dict[str, Any]]
 
 
 class Results:
@@ -51,39 +61,30 @@ class Results:
         """The GPU as captions name it: "simulated RTX 3080 Ti"."""
         return subject(self.gpu)
 
-    def schedule(self, name: str) -> dict:
+    def schedule(self, name: str) -> dict[str, Any]:
         """A schedule by its name in `schedules/`, without the ending; refused if it is of another profile."""
-        schedule = self._json(f"schedules/{name}.json", SCHEDULE)
-        if (schedule.get("workload") or {}).get("setup") != self.workload.get("setup"):
-            raise InputError(
-                f"{self.folder}/schedules/{name}.json: chosen from measurements of another setup; run snakemake choose"
-            )
-        return schedule
+        path = self.folder / f"schedules/{name}.json"
+        schedule = read_schedule(path, _REMEDY)
+        self._is_own(path, schedule["workload"])
+        return {**schedule}
 
     @property
-    def frontier(self) -> list[dict]:
-        """The least energy at each slack: slack_percent, scope, time_change_percent, energy_change_percent of each."""
-        path = "schedules/frontier.json"
-        content = self._json(path, _FRONTIER)
-        if not isinstance(content.get("points"), list):
-            raise InputError(f"{self.folder}/{path}: not a {_FRONTIER} with points; delete it and run snakemake choose")
-        return content["points"]
+    def frontier(self) -> list[FrontierPoint]:
+        """The least energy at each slack."""
+        return read(self.folder / "schedules/frontier.json", Frontier, FRONTIER, _REMEDY)["points"]
 
     @property
     def deployable(self) -> list[dict]:
         """What can be deployed at known latencies, as sequence.deployable has it."""
-        path = "schedules/deployable.json"
-        content = self._json(path, DEPLOYABLE)
-        if not isinstance(content.get("rows"), list):
-            raise InputError(f"{self.folder}/{path}: not a {DEPLOYABLE} with rows; delete it and run snakemake choose")
-        if (content.get("workload") or {}).get("setup") != self.workload.get("setup"):
-            raise InputError(f"{self.folder}/{path}: chosen from measurements of another setup; run snakemake choose")
+        path = self.folder / "schedules/deployable.json"
+        content = read(path, _Deployable, DEPLOYABLE, _REMEDY)
+        self._is_own(path, content["workload"])
         return content["rows"]
 
     @property
     def headline_map(self) -> pd.DataFrame:
         """The strict saving over what nobody has measured: columns as search.headline_map says."""
-        path = self.folder / HEADLINE_MAP
+        path = Path(Folder(str(self.folder)).headline_map)
         if not path.is_file():
             raise InputError(f"{path}: missing; run snakemake report")
         import pandas as pd
@@ -111,15 +112,9 @@ class Results:
         """Comparison records of this folder, relative paths."""
         return Comparisons(self.folder, [self.folder / path for path in paths])
 
-    def _json(self, relative: str, schema: str) -> dict:
-        path = self.folder / relative
-        try:
-            content = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}; run snakemake") from None
-        if not isinstance(content, dict) or content.get("schema") != schema:
-            raise InputError(f"{path}: {unread(content, schema)}; delete it and run snakemake")
-        return content
+    def _is_own(self, path: Path, workload: Workload) -> None:
+        if workload.get("setup") != self.workload.get("setup"):
+            raise InputError(f"{path}: chosen from measurements of another setup; run snakemake choose")
 
 
 class Variant(Results):
@@ -130,14 +125,14 @@ class Variant(Results):
         self.parent = Path(parent)
 
     @property
-    def own_schedule(self) -> dict:
+    def own_schedule(self) -> dict[str, Any]:
         """The strict global schedule of kernels chosen here."""
-        return self._json("schedule.json", SCHEDULE)
+        return {**read_schedule(self.folder / "schedule.json", _REMEDY)}
 
     @property
-    def pass_schedule(self) -> dict:
+    def pass_schedule(self) -> dict[str, Any]:
         """The strict global schedule of passes chosen here."""
-        return self._json("schedule-pass.json", SCHEDULE)
+        return {**read_schedule(self.folder / "schedule-pass.json", _REMEDY)}
 
     @property
     def validation(self) -> Comparisons:
@@ -153,25 +148,25 @@ class Comparisons:
     """
 
     launches: dict[str, int]
-    points: list[tuple[str, int, list[dict]]]
+    points: list[tuple[str, int, list[Compared]]]
     sessions: list[str]
 
     def __init__(self, folder: Path, paths: Sequence[Path]) -> None:
-        read = [record.read_comparison(str(path)) for path in paths]
-        digests = {digest for digest, _ in read}
+        found = [record.read_comparison(str(path)) for path in paths]
+        digests = {digest for digest, _ in found}
         if len(digests) != 1:
             raise InputError(f"{paths[0].parent}: comparisons of {len(digests)} setups; delete them and run snakemake")
         targets = setups.read(str(folder / "setup" / f"{digests.pop()}.json")).targets
         kernels = {name: about["launches_per_iteration"] for name, about in targets["kernel"].items()}
         self.launches = dict.fromkeys(targets["pass"], 1) | kernels
         self.points = [
-            (each["target"], each["repeat"], each["points"]) for _, comparisons in read for each in comparisons
+            (each["target"], each["repeat"], each["points"]) for _, comparisons in found for each in comparisons
         ]
-        self.sessions = [each["session"] for _, comparisons in read for each in comparisons]
-        _check_complete(paths, [comparisons for _, comparisons in read], self.launches)
+        self.sessions = [each["session"] for _, comparisons in found for each in comparisons]
+        _check_complete(paths, [comparisons for _, comparisons in found], self.launches)
 
 
-def _check_complete(paths: Sequence[Path], read: list, known: dict[str, int]) -> None:
+def _check_complete(paths: Sequence[Path], read: list[list[Comparison]], known: dict[str, int]) -> None:
     """Raise InputError unless every repeat measured the same kernels once each: a sum over less is no iteration."""
     found: dict[tuple[str, int], Path] = {}
     for path, comparisons in zip(paths, read):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.report.tables.baseline import auto_records, cap_share
+from kernel_dvfs.files import read_json
 from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs.workload.workload import WHOLE
 
@@ -93,3 +95,15 @@ def how_many_make(values: pd.Series, percent: float = MOST_PERCENT) -> int:
     if not total > 0:
         return 0
     return int((ordered.cumsum() < percent / 100 * total * (1 - 1e-12)).sum()) + 1
+
+
+def auto_records(folder: Path, study: str, target: str) -> list[dict]:
+    """The records of a target at auto. study: as the profile has it."""
+    kind = "kernel" if study == "kernel" else "pass"
+    return [read_json(path) for path in sorted((folder / f"measurements/{kind}/{target}/auto-auto").glob("r*.json"))]
+
+
+def cap_share(records: list[dict]) -> float | None:
+    """Share of the time under the power cap, 0 to 1, over all windows; None where there are none."""
+    windows = [window for record in records for window in record["windows"]]
+    return fmean(window["cap_ns"] / 1e9 / window["duration_s"] for window in windows) if windows else None

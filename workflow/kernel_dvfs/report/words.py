@@ -6,15 +6,19 @@ The line that a run ends with is made from files alone, with the standard librar
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Mapping
-from types import NoneType
 from typing import Any
 
+from kernel_dvfs.choice.schedule_file import Schedule, read_schedule
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import ANSWER, STRICT, subject
+from kernel_dvfs.shape import fault
 
+# the paper's headline, by level of choice, percent of energy: its abstract, after validation
+PAPER_PERCENT = {"kernel": -14.6, "pass": -2.0}
+# what the headline's band is called that varies all that nobody has measured
+ALL_TOGETHER = "all together"
 _OBJECTIVES = {
     "waste": "least energy, {limit}",
     "edp": "the least energy-delay product",
@@ -69,34 +73,15 @@ _OF = {"counts": "", "raw": " of all launched once", "equal-time": " of all with
 
 def checked(schedule: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schedule itself. Raises InputError where it is none that says what it changes."""
-    missing = [name for name in _NEEDED if not isinstance(schedule, Mapping) or name not in schedule]
-    if missing:
-        raise InputError(f"schedule: {', '.join(missing)} missing; make one with kernel-dvfs choose")
-    wrong = [name for name, kind in _NEEDED.items() if not isinstance(schedule[name], kind)]
-    if wrong or schedule["status"] != "optimal" or schedule["granularity"] not in ("kernel", "pass"):
-        name = wrong[0] if wrong else "status" if schedule["status"] != "optimal" else "granularity"
-        shown = str(schedule[name])[:60]
+    wrong = fault(dict(schedule) if isinstance(schedule, Mapping) else schedule, Schedule)
+    if not wrong and schedule["status"] != "optimal":
+        wrong = f"status is {schedule['status']}"
+    if wrong:
         raise InputError(
-            f"schedule: {name} = {shown}: it holds no choice of kernels or passes; choose again, with more slack"
+            f"schedule: {wrong}: it holds no choice of kernels or passes; make one with kernel-dvfs choose, with more "
+            "slack where nothing can be chosen"
         )
     return schedule
-
-
-_NEEDED: dict[str, Any] = {
-    "status": str,
-    "granularity": str,
-    "scope": str,
-    "objective": str,
-    "slack_percent": (int, float, NoneType),
-    "weights": str,
-    "ties": str,
-    "proof": str,
-    "energy_change_percent": (int, float),
-    "time_change_percent": (int, float),
-    "gpu": dict,
-    "workload": dict,
-    "targets": dict,
-}
 
 
 def answer_of(schedule: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,17 +144,15 @@ def line_of_study(folder: str, device: str) -> str | None:
     return f"{device}: {_signed(energy_percent)} % energy, {_signed(time_percent)} % time ({how}).{where}"
 
 
-def _strict(folder: str) -> dict[str, Any]:
-    """The strict schedule; empty where it cannot be read."""
+def _strict(folder: str) -> Schedule | None:
+    """The strict schedule; None where it cannot be read."""
     try:
-        with open(os.path.join(folder, "schedules", f"{STRICT}.json"), encoding="utf-8") as file:
-            schedule = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return schedule if isinstance(schedule, dict) and isinstance(schedule.get("gpu"), dict) else {}
+        return read_schedule(os.path.join(folder, "schedules", f"{STRICT}.json"))
+    except InputError:
+        return None
 
 
-def _validated(folder: str, schedule: Mapping[str, Any]) -> tuple[float, float, str] | None:
+def _validated(folder: str, schedule: Schedule | None) -> tuple[float, float, str] | None:
     try:
         with open(os.path.join(folder, "tables", "headline.csv"), encoding="utf-8", newline="") as file:
             # the strict schedule comes first
@@ -177,19 +160,19 @@ def _validated(folder: str, schedule: Mapping[str, Any]) -> tuple[float, float, 
         energy, time = (float(row[f"fresh_{quantity}_change_percent"]) for quantity in ("energy", "time"))
     except (OSError, ValueError, LookupError, StopIteration):
         return None
-    how = how_known(schedule.get("gpu", {}), True)
+    how = how_known(schedule["gpu"] if schedule else {}, True)
     return energy, time, f"{how}{_VERDICTS.get(row.get('verdict', ''), '')}"
 
 
-def _claimed(schedule: Mapping[str, Any]) -> tuple[float, float, str] | None:
-    try:
-        energy, time = (float(schedule[f"{quantity}_change_percent"]) for quantity in ("energy", "time"))
-        kind = schedule["gpu"]["kind"]
-    except (ValueError, LookupError, TypeError):
+def _claimed(schedule: Schedule | None) -> tuple[float, float, str] | None:
+    if schedule is None:
+        return None
+    energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
+    if energy is None or time is None:
         return None
     how = how_known(schedule["gpu"], False)
     if how == "claimed":
-        how += ", from the table's own rows" if kind == "table" else ", not validated"
+        how += ", from the table's own rows" if schedule["gpu"]["kind"] == "table" else ", not validated"
     return energy, time, how
 
 

@@ -5,12 +5,11 @@ Tables: CSV for programs, Markdown and LaTeX for people. Figures: PDF and PNG, t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.files import whole, write_text
-from kernel_dvfs.outputs import FIGURE_FORMATS, TABLE_FORMATS
+from kernel_dvfs.outputs import FORMATS, Output
 from kernel_dvfs.report.headings import headings
 
 if TYPE_CHECKING:
@@ -18,22 +17,21 @@ if TYPE_CHECKING:
     from plotnine import ggplot
 
 
-def write_table(
-    frame: pd.DataFrame,
-    folder: str | Path,
-    name: str,
-    caption: str,
-    subject: str,
-    formats: Sequence[str] = TABLE_FORMATS,
-) -> None:
-    """Write `frame` to `<folder>/tables/<name>.<format>` in formats csv, md or tex.
+def write(made: pd.DataFrame | ggplot, output: Output, folder: str | Path, subject: str) -> None:
+    """Write a table or a figure to where it belongs in a study's folder. subject: whose numbers these are."""
+    writer: Any = {"table": write_table, "figure": write_figure}[output.kind]
+    writer(made, folder, output.name, output.caption, subject)
+
+
+def write_table(frame: pd.DataFrame, folder: str | Path, name: str, caption: str, subject: str) -> None:
+    """Write `frame` to `<folder>/tables/<name>.<format>`, in csv, md and tex.
 
     subject: the GPU as captions name it, e.g. "simulated RTX 3080 Ti"; a last column `gpu` in the CSV, part of the
     caption elsewhere. A frame with a column `gpu` of its own keeps it, for rows of several GPUs.
     """
     base = Path(folder) / "tables" / name
     title = f"{caption} ({subject})"
-    for form in formats:
+    for form in FORMATS["table"]:
         if form == "csv":
             rows = frame if "gpu" in frame else frame.assign(gpu=subject)
             text = rows.to_csv(index=False, lineterminator="\n")
@@ -94,7 +92,7 @@ def write_figure(plot: ggplot, folder: str | Path, name: str, caption: str, subj
         "png": {"Title": title, "Description": description, "Software": "kernel-dvfs"},
     }
     with matplotlib.rc_context({"pdf.fonttype": 42}):
-        for form in FIGURE_FORMATS:
+        for form in FORMATS["figure"]:
             with whole(Path(folder) / "figures" / f"{name}.{form}") as temporary:
                 # drawn once for each: plotnine sizes a colour bar for the resolution that it is first saved at
                 plot.save(temporary, metadata=metadata[form], verbose=False)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from kernel_dvfs.choice.agreement import apart
-from kernel_dvfs.choice.from_profile import UNUSABLE
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.request import Request
+from kernel_dvfs.measurement.verdict import UNUSABLE
 from kernel_dvfs.search.candidates import Candidates, Context, Seen, seen_of
 from kernel_dvfs.search.propose import Options, Proposal
 from kernel_dvfs.search.propose import propose as propose_points

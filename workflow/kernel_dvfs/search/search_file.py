@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_text
-from kernel_dvfs.measurement.request import Request, from_json, to_json
+from kernel_dvfs.files import write_text
+from kernel_dvfs.measurement.request import Request, Row, from_json, to_json
+from kernel_dvfs.shape import FILLED
+from kernel_dvfs.shape import read as read_file
 
 SCHEMA = "kernel-dvfs/search/1"
 # what rounds are for: a search other than the whole grid, measuring again what might be chosen, checking what is
@@ -53,6 +55,21 @@ class Search:
         return {(kind, target) for found in self.rounds for kind, target in found.about.get("stay", ())}
 
 
+class _Round(TypedDict):
+    stage: Literal["search", "refine", "check"]
+    requests: list[Row]
+    about: dict[str, Any]
+
+
+class _File(TypedDict):
+    schema: str
+    setup: str
+    options: dict[str, Any]
+    rounds: Annotated[list[_Round], FILLED]
+    records: dict[str, str]
+    token: str
+
+
 def write(path: str, search: Search) -> None:
     """Write a search, whole or not at all; the same search gives the same bytes."""
     content = {
@@ -70,15 +87,8 @@ def write(path: str, search: Search) -> None:
 
 def read(path: str) -> Search:
     """The search in a file. Raises InputError naming it."""
-    try:
-        content = read_json(path)
-        if content["schema"] != SCHEMA:
-            raise ValueError(f"not a {SCHEMA} file")
-        rounds = [Round(each["stage"], from_json(each["requests"]), dict(each["about"])) for each in content["rounds"]]
-        if not rounds or rounds[-1].requests:
-            raise ValueError("its last round asks for more")
-        return Search(content["setup"], dict(content["options"]), rounds, dict(content["records"]), content["token"])
-    except FileNotFoundError:
-        raise InputError(f"search {path}: missing; run snakemake again") from None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise InputError(f"search {path}: truncated or no search ({error}); {_REMEDY}") from None
+    found = read_file(path, _File, SCHEMA, _REMEDY, "search", "run snakemake again")
+    if found["rounds"][-1]["requests"]:
+        raise InputError(f"search {path}: its last round asks for more; {_REMEDY}")
+    rounds = [Round(each["stage"], from_json(each["requests"]), each["about"]) for each in found["rounds"]]
+    return Search(found["setup"], found["options"], rounds, found["records"], found["token"])

@@ -16,7 +16,7 @@ import numpy as np
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule import problem_from, profile_columns
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
+from kernel_dvfs.shape import read
 from kernel_dvfs.workload.workload import launch_order, pass_begins
 
 if TYPE_CHECKING:
@@ -188,14 +188,10 @@ def _order(order: str, columns: Mapping[str, Any], workload: Mapping[str, Any]) 
             if study == "kernel":
                 rows.setdefault(name, count)
         return launch_order(workload, rows)
-    try:
-        names = read_json(order)
-    except FileNotFoundError:
-        raise InputError(f"{order}: no such file; a JSON list of kernel ids, or `profile`") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{order}: {error}; a JSON list of kernel ids is expected") from None
-    if type(names) is not list or not names or not all(type(name) is str for name in names):
-        raise InputError(f"{order}: expected a JSON list of kernel ids, one a launch, in order")
+    expected = "a JSON list of kernel ids is expected, one a launch, in order; or `profile`"
+    names = read(order, list[str], "", expected)
+    if not names:
+        raise InputError(f"{order}: it is empty; {expected}")
     return names
 
 

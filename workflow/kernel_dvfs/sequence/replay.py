@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernel_dvfs.gpu.draws import uniform
+from kernel_dvfs.gpu.noise import uniform
 from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.launches import Sequence
 

@@ -7,63 +7,58 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, cast, final
 
-from jsonschema import Draft202012Validator
-
+from kernel_dvfs.choice.schedule_file import Gpu, Workload
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
 from kernel_dvfs.layout import ITERATION_SCHEDULE
 from kernel_dvfs.sequence.changes import BEHAVIOURS, Timing
 from kernel_dvfs.sequence.launches import Read
 from kernel_dvfs.sequence.programme import Choice
+from kernel_dvfs.shape import FILLED, Count, Is, NotNegative, Positive, Text, fields, read
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from kernel_dvfs.gpu.clocks import Clock
 
-_CLOCK = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "auto"}]}
-_PAIR = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["core_mhz", "mem_mhz"],
-    "properties": {"core_mhz": _CLOCK, "mem_mhz": _CLOCK},
-}
-_TEXT = {"type": "string", "minLength": 1}
-_POSITIVE = {"type": "number", "exclusiveMinimum": 0}
-_INDEX = {"type": "integer", "minimum": 0}
-_FORM = {
-    "type": "object",
-    "required": ["schema", "gpu", "workload", "switching", "pairs", "first", "kernels", "launches", "changes"],
-    "properties": {
-        "schema": {"const": ITERATION_SCHEDULE},
-        "gpu": {"type": "object", "required": ["kind", "name", "slug"]},
-        "workload": {"type": "object", "required": ["name"], "properties": {"name": _TEXT}},
-        "switching": {
-            "type": "object",
-            "required": ["behaviour", "latency_s", "jitter"],
-            "properties": {
-                "behaviour": {"enum": list(BEHAVIOURS)},
-                "latency_s": {"type": "number", "minimum": 0},
-                "jitter": {"type": "number", "minimum": 0, "maximum": 1},
-                "core_stall_s": {"type": "number", "minimum": 0},
-                "mem_stall_s": {"type": "number", "minimum": 0},
-            },
-        },
-        "pairs": {"type": "array", "minItems": 1, "items": _PAIR},
-        "first": _INDEX,
-        "kernels": {"type": "array", "minItems": 1, "uniqueItems": True, "items": _TEXT},
-        # kernel, pair that it is to run at, time there
-        "launches": {
-            "type": "array",
-            "minItems": 1,
-            "items": {"type": "array", "minItems": 3, "maxItems": 3, "prefixItems": [_INDEX, _INDEX, _POSITIVE]},
-        },
-        # launch, pair
-        "changes": {"type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2, "items": _INDEX}},
-    },
-}
+_REMEDY = "make it with kernel-dvfs choose --sequence"
+
+
+@final
+class Clocks(TypedDict):
+    """A pair, MHz or "auto" each."""
+
+    core_mhz: Positive | Literal["auto"]
+    mem_mhz: Positive | Literal["auto"]
+
+
+class Switching(TypedDict):
+    """What a change of clocks takes: changes.Timing, and where that is known from."""
+
+    behaviour: Annotated[str, Is(f"one of {', '.join(BEHAVIOURS)}", BEHAVIOURS.__contains__)]
+    latency_s: NotNegative
+    jitter: Annotated[float, Is("a share from 0 to 1", lambda value: 0 <= value <= 1)]
+    core_stall_s: NotRequired[NotNegative]
+    mem_stall_s: NotRequired[NotNegative]
+    stall_power: NotRequired[str]  # of a stream that stands still, where that is from
+    sources: NotRequired[dict[str, str]]  # of latency and stalls
+
+
+class IterationSchedule(TypedDict):
+    """What is read of an iteration schedule; what its totals are is of no concern to who plays it."""
+
+    schema: str
+    gpu: Gpu
+    workload: Workload
+    switching: Switching
+    pairs: Annotated[list[Clocks], FILLED]
+    first: Count  # place in pairs
+    kernels: Annotated[
+        list[Text], Is("a list of at least one, each once", lambda value: value and len(set(value)) == len(value))
+    ]
+    launches: Annotated[list[tuple[Count, Count, Positive]], FILLED]  # kernel, pair that it is to run at, time there
+    changes: list[tuple[Count, Count]]  # launch, pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +66,8 @@ class Iteration:
     """An iteration schedule as read."""
 
     path: str  # of the file
-    gpu: dict[str, Any]  # of the profile
-    workload: dict[str, Any]  # of the profile
+    gpu: Gpu
+    workload: Workload
     timing: Timing
     pairs: list[tuple[Clock, Clock]]  # (core, memory), MHz or "auto" each
     first: int  # index of the pair at the begin
@@ -144,28 +139,10 @@ def iteration_schedule(
 
 def read_iteration(path: str | PathLike[str]) -> Iteration:
     """Read and check an iteration schedule. Raises InputError naming file and field."""
-    try:
-        content = read_json(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; make it with kernel-dvfs choose --sequence") from None
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: {error}; an iteration schedule of kernel-dvfs choose --sequence is expected"
-        ) from None
-    errors = sorted(Draft202012Validator(_FORM).iter_errors(content), key=lambda error: list(map(str, error.path)))
-    if errors:
-        where = ".".join(map(str, errors[0].path)) or "the file"
-        raise InputError(
-            f"{path}, field {where}: {errors[0].message[:120]}; an iteration schedule ({ITERATION_SCHEDULE}) is "
-            "expected"
-        )
-    count, size = len(content["launches"]), len(content["pairs"])
-    for number, (kernel, pair, _) in enumerate(content["launches"]):
-        if kernel >= len(content["kernels"]) or pair >= size:
-            raise InputError(f"{path}, field launches.{number}: names a kernel or pair that is not listed")
-    _check_changes(path, content, count, size)
+    content = read(path, IterationSchedule, ITERATION_SCHEDULE, _REMEDY, "schedule")
+    if wrong := _disagreement(content):
+        raise InputError(f"schedule {path}: {wrong}; {_REMEDY}")
     switching = content["switching"]
-    own = {"gpu", "workload", "switching", "pairs", "first", "kernels", "launches", "changes", "schema"}
     return Iteration(
         path=str(path),
         gpu=content["gpu"],
@@ -177,28 +154,32 @@ def read_iteration(path: str | PathLike[str]) -> Iteration:
             switching.get("core_stall_s", 0.0),
             switching.get("mem_stall_s", 0.0),
         ),
-        pairs=[(pair["core_mhz"], pair["mem_mhz"]) for pair in content["pairs"]],
+        pairs=cast("list[tuple[Clock, Clock]]", [(pair["core_mhz"], pair["mem_mhz"]) for pair in content["pairs"]]),
         first=content["first"],
         names=[content["kernels"][kernel] for kernel, _, _ in content["launches"]],
         wanted=[pair for _, pair, _ in content["launches"]],
         time_s=[time for _, _, time in content["launches"]],
         changes=[(launch, pair) for launch, pair in content["changes"]],
-        totals={key: value for key, value in content.items() if key not in own},
+        totals={key: value for key, value in content.items() if key not in fields(IterationSchedule)},
     )
 
 
-def _check_changes(path: str | PathLike[str], content: dict[str, Any], count: int, size: int) -> None:
+def _disagreement(content: IterationSchedule) -> str:
+    """What one field says against another, in words; "" where they agree."""
+    count, size = len(content["launches"]), len(content["pairs"])
+    for number, (kernel, pair, _) in enumerate(content["launches"]):
+        if kernel >= len(content["kernels"]) or pair >= size:
+            return f"launches[{number}] names a kernel or pair that is not listed"
     now, before = content["first"], -1
     if now >= size:
-        raise InputError(f"{path}, field first: pair {now} is not among the {size} listed")
+        return f"first is {now}, which is not among the {size} pairs listed"
     for number, (launch, pair) in enumerate(content["changes"]):
         if not before < launch < count or pair >= size or pair == now:
-            raise InputError(
-                f"{path}, field changes.{number}: launches ascend below {count}, each to another of the {size} pairs"
-            )
+            return f"changes[{number}]: launches ascend below {count}, each to another of the {size} pairs"
         before, now = launch, pair
     if content["changes"] and now != content["first"]:
-        raise InputError(f"{path}, field changes: an iteration ends at the pair that it begins with")
+        return "changes: an iteration ends at the pair that it begins with"
+    return ""
 
 
 def _clocks(pair: tuple[float | None, float | None]) -> dict[str, float | str]:

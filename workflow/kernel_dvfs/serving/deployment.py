@@ -8,22 +8,44 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import yaml
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.allocation import allocate
 from kernel_dvfs.serving.columns import Column, Columns, mhz
+from kernel_dvfs.serving.pricing import allocate
 from kernel_dvfs.serving.profile import Profile
 from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, dominates, index, ttft_slo_s
 from kernel_dvfs.serving.resharding import SERVER_GPUS
+from kernel_dvfs.shape import FILLED, checked
 
 SCHEMA = "kernel-dvfs/serving-plan/1"
 # names of vLLM's metrics, and of the DCGM exporter's; a pool's scrape targets carry the label `pool`
 _RATE = "sum(rate(vllm:{name}_tokens_total{{pool={pool}}}[1m]))"
 _P99 = "histogram_quantile(0.99, sum by (le) (rate(vllm:{name}_seconds_bucket{{pool={pool}}}[5m])))"
 _POWER = "sum(DCGM_FI_DEV_POWER_USAGE{{pool={pool}}})"
+
+
+class _Step(TypedDict):
+    up_to_tps: float
+    core_mhz: int
+
+
+class _Instance(TypedDict):
+    pool: str
+    clocks: Annotated[list[_Step], FILLED]
+
+
+class _Level(TypedDict):
+    instances: list[_Instance]
+
+
+class PlanFile(TypedDict):
+    """What whoever follows a plan relies on; `plan` makes more."""
+
+    schema: str
+    levels: Annotated[list[_Level], FILLED]
 
 
 def plan(
@@ -122,7 +144,7 @@ def _level(columns: Columns, loads: dict[str, float], factor: float, servers: in
     }
 
 
-def clock_at(plan_: dict[str, Any], pool: str, tps: float) -> int:
+def clock_at(plan_: PlanFile, pool: str, tps: float) -> int:
     """The core clock, MHz, that a plan gives an instance of a pool at a load, tokens/s; above all loads the highest.
 
     Raises InputError for an unknown pool.
@@ -134,7 +156,7 @@ def clock_at(plan_: dict[str, Any], pool: str, tps: float) -> int:
     return next((each["core_mhz"] for each in ladder if tps <= each["up_to_tps"]), ladder[-1]["core_mhz"])
 
 
-def read_plan(path: str) -> dict[str, Any]:
+def read_plan(path: str) -> PlanFile:
     """A plan from its YAML. Raises InputError."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -143,28 +165,11 @@ def read_plan(path: str) -> dict[str, Any]:
         raise InputError(f"{path}: no such plan; make one with kernel-dvfs serving plan") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise InputError(f"{path}: no plan of this version ({SCHEMA}); make it again with kernel-dvfs serving plan")
-    try:
-        pools = [each for level in found["levels"] for each in level["instances"]]
-        whole = pools and all(isinstance(each["pool"], str) and _is_ladder(each["clocks"]) for each in pools)
-    except (KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise InputError(
-            f"{path}: its levels lack pools with clocks ({{up_to_tps, core_mhz}}); cut off? make it again with "
-            "kernel-dvfs serving plan"
-        )
-    return found
-
-
-def _is_ladder(clocks: Any) -> bool:
-    """Whether it is a list of loads and clocks as _level writes it. Raises KeyError or TypeError for other steps."""
-    return (
-        isinstance(clocks, list)
-        and bool(clocks)
-        and all(type(each["up_to_tps"]) in (int, float) and type(each["core_mhz"]) is int for each in clocks)
-    )
+    remedy = "make it again with kernel-dvfs serving plan"
+    content = checked(found, PlanFile, path, remedy, SCHEMA)
+    if not any(level["instances"] for level in content["levels"]):
+        raise InputError(f"{path}: none of its levels has instances; {remedy}")
+    return content
 
 
 def as_yaml(content: dict[str, Any]) -> str:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.serving.allocation import Planned, compare
-from kernel_dvfs.serving.outcome import outcome
 from kernel_dvfs.serving.pools import COUNTS, FULL_TP, pool_kinds, size
 from kernel_dvfs.serving.prediction import slot_loads
-from kernel_dvfs.serving.pricing import Pricing
+from kernel_dvfs.serving.pricing import Planned, Pricing, compare
+from kernel_dvfs.serving.replay import outcome
 from kernel_dvfs.serving.requests import CLASSES
 from kernel_dvfs.serving.system import BASELINE, COMPARED, SIZED, SYSTEMS, TOKEN_COUNT
 from kernel_dvfs.serving.trace import poisson, week
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kernel_dvfs.serving.columns import Columns
-    from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.replay import Replayer
     from kernel_dvfs.serving.study import ServingStudy
     from kernel_dvfs.serving.system import Settings
     from kernel_dvfs.serving.trace import Trace

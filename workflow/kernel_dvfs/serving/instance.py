@@ -1,4 +1,7 @@
-"""One model replica on its GPUs: continuous batching, from event to event.
+"""One model replica on its GPUs: continuous batching, from event to event; and the engine that it runs on.
+
+An engine tells time and energy of steps at one setting of the clocks. Two kinds exist: steps added up from kernels on a
+simulated GPU (steps.py), and steps worked out of a measured profile (measured.py).
 
 A step of the engine decodes one token of every running request and, first come first served, prompt chunks until
 `chunk_tokens` are in it. Steps without prompt work differ only in the growing context, so a whole run of them
@@ -9,14 +12,66 @@ ever preempted (an engine that does not know the answer's length would have to: 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from math import sqrt
+from typing import NamedTuple
 
 from kernel_dvfs.serving.requests import Request
+from kernel_dvfs.serving.system import CHUNK_TOKENS, MAX_BATCH
 
-if TYPE_CHECKING:
-    from kernel_dvfs.serving.engine import Engine
+
+class Linear(NamedTuple):
+    """Step of a decoding batch as a line over its context, whole instance: s = time_s + time_per_token_s x tokens."""
+
+    time_s: float
+    time_per_token_s: float
+    energy_j: float
+    energy_per_token_j: float
+
+
+class Engine(ABC):
+    """Plain floats in and out, about a microsecond a call. idle_w: of the whole instance without a request."""
+
+    idle_w: float
+
+    @abstractmethod
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
+        """(s, J of the whole instance) of one step of continuous batching.
+
+        new_tokens: prompt tokens of this step and one for each decoding sequence, at least 1. prompt_pairs: n s +
+        n (n + 1) / 2 summed over prompt chunks of n tokens that start at position s. context_tokens: cached tokens of
+        all decoding sequences together.
+        """
+
+    @abstractmethod
+    def linear(self, batch: int, context_tokens: float = 0) -> Linear:
+        """A decode step of `batch` as a line over context that holds near `context_tokens`."""
+
+    def run(self, batch: int, context_tokens: float, steps: int) -> tuple[float, float]:
+        """(s, J) of `steps` decode steps in a row, each adding `batch` to the context: their sum in closed form."""
+        line = self.linear(batch, context_tokens)
+        context = steps * context_tokens + batch * steps * (steps - 1) / 2
+        return (
+            steps * line.time_s + line.time_per_token_s * context,
+            steps * line.energy_j + line.energy_per_token_j * context,
+        )
+
+    def steps_within(self, batch: int, context_tokens: float, seconds: float) -> int:
+        """How many whole decode steps of such a run end within `seconds`."""
+        line = self.linear(batch, context_tokens)
+        # n t0 + t1 (n c + b n (n - 1) / 2) = seconds, for n
+        square = line.time_per_token_s * batch / 2
+        once = line.time_s + line.time_per_token_s * context_tokens - square
+        steps = int(2 * seconds / (once + sqrt(once * once + 4 * square * seconds)))
+        # rounding may miss a boundary by one
+        limit = seconds * (1 + 1e-12)
+        if self.run(batch, context_tokens, steps + 1)[0] <= limit:
+            return steps + 1
+        if steps and self.run(batch, context_tokens, steps)[0] > limit:
+            return steps - 1
+        return steps
 
 
 class Recorder:
@@ -35,7 +90,7 @@ class Recorder:
 class Instance:
     """Times in s. The owner calls `event` at `next_s`; every call's `now_s` is >= those before it.
 
-    engine: engine.Engine. kv_tokens: KV cache of the whole instance.
+    engine: what it runs on. kv_tokens: KV cache of the whole instance.
     """
 
     def __init__(
@@ -43,8 +98,8 @@ class Instance:
         engine: Engine,
         kv_tokens: int,
         now_s: float = 0.0,
-        max_batch: int = 256,
-        chunk_tokens: int = 512,
+        max_batch: int = MAX_BATCH,
+        chunk_tokens: int = CHUNK_TOKENS,
         recorder: Recorder | None = None,
     ):
         self.engine = engine

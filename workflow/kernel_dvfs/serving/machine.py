@@ -9,12 +9,13 @@ from functools import cache
 from typing import Protocol
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving import kernel_clocks, measured
+from kernel_dvfs.serving import measured
 from kernel_dvfs.serving.columns import mhz
-from kernel_dvfs.serving.engine import Engine
-from kernel_dvfs.serving.models import HOST_S, MODELS
+from kernel_dvfs.serving.instance import Engine
+from kernel_dvfs.serving.models import MODELS
 from kernel_dvfs.serving.profile import KERNEL_LEVEL, Profile
-from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs.serving.steps import StepModel, engine_at
+from kernel_dvfs.serving.system import HOST_S
 
 
 class Machine(Protocol):
@@ -58,7 +59,7 @@ class SimulatedMachine:
 
     def engine(self, tp: int, clock: str) -> Engine:
         """See Machine."""
-        return kernel_clocks.engine(self.model(tp), mhz(clock), clock.startswith(KERNEL_LEVEL))
+        return engine_at(self.model(tp), mhz(clock), clock.startswith(KERNEL_LEVEL))
 
     def kv_tokens(self, tp: int) -> int:
         """See Machine."""

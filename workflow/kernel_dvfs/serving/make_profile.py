@@ -16,23 +16,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving import kernel_clocks
 from kernel_dvfs.serving.instance import Instance, Recorder
-from kernel_dvfs.serving.models import HOST_S
 from kernel_dvfs.serving.profile import Point, clock_name
 from kernel_dvfs.serving.requests import TBT_SLO_S, Request, Seen, draw_lengths, index, ttft_slo_s
-from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs.serving.steps import StepModel, engine_at
+from kernel_dvfs.serving.system import CHUNK_TOKENS, HOST_S, MAX_BATCH, REQUESTS
 
 if TYPE_CHECKING:
-    from kernel_dvfs.serving.engine import Engine
+    from kernel_dvfs.serving.instance import Engine
 
 # tokens/s of an instance, input and output; the next is asked for while the last kept its promises
 LADDER_TPS = (100, 200, 400, 650, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 24000, 32000, 48000)
 # loads between the last that keeps every promise and the first that does not, by halving
 HALVINGS = 3
 WARM_UP = 0.15  # of the arrivals
-# shortest window worth reading a percentile from, and the longest worth waiting for: requests
-REQUESTS = 800
 SOURCE = "simulated"
 
 
@@ -159,7 +156,7 @@ def profile_rows(
                 continue
             for mhz in core_mhz:
                 for level in (False, True) if kernel_level else (False,):
-                    engine = kernel_clocks.engine(steps, mhz, level)
+                    engine = engine_at(steps, mhz, level)
                     found = curve(engine, steps.kv_tokens, class_, loads[class_], **limits)
                     head = {"model": model, "gpu": gpu, "tp": tp, "core_mhz": clock_name(mhz, level), "class": class_}
                     rows += [
@@ -212,8 +209,8 @@ def simulate_instance(
     input_tokens: np.ndarray,
     output_tokens: np.ndarray,
     *,
-    max_batch: int = 256,
-    chunk_tokens: int = 512,
+    max_batch: int = MAX_BATCH,
+    chunk_tokens: int = CHUNK_TOKENS,
     horizon_s: float | None = None,
 ) -> Run:
     """Serve requests (arrays of shape (n,), arrivals ascending) until all are done, or until horizon_s."""

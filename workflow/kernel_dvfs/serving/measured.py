@@ -26,7 +26,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.engine import Engine, Linear
+from kernel_dvfs.serving.instance import Engine, Linear
 from kernel_dvfs.serving.make_profile import Load, measure
 from kernel_dvfs.serving.profile import Curve, Profile
 from kernel_dvfs.serving.requests import CLASSES

@@ -24,8 +24,6 @@ BF16 = 2  # bytes
 FP32 = 4
 # sequences whose next token is drawn in one step, at most: the output matrix sees no more rows
 SAMPLED = 256
-# the host's scheduling between two steps, in which the GPUs wait, of engines of 2025 (assumed; of 2023: about 0.018)
-HOST_S = 0.002
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

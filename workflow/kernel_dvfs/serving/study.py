@@ -4,53 +4,66 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, final
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_json
+from kernel_dvfs.files import write_json
 from kernel_dvfs.serving.system import settings as checked_settings
+from kernel_dvfs.shape import Is, checked, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from kernel_dvfs.serving.replayer import Replayer
+    from kernel_dvfs.serving.replay import Replayer
     from kernel_dvfs.serving.system import Settings
     from kernel_dvfs.serving.trace import Trace
 
 SCHEMA = "kernel-dvfs/serving/2"
 
 
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= 1e9
+_REMEDY = "run snakemake --cores 1 serving, which writes it from config.yaml"
+_Number: TypeAlias = Annotated[float, Is("a number from 0 to 1e9", lambda value: 0 <= value <= 1e9)]
+_Factor: TypeAlias = Annotated[float, Is("a number above 0, at most 1e9", lambda value: 0 < value <= 1e9)]
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+@final
+class _Week(TypedDict):
+    service: Any
+    scale: Any
+    days: Any
 
 
-# what a study is asked for: {key: whether a value is one}
-_ASKED: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("gpu", "model", "profile"), _text),
-    **dict.fromkeys(("trace", "trace_sha256"), lambda value: value is None or _text(value)),
-    **dict.fromkeys(("usd_per_server_hour", "usd_per_kwh", "co2_g_per_kwh", "host_s"), _number),
-    **dict.fromkeys(("slo_scale", "loads_span_s"), lambda value: _number(value) and value > 0),
-    "trace_times": lambda value: value is None or (type(value) is int and 1 <= value <= 1000),
-    "kernel_level": lambda value: isinstance(value, bool),
-    "loads_tps": lambda value: isinstance(value, list) and all(map(_number, value)),
-    "week": lambda value: value is None or (isinstance(value, dict) and value.keys() == {"service", "scale", "days"}),
-    "settings": lambda value: isinstance(value, dict),
-}
+class Asked(TypedDict):
+    """What a study is asked for."""
+
+    gpu: str
+    model: str
+    profile: str
+    trace: str | None  # a file; None: the shipped hour
+    trace_sha256: str | None
+    trace_times: Annotated[int, Is("a whole number from 1 to 1000", lambda value: 1 <= value <= 1000)]
+    usd_per_server_hour: _Number
+    usd_per_kwh: _Number
+    co2_g_per_kwh: _Number
+    host_s: _Number
+    slo_scale: _Factor
+    loads_span_s: _Factor
+    kernel_level: bool
+    loads_tps: list[_Number]
+    week: _Week | None
+    settings: dict[str, Any]  # system.settings checks them
 
 
-def _check(where: str, asked: dict[str, Any]) -> None:
+class _StudyFile(Asked):
+    schema: str
+    hardware: str
+    trace_subject: str
+
+
+def _check(where: str, asked: Any) -> Asked:
     """Raise InputError, beginning with `where`, for what is missing or no possible value."""
-    for key, is_one in _ASKED.items():
-        if key not in asked or not is_one(asked[key]):
-            found = repr(asked[key])[:40] if key in asked else "missing"
-            raise InputError(
-                f"{where}: {key} is {found}; run snakemake --cores 1 serving, which writes it from config.yaml"
-            )
-    checked_settings(f"{where}: settings", asked["settings"])
+    found = checked(asked, Asked, where, _REMEDY)
+    checked_settings(f"{where}: settings", found["settings"])
+    return found
 
 
 class ServingStudy:
@@ -63,21 +76,15 @@ class ServingStudy:
         self.folder = Path(folder)
 
     @cached_property
-    def _asked(self) -> dict[str, Any]:
-        folder = self.folder
-        try:
-            asked = read_json(folder / "study.json")
-        except FileNotFoundError:
-            raise InputError(f"{folder}: no study.json; make it with snakemake --cores 1 serving") from None
-        except ValueError as error:
-            raise InputError(f"{folder}/study.json: {error}; delete it and run snakemake --cores 1 serving") from None
-        if not isinstance(asked, dict) or asked.get("schema") != SCHEMA:
-            raise InputError(f"{folder}/study.json: of another version; delete it and run snakemake again")
-        _check(f"{folder}/study.json", asked)
-        return asked
+    def _asked(self) -> _StudyFile:
+        path = self.folder / "study.json"
+        found = read(path, _StudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY)
+        checked_settings(f"{path}: settings", found["settings"])
+        return found
 
     def __getitem__(self, key: str) -> Any:
-        return self._asked[key]
+        asked: Mapping[str, Any] = self._asked
+        return asked[key]
 
     @property
     def subject(self) -> str:
@@ -96,7 +103,7 @@ class ServingStudy:
         """Machine and profile of the study."""
         from kernel_dvfs.serving.machine import machine
         from kernel_dvfs.serving.profile import read_profile
-        from kernel_dvfs.serving.replayer import Replayer
+        from kernel_dvfs.serving.replay import Replayer
 
         profile, settings = read_profile(self["profile"]), self.settings()
         own = machine(
@@ -111,15 +118,11 @@ class ServingStudy:
 
     def experiment(self, name: str) -> Any:
         """What an experiment wrote."""
-        try:
-            return read_json(self.folder / "experiments" / f"{name}.json")
-        except FileNotFoundError:
-            raise InputError(
-                f"{self.folder}/experiments/{name}.json: not there yet; run snakemake --cores 1 serving"
-            ) from None
+        path = self.folder / "experiments" / f"{name}.json"
+        return read(path, object, "", "delete it and run snakemake --cores 1 serving", missing=_REMEDY)
 
 
-def _trace(asked: dict[str, Any]) -> Trace:
+def _trace(asked: Asked) -> Trace:
     """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
     from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, multiplied, read_trace
 
@@ -127,7 +130,7 @@ def _trace(asked: dict[str, Any]) -> Trace:
     return multiplied(one, asked["trace_times"], asked["settings"]["seed"])
 
 
-def make_study(folder: str | Path, asked: dict) -> None:
+def make_study(folder: str | Path, asked: dict[str, Any]) -> None:
     """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for bad options or a bad trace.
 
     The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
@@ -135,8 +138,7 @@ def make_study(folder: str | Path, asked: dict) -> None:
     from kernel_dvfs.serving.profile import KERNEL_LEVEL, read_profile
     from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, sha256, summary
 
-    _check("serving study", asked)
-    trace, profile = _trace(asked), read_profile(asked["profile"])
+    trace, profile = _trace(_check("serving study", asked)), read_profile(asked["profile"])
     hardware = f"simulated {profile.gpu}, {profile.model}"
     if not profile.simulated:
         hardware = f"{profile.gpu}, {profile.model} as in {Path(asked['profile']).name}, simulated from it"

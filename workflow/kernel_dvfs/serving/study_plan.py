@@ -16,11 +16,10 @@ from typing import Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu import spec as gpu_spec
-from kernel_dvfs.outputs import Output, outputs
-from kernel_dvfs.serving.models import HOST_S, check_degree, served
-from kernel_dvfs.serving.report import figures, tables
+from kernel_dvfs.outputs import Output
+from kernel_dvfs.serving.models import check_degree, served
 from kernel_dvfs.serving.resharding import check_degrees
-from kernel_dvfs.serving.system import DEFAULTS
+from kernel_dvfs.serving.system import DEFAULTS, SETTINGS
 
 # keys that say what is simulated, and what grid of it, with their options
 _INSTANCE = {
@@ -32,23 +31,6 @@ _INSTANCE = {
     "host_s": "--host-s",
 }
 _GRID = {"degrees": "--tp", "core_mhz": "--core-mhz"}
-# what these are as shipped: a folder's name says what differs
-_SHIPPED = {
-    "requests": 500,
-    "max_batch": 256,
-    "chunk_tokens": 512,
-    "degrees": [2, 4, 8],
-    "core_mhz": [800, 1200, 1600, 1980],
-    "kernel_level": True,
-    "seed": 1,
-    "trace": None,
-    "loads_tps": [650, 2000, 4000, 12000],
-    "loads_span_s": 300,
-    "week": None,
-    "usd_per_server_hour": 88.5,
-    "usd_per_kwh": 0.0806,
-    "co2_g_per_kwh": 226,
-}
 # of the instance and its grid, and of the replay, what their folder's name does not say in words
 _INSTANCE_TOLD = ("requests", "max_batch", "chunk_tokens", "degrees", "core_mhz", "kernel_level", "seed", "trace")
 _REPLAY_TOLD = ("trace", "loads_tps", "loads_span_s", "week", "usd_per_server_hour", "usd_per_kwh", "co2_g_per_kwh")
@@ -92,41 +74,22 @@ class ServingPlan:
         """Whether these experiments are all made."""
         return set(names) <= set(self.experiments)
 
-    def reads(self, *names: str) -> list[str]:
-        """Paths of experiments."""
-        return [self.experiments[name] for name in names]
+    def path(self, experiment: str) -> str:
+        """Of what an experiment found."""
+        return self.experiments[experiment]
 
     def replayed(self) -> list[str]:
         """Names of the experiments that replay the trace."""
         return [name for name, path in self.experiments.items() if path.startswith(f"{self.replay}/")]
 
-    def tables(self) -> dict[str, Output]:
-        """The tables of this study by name."""
-        return {name: output for name, output in outputs(tables).items() if output.when(self)}
+    def folder_of(self, output: Output) -> str:
+        """Where a table or figure belongs: the folder of the experiments that it reads first."""
+        return str(Path(self.path(output.reads[0])).parent.parent)
 
-    def figures(self) -> dict[str, Output]:
-        """The figures of this study by name."""
-        return {name: output for name, output in outputs(figures).items() if output.when(self)}
-
-    def table_files(self, name: str) -> list[str]:
-        """Paths of a table, one a format."""
-        return self._files("tables", name, self.tables()[name])
-
-    def figure_files(self, name: str) -> list[str]:
-        """Paths of a figure, one a format."""
-        return self._files("figures", name, self.figures()[name])
-
-    def inputs(self, output: Output) -> list[str]:
-        """Paths that an output is made from: its experiments, and of the replay study.json."""
-        experiments = output.inputs(self)
-        return [*experiments, f"{self.replay}/study.json"] if self._home(output) == self.replay else experiments
-
-    def _home(self, output: Output) -> str:
-        """The folder of the experiments that an output reads first is its own."""
-        return str(Path(output.inputs(self)[0]).parent.parent)
-
-    def _files(self, kind: str, name: str, output: Output) -> list[str]:
-        return [f"{self._home(output)}/{kind}/{name}.{form}" for form in output.formats]
+    def inputs_of(self, output: Output) -> list[str]:
+        """What it is made from: its experiments, and of the replay study.json."""
+        experiments = output.made_from(self)
+        return [*experiments, f"{self.replay}/study.json"] if self.folder_of(output) == self.replay else experiments
 
 
 def plan_serving(config: dict, results: str = "results") -> ServingPlan:
@@ -140,7 +103,7 @@ def plan_serving(config: dict, results: str = "results") -> ServingPlan:
         _check_replay(asked)
     except InputError as error:
         raise InputError(f"config: serving: {str(error).removeprefix('serving: ')}") from None
-    settings = {key: asked[key] for key in DEFAULTS if key in asked} | {"seed": config["seed"]}
+    settings = {key: asked[key] for key in SETTINGS if key in asked} | {"seed": config["seed"]}
     replay = f"{folder}/{_replay_name(asked, settings)}"
     of_instance = ["anchors", "table1"] if instance else ["anchors"]
     of_replay = ["systems", "slots", "misprediction", "sweeps", "hierarchy"]
@@ -183,7 +146,7 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
             f"chunk_tokens = {asked['chunk_tokens']} is not possible; allowed: above max_batch ({asked['max_batch']})"
         )
     folder = f"{results}/serving/sim-{spec['id']}-{asked['model']}"
-    if asked["host_s"] != HOST_S:
+    if asked["host_s"] != DEFAULTS["host_s"]:
         folder += f"-host{asked['host_s']:g}"
     grid = _text(asked, _GRID) + (" --kernel-level" if asked["kernel_level"] else "")
     if asked["trace"]:
@@ -195,8 +158,8 @@ def _simulated(asked: dict, seed: int, results: str) -> tuple[str, str, str, str
 
 
 def _differing(asked: dict, keys: tuple[str, ...]) -> dict[str, Any]:
-    """Those of the keys that are not as shipped."""
-    return {key: asked[key] for key in keys if asked[key] != _SHIPPED[key]}
+    """Those of the keys that are not as shipped: a folder's name says what differs."""
+    return {key: asked[key] for key in keys if asked[key] != DEFAULTS[key]}
 
 
 def _digest(options: dict[str, Any]) -> str:
@@ -235,8 +198,7 @@ def _check_replay(asked: dict) -> None:
 def _replay_name(asked: dict, settings: dict) -> str:
     """Trace, servers and pools; whatever else is not the default makes another study, settings and promise in words."""
     told = settings | {"slo_scale": asked["slo_scale"]}
-    usual = DEFAULTS | {"slo_scale": 1}
-    changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != usual[key]]
+    changed = [key for key, value in told.items() if key not in ("servers", "pools") and value != DEFAULTS[key]]
     name = Path(asked["trace"]).stem if asked["trace"] else "synthetic-hour"
     if asked["trace_times"] is not None:
         name += f"-x{asked['trace_times']}"

@@ -59,6 +59,13 @@ SUBSETS = {
     ("instances", "degrees", "clocks"): "DynamoLLM",
 }
 
+# of an instance, where nothing else is asked for
+REQUESTS = 500  # simulated per load
+MAX_BATCH = 256  # sequences at once
+CHUNK_TOKENS = 512  # tokens of one step
+# the host's scheduling between two steps, in which the GPUs wait, of engines of 2025 (assumed; of 2023: about 0.018)
+HOST_S = 0.002
+
 # a misprediction of this name: answers are predicted from the prompt's length alone
 TOKEN_COUNT = "token-count"
 
@@ -78,8 +85,8 @@ class Settings:
     reload_s: float = 33.0  # weights onto GPUs that hold none, and the engine's configuration
     clock_latency_s: float = 0.065
     kv_gb_per_s: float = 300.0
-    max_batch: int = 256  # sequences that an instance runs at once
-    chunk_tokens: int = 512  # of one step
+    max_batch: int = MAX_BATCH
+    chunk_tokens: int = CHUNK_TOKENS
     margin: float = 1.1  # on forecast loads
     clock_margin: float = 1.1  # on the load of the last clock epoch
     load_slot_s: float = 15.0  # over which loads are averaged; the highest slot is the peak
@@ -98,7 +105,28 @@ class Settings:
     seed: int = 1
 
 
-DEFAULTS = asdict(Settings())
+SETTINGS = asdict(Settings())
+# a serving study where nothing else is configured; `serving` of the shipped configuration says the same
+DEFAULTS: dict[str, Any] = SETTINGS | {
+    "profile": None,
+    "gpu": "h100_sxm",
+    "model": "llama2-70b",
+    "degrees": [2, 4, 8],
+    "core_mhz": [800, 1200, 1600, 1980],
+    "kernel_level": True,
+    "requests": REQUESTS,
+    "host_s": HOST_S,
+    "trace": None,
+    "trace_sha256": None,
+    "trace_times": None,
+    "slo_scale": 1.0,
+    "loads_tps": [650, 2000, 4000, 12000],
+    "loads_span_s": 300,
+    "week": None,
+    "usd_per_server_hour": 88.5,
+    "usd_per_kwh": 0.0806,
+    "co2_g_per_kwh": 226,
+}
 # what settings in words may be
 CHOICES = {"priced_at": ("run", "top"), "load_prediction": ("template", "oracle")}
 # what settings in numbers may be, from and to
@@ -124,9 +152,9 @@ LIMITS: dict[str, tuple[float, float]] = {
 def settings(where: str, given: Mapping[str, Any]) -> Settings:
     """The settings that are given, the others as they are by default. Raises InputError, which begins with `where`."""
     for key, value in given.items():
-        if key not in DEFAULTS:
-            raise InputError(f"{where}: no setting '{key}'; allowed: {', '.join(DEFAULTS)}")
-        usual = DEFAULTS[key]
+        if key not in SETTINGS:
+            raise InputError(f"{where}: no setting '{key}'; allowed: {', '.join(SETTINGS)}")
+        usual = SETTINGS[key]
         if isinstance(usual, bool):
             good, allowed = isinstance(value, bool), "true or false"
         elif key in CHOICES:

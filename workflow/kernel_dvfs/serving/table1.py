@@ -14,9 +14,9 @@ from typing import Any
 from kernel_dvfs.change import change_percent
 from kernel_dvfs.gpu import spec as gpu_spec
 from kernel_dvfs.serving.make_profile import Load, excess, measure
-from kernel_dvfs.serving.models import HOST_S
 from kernel_dvfs.serving.requests import CLASSES
 from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs.serving.system import HOST_S, REQUESTS
 
 Setting = tuple[int, float]  # GPUs, GHz: a column of the table
 Row = dict[Setting, float]  # Wh
@@ -101,7 +101,7 @@ class Cell:
 
 
 def simulated_cells(
-    gpu: str, model: str, requests: int = 800, seed: int = 1, host_s: float = HOST_S, **limits: int
+    gpu: str, model: str, requests: int = REQUESTS, seed: int = 1, host_s: float = HOST_S, **limits: int
 ) -> list[Cell]:
     """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
     loads = {class_: Load.draw(class_, requests, seed) for class_ in CLASSES}

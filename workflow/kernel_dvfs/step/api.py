@@ -115,7 +115,7 @@ class Captured:
             name=self._name,
             source="",
             date_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            device={key: value for key, value in opened.device.items() if key != "driver"},
+            device=opened.device,
             versions=opened.versions,
             found=found,
             tried=tried,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kernel_dvfs.step import grouping, names, nodes, pace, trace
 from kernel_dvfs.step.grouping import Launch
 from kernel_dvfs.step.nodes import Node
 from kernel_dvfs.step.trace import Traced
 from kernel_dvfs.step.trial import Tried
-from kernel_dvfs.workload.step import Own, State, Step, Target, Whole
+from kernel_dvfs.workload.step import Device, Own, State, Step, Target, Whole
 
 # the section of what no trace speaks of
 UNMARKED = "unmarked"
@@ -78,7 +78,7 @@ def step(
     name: str,
     source: str,
     date_utc: str,
-    device: dict[str, Any],
+    device: Mapping[str, Any],
     versions: dict[str, str],
     found: Outline,
     tried: Sequence[Tried],
@@ -88,9 +88,10 @@ def step(
     by_difference: dict[str, str],
     not_repeated: dict[str, str],
 ) -> Step:
-    """The record. tried: of each class of the outline. clocks_mhz: of each launch within the step, None where they were
-    not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges, programmatic, of workload.step.Whole.
-    by_difference, not_repeated: sections that cannot be repeated by themselves, and why: in one piece, and in several.
+    """The record. device: as the extension tells it. tried: of each class of the outline. clocks_mhz: of each launch
+    within the step, None where they were not read. whole: time_us, rebuilt_us, same_bits, deterministic, edges,
+    programmatic, of workload.step.Whole. by_difference, not_repeated: sections that cannot be repeated by themselves,
+    and why: in one piece, and in several.
     """
     targets = _targets(found, tried, clocks_mhz)
     order = [0] * len(found.launches)
@@ -108,7 +109,7 @@ def step(
         source=source,
         checksum=nodes.checksum(found.nodes, demangled),
         date_utc=date_utc,
-        device=device,
+        device=cast("Device", {key: value for key, value in device.items() if key != "driver"}),
         versions=versions,
         sections=tuple(dict.fromkeys(found.sections)),
         targets=tuple(targets),

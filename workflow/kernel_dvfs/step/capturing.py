@@ -189,7 +189,7 @@ class Capturing:
             name=told["name"],
             source=told["source"],
             date_utc=self._began,
-            device={key: value for key, value in self._opened.device.items() if key != "driver"},
+            device=self._opened.device,
             versions=self._opened.versions | {"cuda_driver": _version(self._opened.device["driver"])},
             found=outline,
             tried=tried,

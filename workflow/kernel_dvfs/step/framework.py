@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.package import VERSION
 from kernel_dvfs.step import trace
 from kernel_dvfs.step.living import LivingStep
 from kernel_dvfs.step.memory import Memory, Range, Room
@@ -414,7 +414,7 @@ def _host_room(torch: Any, byte: int) -> Room | None:
 def versions(torch: Any) -> dict[str, str]:
     """What a step's kernels depend on."""
     found = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "python": sys.version.split()[0]}
-    return found | {"kernel_dvfs": __version__}
+    return found | {"kernel_dvfs": VERSION}
 
 
 def traced_replays(replay: Callable[[], None], count: int) -> list[trace.Event]:

@@ -1,6 +1,6 @@
 """Ends this process where a kernel never does: there is no other way to be rid of one.
 
-The clocks are then restored as after any death (gpu.nvml.guard).
+The clocks are then restored as after any death (gpu.guard).
 """
 
 from __future__ import annotations

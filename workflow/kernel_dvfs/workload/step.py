@@ -19,17 +19,32 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
+from kernel_dvfs import shape
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import compact_json, read_json, write_json
+from kernel_dvfs.files import compact_json, write_json
+from kernel_dvfs.shape import Count, Is, NotNegative
 
 SCHEMA = "kernel-dvfs/step/1"
-KINDS = ("kernel", "memset", "copy", "other")  # other: host nodes, child graphs, events: never measured
+
+
+def _one_of(*known: str) -> Is:
+    return Is(f"one of {', '.join(known)}", known.__contains__)
+
+
+# other: host nodes, child graphs, events: never measured
+Kind: TypeAlias = Annotated[str, _one_of("kernel", "memset", "copy", "other")]
 # yes: running it again leaves what running it once left. restored: it changes what it reads, so what it wrote is put
 # back before each window. no: it cannot be repeated alone, so it stays at auto. untried: captured inside the user's own
 # process, where a kernel that hangs could not be killed
-REPEATABLE = ("yes", "restored", "no", "untried")
+Repeatable: TypeAlias = Annotated[str, _one_of("yes", "restored", "no", "untried")]
+Id: TypeAlias = Annotated[
+    str, Is("a name of lower-case letters, digits and underscores", re.compile(r"[a-z0-9][a-z0-9_]{0,59}").fullmatch)
+]
+Name: TypeAlias = Annotated[str, Is("letters, digits and hyphens", re.compile(r"[A-Za-z0-9-]+").fullmatch)]
+Checksum: TypeAlias = Annotated[str, Is("12 hex digits", re.compile(r"[0-9a-f]{12}").fullmatch)]
+Three: TypeAlias = tuple[Count, Count, Count]
 WHOLE = "step"  # the pass that is the whole step
 # a pass so named, with a target's id behind it: that target alone, with rests that give it its clock of the step
 PACED = "paced_"
@@ -39,7 +54,6 @@ LEAST_SHARE = 0.05
 _PACED_SHARE, _HELD_SHARE = 0.01, 0.97
 # the clock of a shorter launch is read too coarsely to tell: a GPU's timer may move in steps of 1 us
 _CLEAR_US = 20.0
-_ID = re.compile(r"[a-z0-9][a-z0-9_]{0,59}")
 _REMEDY = "capture it again: kernel-dvfs capture FILE.py:FUNCTION -o"
 
 
@@ -48,49 +62,70 @@ class Own:
     """What prepares a kernel and is measured with it, since without it the kernel does other work."""
 
     kind: str  # memset, copy or kernel
-    byte: int  # how many it writes; 0 of a kernel
+    byte: Count  # how many it writes; 0 of a kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """Launches of a step that do the same work."""
 
-    id: str  # unique in the step, fit for a file's name
-    kind: str  # one of KINDS
+    id: Id  # unique in the step, fit for a file's name
+    kind: Kind
     name: str  # short, for tables and figures
     function: str  # the kernel's whole name, demangled; `memset`, `copy` or the node's kind for all else
     operation: str  # torch's operation that launches it (`aten::mm`); "" where no trace says so
     module: str  # the module that calls that operation (`GPT.Block.Linear`); "" where no trace says so
     section: str  # one of the step's sections
-    launches: int  # in one step
-    grid: tuple[int, int, int]  # blocks; zeros unless it is a kernel
-    block: tuple[int, int, int]  # threads of a block; likewise
-    cluster: tuple[int, int, int]  # blocks of a cluster; zeros: none
-    shared_byte: int  # dynamic shared memory of a block
+    launches: Count  # in one step
+    grid: Three  # blocks; zeros unless it is a kernel
+    block: Three  # threads of a block; likewise
+    cluster: Three  # blocks of a cluster; zeros: none
+    shared_byte: Count  # dynamic shared memory of a block
     digest: str  # 12 hex digits of its parameters that are no addresses; kernels alike in all else differ in this
     own: tuple[Own, ...]  # what prepares it, in order
-    flop: float | None  # operations of one launch, by torch's shapes; None: not known
-    byte: float | None  # B that one launch reads and writes at least, by torch's shapes; None: not known
-    time_us: float | None  # mean time of one launch within the step (own memsets included) at auto; None: not traced
-    time_sd_us: float | None  # over the launches of a step; None: not traced, or one launch
-    alone_us: float | None  # time of one launch repeated alone at auto, a first look of milliseconds; None: not tried
-    rotated: int  # how many of its launches take turns when it is repeated alone, so that caches are as in the step
-    repeatable: str  # one of REPEATABLE
+    flop: NotNegative | None  # operations of one launch, by torch's shapes; None: not known
+    byte: NotNegative | None  # B that one launch reads and writes at least, by torch's shapes; None: not known
+    time_us: NotNegative | None  # mean of one launch within the step (own memsets included) at auto; None: not traced
+    time_sd_us: NotNegative | None  # over the launches of a step; None: not traced, or one launch
+    alone_us: NotNegative | None  # time of one launch repeated alone at auto, a look of milliseconds; None: not tried
+    rotated: Count  # how many of its launches take turns when it is repeated alone, so that caches are as in the step
+    repeatable: Repeatable
     reason: str  # why it is `restored` or `no`, in words; "" otherwise
-    moved_byte: int  # B that one more launch changes, 0 unless `restored`
-    core_mhz: float | None = None  # mean core clock of its launches within the step at auto; None: not measured
+    moved_byte: Count  # B that one more launch changes, 0 unless `restored`
+    core_mhz: NotNegative | None = None  # mean core clock of its launches within the step at auto; None: not measured
     # of one launch repeated alone at auto, as a study has measured it; None: in no study yet
-    auto_time_us: float | None = None
-    auto_energy_mj: float | None = None
-    auto_core_mhz: float | None = None
+    auto_time_us: NotNegative | None = None
+    auto_energy_mj: NotNegative | None = None
+    auto_core_mhz: NotNegative | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a setup, and after it a profile and the report, know of it: a field that is named here gets there."""
+        return {
+            "operation": self.operation,
+            "module": self.module,
+            "step_time_s": None if self.time_us is None else 1e-6 * self.time_us,
+            "step_core_mhz": self.core_mhz,
+        }
+
+
+class Device(TypedDict):
+    """The GPU that a step was captured on."""
+
+    name: str
+    uuid: str
+    compute_capability: NotRequired[str]
+    sm_count: NotRequired[Count]
+    l2_byte: NotRequired[Count]
+    memory_byte: NotRequired[Count]
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """What was saved of the memory that outlives a step: parameters, optimiser, buffers, inputs."""
 
-    byte: int  # B in use outside the graph's own memory
-    saved_byte: int  # B saved before the first launch, and put back at the end, bit for bit
+    byte: Count  # B in use outside the graph's own memory
+    saved_byte: Count  # B saved before the first launch, and put back at the end, bit for bit
     place: str  # device or host
     left_out: str  # why not all of it was saved; "" where all was
 
@@ -99,14 +134,14 @@ class State:
 class Whole:
     """The step as one graph, at auto."""
 
-    time_us: float | None  # of one replay of the captured graph, median; None: not measured
-    rebuilt_us: float | None  # the same of the chain rebuilt from its nodes
+    time_us: NotNegative | None  # of one replay of the captured graph, median; None: not measured
+    rebuilt_us: NotNegative | None  # the same of the chain rebuilt from its nodes
     same_bits: bool | None  # the rebuilt chain leaves the bits that the captured graph leaves
     deterministic: bool | None  # the captured graph leaves the same bits twice; else same_bits says nothing
-    edges: int  # dependencies between nodes
-    programmatic: int  # of these, ones that let a kernel start before the one before it has ended
-    branches: int  # most nodes that nothing orders: 1 is a chain
-    overlap_us: float  # by how much the times of its launches exceed the time of the step, 0 for a chain
+    edges: Count  # dependencies between nodes
+    programmatic: Count  # of these, ones that let a kernel start before the one before it has ended
+    branches: Count  # most nodes that nothing orders: 1 is a chain
+    overlap_us: NotNegative  # by how much the times of its launches exceed the time of the step, 0 for a chain
     overlapped: tuple[str, ...]  # ids of targets that ran beside another one in the trace
 
 
@@ -114,16 +149,16 @@ class Whole:
 class Step:
     """A captured step. All times are microseconds at auto clocks."""
 
-    name: str  # for people and folders: letters, digits, hyphens
+    name: Name  # for people and folders
     source: str  # FILE.py:FUNCTION as it was given, relative to the working directory; "" where captured in a process
-    checksum: str  # 12 hex digits of what is captured: launches in order, their functions, shapes and plain parameters
+    checksum: Checksum  # of what is captured: launches in order, their functions, shapes and plain parameters
     date_utc: str  # of the capture
-    device: dict[str, Any]  # name, uuid, compute_capability, sm_count, l2_byte, memory_byte
+    device: Device
     versions: dict[str, str]  # torch, cuda, cuda_driver, python, kernel_dvfs
     sections: tuple[str, ...]  # in order of their first launch
-    targets: tuple[Target, ...]  # in order of their first launch
-    order: tuple[int, ...]  # place in `targets` of each launch, in order
-    nodes: tuple[int, ...]  # place in `order` of the launch that each node of the graph belongs to, in order
+    targets: Annotated[tuple[Target, ...], Is("at least one", bool)]  # in order of their first launch
+    order: tuple[Count, ...]  # place in `targets` of each launch, in order
+    nodes: tuple[Count, ...]  # place in `order` of the launch that each node of the graph belongs to, in order
     whole: Whole
     state: State
     # {section that is measured as the difference of two beginnings of the step, with it and without: why not alone}
@@ -250,8 +285,8 @@ def checksum(nodes: Iterable[tuple[str, str, Sequence[int]]]) -> str:
 
 def write(path: str | os.PathLike[str], step: Step) -> None:
     """Write a step's file, whole or not at all. Raises InputError where its content does not hold together."""
-    _check(step, os.fspath(path))
     content = asdict(step)
+    _refuse(os.fspath(path), shape.fault(content, Step) or _disagreement(step))
     # what nobody has measured is not in the file
     later = {each.name for each in fields(Target) if each.default is None}
     content["targets"] = [
@@ -263,107 +298,55 @@ def write(path: str | os.PathLike[str], step: Step) -> None:
 
 def read(path: str | os.PathLike[str]) -> Step:
     """The step in a file. Raises InputError: missing, no step's file, or one that does not hold together."""
-    where = f"step {os.fspath(path)}"
-    try:
-        content = read_json(path)
-    except OSError as error:
-        raise InputError(f"{where}: {error.strerror}; {_REMEDY} {os.fspath(path)}") from None
-    except ValueError as error:
-        raise InputError(f"{where}: {error}; {_REMEDY} {os.fspath(path)}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise InputError(f"{where}: not a {SCHEMA} file; {_REMEDY} {os.fspath(path)}")
+    content = shape.read(path, dict[str, Any], SCHEMA, f"{_REMEDY} {os.fspath(path)}", "step")
     del content["schema"]
     return from_content(content, os.fspath(path))
 
 
-def from_content(content: dict[str, Any], path: str) -> Step:
+def from_content(content: Any, path: str) -> Step:
     """The step that `asdict` made a dict of; `path` is where errors say that it comes from. Raises InputError."""
-    try:
-        step = _step(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"step {path}: {_said(error)}; {_REMEDY} {path}") from None
-    _check(step, path)
+    _refuse(path, shape.fault(content, Step))
+    step = shape.made(content, Step)
+    _refuse(path, _disagreement(step))
     return step
 
 
-def _step(content: dict[str, Any]) -> Step:
-    whole = dict(content["whole"])
-    whole["overlapped"] = tuple(whole["overlapped"])
-    targets = []
-    for each in content["targets"]:
-        each = dict(each)
-        each["own"] = tuple(Own(**own) for own in each["own"])
-        for shape in ("grid", "block", "cluster"):
-            each[shape] = _three(shape, each[shape])
-        targets.append(Target(**each))
-    lists: dict[str, Any] = {name: tuple(content[name]) for name in ("sections", "order", "nodes")}
-    others = {name: value for name, value in content.items() if name not in ("whole", "state", "targets", *lists)}
-    return Step(**others, **lists, targets=tuple(targets), whole=Whole(**whole), state=State(**content["state"]))
+def _refuse(path: str, wrong: str) -> None:
+    if wrong:
+        raise InputError(f"step {path}: {wrong}; {_REMEDY} {path}")
 
 
-def _three(name: str, values: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = values
-    if not all(isinstance(value, int) and value >= 0 for value in (x, y, z)):
-        raise ValueError(f"{name} is {values}, not three whole numbers")
-    return x, y, z
+def _disagreement(step: Step) -> str:
+    """The first thing that does not fit the rest, in words; "" where all does."""
+    return next(iter(_disagreements(step)), "")
 
 
-def _said(error: Exception) -> str:
-    return f"field {error} is missing" if isinstance(error, KeyError) else str(error)
-
-
-def _check(step: Step, path: str) -> None:
-    """Raise InputError at the first thing that does not fit the rest."""
-
-    def refuse(what: str) -> None:
-        raise InputError(f"step {path}: {what}; {_REMEDY} {path}")
-
-    if not re.fullmatch(r"[A-Za-z0-9-]+", str(step.name)):
-        refuse(f"name is {step.name!r}, not letters, digits and hyphens")
-    if not re.fullmatch(r"[0-9a-f]{12}", str(step.checksum)):
-        refuse(f"checksum is {step.checksum!r}, not 12 hex digits")
-    if not step.targets:
-        refuse("it has no targets")
+def _disagreements(step: Step) -> Iterable[str]:
     ids = [target.id for target in step.targets]
     if twice := next((name for name, count in Counter(ids).items() if count > 1), None):
-        refuse(f"target {twice} appears twice")
+        yield f"target {twice} appears twice"
     for name, places, among in (("order", step.order, step.targets), ("nodes", step.nodes, step.order)):
-        if wrong := [place for place in places if not _is_place(place, among)]:
-            refuse(f"{name} holds {wrong[0]!r}, which is no place among {len(among)}")
+        if wrong := [place for place in places if place >= len(among)]:
+            yield f"{name} holds {wrong[0]!r}, which is no place among {len(among)}"
     if len(set(step.nodes)) != len(step.order):
-        refuse("a launch in order has no node")
+        yield "a launch in order has no node"
     counted = Counter(step.order)
     for place, target in enumerate(step.targets):
         for what in _wrong(step, target, counted[place]):
-            refuse(f"target {target.id}: {what}")
+            yield f"target {target.id}: {what}"
     for name in step.by_difference:
         own = [place for place, at in enumerate(step.order) if step.targets[at].section == name]
         if not own or own[-1] - own[0] != len(own) - 1:
-            refuse(f"by_difference names {name!r}, which is no section in one piece")
+            yield f"by_difference names {name!r}, which is no section in one piece"
     if WHOLE in step.sections:
-        refuse(f"a section is named {WHOLE!r}, which means the whole")
+        yield f"a section is named {WHOLE!r}, which means the whole"
     if paced := [name for name in step.sections if paced_kernel(name)]:
-        refuse(
-            f"section {paced[0]!r} begins with {PACED!r}, which means a kernel with rests; name that range otherwise"
-        )
+        yield f"section {paced[0]!r} begins with {PACED!r}, which means a kernel with rests; name that range otherwise"
     if unknown := [name for name in step.whole.overlapped if name not in ids]:
-        refuse(f"whole.overlapped names {unknown[0]!r}, which is no target")
-    parts: list[Whole | Target] = [step.whole, *step.targets]
-    for part in parts:
-        for each in fields(part):
-            value = getattr(part, each.name)
-            numbers = "float" in str(each.type) or each.type == "int"
-            if numbers and value is not None and not (_is_number(value) and value >= 0):
-                refuse(f"{each.name} is {value!r}, not a number of 0 or more")
+        yield f"whole.overlapped names {unknown[0]!r}, which is no target"
 
 
 def _wrong(step: Step, target: Target, counted: int) -> Iterable[str]:
-    if not isinstance(target.id, str) or not _ID.fullmatch(target.id):
-        yield "its id is no name of lower-case letters, digits and underscores"
-    if target.kind not in KINDS:
-        yield f"kind is {target.kind!r}; allowed: {', '.join(KINDS)}"
-    if target.repeatable not in REPEATABLE:
-        yield f"repeatable is {target.repeatable!r}; allowed: {', '.join(REPEATABLE)}"
     if target.repeatable in ("restored", "no") and not target.reason:
         yield f"repeatable is {target.repeatable!r} without a reason"
     if target.kind == "other" and target.repeatable != "no":
@@ -372,11 +355,3 @@ def _wrong(step: Step, target: Target, counted: int) -> Iterable[str]:
         yield f"section {target.section!r} is not among the step's ({', '.join(step.sections)})"
     if counted != target.launches:
         yield f"{target.launches} launches, and order holds {counted}"
-
-
-def _is_place(place: object, among: Sequence[object]) -> bool:
-    return isinstance(place, int) and not isinstance(place, bool) and 0 <= place < len(among)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.errors import Unsupported
+from kernel_dvfs.gpu.nvml.library import Unsupported
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.library import Library
@@ -23,7 +23,7 @@ _VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5
 
 
 class Board:
-    """The GPU with a UUID. Raises errors.NvmlError, also later, from any method."""
+    """The GPU with a UUID. Raises nvml.library.NvmlError, also later, from any method."""
 
     def __init__(self, nvml: Library, uuid: str) -> None:
         self._nvml, self.uuid = nvml, uuid

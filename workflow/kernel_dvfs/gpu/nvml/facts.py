@@ -1,30 +1,87 @@
-"""What a study must know of a GPU before it measures: identity, clocks that can be asked for, size."""
+"""What a study must know of a GPU before it measures: identity, clocks that can be asked for, size.
+
+Asked of the driver, or, away from the GPU, as it was when the GPU was last looked at. So results can be read anywhere,
+and a study can be planned on the login node of a cluster.
+
+Each GPU is a specimen of its own: two boards of one type have two folders, named by their UUIDs.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from typing import TYPE_CHECKING, Any
+import shlex
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
 
+from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json, write_text
+from kernel_dvfs.gpu.nvml.board import resolve
+from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.shape import FILLED, AtLeastOne, Is, read
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.library import Library
 
 # SMs are not told by NVML, CUDA cores are: cores of an SM, and threads that it holds, by compute capability
 _CORES_PER_SM = {7: 64, 8: 128, 9: 128, 10: 128, 12: 128}
 _THREADS_PER_SM: dict[tuple[int, int] | int, int] = {(7, 5): 1024, (8, 6): 1536, (8, 7): 1536, (8, 9): 1536, 12: 1536}
 _VOLTA, _AMPERE = (7, 0), (8, 0)
-# what `facts` tells, by its type
-_FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("name", "uuid", "pci_bus_id", "driver", "compute_capability", "energy_scope"), str),
-    "vbios": str | None,
-    "power_limit_mw": int | None,
-    "ecc": bool | None,
-    "sm_count": int,
-    "threads_per_sm": int,
-    "clocks": dict,
-}
+_FILE = "gpu.json"
+_NODE = "node.json"
+
+_Ascending: TypeAlias = Annotated[
+    list[Annotated[int, Is("a whole number of MHz", lambda value: value > 0)]],
+    Is("clocks in MHz, ascending", lambda value: value == sorted(value)),
+]
+
+
+_Listed: TypeAlias = dict[str, Annotated[_Ascending, FILLED]]
+
+
+class _CoreClocks(TypedDict):
+    # {memory clock: core clocks beside it}
+    listed: Annotated[_Listed, Is("memory clocks in MHz", lambda value: all(map(str.isdecimal, value)))]
+
+
+class _Clocks(TypedDict):
+    core_mhz: _CoreClocks
+    mem_mhz: _Ascending
+
+
+class Facts(TypedDict):
+    """What `facts` tells of a GPU, as far as a study is planned by it."""
+
+    name: str
+    uuid: Annotated[str, Is("letters, digits and hyphens", re.compile(r"[\w-]+").fullmatch)]
+    pci_bus_id: str
+    driver: str
+    vbios: str | None
+    power_limit_mw: int | None
+    ecc: bool | None
+    compute_capability: str
+    sm_count: AtLeastOne
+    threads_per_sm: AtLeastOne
+    energy_scope: str
+    clocks: Annotated[
+        _Clocks,
+        Is(
+            "core clocks for each memory clock",
+            lambda value: {str(each) for each in value["mem_mhz"]} <= value["core_mhz"]["listed"].keys(),
+        ),
+    ]
+
+
+class _KeptFacts(Facts):
+    # the file may come from elsewhere, and both become parts of paths and of commands
+    slug: Annotated[str, Is("letters, digits and hyphens", re.compile(r"[a-z0-9][a-z0-9-]*").fullmatch)]
+
+
+class _Node(TypedDict):
+    node: str
 
 
 def facts(nvml: Library, board: Board) -> dict[str, Any]:
@@ -66,31 +123,6 @@ def clocks(supported_mhz: dict[int, list[int]], mem_lock: bool) -> dict[str, Any
     }
 
 
-def is_facts(found: Any) -> bool:
-    """Whether something that was read has what `facts` tells of a GPU, as far as a study is planned by it."""
-    if not isinstance(found, dict) or not _FIELDS.keys() <= found.keys():
-        return False
-    if not all(isinstance(found[name], kind) for name, kind in _FIELDS.items()):
-        return False
-    known = found["clocks"]
-    listed = known["core_mhz"].get("listed") if isinstance(known.get("core_mhz"), dict) else None
-    if not isinstance(listed, dict) or min(found["sm_count"], found["threads_per_sm"]) < 1:
-        return False
-    mems = known.get("mem_mhz")
-    return (
-        _are_mhz(mems)
-        and all(name.isdecimal() and _are_mhz(cores) and cores for name, cores in listed.items())
-        and set(map(str, mems)) <= listed.keys()
-    )
-
-
-def _are_mhz(values: Any) -> bool:
-    """Whether something is a list of clocks, ascending."""
-    return (
-        isinstance(values, list) and all(type(each) is int and each > 0 for each in values) and values == sorted(values)
-    )
-
-
 def energy_scope(name: str) -> str:
     """What the energy counter counts: Grace Hopper's covers CPU and memory of the module."""
     return "module" if re.search(r"GH200|GB200|Grace", name) else "board"
@@ -100,3 +132,85 @@ def slug(facts: dict[str, Any]) -> str:
     """The name of the results folder: `nvidia-h200-1a2b3c4d`."""
     name = re.sub(r"[^a-z0-9]+", "-", facts["name"].lower()).strip("-")
     return f"{name}-{facts['uuid'].removeprefix('GPU-')[:8]}"
+
+
+def known_facts(which: str, results: str) -> dict[str, Any]:
+    """Facts and slug of the GPU that `which` (UUID, index or nothing) names. Raises InputError.
+
+    Where there is no driver, a UUID is looked up in the results folders (see `keep`). On a cluster only there: what
+    the login node has is not what measures.
+    """
+    if slurm_gpu():
+        return _known_away(which, results)
+    try:
+        with Library() as nvml:
+            found = facts(nvml, resolve(nvml, which))
+    except InputError:
+        for kept in _kept(results):
+            if which and kept.get("uuid") == which:
+                return kept
+        raise
+    found["slug"] = slug(found)
+    return found
+
+
+def kept_as(found: dict[str, Any], results: str) -> tuple[str, str]:
+    """(path, text) of the file that keeps a GPU's facts. Raises InputError where another GPU's lies in its place."""
+    path = Path(results, found["slug"], _FILE)
+    before = _read(path) if path.is_file() else None
+    if before and before["uuid"] != found["uuid"]:
+        raise InputError(
+            f"two GPUs with one slug: {path.parent} holds results of {before['uuid']}, this one is {found['uuid']}; "
+            "move that folder elsewhere"
+        )
+    return str(path), json.dumps(found, indent=1, allow_nan=False) + "\n"
+
+
+def keep(found: dict[str, Any], results: str) -> None:
+    """Leave the facts in the GPU's results folder. Raises InputError where another GPU has it."""
+    path, text = kept_as(found, results)
+    if not os.path.isfile(path) or Path(path).read_text("utf-8") != text:
+        write_text(path, text)
+
+
+def identify(which: str, results: str) -> dict[str, Any]:
+    """Look at the GPU that `which` names on this machine, and keep facts and machine. Raises InputError."""
+    found = known_facts(which, results)
+    keep(found, results)
+    write_json(Path(results, found["slug"], _NODE), {"node": os.environ.get("SLURMD_NODENAME", socket.gethostname())})
+    return found
+
+
+def node_of(slug: str, results: str) -> str:
+    """The node of a cluster that the GPU was identified on; nothing where it was not."""
+    try:
+        return read(Path(results, slug, _NODE), _Node, "", "look at the GPU again")["node"]
+    except InputError:
+        return ""  # damaged as well: Slurm then finds a node by itself
+
+
+def _kept(results: str) -> list[dict[str, Any]]:
+    return [_read(path) for path in sorted(Path(results).glob(f"*/{_FILE}"))]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return {**read(path, _KeptFacts, "", "delete it, and look at the GPU again (kernel-dvfs identify)")}
+
+
+def _known_away(which: str, results: str) -> dict[str, Any]:
+    kept = _kept(results)
+    listed = "; ".join(f"nvml:{each['uuid']} ({each['slug']})" for each in kept) or "none"
+    matching = [each for each in kept if which in ("", each["uuid"])]
+    if not which and len(matching) > 1:
+        raise InputError(f"gpu nvml: more than one GPU of the cluster is known; name one of {listed}")
+    if not matching:
+        if not which:
+            raise InputError(
+                "gpu nvml: no GPU of the cluster is known; look at one first: kernel-dvfs identify "
+                f"--slurm={shlex.quote(slurm_gpu())}"
+            )
+        raise InputError(
+            f"gpu nvml:{which}: not known; known are {listed}; on a cluster an index means nothing, and kernel-dvfs "
+            "identify --slurm=OPTIONS makes another GPU known"
+        )
+    return matching[0]

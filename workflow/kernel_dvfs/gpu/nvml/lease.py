@@ -24,10 +24,11 @@ import stat
 import struct
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, final
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
+from kernel_dvfs.shape import AtLeastOne, checked
 
 SCHEMA = "kernel-dvfs/lease/1"
 # names the folder of the leases
@@ -37,17 +38,22 @@ NO_CLOCKS = "no clocks, only measured"
 # of a janitor at work
 RESTORING = "clocks that it was to restore for a process that had died"
 _CLOSED = -1  # no file descriptor
-_FIELDS = {
-    "schema": str,
-    "uuid": str,
-    "pid": int,
-    "process_start": int,
-    "boot_id": str,
-    "user": str,
-    "host": str,
-    "since_utc": str,
-    "requested": str,
-}
+_REMEDY = "kernel-dvfs reset --stale removes it"
+
+
+@final
+class Content(TypedDict):
+    """What a lease says of who holds it."""
+
+    schema: str
+    uuid: str
+    pid: AtLeastOne
+    process_start: AtLeastOne  # clock ticks since boot
+    boot_id: str
+    user: str
+    host: str
+    since_utc: str
+    requested: str  # of the clocks, in words
 
 
 class Held(InputError):
@@ -156,7 +162,7 @@ class Lease:
 
         Raises InputError where the disk takes it not.
         """
-        content = {
+        content: Content = {
             "schema": SCHEMA,
             "uuid": self.uuid,
             "pid": os.getpid(),
@@ -226,19 +232,13 @@ class Lease:
         return tuple(each for each in (self._file, self._name) if each != _CLOSED)
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str) -> Content:
     """The content of a lease file. Raises InputError, in one line, for anything else."""
     try:
         content = parse_json(text)
     except ValueError as error:
-        raise InputError(f"lease: not JSON ({error}); kernel-dvfs reset --stale removes it") from None
-    if type(content) is not dict or content.keys() != _FIELDS.keys() or content["schema"] != SCHEMA:
-        raise InputError(f"lease: not a {SCHEMA} file; kernel-dvfs reset --stale removes it")
-    for name, kind in _FIELDS.items():
-        if type(content[name]) is not kind or (kind is int and content[name] <= 0):
-            shown = repr(content[name])[:40]
-            raise InputError(f"lease: {name} is {shown}; kernel-dvfs reset --stale removes it")
-    return content
+        raise InputError(f"lease: truncated or not JSON ({error}); {_REMEDY}") from None
+    return checked(content, Content, "lease", _REMEDY, SCHEMA)
 
 
 def left_at(uuid: str, patience_s: float = 0.0) -> Stale | None:

@@ -5,6 +5,8 @@ the calls that are under way, and ends the process, with a line, when one takes 
 (the janitor, a client, the user) learns of it.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
@@ -15,13 +17,80 @@ from importlib import metadata
 from typing import Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.errors import translate
 
+NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, LOST, UNKNOWN = 3, 4, 10, 15, 999
+_NO_SYMBOL = 13
+_LONGEST = 300  # characters of what another program said
+
+PERMISSION_REMEDY = (
+    "run as root, or in a container started with --cap-add=SYS_ADMIN; or ask your administrator for another way to set "
+    "them (kernel-dvfs devices says which and what to ask; docs/clocks-without-root.md); or have Slurm set them with "
+    "clocks: external; or measure at auto alone with clocks: auto-only"
+)
+NO_DRIVER_REMEDY = (
+    "install NVIDIA's driver, in a container start it with --gpus, on a cluster ask for a GPU node; without one, "
+    "configure a simulated GPU such as gpu: h200_sxm"
+)
+# code -> (what it means, what to do)
+_MEANINGS = {
+    1: ("NVML is not initialised", "this is a fault of kernel-dvfs, please report it"),
+    2: ("the driver refuses an argument", "this is a fault of kernel-dvfs, please report it"),
+    NOT_SUPPORTED: ("not supported on this GPU", "kernel-dvfs devices shows what it can do"),
+    NO_PERMISSION: ("no permission", PERMISSION_REMEDY),
+    6: ("no such GPU", "kernel-dvfs devices lists those that are here"),
+    9: ("no NVIDIA driver is loaded", NO_DRIVER_REMEDY),
+    TIMEOUT: ("the driver cannot be reached in time", "reset the GPU or reboot"),
+    12: ("no NVIDIA driver: libnvidia-ml.so.1 is not found", NO_DRIVER_REMEDY),
+    _NO_SYMBOL: ("the driver is too old to have this call", "install a newer driver"),
+    LOST: ("the GPU is lost: it has fallen off the bus", "reset the GPU or reboot; kernel-dvfs reset --all afterwards"),
+    16: ("the GPU needs a reset", "nvidia-smi --gpu-reset, or reboot"),
+    17: ("the system refuses the driver's files", "in a container, start it with --gpus"),
+    18: ("driver and NVML library differ in version", "reboot after the driver's update"),
+    19: ("the GPU is in use", "wait for who uses it, or stop it"),
+}
 OLDEST = (12, 535, 108)  # before it, structures differ from the drivers'
 PATIENCE = "KERNEL_DVFS_NVML_PATIENCE_S"  # names how long a call may take, seconds
 _PATIENCE_S = 60.0  # a driver that is not kept loaded takes many seconds to come up
 _LOOK_EVERY_S = 1.0
 _REMEDY = "pip uninstall pynvml, then pip install 'nvidia-ml-py>=12.535.108'"
+
+
+class NvmlError(InputError):
+    """A call that NVML refused, or another way of setting clocks. code: NVML's, or the one that says the same; call:
+    its name."""
+
+    def __init__(self, message: str, code: int, call: str) -> None:
+        super().__init__(message)
+        self.code, self.call = code, call
+
+
+class Denied(NvmlError):
+    """No permission: verdict `denied`."""
+
+
+class Unsupported(NvmlError):
+    """The GPU or its driver lacks the call: verdict `unsupported`."""
+
+
+class Lost(NvmlError):
+    """The GPU is gone: verdict `lost`."""
+
+
+_CLASSES = {NOT_SUPPORTED: Unsupported, _NO_SYMBOL: Unsupported, NO_PERMISSION: Denied, LOST: Lost, 16: Lost}
+
+
+def translate(call: str, code: int, gpu: str = "") -> NvmlError:
+    """The error of a failed call, in one line: what, on which GPU (UUID), as whom, and the remedy."""
+    meaning, remedy = _MEANINGS.get(code, ("an unknown fault of the driver", "see dmesg for Xid messages"))
+    on = f" on {gpu}" if gpu else ""
+    who = f" for user {os.geteuid()}" if code == NO_PERMISSION else ""
+    return _CLASSES.get(code, NvmlError)(f"{call}{on}: {meaning}{who} (NVML code {code}); {remedy}", code, call)
+
+
+def refused(call: str, gpu: str, said: str, remedy: str, code: int = UNKNOWN) -> NvmlError:
+    """The error of another way of setting clocks than NVML, in one line. said: its own words; code: the one of NVML
+    that means the same."""
+    return _CLASSES.get(code, NvmlError)(f"{call} on {gpu}: {said[:_LONGEST]}; {remedy}", code, call)
 
 
 class Library:
@@ -34,7 +103,7 @@ class Library:
         self._calls: dict[int, tuple[str, str, float]] = {}  # under way, by thread: name, GPU, since when
         self._left = threading.Event()
 
-    def __enter__(self) -> "Library":
+    def __enter__(self) -> Library:
         # signals are the main thread's: one that it has blocked must not end the process here
         held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
@@ -56,7 +125,7 @@ class Library:
     def call(self, name: str, *arguments: Any, gpu: str = "") -> Any:
         """What NVML's function returns; bytes of older bindings as text. gpu: UUID, for the message.
 
-        Raises errors.NvmlError.
+        Raises nvml.library.NvmlError.
         """
         thread = threading.get_ident()
         self._calls[thread] = name, gpu, time.monotonic()

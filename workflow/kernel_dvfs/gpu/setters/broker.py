@@ -13,10 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.gpu.nvml import lease
-from kernel_dvfs.gpu.nvml.errors import NO_PERMISSION, TIMEOUT, UNKNOWN, refused
-from kernel_dvfs.gpu.nvml.janitor import PRIVATE
-from kernel_dvfs.gpu.nvml.library import patience_s
-from kernel_dvfs.gpu.setters.setter import Capabilities, Domain, Setter
+from kernel_dvfs.gpu.nvml.library import NO_PERMISSION, TIMEOUT, UNKNOWN, patience_s, refused
+from kernel_dvfs.gpu.setters.setter import PRIVATE, Capabilities, Domain, Setter
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board

@@ -1,11 +1,14 @@
 """The one interface behind which every way of setting clocks stands, and what the ways share.
 
-A setter is told what to lock and what to free, for one GPU. Taking the GPU, watching over its owner and restoring are
-not its business: the guard, its janitor and the lease (gpu.nvml) do that for every way alike.
+A setter is told what to lock and what to free, for one GPU. Taking the GPU, watching over its owner and deciding when
+to restore are not its business: the guard and its janitor (gpu.guard) do that for every way alike. What they and the
+setters both need is here: how clocks are given back, and what a tool or a daemon must let the janitor know.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 import subprocess
 from abc import ABC, abstractmethod
 from contextlib import suppress
@@ -13,17 +16,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kernel_dvfs.gpu.nvml.errors import TIMEOUT, refused
-from kernel_dvfs.gpu.nvml.janitor import HELD_BY_TOOLS
-from kernel_dvfs.gpu.nvml.library import patience_s
+from kernel_dvfs.gpu.nvml.library import TIMEOUT, NvmlError, Unsupported, patience_s, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kernel_dvfs.gpu.nvml.board import Board
 
 Range: TypeAlias = tuple[int, int]  # (lowest, highest), MHz
 Domain: TypeAlias = Literal["core", "mem"]
+
+_SYS_ADMIN = 21  # bit of CAP_SYS_ADMIN
+# what a forked child of the owner must not keep: with a pipe's end it would keep whoever restores the clocks waiting
+PRIVATE: set[int] = set()
+# by UUID of a GPU that a janitor watches: the file that a tool which sets its clocks must keep open while it runs
+HELD_BY_TOOLS: dict[str, int] = {}
+# likewise, memory whose first byte is 1 from a daemon's first request without an answer on
+ASKED_OF_DAEMON: dict[str, mmap.mmap] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ class Capabilities:
 
 
 class Setter(ABC):
-    """One way to set the clocks of one GPU. Every method may raise errors.NvmlError: Denied where the right is
+    """One way to set the clocks of one GPU. Every method may raise nvml.library.NvmlError: Denied where the right is
     missing, Unsupported where the GPU or the way cannot do it. A way that does not answer in time raises too."""
 
     name: str  # as the configuration's `through` says it
@@ -94,6 +103,69 @@ class Nvml(Setter):
         control()
 
 
+class NotRestored(ExceptionGroup[Exception]):
+    """Controls that could not be reset; an error each."""
+
+    @property
+    def calls(self) -> str:
+        """The calls of NVML that failed, in words."""
+        return ", ".join(getattr(each, "call", str(each)) for each in self.exceptions)
+
+
+def not_restored(failed: NotRestored) -> str:
+    """What a lease says of clocks that could not be restored."""
+    return f"clocks that could not be restored: {failed.calls} failed"
+
+
+def reset(setter: Setter) -> None:
+    """Reset both locks. Raises NotRestored after trying both; a lock that the GPU lacks needs no reset."""
+    errors = []
+    for control in (setter.reset_mem, setter.reset_core):
+        try:
+            control()
+        except Unsupported:
+            pass
+        except NvmlError as error:
+            errors.append(error)
+    if errors:
+        raise NotRestored(f"clocks of {setter.uuid} not restored", errors)
+
+
+def leave_as_configured(setter: Setter, after: Mapping[str, list[int] | None]) -> None:
+    """Reset both locks, then set what the site wants to find: {"core": [min, max], "mem": [min, max]} in MHz; None or
+    nothing for a domain that is to be free.
+
+    Raises NotRestored after trying everything.
+    """
+    reset(setter)
+    errors: list[Exception] = []
+    try:
+        locks = setter.locks(_range(after.get("core")), _range(after.get("mem")))
+    except NvmlError as error:
+        locks, errors = [], [error]
+    for lock in locks:
+        try:
+            lock()
+        except NvmlError as error:
+            errors.append(error)
+    if errors:
+        raise NotRestored(f"clocks of {setter.uuid} reset, but not set as `after` asks", errors)
+
+
+def may_set_clocks() -> tuple[bool, str]:
+    """(whether this process may set clocks, why in words), as far as one can tell without setting any: the driver has
+    the last word, when the first clock is set."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+            (mask,) = [int(line.split()[1], 16) for line in file if line.startswith("CapEff:")]
+    except (OSError, ValueError):
+        mask = 0
+    who = f"user {os.geteuid()}"
+    if mask >> _SYS_ADMIN & 1:
+        return True, f"{who} has CAP_SYS_ADMIN"
+    return False, f"{who} lacks CAP_SYS_ADMIN"
+
+
 def run_tool(words: list[str], uuid: str) -> tuple[int, str]:
     """(exit code, what it printed in one line) of a tool. Raises NvmlError where it is not there or does not end."""
     call, limit_s = " ".join(words), patience_s()
@@ -117,3 +189,35 @@ def run_tool(words: list[str], uuid: str) -> tuple[int, str]:
         raise
     said = " ".join(f"{errors} {output}".split())
     return process.returncode, said or f"exit code {process.returncode}"
+
+
+def asked_of_daemon(uuid: str) -> Callable[[], None]:
+    """A daemon is asked to set clocks of a GPU: where a janitor watches, it knows.
+
+    Returns what to call once nothing can come of that any more: not after a timeout.
+    """
+    memory = ASKED_OF_DAEMON.get(uuid)
+    if memory is None:
+        return lambda: None
+    # an answer to this request says nothing of one before it that has had none
+    before, memory[0] = memory[0], 1
+
+    def dealt_with() -> None:
+        memory[0] = before
+
+    return dealt_with
+
+
+def _range(given: list[int] | None) -> Range | None:
+    return (given[0], given[1]) if given else None
+
+
+def _close_private() -> None:
+    for file in PRIVATE:
+        os.close(file)
+    PRIVATE.clear()
+    HELD_BY_TOOLS.clear()
+    ASKED_OF_DAEMON.clear()
+
+
+os.register_at_fork(after_in_child=_close_private)

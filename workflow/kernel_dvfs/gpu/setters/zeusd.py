@@ -19,10 +19,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from kernel_dvfs.gpu.nvml.errors import NO_PERMISSION, NOT_SUPPORTED, TIMEOUT, UNKNOWN, refused
-from kernel_dvfs.gpu.nvml.janitor import asked_of_daemon
-from kernel_dvfs.gpu.nvml.library import patience_s
-from kernel_dvfs.gpu.setters.setter import Capabilities, Domain, Setter
+from kernel_dvfs.gpu.nvml.library import NO_PERMISSION, NOT_SUPPORTED, TIMEOUT, UNKNOWN, patience_s, refused
+from kernel_dvfs.gpu.setters.setter import Capabilities, Domain, Setter, asked_of_daemon
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board

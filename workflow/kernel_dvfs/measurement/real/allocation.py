@@ -14,19 +14,28 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypedDict, final
 
 from kernel_dvfs import slurm
 from kernel_dvfs.environment import slurm_gpu
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import parse_json, read_json, write_json
-from kernel_dvfs.gpu.clocks import Pair
-from kernel_dvfs.gpu.nvml.known import node_of
+from kernel_dvfs.files import parse_json, write_json
+from kernel_dvfs.gpu.clocks import Pair, gpu_freq
+from kernel_dvfs.gpu.nvml.facts import node_of
 from kernel_dvfs.measurement.setup import Setup, read
+from kernel_dvfs.shape import read as read_file
 
 FOLDER = ".snakemake"
 _LOOK_EVERY_S = 1.0
 _TELL_EVERY_S = 60.0
+
+
+@final
+class _Job(TypedDict):
+    """Which job holds a GPU."""
+
+    job: str
+    clocks: str  # the option that asks Slurm for them, or ""
 
 
 def ask(setup: Setup, path: str, request: dict[str, Any], pair: Pair) -> dict[str, Any] | None:
@@ -175,15 +184,14 @@ def _forget(uuid: str) -> None:
 
 def _clocks(setup: Setup, pair: Pair) -> str:
     """The option that asks Slurm for the pair, where Slurm sets the clocks (one job a pair); else ""."""
-    return slurm.gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
+    return gpu_freq(pair) if setup.measurement["clocks"] == "external" else ""
 
 
-def _known(uuid: str) -> dict[str, Any] | None:
+def _known(uuid: str) -> _Job | None:
     try:
-        known = read_json(_file(uuid))
-    except (OSError, ValueError):
-        return None
-    return known if isinstance(known, dict) and known.keys() == {"job", "clocks"} else None
+        return read_file(_file(uuid), _Job, "", "start another job")
+    except InputError:
+        return None  # none, or none of ours
 
 
 def _said(setup: Setup) -> str:

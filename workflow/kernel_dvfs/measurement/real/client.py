@@ -25,6 +25,10 @@ from kernel_dvfs.measurement.target import Target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernel_dvfs.measurement.point import Point
+    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.seam import Device
+
 _TRIES = 5
 _JANITOR_S = 70.0  # as long as a janitor may take, with a driver that hangs
 _LOG = "logs/kernel-dvfs-server.log"
@@ -61,18 +65,18 @@ class RemoteBench:
     def __init__(self, setup: Setup, path: str, target: Target, session: str = "") -> None:
         self._setup, self._path, self._session = setup, os.path.abspath(path), session
         self._target = f"{target.study}/{target.name}"
-        self.device: dict[str, Any] = {}
+        self.device: Device  # nothing before the first point
         self.run: dict[str, Any] = {}
         self.kernel: dict[str, Any] = {}
 
-    def point(self, pair: Pair, campaign: str, repeat: int) -> dict[str, Any]:
+    def point(self, pair: Pair, campaign: str, repeat: int) -> Point:
         """Have one point measured: see point.measure."""
         answer = self._ask({"do": "point", "campaign": campaign} | self._what(pair, repeat), pair)
         self.device, self.run, self.kernel = answer["device"], answer["run"], answer["kernel"]
         return answer["point"]
 
-    def compare(self, pair: Pair, repeat: int) -> dict[str, Any]:
-        """Have auto, `pair`, `pair`, auto measured: {target, repeat, session, points}, the points without windows."""
+    def compare(self, pair: Pair, repeat: int) -> Comparison:
+        """Have auto, `pair`, `pair`, auto measured."""
         answer = self._ask({"do": "compare"} | self._what(pair, repeat), pair)
         self.device = answer["device"]
         return answer["comparison"]

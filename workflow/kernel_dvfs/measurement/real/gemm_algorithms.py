@@ -7,15 +7,15 @@ different kernels. Knows the settings of products and the bytes that pin an algo
 from __future__ import annotations
 
 import base64
-import binascii
 import os
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
-from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_json
+from kernel_dvfs.files import write_json
+from kernel_dvfs.shape import Is, read
 
 SCHEMA = "kernel-dvfs/gemm-algorithms/1"
 _FILE = "gemm_algorithms.json"
+_REMEDY = "delete it: algorithms are then chosen again, and records of others are refused"
 # the fields that tell one algorithm of cuBLASLt from another
 _MARKS = (
     *("algorithm_id", "tile_id", "stages_id", "split_k", "reduction_scheme", "swizzle", "custom_option"),
@@ -33,27 +33,34 @@ def instance(info: dict[str, Any]) -> str:
     return "cublaslt " + " ".join(f"{name.removesuffix('_id')}={info[name]}" for name in _MARKS)
 
 
+def _is_base64(text: str) -> bool:
+    try:
+        return text.isascii() and bool(base64.b64decode(text, validate=True))
+    except ValueError:
+        return False
+
+
+class _Entry(TypedDict):
+    instance: NotRequired[str]
+    chosen_by: NotRequired[str]
+    pinned: Annotated[str, Is("bytes in base64", _is_base64)]
+
+
+class _File(TypedDict):
+    schema: str
+    cublaslt: dict[str, dict[str, _Entry]]  # {version: {settings of a product: what was chosen}}
+
+
 class GemmAlgorithms:
     """The algorithms in a file for one version of cuBLASLt. Raises InputError where the file is damaged."""
 
     def __init__(self, path: str, cublaslt: int) -> None:
         self._path, self._version = path, str(cublaslt)
-        try:
-            content = read_json(path)
-        except FileNotFoundError:
-            content = {"schema": SCHEMA, "cublaslt": {}}
-        except ValueError as error:
-            raise self._damaged(error) from None
-        try:
-            if content["schema"] != SCHEMA:
-                raise self._damaged(f"not a {SCHEMA} file")
-            self._content = content
-            self._pinned = {
-                key: base64.b64decode(each["pinned"], validate=True)
-                for key, each in content["cublaslt"].setdefault(self._version, {}).items()
-            }
-        except (KeyError, TypeError, AttributeError, ValueError, binascii.Error) as error:
-            raise self._damaged(repr(error)) from None
+        self._content: _File = {"schema": SCHEMA, "cublaslt": {}}
+        if os.path.exists(path):
+            self._content = read(path, _File, SCHEMA, _REMEDY)
+        chosen = self._content["cublaslt"].setdefault(self._version, {})
+        self._pinned = {key: base64.b64decode(each["pinned"]) for key, each in chosen.items()}
 
     def known(self, settings: dict[str, Any]) -> bytes | None:
         """The bytes that pin the algorithm of a product; None where none has been chosen yet."""
@@ -63,15 +70,12 @@ class GemmAlgorithms:
         """Write down what was chosen for a product, before anything is measured with it. info: of its plan."""
         key = _key(settings)
         self._pinned[key] = info["pinned"]
-        entry = {"instance": instance(info), "chosen_by": info["algorithm_chosen_by"]}
-        entry["pinned"] = base64.b64encode(info["pinned"]).decode()
-        self._content["cublaslt"][self._version][key] = entry
+        self._content["cublaslt"][self._version][key] = {
+            "instance": instance(info),
+            "chosen_by": info["algorithm_chosen_by"],
+            "pinned": base64.b64encode(info["pinned"]).decode(),
+        }
         write_json(self._path, self._content)
-
-    def _damaged(self, why: object) -> InputError:
-        return InputError(
-            f"{self._path}: {why}; delete it: algorithms are then chosen again, and records of others are refused"
-        )
 
 
 def _key(settings: dict[str, Any]) -> str:

@@ -1,19 +1,19 @@
-"""A real GPU behind the seam (gpu.seam): sets clocks, measures in windows aligned to the energy counter, and notes what
-else happened meanwhile.
+"""A real GPU behind the seam (measurement.seam): sets clocks, measures in windows aligned to the energy counter, and
+notes what else happened meanwhile.
 
 Works on a guarded board, an energy counter and loads; knows neither where they come from nor what a point is for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, EXACT, THROTTLING, Pair, check, label
-from kernel_dvfs.gpu.nvml.locks import lock_pair, ranges
+from kernel_dvfs.gpu.guard import lock_pair, ranges
 from kernel_dvfs.measurement.counter import EnergyCounter
-from kernel_dvfs.measurement.real.estimate import TimeAccount
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.verdict import held_by
@@ -21,10 +21,10 @@ from kernel_dvfs.measurement.verdict import held_by
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.guard import Guard
-    from kernel_dvfs.gpu.seam import Difference, Gpu, Window
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
+    from kernel_dvfs.measurement.seam import Device, Gpu, Raw, Window
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
 _SLICE_S = 0.25
@@ -38,6 +38,9 @@ _FREE_SHARE = 0.8
 _EVENT_BITS = sorted((*THROTTLING, 0x10, 0x100))
 _HEAT_STEP_S = 1.0
 _FEED_EVERY_S = 0.01
+# parts of a point's time; conditioning: heating or cooling; choosing: GEMM algorithms, once in a study; preparing:
+# plans, their tensors, graphs
+PARTS = ("windows", "warm_up", "conditioning", "choosing", "preparing", "other")
 # runs of a load that a stretch of time must hold to say how long one takes
 _LEAST_RUNS = 6
 
@@ -79,7 +82,7 @@ class RealGpu:
 
     # --- the seam -----------------------------------------------------------------------------------------------------
 
-    def device(self) -> dict[str, Any]:
+    def device(self) -> Device:
         """The record's `device` group."""
         return self._device
 
@@ -359,9 +362,9 @@ class RealGpu:
             self._steady.stop()
             self._steady = None
 
-    def _identity(self, about: dict[str, Any]) -> dict[str, Any]:
+    def _identity(self, about: dict[str, Any]) -> Device:
         keys = ("name", "uuid", "pci_bus_id", "vbios", "power_limit_mw", "ecc", "energy_scope")
-        return {
+        found = {
             "kind": "nvml",
             **{key: about[key] for key in keys},
             **self._guard.nvml.versions,
@@ -370,10 +373,45 @@ class RealGpu:
             "counter_period_ms": round(1000 * self._counter.period_s, 3),
             "counter_read_ms": round(1000 * self._counter.read_s, 3),
         }
+        return cast("Device", found)
 
 
 class Unwanted(InputError):
     """A point was given up, because nobody waits for it any more."""
+
+
+class TimeAccount:
+    """Seconds spent in each part by the clock `now_s`. A part within another one stops the outer one meanwhile."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._begin()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """A context whose time belongs to the part `name`."""
+        outer = self._switch(name)
+        try:
+            yield
+        finally:
+            self._switch(outer)
+
+    def take(self) -> dict[str, float]:
+        """{part: seconds} since it was last taken."""
+        self._switch(self._running)
+        spent = {name: round(seconds, 6) for name, seconds in self._spent.items()}
+        self._begin()
+        return spent
+
+    def _begin(self) -> None:
+        self._running, self._since_s = "other", self._now_s()
+        self._spent = dict.fromkeys(PARTS, 0.0)
+
+    def _switch(self, name: str) -> str:
+        now_s = self._now_s()
+        self._spent[self._running] += now_s - self._since_s
+        outer, self._running, self._since_s = self._running, name, now_s
+        return outer
 
 
 class _Locked:
@@ -398,7 +436,7 @@ class _Locked:
             self._gpu.release()
 
 
-def less(window: Window, before: Window, own_mhz: float | None = None) -> Difference:
+def less(window: Window, before: Window, own_mhz: float | None = None) -> Window:
     """What a window of a load would be without what each run of it begins with, of which `before` is a window.
 
     Time of a run, and energy and clock cycles in it, are differences. The window is as much shorter as the beginning
@@ -446,7 +484,7 @@ def _has_settled(seen: Sequence[tuple[float, int]]) -> bool:
     return sways and max(last) - min(last) <= _SWAY_SHARE * max(last)
 
 
-def _raw(window: Window) -> dict[str, float]:
+def _raw(window: Window) -> Raw:
     return {"duration_s": window["duration_s"], "energy_mj": window["energy_mj"], "time_us": window["time_us"]}
 
 

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from kernel_dvfs.errors import InputError
@@ -18,7 +16,7 @@ from kernel_dvfs.gpu import spec as gpu_spec
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.advice import Advice
+    from kernel_dvfs.gpu.setters.choice import Advice
 
 SCHEMA = "kernel-dvfs/devices/1"
 # a configuration that leaves these out takes less time
@@ -76,19 +74,23 @@ class Inventory:
     simulated: list[str]  # simulated GPUs, as a study configures them: no hardware needed
 
 
-def inventory(config: str) -> Inventory:
-    """What is here. config: file of the study to estimate; one that is not there is told of, not refused."""
+# (UUID, whether its clocks can be locked) -> what a study of it would take, and what is missing for one
+Estimates = Callable[[str, bool], tuple[list[Estimate], list[str]]]
+
+
+def inventory(estimates: Estimates) -> Inventory:
+    """What is here. estimates: for each GPU that can be measured (plan.estimate.estimates)."""
     from kernel_dvfs.gpu.nvml.board import Board, uuids
     from kernel_dvfs.gpu.nvml.lease import where_leases_lie
     from kernel_dvfs.gpu.nvml.library import Library
-    from kernel_dvfs.gpu.setters.advice import advice
+    from kernel_dvfs.gpu.setters.choice import advice
 
     gpus: list[Gpu] = []
     locking = leases = problem = None
     try:
         with Library() as nvml:
             found = uuids(nvml)
-            gpus += (_gpu(nvml, index, Board(nvml, uuid), config) for index, uuid in enumerate(found))
+            gpus += (_gpu(nvml, index, Board(nvml, uuid), estimates) for index, uuid in enumerate(found))
             if found:
                 locking = advice(found)
             else:
@@ -99,7 +101,7 @@ def inventory(config: str) -> Inventory:
     return Inventory(SCHEMA, problem, gpus, locking, leases, list(gpu_spec.names()))
 
 
-def _gpu(nvml: Library, index: int, board: Board, config: str) -> Gpu:
+def _gpu(nvml: Library, index: int, board: Board, estimates: Estimates) -> Gpu:
     from kernel_dvfs.gpu.nvml.facts import facts
     from kernel_dvfs.gpu.setters.choice import working
 
@@ -114,7 +116,7 @@ def _gpu(nvml: Library, index: int, board: Board, config: str) -> Gpu:
     way = working(uuid)
     notes = list(_obstacles(board))
     left_behind_by, lease_problem = _lease(uuid)
-    estimates, missing = _study(uuid, config, bool(way) and bool(cores))
+    expected, missing = estimates(uuid, bool(way) and bool(cores))
     return Gpu(
         index,
         name,
@@ -134,7 +136,7 @@ def _gpu(nvml: Library, index: int, board: Board, config: str) -> Gpu:
         notes=notes,
         left_behind_by=left_behind_by,
         lease_problem=lease_problem,
-        estimates=estimates,
+        estimates=expected,
         missing=missing,
     )
 
@@ -142,7 +144,7 @@ def _gpu(nvml: Library, index: int, board: Board, config: str) -> Gpu:
 def _counter(board: Board) -> tuple[float | None, float | None, str | None]:
     """(period ms, time of a read ms, why it cannot be used) of the energy counter."""
     from kernel_dvfs.errors import CounterFault
-    from kernel_dvfs.gpu.nvml.errors import NvmlError
+    from kernel_dvfs.gpu.nvml.library import NvmlError
     from kernel_dvfs.measurement.counter import EnergyCounter
 
     try:
@@ -176,39 +178,3 @@ def _lease(uuid: str) -> tuple[str | None, str | None]:
     except InputError as error:
         return None, str(error)
     return (stale.owner if stale else None), None
-
-
-def _study(uuid: str, config: str, can_lock: bool) -> tuple[list[Estimate], list[str]]:
-    """(what would be measured and for how long, what is missing for it)."""
-    from kernel_dvfs.measurement.real import loads
-
-    if not Path(config).is_file():
-        return [], [f"no {config} here: give another --config to see what a study would take"]
-    ways: list[dict[str, str]] = [{}, {"clocks": "auto-only"}] if can_lock else [{"clocks": "auto-only"}]
-    estimates: list[Estimate] = []
-    for changed in ways:
-        estimate = _estimate(uuid, config, changed)
-        if estimate not in estimates:  # a configuration may be for auto-only already
-            estimates.append(estimate)
-    if Path(loads.record()).is_file():
-        return estimates, []
-    return estimates, ["missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"]
-
-
-def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:
-    """What would be measured and for how long. changed: keys of the configuration."""
-    from kernel_dvfs.measurement.real.estimate import study_s
-    from kernel_dvfs.measurement.setup import read
-    from kernel_dvfs.plan.study import load, plan
-
-    with TemporaryDirectory() as folder:
-        try:
-            content = load(config) | {"gpu": f"nvml:{uuid}"} | changed
-            study = plan(content, folder)
-            assert study.setup, "only tables have no setup"
-            measurement = read(study.setup.write()).measurement
-        except (InputError, KeyError) as error:
-            return Estimate(config, changed.get("clocks"), str(error))
-    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
-    targets = len(study.kernels) + len(study.passes)
-    return Estimate(config, content["clocks"], None, targets, len(study.pairs), {k: s for k, s in parts.items() if s})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, EXACT, supported_core_mhz
-from kernel_dvfs.gpu.nvml.locks import ranges
+from kernel_dvfs.gpu.guard import ranges
 from kernel_dvfs.measurement import stamps as seen_by
 from kernel_dvfs.measurement.verdict import is_reached
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kernel_dvfs.gpu.nvml.guard import Guard
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.measurement.real.loads import Stamper, Stamping
 
 Transition = tuple[str, int, int]  # domain, from MHz, to MHz
@@ -85,7 +85,7 @@ def trials(
     protocol: Protocol,
     say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """A trial of each transition, `protocol.repeats` times over. Raises errors.NvmlError; the guard restores."""
+    """A trial of each transition, `protocol.repeats` times over. Raises nvml.library.NvmlError; the guard restores."""
     order = random.Random(protocol.seed)
     found: list[dict[str, Any]] = []
     for repeat in range(protocol.repeats):

@@ -12,8 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
-from kernel_dvfs.native.load import REMEDY
+from kernel_dvfs.native.load import BuiltLibrary, read_build
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -154,18 +153,12 @@ def library_sha256(is_step: bool = False) -> str:
     return _library(is_step)["sha256"]
 
 
-def _library(is_step: bool) -> dict[str, str]:
-    """{"file": the library's path as the record has it, "sha256": its checksum}."""
-    path, what = record(is_step), "what reads captured graphs" if is_step else "CUDA kernels"
+def _library(is_step: bool) -> BuiltLibrary:
+    what = "what reads captured graphs" if is_step else "CUDA kernels"
     try:
-        content = read_json(path)
-        if content["status"] != "built":
-            raise InputError(f"{what}: unavailable: {content['reason']}")
-        return {name: str(content["library"][name]) for name in ("file", "sha256")}
-    except OSError:
-        raise InputError(f"{what}: not built (no {path}): {REMEDY}") from None
-    except (ValueError, KeyError, TypeError):
-        raise InputError(f"{what}: {path} is not a build record: {REMEDY}") from None
+        return read_build(record(is_step))["library"]
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
 
 
 def open_loads(nvml: Library, uuid: str, step: dict[str, str] | None = None) -> Loads:

@@ -10,13 +10,24 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from typing import Annotated, TypedDict
 
-from kernel_dvfs.files import read_json, write_json
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.nvml.lease import boot_id
+from kernel_dvfs.shape import Count, Is, read
 
 SCHEMA = "kernel-dvfs/plateau/1"
 _FILE = "plateau.json"
 _HOLDS_S = 6 * 3600
+
+
+class _File(TypedDict):
+    schema: str
+    of: str
+    boot_id: str
+    hot_c: Annotated[float, Is("a temperature in degrees C", lambda value: 0 < value < 150)]
+    found_s: Count  # since 1970
 
 
 class Plateau:
@@ -24,21 +35,21 @@ class Plateau:
 
     def __init__(self, folder: str, of: str) -> None:
         self._path = os.path.join(folder, _FILE)
-        self._about = {"schema": SCHEMA, "of": of, "boot_id": boot_id()}
+        self._of, self._boot_id = of, boot_id()
 
     def known_c(self) -> float | None:
         """The temperature, C; None where none is known that still holds, or the file is none of ours."""
         try:
-            content = read_json(self._path)
-            hot_c, found_s = content.pop("hot_c"), content.pop("found_s")
-            holds = content == self._about and 0 <= time.time() - found_s < _HOLDS_S and 0 < hot_c < 150
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            found = read(self._path, _File, SCHEMA, "the plateau is looked for again")
+        except InputError:
             return None
-        return hot_c if holds else None
+        is_same = (found["of"], found["boot_id"]) == (self._of, self._boot_id)
+        return found["hot_c"] if is_same and 0 <= time.time() - found["found_s"] < _HOLDS_S else None
 
     def keep(self, hot_c: float) -> None:
         """Write it down."""
-        write_json(self._path, self._about | {"hot_c": hot_c, "found_s": int(time.time())})
+        about = {"schema": SCHEMA, "of": self._of, "boot_id": self._boot_id}
+        write_json(self._path, about | {"hot_c": hot_c, "found_s": int(time.time())})
 
     def forget(self) -> None:
         """It does not hold any more."""

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.nvml.errors import Unsupported
+from kernel_dvfs.gpu.nvml.library import Unsupported
 from kernel_dvfs.measurement.counter import EnergyCounter
 
 if TYPE_CHECKING:
+    from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.nvml.board import Board
-    from kernel_dvfs.gpu.nvml.guard import Guard
 
 # a window must hold this many periods of the counter
 LEAST_PERIODS = 20
@@ -82,7 +82,7 @@ def check_permission(guard: Guard, clocks: dict[str, Any]) -> None:
     """Lock each domain to the whole range that it has, which changes nothing, and reset it: may we, and can the GPU?
     Where a way locks single clocks only, to the highest.
 
-    Raises errors.Denied where we may not, InputError where this GPU cannot lock a domain that the study wants locked.
+    Raises library.Denied where we may not, InputError where this GPU cannot lock a domain that the study wants locked.
     What has been locked by then is the guard's to reset.
     """
     uuid = guard.board.uuid

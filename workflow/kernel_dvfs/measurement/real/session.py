@@ -9,25 +9,29 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.guard import Guard
 from kernel_dvfs.gpu.noise import Key
 from kernel_dvfs.gpu.nvml import lease
-from kernel_dvfs.gpu.nvml.guard import Guard
 from kernel_dvfs.gpu.setters.choice import AUTO
 from kernel_dvfs.measurement import consistency
-from kernel_dvfs.measurement.point import measure
-from kernel_dvfs.measurement.real import estimate, preflight
+from kernel_dvfs.measurement.point import Point, measure
 from kernel_dvfs.measurement.real import loads as kernels
+from kernel_dvfs.measurement.real import preflight
 from kernel_dvfs.measurement.real.gpu import RealGpu
 from kernel_dvfs.measurement.real.plateau import Plateau
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.stopping import COMPARED
 from kernel_dvfs.measurement.target import Target, hottest
+from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.seam import Device
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
@@ -47,7 +51,7 @@ def identity(setup: Setup) -> str:
     except InputError:
         library = "none"  # opening the session says so
     settings = {key: setup.measurement.get(key) for key in _OF_SESSION}
-    text = compact_json([setup.gpu["uuid"], settings, library, step, __version__])
+    text = compact_json([setup.gpu["uuid"], settings, library, step, VERSION])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -117,7 +121,7 @@ class Session:
         return self._gpu
 
     @property
-    def device(self) -> dict[str, Any]:
+    def device(self) -> Device:
         """The record's `device` group."""
         return self.gpu.device()
 
@@ -127,7 +131,7 @@ class Session:
 
     def point(
         self, setup: Setup, target: Target, pair: Pair, campaign: str, repeat: int
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    ) -> tuple[Point, dict[str, Any], dict[str, Any]]:
         """Measure one point; one that was disturbed is measured once more.
 
         Returns (the point, further fields of the record's `run` group, further fields of its `kernel` group).
@@ -159,19 +163,19 @@ class Session:
         }
         return point, run, load.about
 
-    def compare(self, setup: Setup, target: Target, pair: Pair, repeat: int) -> dict[str, Any]:
+    def compare(self, setup: Setup, target: Target, pair: Pair, repeat: int) -> Comparison:
         """Measure auto, `pair`, `pair`, auto: one repeat in a campaign of its own, which nothing was chosen from.
 
         Each point is a single window, since the repeats are the statistics.
         """
-        setup = setup._replace(measurement=setup.measurement | estimate.COMPARED)
+        setup = setup._replace(measurement=setup.measurement | COMPARED)
         points = []
         for number, clocks in enumerate((BASELINE, pair, pair, BASELINE)):
             point, _, _ = self.point(setup, target, clocks, f"fresh-{repeat}", number)
             points.append(consistency.without_windows(point))
         return {"target": target.name, "repeat": repeat, "session": self._id, "points": points}
 
-    def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[dict[str, Any], kernels.Load]:
+    def _measure(self, setup: Setup, target: Target, pair: Pair, key: Key) -> tuple[Point, kernels.Load]:
         # prepared before the board is heated, so that it does not cool down between the heat and the warm-up; not kept
         # meanwhile, since the heater may need its memory
         self.gpu.prepare(setup, target)

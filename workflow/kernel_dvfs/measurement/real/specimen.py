@@ -14,7 +14,7 @@ from kernel_dvfs import slurm
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json, write_text
 from kernel_dvfs.gpu.nvml.board import uuids
-from kernel_dvfs.gpu.nvml.known import identify
+from kernel_dvfs.gpu.nvml.facts import identify
 from kernel_dvfs.gpu.nvml.library import Library
 from kernel_dvfs.measurement.real.allocation import wait
 

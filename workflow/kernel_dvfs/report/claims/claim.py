@@ -1,27 +1,80 @@
-"""What a claim is, what a verdict on it says, and how both are worded."""
+"""What a claim of the paper is, how it is judged, and what verdicts are computed from.
+
+A judge yields numbers. A claim holds where each keeps its rule and differs where one does not. What is absent makes it
+not testable; a file that is there but bad stays an InputError.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-if TYPE_CHECKING:
-    from kernel_dvfs.report.results import Results
+import pandas as pd
+
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.schedule import problem_from
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.layout import STRICT, fresh_repeats
+from kernel_dvfs.measurement.verdict import UNUSABLE
+from kernel_dvfs.profile.store import CLOCKS
+from kernel_dvfs.report.results import Comparisons, Results, is_chosen
 
 HOLDS, DIFFERS, NOT_TESTABLE = "holds", "differs", "not testable"
-# the band over what nobody has measured holds the paper's value, and others
+# a part of the band over what nobody has measured keeps the rule
 UNMEASURED = "within what is unmeasured"
-UNKNOWN = "not known"
+
+# A clock counts as lower from 5 % below auto's: the 15 MHz steps on which clocks land and the two highest
+# memory clocks of the RTX 3080 Ti (9251, 9501: the same bandwidth) are one clock, a step of any sweep is
+# more.
+LOWER_SHARE = 0.05
+
+# A saving that a single run can show: its energy scatters by 0.55 %, its campaign by 0.3 % more.
+VISIBLE_PERCENT = 1.0
+
+_SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.eq}
+
+
+class NotTestable(Exception):
+    """Something is absent: one sentence, what it is and what would make the claim testable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found about a claim."""
+class Number:
+    """A number that a verdict rests on."""
 
-    ours: str  # what was found, in words with figures
-    holds: bool | None  # None: within what is unmeasured
-    why: str  # one sentence that explains it and names the table or data it follows from
+    name: str
+    value: Any  # a number, or a band (low, high); words where there is no rule
+    unit: str = ""  # "%" of a change, "points" between changes, MHz, ...
+    rule: dict[str, float] = field(default_factory=dict)  # {sign: limit}, such as {">=": 4, "<=": 8}
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether the rule is kept; None where a band keeps it in part. What is NaN keeps none."""
+        ends = self.value if isinstance(self.value, tuple) else (self.value,)
+        kept = [[bool(_SIGNS[sign](end, limit)) for end in ends] for sign, limit in self.rule.items()]
+        return all(map(all, kept)) or (None if all(map(any, kept)) else False)
+
+    @property
+    def ruled(self) -> str:
+        """The rule in words: `>= 0.5`, `4 to 8`."""
+        if self.rule.keys() == {">=", "<="}:
+            return f"{self.rule['>=']:.4g} to {self.rule['<=']:.4g}"
+        return " and ".join(f"{sign} {limit:.4g}" for sign, limit in self.rule.items())
+
+    def __str__(self) -> str:
+        """`time +0.314 % (<= 0.5)`."""
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        shown = " to ".join(value if isinstance(value, str) else self._shown(float(value)) for value in values)
+        return f"{self.name} {shown} {self.unit}".rstrip() + (f" ({self.ruled})" if self.rule else "")
+
+    def _shown(self, value: float) -> str:
+        if abs(value) < 1e-6:  # what sums of equal numbers differ by
+            return "0"
+        sign = "+" if self.unit in ("%", "points") else ""
+        return f"{value:{sign}.2f}" if sign and abs(value) >= 1 else f"{value:{sign}.{3 if sign else 4}g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,54 +84,144 @@ class Claim:
     number: int  # 1..29
     text: str
     source: str  # section of the paper
-    paper: str  # its value, or UNKNOWN
-    judge: Callable[[Results], Finding]  # raises NotTestable
+    judge: Callable[[Results], Iterator[Number]]  # raises NotTestable
+    paper: str = "not known"  # its value
+    cause: str = ""  # why it differs, where that is known whatever the numbers are
+
+    def row(self, results: Results) -> dict[str, Any]:
+        """Its row of the table."""
+        try:
+            numbers = list(self.judge(results))
+        except NotTestable as missing:
+            ours, verdict, why = "not computed", NOT_TESTABLE, str(missing)
+        else:
+            ours = "; ".join(map(str, numbers))
+            faults = [number for number in numbers if number.kept is False]
+            partly = [number for number in numbers if number.kept is None]
+            verdict = DIFFERS if faults else UNMEASURED if partly else HOLDS
+            why = "; ".join(
+                [f"{each.name}: not {each.ruled}" for each in faults]
+                + [f"{each.name}: only in part {each.ruled}" for each in partly]
+                + ([self.cause] if faults and self.cause else [])
+            )
+        about = {"number": self.number, "claim": self.text, "source": self.source, "paper": self.paper}
+        return about | {"ours": ours, "verdict": verdict, "why": why}
 
 
-class NotTestable(Exception):
-    """Something is absent: one sentence, what it is and what would make the claim testable."""
+def claim(number: int, text: str, source: str, **more: str) -> Callable[[Callable[[Results], Iterator[Number]]], Claim]:
+    """Decorator: the function below is the judge of this claim. more: further fields of a Claim."""
+    return lambda judge: Claim(number, text, source, judge, **more)
 
 
-def claim(number: int, text: str, source: str, paper: str = UNKNOWN) -> Callable[[Callable[[Results], Finding]], Claim]:
-    """Decorator: the function below is the judge of this claim."""
-    return lambda judge: Claim(number, text, source, paper, judge)
+# --- what verdicts are computed from ----------------------------------------------------------------------------------
 
 
-def percent(value: float, digits: int = 1) -> str:
-    """A change with its sign: `-8.1 %`; no sign on what rounds to zero."""
-    rounded = round(float(value), digits)
-    return f"{rounded:+.{digits}f} %" if rounded else f"{0:.{digits}f} %"
+def table(results: Results, name: str) -> pd.DataFrame:
+    """A finished table."""
+    if not (results.folder / "tables" / f"{name}.csv").is_file():
+        raise NotTestable(f"there is no table {name} for this GPU; configure that study and run snakemake report")
+    return results.table(name)
 
 
-def points(value: float, digits: int = 1) -> str:
-    """A difference of percentages, `+0.3`; no sign on what rounds to zero."""
-    return percent(value, digits).removesuffix(" %")
+def schedule(results: Results, name: str = STRICT) -> dict[str, Any]:
+    """A feasible schedule."""
+    if not (results.folder / "schedules" / f"{name}.json").is_file():
+        raise NotTestable(f"there is no schedule {name}; run snakemake choose on a profile with such targets")
+    found = results.schedule(name)
+    if found["status"] != "optimal":
+        raise NotTestable(f"schedule {name} is {found['status']}; no choice keeps its limit")
+    return found
 
 
-def change(time: float, energy: float) -> str:
-    """`energy -8.1 % at time +0.2 %`."""
-    return f"energy {percent(energy)} at time {percent(time)}"
+def strategy(results: Results, granularity: str, scope: str, objective: str) -> tuple[float, float, float]:
+    """(energy, time, EDP) change in percent by a row of Table 2, strict where it is waste."""
+    rows = table(results, "strategies")
+    found = rows[
+        (rows.granularity == granularity)
+        & (rows.scope == scope)
+        & (rows.objective == objective)
+        & (rows.slack_percent.fillna(0) == 0)
+        & rows.status.str.startswith("optimal")
+    ]
+    if found.empty:
+        raise NotTestable(f"Table 2 (strategies) has no {granularity} {scope} {objective}; have it chosen")
+    chosen = results.schedule(found.schedule.iloc[0])
+    return chosen["energy_change_percent"], chosen["time_change_percent"], chosen["edp_change_percent"]
 
 
-def span(values: Iterable[float], digits: int = 1) -> str:
-    """`-8.1 to -4.0 %` of changes; a single value where both round to the same."""
-    values = list(values)
-    low, high = percent(min(values), digits), percent(max(values), digits)
-    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+def points(results: Results, study: str) -> pd.DataFrame:
+    """Usable rows of the profile in a study, with what changes against each target's own auto.
+
+    Further columns: time_change, energy_change (percent); core, mem (MHz: reached where known, else
+    asked for, auto = the highest of the target); auto_core, auto_mem (the same of auto); auto_time_s,
+    auto_energy_j; lower_core, lower_mem (bool, LOWER_SHARE below auto's); like_auto (neither differs).
+    """
+    rows = results.profile
+    rows = rows[(rows.study == study) & ~rows.verdict.isin(UNUSABLE)].reset_index(drop=True)
+    for name in CLOCKS:
+        clock = rows[f"reached_{name}"].fillna(rows[name])
+        rows[name.removesuffix("_mhz")] = clock.fillna(clock.groupby(rows.target).transform("max"))
+    auto = rows[rows.is_baseline].set_index("target")
+    for name in ("core", "mem", "time_s", "energy_j"):
+        rows[f"auto_{name}"] = auto[name].reindex(rows.target).to_numpy()
+    rows["time_change"] = 100 * (rows.time_s / rows.auto_time_s - 1)
+    rows["energy_change"] = 100 * (rows.energy_j / rows.auto_energy_j - 1)
+    rows["like_auto"] = True
+    for name in ("core", "mem"):
+        ratio = (rows[name] / rows[f"auto_{name}"]).fillna(1)  # never asked for and never read back: always the same
+        rows[f"lower_{name}"] = ratio < 1 - LOWER_SHARE
+        rows["like_auto"] &= (ratio - 1).abs() <= LOWER_SHARE
+    return rows
 
 
-def mhz(clocks: Iterable[float]) -> str:
-    """`1470 to 1650 MHz`, or one value."""
-    clocks = list(clocks)
-    low, high = (f"{value:.0f}" for value in (min(clocks), max(clocks)))
-    return f"{low} MHz" if low == high else f"{low} to {high} MHz"
+def chosen(results: Results, name: str, study: str) -> pd.DataFrame:
+    """The point of each target that a schedule chose, as `points`, in the profile's order."""
+    targets = schedule(results, name)["targets"]
+    rows = points(results, study)
+    return rows[is_chosen(rows, targets)].set_index("target")
 
 
-def count(number: int, thing: str) -> str:
-    """`1 pair`, `2 pairs`."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+def strict(results: Results) -> pd.DataFrame:
+    """The points of Table 1: each kernel at its strict global clocks."""
+    return chosen(results, STRICT, "kernel")
 
 
-def pair(core_mhz: Any, mem_mhz: Any) -> str:
-    """A requested pair as records name it: `1470-5001`, `auto-9251`; NaN is auto."""
-    return "-".join("auto" if clock == "auto" or clock != clock else f"{clock:g}" for clock in (core_mhz, mem_mhz))
+def gemms(results: Results) -> list[str]:
+    """Ids of the kernels that are GEMMs."""
+    return [name for name, about in results.workload.get("kernels", {}).items() if about["kind"] == "gemm"]
+
+
+def problem(results: Results) -> Problem:
+    """The choice problem that the strict schedule solved: same weights, same ties."""
+    solved = schedule(results)
+    return problem_from(results.folder / "profile.parquet", solved["granularity"], solved["weights"], solved["ties"])
+
+
+def validation(results: Results) -> Comparisons:
+    """The repeats behind the validation table, and none of an earlier study."""
+    paths = fresh_repeats(STRICT, int(table(results, "validation").repeats.iloc[0]))
+    missing = [path for path in paths if not (results.folder / path).is_file()]
+    if missing:
+        raise NotTestable(f"there is no {missing[0]}; configure that study and run snakemake report")
+    return results.comparisons(*paths)
+
+
+def simulated_spec(results: Results, what: str) -> dict[str, Any]:
+    """The plain spec of a simulated GPU; `what` of it is wanted."""
+    if results.gpu["kind"] != "simulated":
+        raise NotTestable(f"{what} is known of simulated GPUs only; configure one, or measure it")
+    return results.setup(results.workload["setup"]).gpu["spec"]
+
+
+def siblings(results: Results) -> list[Results]:
+    """Results of other GPUs with a strict schedule of the same kernels, by folder name; a broken folder is named and
+    left out, since it must not stop this GPU's report."""
+    own, kernels, found = results.folder.resolve(), set(schedule(results)["targets"]), []
+    for path in sorted(own.parent.parent.glob(f"*/{own.name}/schedules/{STRICT}.json")):
+        other = Results(path.parent.parent)
+        try:
+            if other.folder != own and other.gpu and set(other.schedule(STRICT)["targets"]) == kernels:
+                found.append(other)
+        except InputError as error:
+            print(f"note: left out: {error}", file=sys.stderr)
+    return found

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernel_dvfs.layout import STRICT
+from kernel_dvfs.measurement.verdict import UNUSABLE
+from kernel_dvfs.report.measured_tables import DIFFERS
 from kernel_dvfs.report.page.provenance import Tally
 from kernel_dvfs.report.page.tables import Rows, Table, duration, energy_in_words, number, signed
 from kernel_dvfs.report.results import Results
-from kernel_dvfs.report.tables.headline_band import ALL
-from kernel_dvfs.report.tables.locking import DIFFERS
-from kernel_dvfs.report.validation import WITHIN_SESSION
-from kernel_dvfs.report.words import how_known
+from kernel_dvfs.report.words import ALL_TOGETHER, how_known
+from kernel_dvfs.student import WITHIN_SESSION
 
 # what a total is, by the weights that it is made with
 _TOTALS = {
@@ -34,7 +34,6 @@ _VERDICTS = {
     "not_reached": "the GPU ran another clock than asked for: used as what the request gives",
     "throttled": "a power cap or heat held the core below the request: used as what the request gives",
 }
-_GRAVE = ("disturbed", "counter", "unsupported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
 def _band(rows: Rows | tuple[()]) -> Band | None:
     """Of clocks per kernel, over all that nobody has measured together."""
     for row in rows:
-        if (row.get("level"), row.get("varied")) == ("kernel", ALL):
+        if (row.get("level"), row.get("varied")) == ("kernel", ALL_TOGETHER):
             low, high, default = (
                 number(row.get(f"{which}_energy_change_percent", "")) for which in ("low", "high", "default")
             )
@@ -313,7 +312,9 @@ def _of_records(tally: Tally) -> list[Caution]:
     verdicts = sum((group.verdicts for group in tally.groups), Counter[str]())
     points = sum(verdicts.values())
     found = [
-        Caution(verdict in _GRAVE, verdict.replace("_", " ").capitalize(), f"{count} of {points} measurements: {why}.")
+        Caution(
+            verdict in UNUSABLE, verdict.replace("_", " ").capitalize(), f"{count} of {points} measurements: {why}."
+        )
         for verdict, why in _VERDICTS.items()
         if (count := verdicts.get(verdict))
     ]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
+from kernel_dvfs import registry
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.outputs import outputs
 from kernel_dvfs.report import comparison
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import Change, chart
-from kernel_dvfs.report.page.other_studies import Known, studies_in
+from kernel_dvfs.report.page.other_studies import studies_in
 from kernel_dvfs.report.page.render import Figures, render
 from kernel_dvfs.report.page.tables import Rows, number, read_rows, table
 
@@ -27,7 +26,7 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
     """
     folder = Path(folder)
     missing: list[str] = []
-    known = outputs(comparison)
+    known = comparison.OUTPUTS.of("table")
     rows = read_rows(folder / TABLE)
     further = []
     for path in sorted(folder.glob("*.csv")):
@@ -37,7 +36,10 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
             except InputError as error:
                 missing.append(str(error))
     root, inside = folder.parent, Figures()
-    others = [(name, title, studies_in(root / name, missing, inside, _known(name))) for name, title in _OTHERS.items()]
+    others = [
+        (name, title, studies_in(root / name, missing, inside, registry.outputs(name)))
+        for name, title in _OTHERS.items()
+    ]
     page = render(
         "comparison.html.j2",
         gpus=table("gpus", [_validated_first(row) for row in rows], known["gpus"], drop=()),
@@ -53,11 +55,6 @@ def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[st
         missing=missing,
     )
     return page, missing
-
-
-def _known(name: str) -> Known:
-    """What the tables and figures of a kind of study say of themselves."""
-    return Known(*(outputs(import_module(f"kernel_dvfs.{name}.report.{each}")) for each in ("tables", "figures")))
 
 
 def _validated_first(row: dict[str, str]) -> dict[str, str]:

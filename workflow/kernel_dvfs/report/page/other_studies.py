@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.outputs import Output
+from kernel_dvfs.outputs import Output, Outputs
 from kernel_dvfs.report.page.render import Figure, Figures
 from kernel_dvfs.report.page.tables import Table, read_rows, table
 
@@ -25,16 +24,8 @@ class OtherStudy:
     long: list[tuple[str, int]]  # (file, rows) of tables that are not shown
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the tables and figures of a kind of study say of themselves, by name."""
-
-    tables: Mapping[str, Output]
-    figures: Mapping[str, Output]
-
-
 def study_below(
-    folder: str | Path, missing: list[str], inside: Figures | None = None, known: Known | None = None
+    folder: str | Path, missing: list[str], inside: Figures | None = None, known: Outputs | None = None
 ) -> OtherStudy | None:
     """The study in a folder and all below it; None where it holds no table and no figure. missing: as in study_page.
 
@@ -42,7 +33,7 @@ def study_below(
     these are made from. None: all are shown as they are.
     """
     folder, inside = Path(folder), inside or Figures()
-    of_tables, of_figures = (known.tables, known.figures) if known else ({}, {})
+    of_tables, of_figures = (known.of("table"), known.of("figure")) if known else ({}, {})
     tables, long, figures = [], [], []
     for path in sorted(folder.rglob("*.csv")):
         try:
@@ -72,7 +63,7 @@ def _sentence(about: Output | None) -> str:
     return f"{about.caption}." if about else ""
 
 
-def studies_in(root: str | Path, missing: list[str], inside: Figures, known: Known | None = None) -> list[OtherStudy]:
+def studies_in(root: str | Path, missing: list[str], inside: Figures, known: Outputs | None = None) -> list[OtherStudy]:
     """The studies below a root such as results/pipeline: one for each folder with `tables` or `figures`.
 
     known: as of study_below.

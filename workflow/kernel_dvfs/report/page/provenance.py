@@ -18,10 +18,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from kernel_dvfs import __version__
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import read_json
 from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.package import VERSION
 from kernel_dvfs.report.headings import heading_of
 from kernel_dvfs.report.results import Results
 
@@ -167,7 +167,7 @@ def of_protocol(setup: Setup | None) -> Facts:
 
 def of_program() -> Facts:
     """The versions that made the page."""
-    return [("kernel-dvfs", __version__), ("Python", platform.python_version()), *_versions()]
+    return [("kernel-dvfs", VERSION), ("Python", platform.python_version()), *_versions()]
 
 
 def dates(folder: str | Path, tally: Tally) -> Facts:

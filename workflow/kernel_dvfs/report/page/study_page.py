@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from kernel_dvfs import registry
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.layout import STRICT, subject
-from kernel_dvfs.outputs import Output, outputs
-from kernel_dvfs.report import figures, tables
+from kernel_dvfs.outputs import Output
 from kernel_dvfs.report.page import provenance
 from kernel_dvfs.report.page.answer import Answer, answer, cautions, chart
 from kernel_dvfs.report.page.deployment import deployable, deployment
@@ -89,7 +89,7 @@ def make(
     workload = setup.workload if setup else results.workload
     # without clocks to set there is nothing to choose
     is_chosen = not (setup and setup.measurement.get("clocks") == "auto-only")
-    known_tables, known_figures = (_in_order(outputs(package)) for package in (tables, figures))
+    known_tables, known_figures = (_in_order(registry.outputs("gpu").of(each)) for each in ("table", "figure"))
 
     def wanted(known: Mapping[str, Output]) -> dict[str, Output]:
         """Those that such a study can have, less what the configuration leaves out."""

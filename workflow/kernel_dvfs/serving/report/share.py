@@ -43,7 +43,7 @@ def difference(value: float | None, reference: float | None) -> float | None:
     return None if value is None or reference is None else value - reference
 
 
-def split(energy_of: dict[str, float | None]) -> dict[str, float | None]:
+def shapley(energy_of: dict[str, float | None]) -> dict[str, float | None]:
     """{knob: change}: each knob's mean contribution over all orders of turning them (Shapley), in energy's unit.
 
     energy_of: {system: energy} of all SUBSETS. The parts add up to DynamoLLM minus MultiPool: negative = saved.

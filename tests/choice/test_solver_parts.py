@@ -1,0 +1,165 @@
+"""Each part of the exact solver against a slower one that shares no code with it: linear programming, all pairs, all
+combinations."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from brute import combinations
+from instances import nearly_tied, roofline, uniform
+from scipy.optimize import linprog
+
+from kernel_dvfs.choice import meet_in_the_middle, programme
+from kernel_dvfs.choice.dominance import Edges, lower_hull, pareto
+from kernel_dvfs.choice.integer_grid import integer_grid_of
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.relaxation import lower_bound, relax
+from kernel_dvfs.choice.undecided import undecided_of
+
+SHAPES = [roofline, uniform, nearly_tied]
+SLACKS = [-0.02, 0.0, 0.013, 0.4]
+
+
+def relaxed_optimum(problem: Problem, limit: float):
+    """(least energy, price of time) of the linear relaxation, by HiGHS within its 1e-7; None where nothing fits."""
+    one_each = (problem.target == np.arange(len(problem.first))[:, None]).astype(float)
+    found = linprog(problem.energy, [problem.time], [limit], one_each, np.ones(len(one_each)), method="highs")
+    return (found.fun, -found.ineqlin.marginals[0]) if found.status == 0 else None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("slack", SLACKS)
+def test_bound_and_price_are_those_of_the_linear_programme(shape, slack):
+    rng = np.random.default_rng(17)
+    for _ in range(5):
+        problem = shape(rng, 7, 15)
+        limit = (1 + slack) * problem.baseline_time
+        grid, truth = integer_grid_of(problem, limit, only_fitting=False), relaxed_optimum(problem, limit)
+        if truth is None:
+            assert grid is None and lower_bound(problem, limit) is None
+            continue
+        found, (least, price) = relax(grid), truth
+        assert found.bound * grid.energy_unit == pytest.approx(least, rel=3e-7)
+        assert lower_bound(problem, limit) == pytest.approx(least, rel=3e-7)
+        assert found.price * grid.energy_unit / grid.time_unit == pytest.approx(price, rel=1e-6, abs=1e-9)
+        # a price that is told spares the search for it, and one that is wrong is not believed blindly
+        assert lower_bound(problem, limit, price) == pytest.approx(least, rel=3e-7)
+        assert lower_bound(problem, limit, 7 * price + 1) <= least * (1 + 3e-7)
+        score = problem.energy + price * problem.time
+        reduced = score - np.minimum.reduceat(score, problem.first)[problem.target]
+        assert found.reduced * grid.energy_unit == pytest.approx(reduced, rel=1e-5, abs=1e-6 * score.max())
+        # the best within the limit of the choices that minimise energy + price x time at some price
+        assert grid.t[found.choice].sum() <= grid.budget
+        steps = np.linspace(0, 50 * (price + 1), 4000)
+        vertices = [best_at(problem, step) for step in (*steps, *(price * (1 + 1e-6), price * (1 - 1e-6)))]
+        fits = [energy for time, energy in vertices if time <= limit * (1 + 1e-9)]
+        assert problem.energy[found.choice].sum() <= min(fits) * (1 + 1e-9)
+
+
+def test_a_choice_that_takes_the_whole_limit_is_not_below_its_bound():
+    """A hair of the limit is worth a lot here: 100 J in a millisecond."""
+    problem = Problem.of([[1.0, 0.999]], [[1.0, 101.0]], [0])
+    assert 1 - 2e-4 < lower_bound(problem, 1.0) <= 1.0
+    # no choice takes anything between
+    assert lower_bound(problem, 0.9995) == pytest.approx(101)
+
+
+def best_at(problem, price):
+    score = problem.energy + price * problem.time
+    bounds = [*problem.first, len(score)]
+    option = [low + int(score[low:high].argmin()) for low, high in pairwise(bounds)]
+    return problem.time[option].sum(), problem.energy[option].sum()
+
+
+def test_a_pair_matches_where_no_other_within_the_room_has_less_energy_then_less_time():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        sizes = rng.integers(1, 7, 2)
+        (t_a, t_b), (e_a, e_b) = ([rng.integers(-3, 4, size).astype(float) for size in sizes] for _ in range(2))
+        room = float(rng.integers(-4, 5))
+        pairs = [
+            (e_a[i] + e_b[j], t_a[i] + t_b[j])
+            for i in range(sizes[0])
+            for j in range(sizes[1])
+            if t_a[i] + t_b[j] <= room
+        ]
+        found = meet_in_the_middle.match(t_a, e_a, t_b, e_b, room)
+        if not pairs:
+            assert found is None
+            continue
+        energy, time, i, j = found
+        assert (energy, time) == min(pairs) == (e_a[i] + e_b[j], t_a[i] + t_b[j])
+
+
+def test_swaps_make_a_choice_better_and_never_break_its_limit():
+    rng, helped = np.random.default_rng(4), 0
+    for _ in range(30):
+        problem = nearly_tied(rng, 8, 12)
+        grid = integer_grid_of(problem, 1.01 * problem.baseline_time)
+        relaxation = relax(grid)
+        found = meet_in_the_middle.swap(grid, relaxation, relaxation.choice)
+        assert grid.target[found].tolist() == list(range(8)) and grid.t[found].sum() <= grid.budget
+        assert grid.e[found].sum() <= grid.e[relaxation.choice].sum()
+        helped += grid.e[found].sum() < grid.e[relaxation.choice].sum()
+    assert helped > 20
+
+
+SEARCHES = {
+    "programme": lambda undecided, known, bound, margin: programme.run(undecided, *known, bound, margin, 1e9),
+    "meet": lambda undecided, known, bound, margin: meet_in_the_middle.meet(undecided, *known, bound, margin, 10**6),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_either_search_alone_finds_the_optimum_and_knows_that_it_is_done(search, shape):
+    rng = np.random.default_rng(8)
+    for _ in range(12):
+        problem = shape(rng, 5, 8)
+        limit = rng.uniform(0.97, 1.1) * problem.baseline_time
+        grid = integer_grid_of(problem, limit)
+        if grid is None:
+            continue
+        relaxation = relax(grid)
+        start = relaxation.choice
+        known = float(grid.e[start].sum()), float(grid.t[start].sum())
+        undecided = undecided_of(grid, relaxation, known[0])
+        if not undecided.groups:
+            continue
+        found = SEARCHES[search](undecided, known, relaxation.bound, relaxation.margin)
+        choice = start if found.picks is None else undecided.choice(found.picks, grid.target)
+        assert found.complete
+        assert (found.energy, found.time) == (grid.e[choice].sum(), grid.t[choice].sum())
+        _, time, energy = combinations(problem)
+        least = energy[time <= limit * (1 + 1e-9)].min()
+        assert problem.energy[grid.option[choice]].sum() == pytest.approx(least, rel=1e-9)
+
+
+def test_a_list_that_was_cut_short_is_no_proof():
+    problem = nearly_tied(np.random.default_rng(6), 10, 12)
+    grid = integer_grid_of(problem, problem.baseline_time)
+    relaxation = relax(grid)
+    known = float(grid.e[relaxation.choice].sum()), float(grid.t[relaxation.choice].sum())
+    undecided = undecided_of(grid, relaxation, known[0])
+    args = undecided, *known, relaxation.bound, relaxation.margin
+    assert not meet_in_the_middle.meet(*args, 3).complete and not programme.run(*args, 10).complete
+    assert programme.run(*args, 1e9).complete
+
+
+def test_the_hull_and_its_edges_by_hand():
+    """(1, 9), (2, 5), (4, 4), (5, 1): the third lies above the line from the second to the last."""
+    time, energy = np.array([1.0, 2.0, 4.0, 5.0]), np.array([9.0, 5.0, 4.0, 1.0])
+    assert lower_hull(time, energy) == [0, 1, 3]
+    assert lower_hull(time, np.array([9.0, 5.0, 2.0, 1.0])) == [0, 1, 2, 3]
+    other = np.array([3.0, 7.0]), np.array([8.0, 1.0])  # 7 / 4 a unit of time, between 4 and 4 / 3
+    edges = Edges([(time, energy), other])
+    assert [steps.tolist() for steps in edges.walk()] == [[0, 1, 5, 8], [0, -4, -11, -15]]
+    assert [steps.tolist() for steps in edges.walk(after=0)] == [[0, 4], [0, -7]]
+    assert [edges.options_after(steps, 2).tolist() for steps in range(4)] == [[0, 0], [1, 0], [1, 1], [3, 1]]
+    assert edges.options_after(1, 2, after=0).tolist() == [0, 1]
+
+
+def test_what_another_option_matches_in_both_is_dropped_and_of_equals_the_baseline_stays():
+    time, energy = np.array([3.0, 1.0, 2.0, 2.0, 2.0, 4.0]), np.array([5.0, 8.0, 6.0, 6.0, 7.0, 5.0])
+    assert pareto(time, energy, np.array([1, 1, 1, 0, 1, 1])).tolist() == [1, 3, 0]
+    assert pareto(time, energy, np.array([1, 1, 0, 1, 1, 1])).tolist() == [1, 2, 0]

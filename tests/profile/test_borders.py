@@ -1,0 +1,311 @@
+"""What a table or a contribution may say at both sides of each border, and rows pooled by hand."""
+
+import hashlib
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.measurement import record
+from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.request import Request
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.profile import aggregate
+from kernel_dvfs.profile.contribution import plausible
+from kernel_dvfs.profile.records import Records, changed
+from kernel_dvfs.profile.table import import_table
+
+# --- points of a GPU, pooled ------------------------------------------------------------------------------------------
+
+PAIR, OTHER, GELU = Pair(1470, 5001), Pair(1260, 5001), ("kernel", "forward_gelu")
+
+
+def point(time_us, energy_mj, session="a", verdict="ok", core_mhz=1470.0, sd=(None, None), n=1):
+    """A point as a record has it, less what pooling does not read."""
+    summary = {"time_us": time_us, "energy_mj": energy_mj, "time_sd_us": sd[0], "energy_sd_mj": sd[1], "n": n}
+    reached = {"core_mhz": core_mhz, "mem_mhz": 5001.0}
+    return {"summary": summary, "reached": reached, "verdict": verdict, "session": session}
+
+
+def pooled(setup, found, checks=(), stay=()):
+    """{column: values} of points {(pair, repeat): point, or None where it was left out} of one kernel."""
+    pairs = dict.fromkeys(pair for pair, _ in found)
+    asked = [Request(*GELU, *pair, tuple(each for own, each in found if own == pair)) for pair in pairs]
+    return aggregate.columns(setup, asked, 10, lambda target: lambda *where: found[where], checks, stay)
+
+
+def test_a_row_pools_its_repeats_alike_and_its_errors_over_sessions(setup_of):
+    """Three of one session and one of another, at two pairs; in s and J, from us and mJ."""
+    times = {PAIR: (412.0, 415.5, 409.1, 431.7), OTHER: (502.3, 500.2, 507.7, 489.0)}
+    energies = {PAIR: (98.1, 97.5, 99.9, 91.3), OTHER: (88.0, 87.1, 86.9, 91.2)}
+    found = {
+        (pair, repeat): point(times[pair][repeat], energies[pair][repeat], "aaab"[repeat], core_mhz=1400 + repeat)
+        for pair in times
+        for repeat in range(4)
+    }
+    found |= {(PAIR, 4): None, (OTHER, 4): point(1.0, 1.0, verdict="disturbed")}
+    rows = pooled(setup_of(), found)
+    assert (rows["n"], rows["verdict"], rows["reached_core_mhz"]) == ([4, 4], ["ok", "ok"], [1401.5, 1401.5])
+    assert rows["is_baseline"] == rows["is_checked"] == [False, False] and rows["core_mhz"] == [1470.0, 1260.0]
+    for column, values, unit in (("time", times, 1e-6), ("energy", energies, 1e-3)):
+        name = {"time": "_s", "energy": "_j"}[column]
+        cells = list(values.values())
+        assert rows[column + name] == pytest.approx([unit * statistics.mean(own) for own in cells])
+        assert rows[f"{column}_sd{name}"] == pytest.approx([unit * statistics.stdev(own) for own in cells])
+        within = [statistics.pvariance(own[:3]) * 3 for own in cells]
+        mean = [number for own in cells for number in (statistics.mean(own[:3]), own[3])]
+        expected = aggregate.standard_errors(
+            [0] * 4, [0, 0, 1, 1], [3, 1] * 2, mean, [each for own in within for each in (own, 0.0)]
+        )
+        assert rows[f"{column}_se{name}"] == pytest.approx(unit * expected)
+
+
+def test_one_measurement_has_the_error_of_its_windows_and_no_error_of_its_mean(setup_of):
+    alone = pooled(setup_of(), {(PAIR, 0): point(412.0, 98.1, sd=(3.0, 0.6), n=4)})
+    assert (alone["time_sd_s"], alone["energy_sd_j"]) == (pytest.approx([1.5e-6]), pytest.approx([3e-4]))
+    assert alone["time_se_s"] == alone["energy_se_j"] == [None]
+    assert pooled(setup_of(), {(PAIR, 0): point(412.0, 98.1)})["time_sd_s"] == [None]
+    nothing = pooled(setup_of(), {(PAIR, 0): None})
+    assert nothing["time_s"] == nothing["time_se_s"] == []
+
+
+def test_a_checked_row_is_of_its_checks_and_auto_is_checked_where_it_was_proposed(setup_of):
+    found = {(pair, repeat): point(100.0 * (1 + repeat), 1.0) for pair in (BASELINE, PAIR) for repeat in range(4)}
+    checks = [Request(*GELU, *pair, (2, 3)) for pair in (BASELINE, PAIR)]
+    for stay, auto in (((), False), ({GELU}, True)):
+        rows = pooled(setup_of(), found, checks, stay)
+        assert rows["time_s"] == pytest.approx([350e-6] * 2) and rows["n"] == [2, 2]
+        assert rows["is_checked"] == [auto, True]
+    assert pooled(setup_of(), found)["n"] == [4, 4]
+
+
+@pytest.fixture
+def folder(setup_of, tmp_path):
+    """(setup of one kernel, records of two points of it)."""
+    made = setup_of()
+    setup = Setup(made.digest, made.gpu, made.workload, {"kernel": {GELU[1]: made.targets["kernel"][GELU[1]]}}, made[4])
+    bench = Bench(setup, Target(*GELU))
+    for repeat in (0, 1):
+        path = str(tmp_path / f"kernel/forward_gelu/1470-5001/r{repeat}.json")
+        record.write_point(path, setup, bench, bench.target, "sweep", repeat, bench.point(PAIR, repeat=repeat))
+    return setup, tmp_path
+
+
+def rewritten(path, **changes):
+    """A record of its own that differs in fields {group: {name: value}}."""
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    for group, values in changes.items():
+        content[group] |= values
+    path.write_text(json.dumps(content))
+
+
+def test_a_record_is_there_where_it_is_whole_and_of_this_setup(folder):
+    setup, path = folder
+    target, name = Target(*GELU), "kernel/forward_gelu/1470-5001/r0.json"
+    records = Records(setup, str(path))
+    assert records.has(target, PAIR, 0) and not records.has(target, PAIR, 7)
+    assert records.checksums == {name: hashlib.sha256((path / name).read_bytes()).hexdigest()}
+    rewritten(path / name, run={"setup": "0" * 64})
+    assert not Records(setup, str(path)).has(target, PAIR, 0), "of another setup"
+    for damaged in ("{", "[]", '{"run": {"setup": 7}}'):
+        (path / name).write_text(damaged)
+        with pytest.raises(InputError, match=r"r0\.json"):
+            Records(setup, str(path)).has(target, PAIR, 0)
+    assert changed(str(path), records.checksums) == [name]
+
+
+def test_a_record_of_another_build_is_not_there_and_two_builds_are_not_pooled(folder):
+    setup, path = folder
+    target, files = Target(*GELU), [path / f"kernel/forward_gelu/1470-5001/r{repeat}.json" for repeat in (0, 1)]
+    for file, build in zip(files, ("a" * 64, "b" * 64)):
+        rewritten(file, device={"library_sha256": build})
+    records = Records(setup, str(path))
+    assert records.has(target, PAIR, 0) and records.has(target, PAIR, 0, "a" * 64)
+    assert not records.has(target, PAIR, 1, "a" * 64) and len(records.checksums) == 1
+    read = Records(setup, str(path)).points(target)
+    assert read(PAIR, 0)["verdict"] == "ok"
+    with pytest.raises(InputError, match="ran kernels of different builds"):
+        read(PAIR, 1)
+
+
+def test_only_what_a_search_read_is_pooled_byte_for_byte(folder):
+    setup, path = folder
+    target, name = Target(*GELU), "kernel/forward_gelu/1470-5001/r0.json"
+    right = hashlib.sha256((path / name).read_bytes()).hexdigest()
+    assert Records(setup, str(path), {name: right}).points(target)(PAIR, 0)["session"] is None
+    for expected, said in (({name: "0" * 64}, "was changed since"), ({}, "the search did not read it")):
+        with pytest.raises(InputError, match=said):
+            Records(setup, str(path), expected).points(target)(PAIR, 0)
+
+
+# --- tables of others -------------------------------------------------------------------------------------------------
+
+
+def table(tmp_path, rows, head="kernel,core_mhz,mem_mhz,time_s,energy_j,is_auto", **more):
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([head, *rows]) + "\n")
+    return import_table(path, **more)
+
+
+@pytest.mark.parametrize(
+    ("core", "stated", "fits"),
+    [
+        ("10", None, True),
+        ("9.9", None, False),
+        ("50000", None, True),
+        ("50001", None, False),
+        # a clock in a unit that the user states may be any but none
+        ("0.001", "mhz", True),
+        ("0.00999", "ghz", True),
+        ("1470", "mhz", True),
+        ("1e-9", "khz", True),
+        # nothing is left of it in MHz
+        ("1e-320", "hz", False),
+    ],
+)
+def test_a_clock_is_one_in_mhz_or_in_a_unit_that_is_stated(tmp_path, core, stated, fits):
+    rows = ["k,,,2.0,300,1", f"k,{core},,2.2,280,0"]
+    more = {"columns_in": {"core_mhz": stated}} if stated else {}
+    if not fits:
+        with pytest.raises(InputError, match="no clock in MHz"):
+            table(tmp_path, rows, **more)
+        return
+    per = {"mhz": 1.0, "ghz": 1e-3, "khz": 1e3}.get(stated, 1.0)
+    assert table(tmp_path, rows, **more).columns["core_mhz"] == [None, pytest.approx(float(core) / per)]
+
+
+@pytest.mark.parametrize(
+    ("energy", "stated", "fits"),
+    [
+        ("2.0", {}, True),
+        ("1.99", {}, False),
+        ("10000", {}, True),
+        ("10001", {}, False),
+        ("10001", {"time_s": "s"}, False),
+        ("10001", {"energy_j": "j"}, False),
+        ("10001", {"time_s": "s", "energy_j": "j"}, True),
+    ],
+)
+def test_mean_power_is_a_boards_unless_both_units_are_stated(tmp_path, energy, stated, fits):
+    rows = ["k,,,2.0,300,1", f"k,1470,,2.0,{energy},0"]
+    if fits:
+        read = table(tmp_path, rows, columns_in=stated)
+        assert read.columns["energy_j"] == [300.0, float(energy)] and any(
+            "units: time_s in s" in line for line in read.read
+        )
+    else:
+        with pytest.raises(InputError, match="which no GPU draws"):
+            table(tmp_path, rows, columns_in=stated)
+
+
+def test_a_stated_unit_is_the_one_that_is_told_and_read(tmp_path):
+    """Named in ms, stated in us; a clock named in MHz and stated in kHz."""
+    rows = ["k,,,2000,0.3,1", "k,1470000,,2500,0.25,0"]
+    read = table(
+        tmp_path,
+        rows,
+        "kernel,core_mhz,mem_mhz,time_ms,energy_j,is_auto",
+        columns_in={"time_ms": "us", "core_mhz": "khz"},
+    )
+    assert read.columns["time_s"] == pytest.approx([2e-3, 2.5e-3]) and read.columns["core_mhz"] == [None, 1470.0]
+    (line,) = (each for each in read.read if each.startswith("units"))
+    assert line == "units: time_ms in us, energy_j in J, core_mhz in khz, mem_mhz in MHz; mean power 100 to 150 W"
+
+
+def test_rows_of_one_setting_are_pooled_by_mean_and_sample_deviation(tmp_path):
+    times, energies = (2.0, 2.3, 2.7), (300.0, 310.0, 350.0)
+    rows = [f"k,,,{time},{energy},1" for time, energy in zip(times, energies)] + ["k,1470,,2.9,270,0"]
+    read = table(tmp_path, rows)
+    assert read.columns["time_s"] == pytest.approx([statistics.mean(times), 2.9])
+    assert read.columns["energy_j"] == pytest.approx([statistics.mean(energies), 270])
+    assert read.columns["time_sd_s"] == [pytest.approx(statistics.stdev(times)), None]
+    assert read.columns["energy_sd_j"] == [pytest.approx(statistics.stdev(energies)), None]
+    assert read.columns["n"] == [3, 1] and read.columns["is_baseline"] == [True, False]
+
+
+# --- measurements that others contributed -----------------------------------------------------------------------------
+
+ROW = {"study": "kernel", "target": "k", "core_mhz": None, "mem_mhz": None, "reached_core_mhz": None}
+ROW |= {"reached_mem_mhz": None, "time_s": 0.01, "time_sd_s": None, "energy_j": 3.0, "energy_sd_j": None}
+ROW |= {"verdict": "ok", "is_baseline": True}
+
+
+def judged(*rows, limit_mw=700_000, date="2026-11-22", workload=None):
+    """What is odd about rows that differ from ROW in some fields."""
+    rows = [ROW | each for each in rows]
+    columns = {name: [row[name] for row in rows] for name in ROW}
+    about = {"board": {"name": "G", "power_limit_mw": limit_mw}, "workload": workload or {"name": "w"}, "date": date}
+    return plausible("x", about, columns)
+
+
+@pytest.mark.parametrize(
+    ("row", "limit_mw", "fits"),
+    [
+        # 3 W to one and a half times the limit
+        ({"energy_j": 0.03}, 700_000, True),
+        ({"energy_j": 0.0299}, 700_000, False),
+        ({"energy_j": 10.5}, 700_000, True),
+        ({"energy_j": 10.51}, 700_000, False),
+        ({"energy_j": 25.0}, None, True),
+        ({"energy_j": 25.01}, None, False),
+        ({"time_s": 0.0}, 700_000, False),
+        ({"time_s": -0.01, "energy_j": -3.0}, 700_000, False),
+        ({"core_mhz": 1.0}, None, True),
+        ({"core_mhz": 0.9}, None, False),
+        ({"mem_mhz": 10_000.0}, None, True),
+        ({"mem_mhz": 10_001.0}, None, False),
+        ({"reached_mem_mhz": 10_001.0}, None, False),
+        # 5 % and 15 MHz above what was asked for: 1065
+        ({"core_mhz": 1000.0, "reached_core_mhz": 1065.0}, None, True),
+        ({"core_mhz": 1000.0, "reached_core_mhz": 1065.1}, None, False),
+        ({"mem_mhz": 1000.0, "reached_mem_mhz": 1065.1}, None, False),
+        ({"reached_core_mhz": 1980.0}, None, True),
+        # half of the value
+        ({"time_sd_s": 0.005}, None, True),
+        ({"time_sd_s": 0.00501}, None, False),
+        ({"energy_sd_j": 1.5}, None, True),
+        ({"energy_sd_j": 1.501}, None, False),
+    ],
+)
+def test_a_contribution_holds_what_a_board_can_do(row, limit_mw, fits):
+    if fits:
+        assert judged(row, limit_mw=limit_mw)
+    else:
+        with pytest.raises(InputError, match="x: kernel/k at "):
+            judged(row, limit_mw=limit_mw)
+
+
+def test_what_is_odd_but_possible_is_told():
+    bad, slow = {"verdict": "throttled"}, {"core_mhz": 900.0, "is_baseline": False, "energy_j": 2.0}
+    assert judged({}, slow, {"energy_j": 4.4}) == ["mean power 200 to 440 W, median 300 W"]
+    assert judged({}) == ["only auto clocks were measured", "mean power 300 to 300 W, median 300 W"]
+    assert judged({}, slow | bad)[0] == "1 of 2 points have a verdict other than ok"
+    assert "the date of the measurements is not known" in judged({}, slow, date="")
+    assert "the date of the measurements is not known" not in judged({}, slow)
+    with pytest.raises(InputError, match="2 of 3 points have a verdict other than ok"):
+        judged({}, slow | bad, slow | bad)
+    with pytest.raises(InputError, match="kernel/other has no baseline"):
+        judged({}, slow | {"target": "other"})
+
+
+def test_a_difference_of_measurements_may_draw_what_no_limit_allows():
+    forward = {"study": "pass", "target": "forward", "energy_j": 20.0}
+    assert judged(forward, workload={"name": "w", "by_difference": ["forward"]})
+    for workload in ({"name": "w"}, {"name": "w", "by_difference": ["backward"]}, {"name": "w", "by_difference": 1}):
+        with pytest.raises(InputError, match="mean power 2000 W"):
+            judged(forward, workload=workload)
+    with pytest.raises(InputError, match="mean power 2600 W"):
+        judged(forward | {"energy_j": 26.0}, workload={"name": "w", "by_difference": ["forward"]})
+    with pytest.raises(InputError, match="mean power 2000 W"):
+        judged({"target": "forward", "energy_j": 20.0}, workload={"name": "w", "by_difference": ["forward"]})
+
+
+def test_unknown_errors_are_no_division_by_nothing():
+    with np.errstate(all="raise"):
+        found = aggregate.standard_errors([0, 1, 1], [0, 1, 1], [1, 1, 1], [0.7, 0.3, 0.4], [0.0] * 3)
+    assert np.isnan(found[0]) and found[1] == pytest.approx(0.05)

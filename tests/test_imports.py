@@ -1,0 +1,126 @@
+"""Imports follow the data's road, and no modules import each other in a circle. Imports inside functions count, and
+those for annotations alone."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+# a room imports from those before it. `native` and `step` make what is measured; `search` asks `profile` and `choice`
+# what to measure next, so it stands after them, though its records come before
+ROAD = (
+    *("", "workload", "native", "step", "gpu", "measurement", "profile", "choice", "search", "plan", "sequence"),
+    *("deploy", "report", "api"),
+)
+# each uses the road, and no other; only commands use them
+STUDIES = ("pipeline", "serving")
+COMMANDS = "cli"
+# against the road, still: the planner asks the modules of the tables and figures which of them a study has
+LEFT = {("plan", "report")}
+
+
+@pytest.fixture(scope="module")
+def imports(root) -> dict[str, set[str]]:
+    """{module: modules of the package that it imports}"""
+    paths = {_name(path, root / "workflow"): path for path in (root / "workflow/kernel_dvfs").rglob("*.py")}
+    return {name: {each for each in _imported(path, paths) if each != name} for name, path in paths.items()}
+
+
+def test_no_module_is_imported_by_what_it_imports(imports):
+    circles = [sorted(group) for group in strongly_connected(imports) if len(group) > 1]
+    assert not circles
+
+
+def test_every_room_has_its_place(imports):
+    assert {_room(name) for name in imports} <= {*ROAD, *STUDIES, COMMANDS}
+
+
+def test_rooms_import_along_the_road(imports):
+    places = {room: place for place, room in enumerate(ROAD)}
+    against = {
+        (here, there): name
+        for name, imported in imports.items()
+        for each in imported
+        if (here := _room(name)) in places and places.get(there := _room(each), len(ROAD)) > places[here]
+    }
+    assert not {edge: name for edge, name in against.items() if edge not in LEFT}
+
+
+@pytest.mark.parametrize("room", [*STUDIES, COMMANDS])
+def test_only_commands_use_a_study_and_nothing_else_the_commands(imports, room):
+    users = {_room(name) for name, imported in imports.items() if any(_room(each) == room for each in imported)}
+    assert users <= {room, COMMANDS}
+
+
+def test_the_package_and_the_logger_plugin_import_nothing_of_the_experiments(root):
+    """Which are in no wheel."""
+    sources = [*(root / "workflow").rglob("*.py")]
+    assert len(sources) > 100
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.partition(".")[0] == "experiments" for name in names), path
+
+
+@pytest.mark.parametrize(
+    ("graph", "circles"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [{"a", "b", "c"}]),
+        ({"a": {"b"}, "b": {"a", "c"}, "c": {"d"}, "d": {"c"}}, [{"a", "b"}, {"c", "d"}]),
+    ],
+)
+def test_circles_are_found(graph, circles):
+    found = [group for group in strongly_connected(graph) if len(group) > 1]
+    assert sorted(map(sorted, found)) == sorted(map(sorted, circles))
+
+
+def strongly_connected(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of nodes that reach each other: those that a node reaches, and that reach it."""
+    reached = {node: _reached(graph, node) for node in graph}
+    groups, left = [], set(graph)
+    while left:
+        node = min(left)
+        groups.append({node} | {other for other in reached[node] if node in reached[other]})
+        left -= groups[-1]
+    return groups
+
+
+def _reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = graph[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def _name(path: Path, folder: Path) -> str:
+    parts = path.relative_to(folder).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _room(module: str) -> str:
+    """`gpu` of kernel_dvfs.gpu.clocks; "" of a module at the top that every room may use."""
+    parts = module.split(".")
+    if len(parts) == 1:
+        return "api"  # kernel_dvfs itself offers what kernel_dvfs.api does
+    if parts[1] == "__main__":
+        return COMMANDS
+    return parts[1] if len(parts) > 2 or parts[1] in (*ROAD, *STUDIES, COMMANDS) else ""
+
+
+def _imported(path: Path, known: dict[str, Path]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in known}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import; write it in full"
+            module = node.module or ""
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                found |= {inner} if inner in known else {module} & known.keys()
+    return found

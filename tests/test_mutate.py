@@ -1,0 +1,63 @@
+"""Breaks made on purpose: each changes the code in one place, the same ones for the same code, and messages stay."""
+
+import ast
+
+import pytest
+
+import mutate
+
+TEXT = '''
+LIMIT = 3
+
+def gain(mean, sd, count: int = 2, name=f"{1 + 1}") -> float:
+    """Words."""
+    if not mean > 0 and count >= 2:
+        raise ValueError(f"{mean + 1} is wrong" + "!")
+    return max(mean, -sd ** 2) / count * 0.5
+'''
+
+
+def test_every_place_is_broken_once_and_words_and_types_are_left_alone():
+    changes = [mutate.in_words(node) for node in mutate.places(ast.parse(TEXT))]
+    assert sorted(changes) == sorted(
+        [
+            "2 -> 3",
+            "not mean > 0 and count >= 2 -> not mean > 0 or count >= 2",
+            "not mean > 0 -> not not mean > 0",
+            "mean > 0 -> mean >= 0",
+            "0 -> 1",
+            "count >= 2 -> count > 2",
+            "2 -> 3",
+            "max(mean, -sd ** 2) / count * 0.5 -> max(mean, -sd ** 2) / count / 0.5",
+            "max(mean, -sd ** 2) / count -> max(mean, -sd ** 2) * count",
+            "max -> min",
+            "-sd ** 2 -> --sd ** 2",
+            "sd ** 2 -> sd * 2",
+            "2 -> 3",
+            "0.5 -> 0.75",
+        ]
+    )
+
+
+def test_a_broken_file_differs_in_one_place():
+    whole = ast.unparse(ast.parse(TEXT)).splitlines()
+    for number, function in enumerate(mutate.places(ast.parse(TEXT)).values()):
+        broken = mutate.changed(TEXT, number).splitlines()
+        assert sum(one != other for one, other in zip(whole, broken, strict=True)) == 1 and function == 4
+
+
+@pytest.mark.parametrize("room", ["choice", "choice/margin"])
+def test_a_room_has_the_same_breaks_each_time_each_in_a_function_that_can_be_called(room):
+    breaks = mutate.breaks_of(room, [])
+    assert breaks == mutate.breaks_of(room, []) and len(set(map(str, breaks))) > 0.9 * len(breaks)
+    assert all(each.function <= each.line for each in breaks)
+    fewer = mutate.breaks_of("choice", ["margin.py"])
+    assert len(fewer) == len(mutate.breaks_of("choice", [])) - len(mutate.breaks_of("choice/margin", []))
+
+
+def test_tests_come_file_by_file_the_quickest_first_as_long_as_their_time_allows():
+    seconds = {"slow.py::a": 5.0, "slow.py::b": 1.0, "quick.py::a": 2.0, "quick.py::b": 0.5}
+    order = ["quick.py::b", "quick.py::a", "slow.py::b", "slow.py::a"]
+    assert mutate.quickest_first(set(seconds), seconds, 60) == order
+    assert mutate.quickest_first(set(seconds), seconds, 3.6) == order[:3]
+    assert mutate.quickest_first({"slow.py::a"}, seconds, 3.6) == ["slow.py::a"], "one at least"

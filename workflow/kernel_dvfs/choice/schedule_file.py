@@ -1,0 +1,146 @@
+"""Schedules on disk, as whoever sets clocks or reports reads them. Light: measurement jobs and players import it.
+
+`choice.schedule.choose` makes one; `sequence.schedule` has those of an iteration, launch by launch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair
+from kernel_dvfs.layout import SCHEDULE
+from kernel_dvfs.shape import Is, NotNegative, Positive, read
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+REMEDY = "make it with kernel-dvfs choose"
+# {setting: number or "auto"}; in MHz where the setting is a clock
+Clocks: TypeAlias = dict[str, float | str]
+
+
+class Gpu(TypedDict):
+    """The GPU that a schedule is for, as a profile has it."""
+
+    kind: str  # simulated, nvml or table
+    name: str
+    slug: str
+    forecast: NotRequired[Any]  # there where all of it comes from a model of the GPU
+
+
+class CapturedStep(TypedDict):
+    """The step that a study is of."""
+
+    checksum: str
+    file: NotRequired[str]
+
+
+class Workload(TypedDict):
+    """What a schedule is for, as a profile has it; a profile knows more of it."""
+
+    name: NotRequired[str]
+    setup: NotRequired[str | None]  # digest of the setup that it was measured under
+    step: NotRequired[CapturedStep]
+
+
+class Margin(TypedDict):
+    """The distance that a choice keeps from the time limit: z standard errors of the total, and what choosing flatters.
+
+    All but z are missing where nothing can be chosen.
+    """
+
+    z: float
+    sd_percent: NotRequired[float]
+    bias_percent: NotRequired[float]
+    time_percent: NotRequired[float]
+    options: NotRequired[int]
+    checked: NotRequired[bool]
+
+
+class Totals(TypedDict):
+    """What a choice takes, against the baseline; None where nothing can be chosen."""
+
+    status: Annotated[str, Is("one of optimal, infeasible", ("optimal", "infeasible").__contains__)]
+    proof: str
+    baseline_time: Positive
+    baseline_energy: Positive
+    time: NotNegative | None
+    energy: NotNegative | None
+    time_change_percent: float | None
+    energy_change_percent: float | None
+    edp_change_percent: float | None
+    lower_bound_energy: NotNegative | None
+    waste_j: float | None
+    baseline_waste_j: float
+
+
+class Schedule(Totals):
+    """Clocks for every target of a profile, with totals, bounds and proof."""
+
+    schema: str
+    gpu: Gpu
+    workload: Workload
+    granularity: Annotated[str, Is("one of kernel, pass", ("kernel", "pass").__contains__)]
+    scope: str  # single, local or global
+    objective: str  # waste, edp or energy
+    slack_percent: float | None  # None: of no waste
+    weights: str
+    ties: str
+    margin: Margin | None
+    pooled: list[list[str]]
+    apart: list[dict[str, Any]]
+    targets: dict[str, Clocks]
+
+
+class FrontierPoint(TypedDict):
+    """The least energy at a tolerated slowdown; changes against the baseline, negative = less."""
+
+    slack_percent: float
+    scope: str  # local or global
+    time_change_percent: float
+    energy_change_percent: float
+
+
+class Frontier(TypedDict):
+    """What `choice.frontier.relaxed_frontier` makes."""
+
+    schema: str
+    points: list[FrontierPoint]
+
+
+class _Schema(TypedDict):
+    schema: Literal["kernel-dvfs/schedule/1", "kernel-dvfs/iteration-schedule/1"]
+
+
+def read_schedule(path: str | PathLike[str], remedy: str = REMEDY) -> Schedule:
+    """The schedule in a file. Raises InputError naming file and field."""
+    return read(path, Schedule, SCHEDULE, remedy, "schedule")
+
+
+def schema_of(path: str | PathLike[str]) -> str:
+    """The schema of a file that holds a schedule, or one of an iteration. Raises InputError where it holds neither."""
+    return read(path, _Schema, "", REMEDY, "schedule")["schema"]
+
+
+def pairs_of(path: str | PathLike[str], schedule: Schedule) -> dict[str, Pair]:
+    """{target: pair} that a GPU is to be asked for. Raises InputError where nothing is chosen, or not clocks alone."""
+    if schedule["status"] != "optimal" or not schedule["targets"]:
+        raise InputError(
+            f"schedule {path}: status is {schedule['status']!r}, there is nothing to play; choose with more slack"
+        )
+    return {
+        name: Pair(*(_clock_of(f"schedule {path}: targets.{name}", clocks, each) for each in ("core_mhz", "mem_mhz")))
+        for name, clocks in schedule["targets"].items()
+    }
+
+
+def _clock_of(where: str, clocks: Clocks, name: str) -> Clock:
+    if further := [each for each in clocks if each not in ("core_mhz", "mem_mhz")]:
+        raise InputError(f"{where}.{further[0]}: a setting that cannot be made here; {REMEDY} for clocks alone")
+    clock = clocks.get(name)
+    if clock == AUTO:
+        return AUTO
+    if not isinstance(clock, int | float) or not 0 < clock < 1e6 or clock != int(clock):
+        raise InputError(f"{where}.{name} is {clock!r}, expected a number of MHz or auto; {REMEDY}")
+    return int(clock)

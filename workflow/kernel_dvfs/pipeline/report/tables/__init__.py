@@ -1,1 +1,0 @@
-"""One module a table: its OUTPUT and `make(study: PipelineStudy) -> pandas.DataFrame`."""

@@ -1,0 +1,86 @@
+"""What a study on a real GPU takes at least, before it is begun.
+
+Windows, kernel warm-up and thermal conditioning are the measurement; the rest of a point is overhead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import parse_json
+from kernel_dvfs.layout import LOCKING_REPEATS
+from kernel_dvfs.measurement.real import loads
+from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
+from kernel_dvfs.measurement.stopping import COMPARED
+from kernel_dvfs.plan.asked import Study
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
+
+_SETTLE_S = 0.5  # until the clocks have settled
+# thermal conditioning: until the plateau is found, and what heating takes a point where loads differ (an H200: 158 s of
+# a first look at 48 targets)
+_PLATEAU_S, _HEAT_S = 75.0, 1.7
+_PERIOD_S = 0.1  # up to which a window waits for its first edge
+_POINTS_COMPARED = 4  # auto, chosen, chosen, auto
+
+
+def estimates(uuid: str, config: str, can_lock: bool) -> tuple[list[Estimate], list[str]]:
+    """(what would be measured of a GPU and for how long, what is missing for it). config: file; one that is not there
+    is told of, not refused. can_lock: whether the clocks of this GPU can be locked."""
+    if not Path(config).is_file():
+        return [], [f"no {config} here: give another --config to see what a study would take"]
+    ways: list[dict[str, str]] = [{}, {"clocks": "auto-only"}] if can_lock else [{"clocks": "auto-only"}]
+    found: list[Estimate] = []
+    for changed in ways:
+        estimate = _estimate(uuid, config, changed)
+        if estimate not in found:  # a configuration may be for auto-only already
+            found.append(estimate)
+    if Path(loads.record()).is_file():
+        return found, []
+    return found, ["missing: the CUDA kernels; snakemake builds them, or: kernel-dvfs build --cuda on"]
+
+
+def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, can_compare: bool) -> dict[str, float]:
+    """{part of the study: seconds} with the least number of windows.
+
+    The parts are thermal conditioning, the sweep and, where clocks can be changed within a job (can_compare), auto
+    against the highest clocks, the validation, and the schedule at other sizes.
+    """
+    sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
+    is_hot = measurement["temperature"] == "plateau"
+    parts = {"conditioning": (_PLATEAU_S + _HEAT_S * sweep) * is_hot, "sweep": sweep * point_s(measurement)}
+    if can_compare:
+        compared_s = comparison_s(measurement)
+        repeats_s = validation_repeats * compared_s
+        parts["locking"] = len(study.contracts) * len(study.locked) * LOCKING_REPEATS * compared_s
+        parts["validation"] = len(study.kernels) * repeats_s
+        parts[OTHER_SIZES] = sum(len(variant.kernels) for variant in (study.variants or {}).values()) * repeats_s
+    return parts
+
+
+def comparison_s(measurement: dict[str, Any]) -> float:
+    """What one repeat of one kernel's comparison takes at least, s."""
+    return _POINTS_COMPARED * point_s(measurement | COMPARED)
+
+
+def point_s(measurement: dict[str, Any]) -> float:
+    """What a point takes at least, s."""
+    return measurement["warmup_s"] + _SETTLE_S + measurement["windows"] * (measurement["window_s"] + _PERIOD_S)
+
+
+def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:
+    """What would be measured and for how long. changed: keys of the configuration."""
+    with TemporaryDirectory() as folder:
+        try:
+            content = load(config) | {"gpu": f"nvml:{uuid}"} | changed
+            study = plan(content, folder)
+            assert study.setup, "only tables have no setup"
+            measurement = parse_json(study.setup.text)["measurement"]
+        except (InputError, KeyError) as error:
+            return Estimate(config, changed.get("clocks"), str(error))
+    parts = study_s(study, measurement, content["validation_repeats"], content["clocks"] == "lock")
+    targets = len(study.kernels) + len(study.passes)
+    return Estimate(config, content["clocks"], None, targets, len(study.pairs), {k: s for k, s in parts.items() if s})

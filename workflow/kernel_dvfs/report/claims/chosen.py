@@ -1,0 +1,462 @@
+"""Claims on the clocks that are chosen (the paper's abstract, its sections 2, 5, 6, 9), judged on one GPU's study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from kernel_dvfs.choice.frontier import frontier, largest_time_saving_percent
+from kernel_dvfs.layout import PASS_STRICT
+from kernel_dvfs.report import remeasured
+from kernel_dvfs.report.claims import claim as evidence
+from kernel_dvfs.report.claims.claim import LOWER_SHARE, VISIBLE_PERCENT, NotTestable, Number, claim
+from kernel_dvfs.report.results import Results
+from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT
+from kernel_dvfs.workload.workload import launch_order
+
+# --- the headline: on a simulated GPU judged by the band over what nobody has measured --------------------------------
+
+PASS_ENERGY = {">=": PAPER_PERCENT["pass"] - 0.5, "<=": PAPER_PERCENT["pass"] + 0.5}  # "about 2 %": what rounds to it
+# Within 2 points of energy and half a point of time the headline is the same finding: the paper's own figures
+# move by more between batches (its Fig. 7).
+KERNEL_ENERGY = {">=": PAPER_PERCENT["kernel"] - 2, "<=": PAPER_PERCENT["kernel"] + 2}
+KERNEL_TIME = {">=": 0.6 - 0.5, "<=": 0.6 + 0.5}
+CLAIMED_ENERGY = {">=": -15.64 - 2, "<=": -15.64 + 2}
+CLAIMED_TIME = {">=": -0.5, "<=": 0.5}  # strict, so no time
+
+
+@claim(
+    1,
+    "Clocks per pass save about 2 % of energy without loss of time",
+    "abstract",
+    paper="energy about -2 %, time <= 0",
+)
+def per_pass(results: Results) -> Iterator[Number]:
+    like_auto = evidence.chosen(results, PASS_STRICT, "pass").like_auto
+    found, how = evidence.schedule(results, PASS_STRICT), "claimed"
+    energy, time = found["energy_change_percent"], found["time_change_percent"]
+    if (results.folder / "tables/headline.csv").is_file():
+        rows = results.table("headline")
+        for row in rows[rows.schedule == PASS_STRICT].itertuples():
+            energy, time, how = row.fresh_energy_change_percent, row.fresh_time_change_percent, "validated"
+    band = _band(results, "pass")
+    yield from _energy(how, energy, band, PASS_ENERGY)
+    yield Number(f"time, {how}", time, "%", {} if band else {"<=": 0})
+    # at auto's own clocks, by whatever name, nothing but scatter was saved
+    yield Number("passes at other clocks than auto's", (~like_auto).sum(), "", {} if band else {">=": 1})
+
+
+@claim(
+    8,
+    "Clocks per kernel save 14.6 % of energy at 0.6 % more time, after validation",
+    "abstract",
+    paper="energy -14.6 %, time +0.6 %",
+)
+def validated(results: Results) -> Iterator[Number]:
+    found, band = evidence.table(results, "validation").set_index("quantity"), _band(results, "kernel")
+    yield from _energy("validated", found.fresh_change_percent.energy, band, KERNEL_ENERGY)
+    # that time is lost is the paper's finding: beside a band less of it is no contradiction, more is
+    rule = {"<=": KERNEL_TIME["<="]} if band else KERNEL_TIME
+    yield Number("time, validated", found.fresh_change_percent.time, "%", rule)
+    for name, row in found.iterrows():
+        yield Number(f"95 % of {name}", (row.fresh_low_percent, row.fresh_high_percent), "%")
+
+
+@claim(
+    9,
+    "Before validation the strict global choice claims 15.64 %",
+    "6",
+    paper="energy -15.64 % (third-party summary; inferred to be strict global)",
+)
+def claimed(results: Results) -> Iterator[Number]:
+    found, band = evidence.schedule(results), _band(results, "kernel")
+    yield from _energy("claimed", found["energy_change_percent"], band, CLAIMED_ENERGY)
+    yield Number("time, claimed", found["time_change_percent"], "%", {} if band else CLAIMED_TIME)
+
+
+def _energy(how: str, energy: float, band: tuple[float, float] | None, rule: dict[str, float]) -> Iterator[Number]:
+    yield Number(f"energy, {how}", energy, "%", {} if band else rule)
+    if band:
+        yield Number("energy over what nobody has measured, without noise", band, "%", rule)
+
+
+def _band(results: Results, level: str) -> tuple[float, float] | None:
+    """(least, most) change of energy of the strict choice over what nobody has measured, percent; None: no band.
+
+    level: kernel or pass.
+    """
+    if not (results.folder / "tables/headline_band.csv").is_file():
+        return None
+    rows = results.table("headline_band")
+    row = rows[(rows.level == level) & (rows.varied == ALL_TOGETHER)].iloc[0]
+    return row.low_energy_change_percent, row.high_energy_change_percent
+
+
+# --- clocks per pass --------------------------------------------------------------------------------------------------
+
+SMALL_DELAY_PERCENT = 5.0  # a slowdown limit as users of tools with one set it (EAR: 5 %)
+LOWEST_MEMORY_MHZ = (405, 810)
+FOLD = {"mem_mhz": 405, "above_core_mhz": 420, "becomes_mhz": 810}
+
+
+@claim(
+    2,
+    "Six clock pairs fall into the forward pass's waste square, all with similar small gains",
+    "5",
+    paper="6 pairs; gains not known",
+)
+def square(results: Results) -> Iterator[Number]:
+    rows = _pass(results, "forward")
+    inside = rows[~rows.is_baseline & (rows.time_change <= 0) & (rows.energy_change < 0)]
+    energy = inside.energy_change
+    # pairs on the square's edge come and go with the scatter
+    yield Number("pairs in the square", len(inside), "", {">=": 6 - 2, "<=": 6 + 2})
+    if len(inside):
+        # small: not more than half as much again as the 2 % that the paper's best pass-level choice saves
+        yield Number("largest gain: energy", energy.min(), "%", {">=": -3})
+        # similar: the gains differ by less than a small gain itself
+        yield Number("range of the gains", energy.max() - energy.min(), "points", {"<=": 2})
+        yield Number("pairs at auto's own clocks, so scatter", inside.like_auto.sum())
+
+
+@claim(3, "In the backward pass every lower clock loses time, so strict keeps auto", "5")
+def backward_keeps_auto(results: Results) -> Iterator[Number]:
+    lower = _lower(_pass(results, "backward"))
+    if lower.empty:
+        raise NotTestable("no pair of the backward pass ran at a lower clock than auto; widen the grid")
+    taken = evidence.chosen(results, PASS_STRICT, "pass").loc["backward"]
+    yield Number("fastest pair with a lower clock: time", lower.time_change.min(), "%", {">": 0})
+    yield Number("clocks that strict lowers", int(taken.lower_core) + int(taken.lower_mem), "", {"=": 0})
+
+
+@claim(4, "Some backward pairs save energy at a small delay: relaxed is wiser there", "5")
+def relaxed_is_wiser(results: Results) -> Iterator[Number]:
+    lower = _lower(_pass(results, "backward"))
+    saving = lower[(lower.time_change > 0) & (lower.energy_change <= -VISIBLE_PERCENT)]
+    small = (saving.time_change <= SMALL_DELAY_PERCENT).sum()
+    yield Number(f"pairs that save visibly within {SMALL_DELAY_PERCENT:g} % of delay", small, "", {">=": 1})
+    if len(saving):
+        first = saving.loc[saving.time_change.idxmin()]
+        yield Number("least delay of one that saves", first.time_change, "%")
+        yield Number("its energy", first.energy_change, "%")
+
+
+@claim(
+    5,
+    "Memory 405 MHz exists only with core <= 420 MHz; above it becomes 810 MHz",
+    "5",
+    paper="405 MHz only with core <= 420 MHz",
+)
+def lowest_memory_folds(results: Results) -> Iterator[Number]:
+    asked = results.profile[results.profile.mem_mhz == FOLD["mem_mhz"]]
+    if asked.empty:
+        raise NotTestable(f"this GPU was not measured at memory {FOLD['mem_mhz']} MHz; use one that has it")
+    fold = evidence.simulated_spec(results, "the rule that folds clocks")["clocks"].get("fold")
+    is_above = asked.core_mhz.isna() | (asked.core_mhz > FOLD["above_core_mhz"])
+    other = (asked.reached_mem_mhz != np.where(is_above, FOLD["becomes_mhz"], FOLD["mem_mhz"])).sum()
+    yield Number(f"of {len(asked)} points, at another memory clock than the paper's rule gives", other, "", {"=": 0})
+    yield Number("rules in the simulated GPU's spec that are the paper's own", int(fold == FOLD), "", {"=": 1})
+
+
+@claim(6, "Memory 405 and 810 MHz are never best at pass level, in time, energy, waste or EDP", "5", paper="never")
+def lowest_memory_never_best(results: Results) -> Iterator[Number]:
+    best = [*evidence.chosen(results, PASS_STRICT, "pass").mem_mhz]  # in waste
+    rows = evidence.points(results, "pass")
+    low = rows[rows.mem_mhz.isin(LOWEST_MEMORY_MHZ)]
+    if low.empty:
+        raise NotTestable("no pass was measured at memory 405 or 810 MHz; use a GPU that has them")
+    for scores in (rows.time_s, rows.energy_j, rows.time_s * rows.energy_j):
+        best += [*rows.mem_mhz[scores.groupby(rows.target).idxmin()]]
+    won = sum(clock in LOWEST_MEMORY_MHZ for clock in best)
+    yield Number(f"of {len(best)} scores, best at 405 or 810 MHz", won, "", {"=": 0})
+    yield Number("least energy at them", low.energy_change.min(), "%")
+
+
+@claim(7, "At pass level lower memory clocks are dominated", "5")
+def lower_memory_dominated(results: Results) -> Iterator[Number]:
+    rows = evidence.points(results, "pass")
+    if rows.empty or not rows.lower_mem.groupby(rows.target).any().all():
+        raise NotTestable("a pass was not measured at a lower memory clock than auto's; widen the grid")
+    for name, own in rows.groupby("target", sort=False):
+        full = own[~own.lower_mem]
+        # dominated unless it saves visibly more than every pair that is as fast
+        lead = [
+            full.energy_change[full.time_s <= row.time_s].min() - row.energy_change
+            for row in own[own.lower_mem].itertuples()
+        ]
+        lead = np.nan_to_num(lead, nan=np.inf)
+        undominated = (lead > VISIBLE_PERCENT).sum()
+        yield Number(f"pairs at a lower memory clock, not dominated, {name}", undominated, "", {"=": 0})
+        yield Number("largest lead in energy", lead.max(), "points")
+
+
+def _pass(results: Results, name: str) -> pd.DataFrame:
+    """The points of one pass."""
+    rows = evidence.points(results, "pass")
+    if name not in set(rows.target):
+        raise NotTestable(f"no {name} pass was measured; measure whole passes")
+    return rows[rows.target == name]
+
+
+def _lower(rows: pd.DataFrame) -> pd.DataFrame:
+    """Points at a lower clock than auto's: one that runs at auto's own differs from it by scatter only."""
+    return rows[rows.lower_core | rows.lower_mem]
+
+
+# --- clocks per kernel ------------------------------------------------------------------------------------------------
+
+# A kernel's change of time is real beyond this: two points of one pair scatter by 0.3 % of campaign offset
+# each.
+BEYOND_SCATTER_PERCENT = 0.5
+GRID_MHZ = 210  # a step of the paper's core clocks
+
+
+@claim(10, "Best clocks differ strongly between kernels, even between GEMMs; some save energy and time", "6")
+def clocks_differ(results: Results) -> Iterator[Number]:
+    rows = evidence.strict(results)
+    for name, part in (("kernels", rows), ("GEMMs", rows[rows.index.isin(evidence.gemms(results))])):
+        if len(part):
+            # strongly: by more than a step of the grid, or in memory as well
+            least = GRID_MHZ if part.lower_mem.nunique() == 1 else 0
+            yield Number(f"range of core clocks, {name}", part.core.max() - part.core.min(), "MHz", {">": least})
+    try:
+        found, how = remeasured.kernel_changes(evidence.validation(results)), "validated"
+    except NotTestable:
+        both, how = (rows.time_change < -BEYOND_SCATTER_PERCENT) & (rows.energy_change < 0), "claimed"
+    else:
+        both = pd.Series(
+            time.mean < -BEYOND_SCATTER_PERCENT and time.high < 0 and energy.high < 0 for time, energy in found.values()
+        )
+    yield Number(f"kernels that save energy and time, {how}", both.sum(), "", {">=": 1})
+
+
+@claim(11, "Kernels prefer a lower memory clock or a lower core clock, not both", "6")
+def one_or_the_other(results: Results) -> Iterator[Number]:
+    rows = evidence.strict(results)
+    if not rows.lower_mem.any() and results.profile.mem_mhz.nunique() < 2:
+        raise NotTestable("this GPU was measured at one memory clock only; measure more")
+    parts = {
+        "core only": rows.lower_core & ~rows.lower_mem,
+        "memory only": rows.lower_mem & ~rows.lower_core,
+        "both": rows.lower_core & rows.lower_mem,
+    }
+    counts = {name: int(part.sum()) for name, part in parts.items()}
+    share = (counts["core only"] + counts["memory only"]) / (sum(counts.values()) or np.nan)
+    # prefer: four kernels in five
+    yield Number("of kernels with a lower clock, share with one", share, "", {">=": 0.8})
+    for name, count in counts.items():
+        yield Number(f"lower {name}", count)
+
+
+@claim(12, "Table 1 holds pairs that lose time, since the choice is global", "6")
+def some_lose_time(results: Results) -> Iterator[Number]:
+    time = evidence.strict(results).time_change
+    yield Number("kernels that lose time", (time > BEYOND_SCATTER_PERCENT).sum(), "", {">=": 1})
+    yield Number("time of a kernel", (time.min(), time.max()), "%")
+    yield Number("of all", evidence.schedule(results)["time_change_percent"], "%")
+
+
+# --- ways of choosing -------------------------------------------------------------------------------------------------
+
+# A plateau: successive slacks of half a percent that each earn less than a fifth of what they earn on
+# average, on the way to 95 % of all that the slacks can earn (beyond, every curve is flat).
+SLACKS_PERCENT = [0.5 * step for step in range(61)]
+FLAT_SHARE, NEARLY_ALL = 0.2, 0.95
+VISIBLE_PP, NEGLIGIBLE_PP = 1.0, 0.5  # of energy: a point is visible above what repeats scatter by, half is not
+
+
+@claim(13, "Global is never worse than local; with waste the difference matters, with EDP it is negligible", "6")
+def global_against_local(results: Results) -> Iterator[Number]:
+    local, overall = (evidence.strategy(results, "kernel", scope, "waste") for scope in ("local", "global"))
+    local_edp, overall_edp = (evidence.strategy(results, "kernel", scope, "edp")[2] for scope in ("local", "global"))
+    yield Number("by waste global saves more energy", local[0] - overall[0], "points", {">=": VISIBLE_PP})
+    # rounded, since what is equal may come out a hair below
+    gain = round(local_edp - overall_edp, 6)
+    yield Number("by EDP it lowers EDP more", gain, "points", {">=": 0, "<=": NEGLIGIBLE_PP})
+    yield Number("local waste: time", local[1], "%")
+
+
+@claim(14, "Global uses almost the whole time budget", "6")
+def global_uses_budget(results: Results) -> Iterator[Number]:
+    _, useful, _ = evidence.strategy(results, "kernel", "global", "energy")
+    rows = _relaxed(results)
+    rows = rows[rows.slack_percent <= useful]  # past the least energy more time buys nothing
+    if rows.empty:
+        raise NotTestable("table relaxed has no global row with a slack below that of the least energy; add slacks")
+    left = rows.slack_percent - rows.time_change_percent
+    # almost: a twentieth may stay unused, and of no budget as much as an iteration scatters by
+    wasteful = left > (0.05 * rows.slack_percent).clip(lower=0.25)
+    name = f"of {len(rows)} slacks, unused by more than 0.25 points and a twentieth"
+    yield Number(name, wasteful.sum(), "", {"=": 0})
+    yield Number("most unused", left.max(), "points")
+
+
+@claim(15, "Diminishing returns with slack; the least energy costs a large slowdown", "6")
+def diminishing_returns(results: Results) -> Iterator[Number]:
+    rows = _relaxed(results).sort_values("slack_percent")
+    if len(rows) < 3:
+        raise NotTestable("table relaxed has fewer than three global slacks; add slacks")
+    slack, saved = rows.slack_percent.to_numpy(), -rows.energy_change_percent.to_numpy()
+    tenth = 0.1 * (slack[-1] - slack[0])
+    early, late = np.interp([slack[0] + tenth, slack[-1] - tenth], slack, saved)
+    name = "saved by the last tenth of the slacks over the first"
+    yield Number(name, (saved[-1] - late) / (early - saved[0]), "", {"<": 0.5})
+    energy, time, _ = evidence.strategy(results, "kernel", "global", "energy")
+    # large: no deadline overlooks a tenth
+    yield Number("least energy: time", time, "%", {">=": 10})
+    yield Number("energy", energy, "%")
+
+
+@claim(16, "Little time can be gained by any choice", "6")
+def little_time(results: Results) -> Iterator[Number]:
+    time = -largest_time_saving_percent(evidence.problem(results))
+    # little: a tenth of the largest slack studied (30 %)
+    yield Number("every kernel at its fastest: time", time, "%", {">=": -3})
+
+
+@claim(17, "Local plateaus come from the 210 MHz grid", "6", paper="210 MHz")
+def plateaus_from_grid(results: Results) -> Iterator[Number]:
+    problem = evidence.problem(results)
+    core = problem.settings.index("core_mhz")
+    clocks = sorted({key[core] for key in problem.keys} - {None})
+    if len(clocks) < 4:
+        raise NotTestable(f"the profile has {len(clocks)} core clocks; widen the grid to leave out every other")
+    left_out = set(clocks[-2::-2])  # the highest stays
+    stays = np.array([key[core] not in left_out for key in problem.keys])[problem.key] | problem.is_baseline
+    coarse = problem.subset(np.flatnonzero(stays))
+    local, coarser, overall = (
+        longest_plateau([-(each.energy_change_percent or 0) for each in frontier(of, SLACKS_PERCENT, scope)])
+        for of, scope in ((problem, "local"), (coarse, "local"), (problem, "global"))
+    )
+    yield Number("longest plateau in slack: local", local, "%", {">": overall})
+    yield Number("local, every other core clock left out", coarser, "%", {">": local})
+
+
+def longest_plateau(saved: Sequence[float]) -> float:
+    """Percent of slack over which the savings at SLACKS_PERCENT (points of energy) hardly rise."""
+    energy = np.asarray(saved)
+    on_the_way = energy[:-1] < energy[0] + NEARLY_ALL * (energy[-1] - energy[0])
+    if not on_the_way.any():
+        return 0.0
+    mean_rise = NEARLY_ALL * (energy[-1] - energy[0]) / on_the_way.sum()
+    longest = run = 0
+    for is_flat in (np.diff(energy) < FLAT_SHARE * mean_rise)[on_the_way]:
+        run = run + 1 if is_flat else 0
+        longest = max(longest, run)
+    return longest * SLACKS_PERCENT[1]
+
+
+@claim(18, "EDP saves more energy than waste, but loses time, at both levels", "6")
+def edp_trades_time(results: Results) -> Iterator[Number]:
+    for level in _levels(results):
+        waste, edp = (evidence.strategy(results, level, "global", objective) for objective in ("waste", "edp"))
+        yield Number(f"energy by EDP, {level}", edp[0], "%", {"<": waste[0]})
+        yield Number("time", edp[1], "%", {">": 0})
+
+
+@claim(19, "Fine clocks save far more than coarse ones", "6")
+def fine_against_coarse(results: Results) -> Iterator[Number]:
+    fine, *_ = evidence.strategy(results, "kernel", "global", "waste")
+    one_pair = ("pass", "global") if "pass" in _levels(results) else ("kernel", "single")
+    coarse, *_ = evidence.strategy(results, *one_pair, "waste")
+    # far more: at least twice, and by a visible difference
+    yield Number("energy by a pair per kernel", fine, "%", {"<=": min(2 * coarse, coarse - VISIBLE_PP)})
+    yield Number(f"by one pair per {'pass' if one_pair[0] == 'pass' else 'iteration'}", coarse, "%")
+
+
+def _levels(results: Results) -> list[str]:
+    """Granularities that clocks were chosen at: pass, kernel or one of them."""
+    have = set(evidence.table(results, "strategies").granularity)
+    return [level for level in ("pass", "kernel") if level in have]
+
+
+def _relaxed(results: Results) -> pd.DataFrame:
+    """The global rows of table relaxed that may lose time."""
+    return evidence.table(results, "relaxed").dropna().query("scope == 'global' and slack_percent >= 0")
+
+
+# --- clock changes that take time, and power against clock ------------------------------------------------------------
+
+
+@claim(28, "Switching latency longer than kernels worsens the potential", "9")
+def switching(results: Results) -> Iterator[Number]:
+    spec = evidence.simulated_spec(results, "the latency of a clock change")
+    latency_s = {domain: spec["switching"][domain]["median_s"] for domain in ("core", "mem")}
+    rows = evidence.strict(results)
+    order = launch_order(results.workload, rows.launches_per_iteration.to_dict())
+    found = walk(order, rows.time_s, rows[["core", "mem"]], latency_s)
+    yield Number("kernels shorter than the latency of their change", len(found.shorter), "", {">=": 1})
+    # worse: once a tenth of the time runs at clocks that were chosen for another kernel
+    yield Number("share of the time at a launch's own clocks", found.own_s / found.total_s, "", {"<": 0.9})
+    yield Number("clock changes", found.changes)
+    for domain, seconds in latency_s.items():
+        yield Number(f"{domain} latency, assumed and not measured", 1e3 * seconds, "ms")
+
+
+class Walk(NamedTuple):
+    """What changing clocks costs in an iteration."""
+
+    changes: int  # of the clocks that run
+    shorter: set[str]  # kernels that are shorter than the latency of their change
+    own_s: float  # time that launches spend at their own clocks
+    total_s: float
+
+
+def walk(order: Sequence[str], time_s: pd.Series, clocks: pd.DataFrame, latency_s: Mapping[str, float]) -> Walk:
+    """An iteration, launch by launch; time_s and clocks (a column a domain, MHz) by kernel.
+
+    A change is asked for as a kernel starts; the clocks before rule until it or the next one is through.
+    """
+    changes, shorter, own_s, total_s, pending_s = 0, set(), 0.0, 0.0, 0.0
+    mhz, each_s = clocks.to_dict(), time_s.to_dict()
+    for before, name in zip([order[-1], *order], order):  # iterations follow one another
+        late = [latency_s[domain] for domain, of in mhz.items() if _apart(of[before], of[name])]
+        if late:
+            changes, pending_s = changes + 1, max(late)
+            if each_s[name] < pending_s:
+                shorter.add(name)
+        total_s += each_s[name]
+        own_s += max(0.0, each_s[name] - pending_s)
+        pending_s = max(0.0, pending_s - each_s[name])
+    return Walk(changes, shorter, own_s, total_s)
+
+
+def _apart(one: float, other: float) -> bool:
+    return min(one, other) < (1 - LOWER_SHARE) * max(one, other)
+
+
+@claim(29, "Power rises more than linearly in the clock, so the highest clocks are the least efficient", "2, 5")
+def power_bends(results: Results) -> Iterator[Number]:
+    curves = [curve for curve in _full_load(results) if len(curve) >= 4]
+    if not curves:
+        raise NotTestable("no target has four core clocks at the memory clock that auto uses; widen the grid")
+    steeper = np.array([bend(curve) for curve in curves])
+    wasted = np.array([100 * (curve.energy_j.iloc[-1] / curve.energy_j.min() - 1) for curve in curves])
+    # scatter may hide the bend of one target in ten
+    name = f"of {len(curves)} GEMMs and passes, share with power steeper by a tenth over the upper half of the clocks"
+    yield Number(name, (steeper > 1.1).mean(), "", {">=": 0.9})
+    yield Number("share with visible waste at the highest", (wasted > VISIBLE_PERCENT).mean(), "", {">=": 0.9})
+    yield Number("median of it", np.median(wasted), "%")
+
+
+def _full_load(results: Results) -> Iterator[pd.DataFrame]:
+    """Time and energy of each GEMM and pass by the core clock that ran, MHz, at the memory clock that auto uses."""
+    for study in ("kernel", "pass"):
+        rows = evidence.points(results, study)
+        is_full = rows.target.isin(evidence.gemms(results)) | (study == "pass")
+        rows = rows[rows.core_mhz.notna() & (rows.mem == rows.auto_mem) & is_full]
+        for _, own in rows.groupby("target", sort=False):
+            yield own.groupby(own.core.round())[["time_s", "energy_j"]].mean().sort_index()
+
+
+def bend(curve: pd.DataFrame) -> float:
+    """Slope of power in the upper half of the clocks over that in the lower half. curve: time_s, energy_j by MHz."""
+    power = curve.energy_j / curve.time_s
+    low, high = curve.index[0], curve.index[-1]
+    middle = curve.index[1:-1][np.abs(curve.index[1:-1] - (low + high) / 2).argmin()]
+    lower = (power[middle] - power[low]) / (middle - low)
+    upper = (power[high] - power[middle]) / (high - middle)
+    return float(upper / lower) if lower > 0 else float("inf")

@@ -1,0 +1,233 @@
+"""Tables of `results/comparison`: every GPU and workload side by side, and specimens of one GPU model."""
+
+from __future__ import annotations
+
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_text
+from kernel_dvfs.layout import PASS_STRICT, STRICT
+from kernel_dvfs.outputs import Outputs
+from kernel_dvfs.report.headings import headings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUTS = Outputs()
+
+
+def write(results_root: str | Path) -> None:
+    """Write all of them to `<results_root>/comparison/<name>.csv` and `.md`."""
+    for name, output in OUTPUTS.of("table").items():
+        frame = output.make(results_root)
+        base = Path(results_root) / "comparison" / name
+        write_text(f"{base}.csv", frame.to_csv(index=False, lineterminator="\n"))
+        write_text(f"{base}.md", f"**{output.caption}**\n\n{_MARKDOWN[name](frame)}\n")
+
+
+EDP = "kernel-global-edp"
+
+
+@OUTPUTS.table(
+    "GPUs and workloads side by side: changes of an iteration's time and energy against auto",
+    title="GPUs and workloads side by side",
+    text="Changes of an iteration against the GPU's own auto clocks. Claimed: by the data that chose; validated: "
+    "measured again, with the 95 % interval. EDP trades time away, so compare its energy with its time.",
+)
+def gpus(results_root: str | Path) -> pd.DataFrame:
+    """One row a folder `<gpu>/<workload>` with a profile and a strict schedule; others are left out.
+
+    baseline_*: an iteration at auto (of a table: the sum over its kernels), s and J. pass_*, kernel_claimed_*: strict
+    global choices; kernel_fresh_*: the latter validated, with its 95 % interval; edp_*: global EDP, kernel level;
+    changes in percent, empty where not made. pairs: clock pairs measured of the kernels. Raises InputError where no
+    folder qualifies.
+    """
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+    root = Path(results_root)
+    rows = []
+    for path in sorted(root.glob(f"*/*/schedules/{STRICT}.json")):
+        folder = path.parents[1]
+        if not (folder / "profile.parquet").is_file():
+            continue
+        try:
+            rows.append(_gpu(Results(folder)))
+        except InputError as error:
+            # another study's broken folder does not stop this one
+            print(f"note: left out: {error}", file=sys.stderr)
+    if not rows:
+        raise InputError(
+            f"{root}: no <gpu>/<workload> with a profile and schedules/{STRICT}.json; run snakemake choose"
+        )
+    return pd.DataFrame(rows)
+
+
+def _gpus_markdown(frame: pd.DataFrame) -> str:
+    """The table in Markdown, a column for each GPU: they are few, their figures many."""
+    words = frame.map(_cell).set_index("gpu").rename(columns=headings(frame.columns)).T
+    return words.to_markdown(disable_numparse=True)
+
+
+def _cell(value: Any) -> str:
+    import pandas as pd
+
+    if pd.isna(value):
+        return "-"
+    # + 0.0: no sign on what rounds to zero
+    return f"{round(value, 2) + 0.0:.2f}" if isinstance(value, float) else str(value)
+
+
+def _gpu(results: Results) -> dict:
+    strict = results.schedule(STRICT)
+    kernels = results.profile.query("study == 'kernel'")
+    row = {
+        "gpu": results.subject,
+        # two specimens of one model have one name
+        "slug": results.folder.parent.name,
+        "workload": results.workload["name"],
+        "kind": results.gpu["kind"],
+        "baseline_time_s": strict["baseline_time"],
+        "baseline_energy_j": strict["baseline_energy"],
+    }
+    row |= _changes("pass", results, PASS_STRICT)
+    row |= _changes("kernel_claimed", results, STRICT)
+    row |= _validated(results)
+    row |= _changes("edp", results, EDP)
+    return row | {"kernels": kernels.target.nunique(), "pairs": int(kernels.groupby("target").size().max())}
+
+
+def _changes(prefix: str, results: Results, name: str) -> dict:
+    """Changes by a schedule, None where it was not made or is not feasible."""
+    made = (results.folder / "schedules" / f"{name}.json").is_file()
+    schedule = results.schedule(name) if made else {}
+    return {
+        f"{prefix}_{quantity}_change_percent": schedule.get(f"{quantity}_change_percent")
+        for quantity in ("time", "energy")
+    }
+
+
+def _validated(results: Results) -> dict:
+    """The validation of the strict schedule, None where there is none."""
+    row: dict[str, float | None] = {
+        f"kernel_fresh_{quantity}_{bound}_percent": None
+        for quantity in ("time", "energy")
+        for bound in ("change", "low", "high")
+    }
+    if (results.folder / "tables" / "validation.csv").is_file():
+        for found in results.table("validation").itertuples():
+            for bound in ("change", "low", "high"):
+                row[f"kernel_fresh_{found.quantity}_{bound}_percent"] = getattr(found, f"fresh_{bound}_percent")
+    return row
+
+
+COLUMNS = (
+    "gpu", "workload", "first", "second", "kernels", "points",
+    "auto_time_difference_percent", "auto_energy_difference_percent",
+    "median_time_difference_percent", "median_energy_difference_percent",
+    "largest_time_difference_percent", "largest_energy_difference_percent",
+    "carried_time_change_percent", "carried_energy_change_percent",
+    "own_time_change_percent", "own_energy_change_percent",
+)  # fmt: skip
+
+
+_KEY = ["target", "core_mhz", "mem_mhz"]
+
+
+@OUTPUTS.table(
+    "Boards of one type, same workload: the second against the first, and the first's schedule on the second",
+    title="Specimens of one model",
+    text="GPUs of the same name under different UUIDs: how far two boards that were sold as equal are apart.",
+)
+def specimens(results_root: str | Path) -> pd.DataFrame:
+    """One row for every two real GPUs of one name with one workload; COLUMNS, no row where there are none.
+
+    points: kernel x clock pair that both measured. auto_*: an iteration at auto. median_*, largest_* (by size): over
+    the points. carried_*: the first's strict schedule by the second's measurements against its auto; own_*: the
+    second's own schedule likewise. All in percent, empty where not made.
+    """
+    import pandas as pd
+
+    from kernel_dvfs.report.results import Results
+
+    specimens: dict[tuple[str, str], list[Results]] = {}
+    for path in sorted(Path(results_root).glob("*/*/profile.parquet")):
+        results = Results(path.parent)
+        try:
+            if results.gpu["kind"] == "nvml":
+                specimens.setdefault((results.gpu["name"], results.workload["name"]), []).append(results)
+        except InputError:
+            continue  # the table of all GPUs says so
+    rows = [
+        {"gpu": name, "workload": workload} | _pair(first, second)
+        for (name, workload), alike in specimens.items()
+        for first, second in combinations(alike, 2)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _specimens_markdown(frame: pd.DataFrame) -> str:
+    """The table in Markdown, a column for each pair."""
+    if frame.empty:
+        return "No two boards of one type have been measured with the same workload."
+    table = frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else value).T
+    return table.rename(index=headings(COLUMNS)).to_markdown(headers=[""] * (len(frame) + 1))
+
+
+def _pair(first: Results, second: Results) -> dict:
+    one, two = _points(first), _points(second)
+    both = one.add_suffix("_first").join(two.add_suffix("_second"), how="inner")
+    difference = {
+        quantity: 100 * (both[f"{column}_second"] / both[f"{column}_first"] - 1)
+        for quantity, column in (("time", "time_s"), ("energy", "energy_j"))
+    }
+    row: dict[str, object] = {
+        "first": first.gpu["slug"],
+        "second": second.gpu["slug"],
+        "kernels": both.index.get_level_values("target").nunique(),
+        "points": len(both),
+    }
+    auto = both[both.is_baseline_first]
+    weight = auto.launches_per_iteration_first
+    for quantity, column in (("time", "time_s"), ("energy", "energy_j")):
+        here, there = ((weight * auto[f"{column}_{which}"]).sum() for which in ("first", "second"))
+        row[f"auto_{quantity}_difference_percent"] = 100 * (there / here - 1) if here else None
+        found = difference[quantity]
+        row[f"median_{quantity}_difference_percent"] = found.median()
+        row[f"largest_{quantity}_difference_percent"] = found.loc[found.abs().idxmax()] if len(found) else None
+    return row | _on(two, first, "carried") | _on(two, second, "own")
+
+
+def _points(results: Results) -> pd.DataFrame:
+    profile = results.profile.query("study == 'kernel'")
+    # auto is empty, and empty equals nothing
+    clocks = profile[["core_mhz", "mem_mhz"]].astype(object).where(profile[["core_mhz", "mem_mhz"]].notna(), "auto")
+    return profile.assign(core_mhz=clocks.core_mhz, mem_mhz=clocks.mem_mhz).set_index(_KEY)
+
+
+def _on(points: pd.DataFrame, chooser: Results, prefix: str) -> dict:
+    """Changes by the chooser's strict schedule, on the specimen of `points`."""
+    names = [f"{prefix}_{quantity}_change_percent" for quantity in ("time", "energy")]
+    if not (chooser.folder / "schedules" / f"{STRICT}.json").is_file():
+        return dict.fromkeys(names)
+    targets = chooser.schedule(STRICT)["targets"]
+    keys = [(target, clocks["core_mhz"], clocks["mem_mhz"]) for target, clocks in targets.items()]
+    auto = points[points.is_baseline].reset_index(["core_mhz", "mem_mhz"])
+    if not keys or not all(key in points.index and key[0] in auto.index for key in keys):
+        return dict.fromkeys(names)  # the other one's grid lacks a pair
+    chosen, base = points.loc[keys], auto.loc[[key[0] for key in keys]]
+    weight = chosen.launches_per_iteration.to_numpy()
+    return {
+        name: 100 * float((weight * chosen[column]).sum() / (weight * base[column].to_numpy()).sum() - 1)
+        for name, column in zip(names, ("time_s", "energy_j"))
+    }
+
+
+# neither is read well as rows
+_MARKDOWN = {"gpus": _gpus_markdown, "specimens": _specimens_markdown}

@@ -1,0 +1,569 @@
+"""Figures 2 to 8 of the paper, the map of the headline, and a captured step's plane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.outputs import MEASURED, Outputs
+from kernel_dvfs.report import carried, tables, words
+from kernel_dvfs.workload.workload import WHOLE
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report.results import Results
+
+OUTPUTS = Outputs()
+
+
+RANGE_PERCENT = 30
+
+
+_STEP_PERCENT = 0.5
+
+
+EDP, WASTE = "EDP", "waste"
+
+
+def edp_score(time_change: np.ndarray, energy_change: np.ndarray) -> np.ndarray:
+    """1 - (1 + dt)(1 + de), changes as fractions (paper, Eq. 1): the share of the EDP that is saved."""
+    return 1 - (1 + time_change) * (1 + energy_change)
+
+
+def waste_score(time_change: np.ndarray, energy_change: np.ndarray) -> np.ndarray:
+    """Energy saved where no time is lost, else 0 = discarded (paper, section 3); changes as fractions."""
+    import numpy as np
+
+    return np.where((time_change <= 0) & (energy_change < 0), -energy_change, 0.0)
+
+
+def scores() -> pd.DataFrame:
+    """Both scores in percent over the plane of changes in percent; NaN where waste discards."""
+    import numpy as np
+    import pandas as pd
+
+    # cells lie astride no axis, so that each is either loss or gain
+    changes = np.arange(-RANGE_PERCENT + _STEP_PERCENT / 2, RANGE_PERCENT, _STEP_PERCENT)
+    time, energy = (values.ravel() for values in np.meshgrid(changes, changes))
+    waste = 100 * waste_score(time / 100, energy / 100)
+    both = ((EDP, 100 * edp_score(time / 100, energy / 100)), (WASTE, np.where(waste > 0, waste, np.nan)))
+    frames = [
+        pd.DataFrame({"time_change_percent": time, "energy_change_percent": energy, "score": score, "rule": rule})
+        for rule, score in both
+    ]
+    return pd.concat(frames).assign(rule=lambda frame: _rules(frame.rule))
+
+
+@OUTPUTS.figure(
+    "How desirable a change of time and energy is: by EDP a loss of time can be paid with energy, by waste it "
+    "is discarded and saved time earns nothing. Definitions, not measurements",
+    title="Figure 2. What EDP and waste reward",
+    text="By definition, before any measurement: EDP lets a loss of time be paid with energy, waste does not.",
+    section="choosing",
+    place=2,
+    of_choice=True,
+)
+def fig2_desirability(results: Results) -> p9.ggplot:
+    """Of `results` only the name of the GPU is read."""
+    import numpy as np
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    time = np.linspace(-RANGE_PERCENT, RANGE_PERCENT, 121)
+    even = pd.DataFrame({"x": time, "y": 100 * (1 / (1 + time / 100) - 1)}).query("y.abs() <= @RANGE_PERCENT")
+    return (
+        p9.ggplot(scores(), p9.aes("time_change_percent", "energy_change_percent"))
+        + p9.geom_raster(p9.aes(fill="score"))
+        + p9.geom_path(p9.aes("x", "y"), even.assign(rule=_rules([EDP] * len(even))), linetype="dashed", size=0.5)
+        + p9.geom_hline(yintercept=0, size=0.25)
+        + p9.geom_vline(xintercept=0, size=0.25)
+        + p9.geom_text(p9.aes("x", "y", label="text", color="ink"), _notes(), size=style.SMALL_PT)
+        + p9.facet_wrap("rule")
+        + p9.scale_color_identity()
+        + p9.scale_fill_gradientn(style.GAIN, limits=(-70, 70), breaks=[-60, -30, 0, 30, 60], na_value="white")
+        + p9.scale_x_continuous(expand=(0, 0), breaks=[-20, 0, 20])
+        + p9.scale_y_continuous(expand=(0, 0), breaks=[-20, 0, 20])
+        + p9.coord_fixed()
+        + p9.labs(
+            title="What EDP rewards, and what waste rewards",
+            subtitle=f"By definition, no data (study: {results.subject}).\nBetter: darker; waste: lower left only",
+            x=style.TIME_CHANGE,
+            y=style.ENERGY_CHANGE,
+            fill="score, %\n(positive: rewarded)",
+            caption="EDP: 1 − (1 + Δt)(1 + Δe), changes Δ relative to auto. Waste: energy\n"
+            "saved if no time is lost, whatever the time gained; else discarded.",
+        )
+        + style.theme(2.9)
+        + p9.theme(legend_key_width=110, legend_key_height=7)
+    )
+
+
+def _rules(names: list) -> pd.Categorical:
+    import pandas as pd
+
+    return pd.Categorical(names, [EDP, WASTE])
+
+
+def _notes() -> pd.DataFrame:
+    import pandas as pd
+
+    from kernel_dvfs.report import style
+
+    rows = [
+        (19, -5, "score 0", style.INK, EDP),
+        (-16, -18, "gain", "white", EDP),
+        (16, 18, "loss", style.INK, EDP),
+        (-15, -18, "gain", "white", WASTE),
+        (15, -15, "time lost:\ndiscarded", style.INK, WASTE),
+        (-15, 15, "energy lost:\ndiscarded", style.INK, WASTE),
+        (15, 15, "both lost:\ndiscarded", style.INK, WASTE),
+    ]
+    notes = pd.DataFrame(rows, columns=["x", "y", "text", "ink", "rule"])
+    return notes.assign(rule=_rules(notes.rule))
+
+
+@OUTPUTS.figure(
+    "The forward pass at every clock pair: time over auto (logarithmic) and change of energy against auto "
+    "(negative = saved), one curve per memory clock; the blue square is better than auto, the best is the lowest in it",
+    title="Figure 3. The forward pass at each clock pair",
+    text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved. Pairs in the "
+    "grey box of the lower view differ from auto by no more than measurements scatter.",
+    section="passes",
+    place=1,
+    kinds=MEASURED,
+    workload="model",
+    of_choice=True,
+    when=lambda plan: plan.has_passes,
+)
+def fig3_forward_pass(results: Results) -> p9.ggplot:
+    """See clock_plane.draw."""
+    from kernel_dvfs.report import clock_plane
+
+    return clock_plane.draw(results, "forward")
+
+
+@OUTPUTS.figure(
+    "The backward pass at every clock pair: time over auto (logarithmic) and change of energy against auto "
+    "(negative = saved), one curve per memory clock; the blue square is better than auto, the best is the lowest in it",
+    title="Figure 4. The backward pass at each clock pair",
+    text="Time and energy against auto clocks. In the blue square no time is lost and energy is saved. Pairs in the "
+    "grey box of the lower view differ from auto by no more than measurements scatter.",
+    section="passes",
+    place=2,
+    kinds=MEASURED,
+    workload="model",
+    of_choice=True,
+    when=lambda plan: plan.has_passes,
+)
+def fig4_backward_pass(results: Results) -> p9.ggplot:
+    """See clock_plane.draw."""
+    from kernel_dvfs.report import clock_plane
+
+    return clock_plane.draw(results, "backward")
+
+
+TIME, ENERGY = "time, ms", "energy, J"
+
+
+# what Table 1 calls a row by an abbreviation
+_WORDS = {
+    "GEMM": "matrix product",
+    "WTE": "token embedding",
+    "WPE": "position embedding",
+    "WTE & WPE": "both embeddings",
+    "Softmax": "softmax",
+    "Permute": "permute",
+    "Layernorm": "layernorm",
+    "Bias": "bias gradient",
+    "Bias reduce": "bias gradient, sum",
+    "Residual": "residual + layernorm",
+}
+
+
+_ROW_INCHES = 0.17
+
+
+_MARKER = 0.06  # width of a marker, share of a panel's: closer points coincide
+
+
+_LONGEST = 24  # characters of a kind
+
+
+_LANES = 0.5  # share of a row that its sections are spread over
+
+
+@OUTPUTS.figure(
+    "Time and energy of one launch of each kernel at auto clocks (of a table without auto: at its reference "
+    "point), by kind: orders of magnitude apart even within a kind; numbers: kernels that coincide",
+    title="Figure 5. Where time and energy go",
+    text="One launch of each kernel at auto clocks.",
+    section="kernels",
+)
+def fig5_kernels(results: Results) -> p9.ggplot:
+    """Points of a kind lie in one row, sections in lanes of it; the kind of the longest launch on top."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = together(costs(results))
+    longest = frame[frame.quantity == TIME].groupby("kind").value.max().sort_values()
+    rows = {kind: number for number, kind in enumerate(longest.index)}
+    sections = list(frame.section.dropna().unique())
+    lane = {kind: style.lanes(list(own.section.unique()), -_LANES) for kind, own in frame.groupby("kind")}
+    frame["row"] = [rows[kind] + lane[kind][section] for kind, section in zip(frame.kind, frame.section)]
+    frame["quantity"] = pd.Categorical(frame.quantity, [TIME, ENERGY])
+    plot = (
+        p9.ggplot(frame, p9.aes("value", "row"))
+        + p9.facet_wrap("quantity", scales="free_x")
+        + p9.scale_x_log10(expand=(0.1, 0), breaks=decades, labels=lambda values: [f"{value:g}" for value in values])
+        + p9.scale_y_continuous(breaks=list(rows.values()), labels=list(rows), expand=(0, 0.6))
+        + p9.labs(
+            title=f"One launch of each kernel at {_clocks(results)} clocks",
+            subtitle=style.subtitle(results, "left"),
+            x="of one launch (logarithmic)",
+            caption=f"Numbers: how many kernels coincide. {len(costs(results)) // 2} kernels in all.",
+        )
+        + style.theme(1.55 + 0.2 * ((len(sections) + 1) // 2) + _ROW_INCHES * len(rows))
+        + p9.theme(axis_title_y=p9.element_blank(), panel_spacing_x=0.05)
+    )
+    many = frame[frame["count"] > 1]
+    if len(many):
+        plot += p9.geom_text(
+            p9.aes(label="count"), many, size=style.SMALL_PT - 1, ha="left", nudge_x=0.15, color=style.INK
+        )
+    if not sections:
+        return plot + p9.geom_point(shape="o", fill="none", color=style.SERIES[0], size=1.4, stroke=0.5)
+    frame["section"] = pd.Categorical(frame.section, sections)
+    return (
+        plot
+        + p9.geom_point(p9.aes(color="section", shape="section"), fill="none", size=1.4, stroke=0.5)
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(sections)))
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(sections)))
+        + p9.guides(**{name: p9.guide_legend(title="", ncol=2) for name in ("color", "shape")})
+    )
+
+
+def costs(results: Results) -> pd.DataFrame:
+    """A row a kernel and quantity, in the order of the iteration: kind, section (None in a table), quantity, value.
+
+    kind: the name of the kernel's row, or the operation of a captured step's; also of a measured table that has rows of
+    Table 1 under their ids; of another table, the program it names before `::`, else the kernel itself.
+    """
+    import pandas as pd
+
+    profile = results.profile
+    points = profile[(profile.study == "kernel") & profile.is_baseline]
+    about = results.workload.get("kernels") or _rows_of_table1()
+    known = [about.get(name, {"row": 0, "name": name.partition("::")[0], "section": None}) for name in points.target]
+    kernels = pd.DataFrame(
+        {
+            "row": [kernel["row"] for kernel in known],
+            "kind": [_kind(kernel) for kernel in known],
+            "section": [kernel["section"] for kernel in known],
+            TIME: 1e3 * points.time_s.to_numpy(),
+            ENERGY: points.energy_j.to_numpy(),
+        }
+    )
+    ordered = kernels.sort_values("row", kind="stable").drop(columns="row")
+    return ordered.melt(["kind", "section"], [TIME, ENERGY], var_name="quantity")
+
+
+def together(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` with points that would cover each other as one: `count` of them, value their geometric mean.
+
+    Points of a kind, section and quantity coincide if no gap between neighbours is wider than a marker.
+    """
+    import numpy as np
+    import pandas as pd
+
+    rows = []
+    for quantity, panel in frame.groupby("quantity", sort=False):
+        logs = np.log10(panel.value)
+        marker = _MARKER * max(logs.max() - logs.min(), 1.0)
+        for (kind, section), own in panel.fillna({"section": ""}).groupby(["kind", "section"], sort=False):
+            ordered = np.sort(np.log10(own.value.to_numpy()))
+            for near in np.split(ordered, np.flatnonzero(np.diff(ordered) > marker) + 1):
+                rows.append((kind, section or None, quantity, 10 ** near.mean(), len(near)))
+    return pd.DataFrame(rows, columns=["kind", "section", "quantity", "value", "count"])
+
+
+def decades(limits: tuple[float, float]) -> list[float]:
+    """Powers of ten within limits, every other one if there are more than four; on a short axis its two ends."""
+    import numpy as np
+
+    low, high = (float(np.log10(each)) for each in limits)
+    powers = [power for power in range(-9, 10) if low <= power <= high]
+    if len(powers) < 2:
+        return [float(f"{limits[0]:.2g}"), float(f"{max(limits[1], 1.02 * limits[0]):.2g}")]
+    return [10.0**power for power in (powers if len(powers) <= 4 else powers[::2])]
+
+
+def _kind(kernel: dict) -> str:
+    """The name of a kernel's row; of a captured step its operation, since its names are long and many."""
+    kind = kernel.get("operation", "").removeprefix("aten::") or kernel["name"].partition(" (")[0]
+    kind = _WORDS.get(kind, kind)
+    return kind if len(kind) <= _LONGEST else f"{kind[: _LONGEST - 1]}…"
+
+
+def _rows_of_table1() -> dict[str, dict]:
+    from kernel_dvfs.workload.table1 import TABLE1
+
+    entries = [(section, entry) for section, entries in TABLE1.items() for entry in entries]
+    return {
+        entry.id: {"row": place, "name": entry.name, "section": section}
+        for place, (section, entry) in enumerate(entries, start=1)
+    }
+
+
+def _clocks(results: Results) -> str:
+    """What the baseline is: `auto`, or the reference point of a table without auto."""
+    profile = results.profile
+    return "auto" if profile[profile.is_baseline].core_mhz.isna().all() else "reference"
+
+
+SCOPES = ("global", "local")
+
+
+# slacks are sampled a hair off the limits of what is feasible
+_STRICT_PERCENT = 1e-3
+
+
+@OUTPUTS.figure(
+    "Relaxed waste: claimed change of energy (negative = saved) over the tolerated slowdown, limits kept by "
+    "each kernel (local) or by the iteration (global); dotted line: strict, no time lost",
+    title="Figure 6. Claimed energy over tolerated slowdown",
+    text="Choosing for all kernels together (global) beats choosing for each by itself (local). Claimed, so "
+    "optimistic: the same noisy data selected the clocks.",
+    section="choosing",
+    place=1,
+    of_choice=True,
+    inputs=lambda plan: [f"{plan.folder}/tables/relaxed.csv"],
+)
+def fig6_relaxed_waste(results: Results) -> p9.ggplot:
+    """From the table `relaxed`; points without a schedule (infeasible) are absent."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = claimed(results.table("relaxed"))
+    strict = frame[frame.slack_percent.abs() < _STRICT_PERCENT]
+    # a line needs two points
+    alone = ~frame.scope.duplicated(keep=False)
+    lines, marked = frame[~alone], frame[alone | frame.index.isin(strict.index)]
+    kept = dict(zip(strict.scope, strict.energy_change_percent))
+    scopes = list(frame.scope.cat.categories)
+    labels = [f"{scope} (strict: {kept[scope]:+.1f} %)" if scope in kept else scope for scope in scopes]
+    return (
+        p9.ggplot(frame, p9.aes("slack_percent", "energy_change_percent"))
+        + p9.aes(color="scope", linetype="scope", shape="scope")
+        + p9.geom_vline(xintercept=0, linetype="dotted", size=0.5)
+        + p9.geom_line(data=lines[lines.scope == "global"], size=0.7)
+        # a kernel by itself goes from one clock to the next
+        + p9.geom_step(data=lines[lines.scope == "local"], direction="hv", size=0.7)
+        + p9.geom_point(data=marked, size=2.2, stroke=0.6, fill="white")
+        + p9.expand_limits(y=0)
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(scopes)), labels=labels)
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(scopes)), labels=labels)
+        + p9.scale_linetype_manual(style.cycle(style.LINES, len(scopes)), labels=labels)
+        + p9.labs(
+            title="Claimed energy over tolerated slowdown",
+            subtitle=style.subtitle(results, "down"),
+            x="tolerated slowdown, % (negative: faster than auto)",
+            y="claimed change of energy, %\n(negative: saved)",
+            caption="Limit kept by each kernel (local) or by the iteration (global). Dotted:\n"
+            "strict, no time lost. Claimed by the data that selected the clocks, with\nno margin kept to the limit.",
+        )
+        + style.keys(color="", shape="", linetype="")
+        + style.theme(3.0)
+    )
+
+
+def claimed(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns slack_percent, scope (category), energy_change_percent; ascending slack, no empty cells."""
+    import pandas as pd
+
+    table = table.dropna(subset="energy_change_percent")
+    scopes = [scope for scope in SCOPES if scope in set(table.scope)]
+    table = table.assign(scope=pd.Categorical(table.scope, scopes))
+    return table[["slack_percent", "scope", "energy_change_percent"]].sort_values(["scope", "slack_percent"])
+
+
+@OUTPUTS.figure(
+    "Data parallelism: change of time and energy against auto at other batches, with the clocks chosen at one "
+    "batch and with clocks chosen there; 95 % intervals over the validation repeats",
+    title="Figure 7. The schedule at other batches",
+    text="Validation repeats with 95 % intervals. Where one leaves zero on the energy axis, energy changes there.",
+    section="carried",
+    place=1,
+    kinds=MEASURED,
+    workload="model",
+    of_choice=True,
+    when=tables.OUTPUTS["table", "data_parallelism"].when,
+    inputs=lambda plan: [f"{plan.folder}/tables/data_parallelism.csv"],
+)
+def fig7_data_parallelism(results: Results) -> p9.ggplot:
+    """See carried.draw."""
+    title = f"Clocks chosen at batch {results.workload['batch']}, used at other batches"
+    return carried.draw(results, "data_parallelism", "batch", "batch, sequences per GPU", title)
+
+
+@OUTPUTS.figure(
+    "Tensor parallelism, one rank, communication left out: change of time and energy against auto at other "
+    "degrees, with the clocks chosen at one degree and with clocks chosen there; 95 % intervals over the validation "
+    "repeats",
+    title="Figure 8. The schedule at other tensor-parallel degrees",
+    text="Validation repeats with 95 % intervals, one rank, no communication.",
+    section="carried",
+    place=2,
+    kinds=MEASURED,
+    workload="model",
+    of_choice=True,
+    when=tables.OUTPUTS["table", "tensor_parallelism"].when,
+    inputs=lambda plan: [f"{plan.folder}/tables/tensor_parallelism.csv"],
+)
+def fig8_tensor_parallelism(results: Results) -> p9.ggplot:
+    """See carried.draw."""
+    degree = results.workload["tensor_parallel"]
+    title = f"Clocks chosen at degree {degree}, used at other degrees"
+    axis = "tensor-parallel degree (one rank, no communication)"
+    return carried.draw(results, "tensor_parallelism", "tensor_parallel", axis, title)
+
+
+PAPER_PERCENT = words.PAPER_PERCENT["kernel"]
+
+
+_CONTOUR_PERCENT = 2.0  # between contours
+
+
+_FINE = 61  # cells of the coloured ground along an axis
+
+
+_X, _Y = "tensor_energy_pj", "gemm_traffic"
+
+
+@OUTPUTS.figure(
+    "Strict change of energy (negative = saved) over tensor-core energy and DRAM traffic of dense products, at "
+    "each highest clock at auto; dot: default; thick line: the paper's value. Truth of the model without noise, exact "
+    "choice",
+    title="Where the headline may lie",
+    text="Change of energy with no time lost over what nobody has measured. The dot is the default, the thick line the "
+    "paper's value, where it is reached. On the model's truth, without noise, by the exact choice.",
+    section="rests-on",
+    place=1,
+    kinds=("simulated",),
+    workload="model",
+    of_choice=True,
+    when=tables.OUTPUTS["table", "headline_band"].when,
+    inputs=tables.OUTPUTS["table", "headline_band"].inputs,
+)
+def headline_map(results: Results) -> p9.ggplot:
+    """From headline_map.csv: a panel for each highest clock at auto, the default marked in that of its own."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    found = results.headline_map.assign(change=lambda frame: frame.kernel_energy_change_percent)
+    default = found[found.is_default].assign(text=lambda one: f"default: {one.change.iloc[0]:+.1f} %")
+    clocks = sorted(found.auto_core_mhz.unique())
+    ground, lines, labels, default = (_with_panels(frame, clocks) for frame in (*surface(found), default))
+    paper, others = lines[lines.is_paper], lines[~lines.is_paper]
+    middle = (found[_X].min() + found[_X].max()) / 2
+    side = "left" if default[_X].iloc[0] < middle else "right"
+    reached = "the thick line" if len(paper) else "not reached anywhere here"
+    return (
+        p9.ggplot(ground, p9.aes(_X, _Y))
+        + p9.geom_raster(p9.aes(fill="change"))
+        + p9.geom_path(p9.aes(group="line"), others, color="white", size=0.35, alpha=0.8)
+        + p9.geom_path(p9.aes(group="line"), paper, color=style.SERIES[1], size=1.2)
+        + p9.geom_text(p9.aes(label="text"), labels, color="white", size=style.SMALL_PT - 0.5)
+        + p9.geom_point(data=default, color="white", fill=style.INK, shape="o", size=2.6, stroke=0.7)
+        + p9.geom_label(p9.aes(label="text"), default, ha=side, nudge_y=0.25, size=style.SMALL_PT, label_padding=0.15)
+        + p9.facet_wrap("panel", nrow=1)
+        + p9.scale_fill_gradientn(
+            style.GAIN[::-1], limits=(min(found.change.min(), PAPER_PERCENT), max(0.0, found.change.max()))
+        )
+        + p9.scale_x_continuous(expand=(0, 0))
+        + p9.scale_y_continuous(expand=(0, 0))
+        + p9.labs(
+            title="The strict saving, over what nobody has measured",
+            subtitle=style.subtitle(results, "darker"),
+            x="energy of a tensor-core FLOP at the lowest voltage, pJ",
+            y="DRAM traffic of dense products,\ntimes each operand once",
+            fill="change of energy, %\n(negative: saved)",
+            caption=f"Strict: no time lost. Contours: every {_CONTOUR_PERCENT:g} points; the paper's "
+            f"{PAPER_PERCENT:g} %: {reached}.\nTruth of the model without noise, exact choice.",
+        )
+        + style.theme(2.9, style.WIDE)
+        + p9.theme(legend_key_width=110, legend_key_height=7)
+    )
+
+
+def surface(box: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """(ground, lines, labels): the changes of each highest clock, bilinear between the points of `box`, and contours.
+
+    box: the map, with `change` (percent). Each has the columns of the two axes and auto_core_mhz;
+    ground `change`, lines `line` (its name) and `is_paper` (the contour of the paper's value), labels `text`.
+    """
+    import numpy as np
+    import pandas as pd
+    from contourpy import contour_generator
+
+    def frame(x: np.ndarray, y: np.ndarray, mhz: float, **more: object) -> pd.DataFrame:
+        return pd.DataFrame({_X: x, _Y: y, "auto_core_mhz": mhz, **more})
+
+    nothing = np.array([])
+    grounds, lines, labels = [], [], []
+    for mhz, part in box.groupby("auto_core_mhz"):
+        grid = part.pivot(index=_Y, columns=_X, values="change")
+        x, y = grid.columns.to_numpy(), grid.index.to_numpy()
+        fine_x, fine_y = (np.linspace(axis[0], axis[-1], _FINE) for axis in (x, y))
+        along = np.array([np.interp(fine_x, x, row) for row in grid.to_numpy()])
+        change = np.array([np.interp(fine_y, y, column) for column in along.T]).T
+        cells_x, cells_y = np.meshgrid(fine_x, fine_y)
+        grounds.append(frame(cells_x.ravel(), cells_y.ravel(), mhz, change=change.ravel()))
+        contours = contour_generator(fine_x, fine_y, change)
+        levels = -_CONTOUR_PERCENT * np.arange(1, np.ceil(-change.min() / _CONTOUR_PERCENT))
+        for level in (*levels, PAPER_PERCENT):
+            found: Any = contours.lines(level)  # its type depends on a setting
+            for number, line in enumerate(found):
+                is_paper = level == PAPER_PERCENT
+                lines.append(frame(line[:, 0], line[:, 1], mhz, line=f"{mhz} {level} {number}", is_paper=is_paper))
+                if len(line) > _FINE / 4 and not is_paper:
+                    middle = line[[len(line) // 2]]
+                    labels.append(frame(middle[:, 0], middle[:, 1], mhz, text=f"{level:g}"))
+    return (
+        pd.concat(grounds),
+        pd.concat([frame(nothing, nothing, 0.0, line="", is_paper=nothing.astype(bool)), *lines]),
+        pd.concat([frame(nothing, nothing, 0.0, text=""), *labels]),
+    )
+
+
+def _with_panels(frame: pd.DataFrame, clocks: list[float]) -> pd.DataFrame:
+    import pandas as pd
+
+    names = {mhz: f"auto: at most {mhz:g} MHz" for mhz in clocks}
+    return frame.assign(panel=pd.Categorical(frame.auto_core_mhz.map(names), list(names.values())))
+
+
+@OUTPUTS.figure(
+    "The whole step at every clock pair: time over auto (logarithmic) and change of energy against auto "
+    "(negative = saved), one curve per memory clock; the blue square is better than auto",
+    title="The whole step at each clock pair",
+    text="One pair of clocks for the whole step, against auto clocks: what can be had without a change of clocks "
+    "within a step. In the blue square no time is lost and energy is saved.",
+    section="passes",
+    place=1,
+    kinds=MEASURED,
+    workload="step",
+    of_choice=True,
+)
+def step_plane(results: Results) -> p9.ggplot:
+    """See clock_plane.draw."""
+    from kernel_dvfs.report import clock_plane
+
+    return clock_plane.draw(results, WHOLE)

@@ -1,0 +1,509 @@
+"""Tables of what was chosen: the paper's Tables 1 and 2, what measuring again found, what the headline rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs import student
+from kernel_dvfs.layout import HEADLINE_AXES as AXES
+from kernel_dvfs.layout import PASS_STRICT, STRICT, fresh_repeats, shortest
+from kernel_dvfs.outputs import MEASURED, Outputs
+from kernel_dvfs.report import carried, measured_tables
+from kernel_dvfs.report.words import ALL_TOGETHER, PAPER_PERCENT
+from kernel_dvfs.workload.models import MODELS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_dvfs.report.claims.claim import Claim
+    from kernel_dvfs.report.results import Results
+
+# all tables of a study
+OUTPUTS = Outputs(measured_tables.OUTPUTS)
+
+
+@OUTPUTS.table(
+    "Best clocks per kernel (waste, global, strict): change of each kernel's time and energy against auto",
+    title="Best clocks of each kernel (Table 1 of the paper)",
+    text="The strict schedule: all kernels together lose no time, so a kernel may lose time that another one "
+    "gains. Share: of an iteration at auto clocks, all launches counted. Part of the saving: what the kernel "
+    "contributes to the total by its claimed change, in percent of the iteration's energy. Ran at: the clocks "
+    "that the GPU really ran.",
+    section="kernels",
+    place=1,
+    of_choice=True,
+    inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
+    options=lambda plan: {"repeats": plan.repeats} if plan.headline else {},
+)
+def kernel_clocks(results: Results, repeats: int = 0) -> pd.DataFrame:
+    """Rows in the order of the iteration; columns of the contract, changes in percent, negative = less.
+
+    A table's further settings, such as a power cap, are columns after the clocks.
+
+    repeats: of the validation, whose mean change of each kernel is given too; 0: there was none.
+    """
+    import pandas as pd
+
+    from kernel_dvfs.profile.store import CLOCKS
+    from kernel_dvfs.report import remeasured
+    from kernel_dvfs.report.results import is_chosen
+
+    validated = {}
+    if repeats:
+        validated = remeasured.kernel_changes(results.comparisons(*fresh_repeats(STRICT, repeats)))
+    chosen = results.schedule(STRICT)["targets"]
+    profile = results.profile.query("study == 'kernel'")
+    best_of = profile[is_chosen(profile, chosen)].set_index("target")
+    about = results.workload.get("kernels", {})
+    rows = []
+    for number, (name, points) in enumerate(profile.groupby("target", sort=False), 1):
+        auto = points[points.is_baseline].iloc[0]
+        pair = chosen[name]
+        best = best_of.loc[name]
+        label = about.get(name, {"row": number, "section": "", "name": name})
+        rows.append(
+            {
+                "row": label["row"],
+                "section": label["section"],
+                "name": label["name"],
+                "id": name,
+                "mem_mhz": pair["mem_mhz"],
+                "core_mhz": pair["core_mhz"],
+                **{name: value for name, value in pair.items() if name not in CLOCKS},
+                "time_change_percent": 100 * (best.time_s / auto.time_s - 1),
+                "energy_change_percent": 100 * (best.energy_j / auto.energy_j - 1),
+            }
+            | {
+                f"fresh_{quantity}_change_percent": change.mean
+                for quantity, change in zip(("time", "energy"), validated.get(name, ()))
+            }
+        )
+    return pd.DataFrame(rows).astype({"row": "Int64"})
+
+
+def _strategies_options(plan: Any) -> dict:
+    options = {"schedules": plan.schedules}
+    if plan.headline:
+        options |= {"validated": [name for name in plan.headline if name in plan.schedules], "repeats": plan.repeats}
+    return options
+
+
+_ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste": 0, "edp": 1, "energy": 2}
+
+
+@OUTPUTS.table(
+    "Strategies of choosing clocks: an iteration's time and energy against auto, claimed and, where it was "
+    "measured again, validated; the margin to the time limit; the waste left (Eq. 2)",
+    title="Ways of choosing (Table 2 of the paper)",
+    text="One clock pair for all, each by itself (local) or all together under one limit on the total time (global); "
+    "for passes and for kernels. Waste: least energy at no loss of time. EDP: least energy times time, which gives "
+    "time away. Energy: least energy at any time. Waste left (Eq. 2) could still be saved at that speed. Claimed: by "
+    "the data that chose. Validated: measured again. Margin: how far the claimed time stays below its limit, because "
+    "times are known only within their errors; such a choice is optimal within its margin, and one without a margin "
+    "may claim more.",
+    section="choosing",
+    place=2,
+    of_choice=True,
+    inputs=lambda plan: [*plan.schedule_files(), *plan.validation(plan.headline)],
+    options=_strategies_options,
+)
+def strategies(
+    results: Results, schedules: list[str], validated: list[str] | None = None, repeats: int = 1
+) -> pd.DataFrame:
+    """One row a schedule of those named, after one row a granularity for auto itself.
+
+    time_change_percent, energy_change_percent: claimed. validated: those schedules that were measured again, whose mean
+    change is given too (fresh_*; empty elsewhere). margin_percent: by which the claimed time was kept below its limit.
+
+    Columns of the contract, then weights, the schedule's name and what was validated. waste_j is in J for weights
+    that count launches, else in the unit of the weighted energy.
+    """
+    import pandas as pd
+
+    from kernel_dvfs.report import remeasured
+
+    named = {name: results.schedule(name) for name in schedules}
+    rows = []
+    for granularity in ("pass", "kernel"):
+        own = {name: schedule for name, schedule in named.items() if schedule["granularity"] == granularity}
+        if not own:
+            continue
+        ranked = sorted(own, key=lambda name: _rank(named[name]))
+        rows.append(_auto_row(own[ranked[0]]))
+        rows += [_strategy(name, own[name]) for name in ranked]
+    columns = ["fresh_time_change_percent", "fresh_energy_change_percent"]
+    found = {name: remeasured.changes(results.comparisons(*fresh_repeats(name, repeats))) for name in validated or ()}
+    for row in rows:
+        changes = found.get(row["schedule"])
+        row |= {column: changes[place].mean if changes else None for place, column in enumerate(columns)}
+        row["margin_percent"] = margin_percent(named[row["schedule"]]) if row["schedule"] else None
+    return pd.DataFrame(rows).astype(dict.fromkeys([*columns, "margin_percent"], float))
+
+
+def _rank(schedule: dict) -> tuple:
+    return _ORDER[schedule["objective"]], schedule["slack_percent"] or 0, _ORDER[schedule["scope"]]
+
+
+def _auto_row(schedule: dict) -> dict:
+    return {
+        "granularity": schedule["granularity"],
+        "scope": "-",
+        "objective": "auto",
+        "slack_percent": None,
+        "time_change_percent": 0.0,
+        "energy_change_percent": 0.0,
+        "waste_j": schedule["baseline_waste_j"],
+        "status": "measured",
+        "weights": schedule["weights"],
+        "schedule": None,
+    }
+
+
+def _strategy(name: str, schedule: dict) -> dict:
+    columns = ("granularity", "scope", "objective", "slack_percent", "time_change_percent", "energy_change_percent")
+    found = {column: schedule[column] for column in (*columns, "waste_j", "status", "weights")}
+    return found | {"status": status(schedule), "schedule": name}
+
+
+def status(schedule: dict) -> str:
+    """`optimal`, `optimal within its margin` where the choice keeps one, `infeasible`."""
+    found: str = schedule["status"]
+    return f"{found} within its margin" if found == "optimal" and schedule.get("margin") else found
+
+
+def margin_percent(schedule: dict) -> float | None:
+    """By which a choice was held below its time limit, percent of the time at auto; None where there was no margin."""
+    return (schedule.get("margin") or {}).get("time_percent")
+
+
+@OUTPUTS.table(
+    "Relaxed waste: least energy at each tolerated slowdown, kernel level",
+    title="Energy against tolerated slowdown, as numbers",
+    text="The least energy at each slowdown that is allowed; the numbers of Figure 6.",
+    section="choosing",
+    place=3,
+    of_choice=True,
+    inputs=lambda plan: [f"{plan.folder}/schedules/frontier.json"],
+)
+def relaxed(results: Results) -> pd.DataFrame:
+    """Rows by scope and slack; a slack that a scope cannot keep (local, below its largest saving) has no row.
+
+    The first row of each scope is its largest time saving; changes in percent, negative = less.
+    """
+    import pandas as pd
+
+    columns = ("slack_percent", "scope", "time_change_percent", "energy_change_percent")
+    return pd.DataFrame(results.frontier, columns=columns)
+
+
+@OUTPUTS.table(
+    "The strict global schedule measured again: claimed and validated change, 95 % interval and what it is over",
+    title="The chosen clocks, measured again",
+    text="Claimed is what the measurements that chose the clocks promised. Validated is what new measurements found: "
+    "each repeat runs every kernel at auto, chosen, chosen, auto. An interval over sessions holds what changes from "
+    "one measuring session to the next; one within a session does not. Trust the validated change: a choice among "
+    "noisy points prefers the lucky ones, so it claims too much.",
+    kinds=MEASURED,
+    of_choice=True,
+    when=lambda plan: plan.is_compared,
+    inputs=lambda plan: [plan.schedule(STRICT), *plan.validation(plan.headline[:1])],
+    options=lambda plan: {"repeats": plan.repeats},
+)
+def validation(results: Results, repeats: int) -> pd.DataFrame:
+    """Two rows, time and energy; `optimism_pp` = fresh - claimed; the verdict is on the time limit.
+
+    interval: what the 95 % interval is over.
+    """
+    import pandas as pd
+
+    from kernel_dvfs.report import remeasured
+
+    schedule = results.schedule(STRICT)
+    comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
+    rows = []
+    for quantity, change in zip(("time", "energy"), remeasured.changes(comparisons)):
+        claimed = schedule[f"{quantity}_change_percent"]
+        verdict, needed = student.verdict(change, schedule["slack_percent"]) if quantity == "time" else (None, None)
+        rows.append(
+            {
+                "quantity": quantity,
+                "claimed_change_percent": claimed,
+                "fresh_change_percent": change.mean,
+                "fresh_low_percent": change.low,
+                "fresh_high_percent": change.high,
+                "optimism_pp": change.mean - claimed,
+                "repeats": change.repeats,
+                "interval": change.basis,
+                "verdict": verdict,
+                "repeats_to_decide": needed,
+            }
+        )
+    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64"})
+
+
+@OUTPUTS.table(
+    "Headline schedules measured again: claimed and validated change, 95 % interval, verdict on the time limit",
+    title="The schedules of the headline, measured again",
+    text="What each schedule claimed, and what measuring it again gave (validated), with 95 % intervals. Over sessions "
+    "they hold what changes from one to the next; within one session they do not. The verdict is on the time limit: "
+    "within, over, or ambiguous where the interval holds the limit.",
+    section="choosing",
+    place=1,
+    kinds=MEASURED,
+    of_choice=True,
+    when=lambda plan: plan.is_compared,
+    inputs=lambda plan: [*map(plan.schedule, plan.headline), *plan.validation(plan.headline)],
+    options=lambda plan: {"schedules": plan.headline, "repeats": plan.repeats},
+)
+def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
+    """One row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
+
+    margin_percent: the distance that the choice kept from its time limit: standard errors, and what choosing flatters.
+    repeats_to_decide: where the verdict is ambiguous.
+    """
+    import pandas as pd
+
+    from kernel_dvfs.report import remeasured
+
+    rows = []
+    for name in schedules:
+        schedule = results.schedule(name)
+        changes = remeasured.changes(results.comparisons(*fresh_repeats(name, repeats)))
+        row = {"schedule": name, "slack_percent": schedule["slack_percent"]}
+        for quantity, change in zip(("time", "energy"), changes):
+            claimed = schedule[f"{quantity}_change_percent"]
+            row |= {
+                f"claimed_{quantity}_change_percent": claimed,
+                f"fresh_{quantity}_change_percent": change.mean,
+                f"fresh_{quantity}_low_percent": change.low,
+                f"fresh_{quantity}_high_percent": change.high,
+                f"{quantity}_optimism_pp": change.mean - claimed,
+            }
+        verdict, needed = student.verdict(changes[0], schedule["slack_percent"])
+        rows.append(
+            row
+            | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}
+            | {"margin_percent": margin_percent(schedule), "status": status(schedule)}
+        )
+    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", "margin_percent": float})
+
+
+@OUTPUTS.table(
+    "What can be deployed if a clock change takes time and stalls the GPU for a moment: claimed changes "
+    "against auto, and the gap to the best choice of the same kind in percentage points of energy",
+    title="What can be deployed",
+    text="Clocks for each kernel assume that a change costs nothing: you cannot realise this saving today. The "
+    "other rows say what is left if a change takes effect some ms after its request and stalls the GPU for a "
+    "moment. Costs are measured by kernel-dvfs latency, or assumed, because nobody has "
+    "published them. The changes are claimed and not measured again, so they are optimistic; each schedule "
+    "keeps as much time in reserve as the strict one. Gap: what a better choice of the same kind could save "
+    "at most, in points.",
+    section="choosing",
+    place=0,
+    kinds=MEASURED,
+    of_choice=True,
+    when=lambda plan: plan.is_deployable,
+    inputs=lambda plan: [plan.schedule(STRICT), plan.deployable_file],
+)
+def deployable(results: Results) -> pd.DataFrame:
+    """Rows of `schedules/deployable.json`: times in ms, changes in percent, negative = less, gaps in points."""
+    import pandas as pd
+
+    frame = pd.DataFrame(results.deployable)
+    return frame.round({"time_change_percent": 4, "energy_change_percent": 4, "gap_points": 4})
+
+
+@OUTPUTS.table(
+    "Data parallelism: the schedule carried to other batches, and clocks chosen there",
+    title="The schedule at other batches",
+    text="The same clocks with fewer sequences per GPU and, with reoptimise, a choice made there. Brackets: 95 % "
+    "interval over the repeats. Loss from reusing clocks: against a choice made there, percentage points. "
+    + carried.CHOSEN_THERE_IS,
+    section="carried",
+    place=1,
+    kinds=MEASURED,
+    workload="model",
+    of_choice=True,
+    when=lambda plan: plan.is_compared and bool(plan.batches),
+    inputs=lambda plan: carried.inputs(plan, "batch"),
+    options=lambda plan: carried.options(plan, "batch", plan.batches),
+)
+def data_parallelism(
+    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str], sessions: int
+) -> pd.DataFrame:
+    """See carried.table."""
+    own = results.workload["batch"]
+    return carried.table(results, "batch", values, own, repeats, reoptimised, setups, sessions)
+
+
+@OUTPUTS.table(
+    "Tensor parallelism, one rank, no communication: the schedule carried to other degrees, and chosen there",
+    title="The schedule at other tensor-parallel degrees",
+    text="The same clocks on one rank of a larger tensor-parallel group, without communication and, with reoptimise, "
+    "a choice made there. Brackets: 95 % interval over the repeats. " + carried.CHOSEN_THERE_IS,
+    section="carried",
+    place=2,
+    kinds=MEASURED,
+    workload="model",
+    of_choice=True,
+    when=lambda plan: plan.is_compared and bool(plan.degrees),
+    inputs=lambda plan: carried.inputs(plan, "tp"),
+    options=lambda plan: carried.options(plan, "tp", plan.degrees),
+)
+def tensor_parallelism(
+    results: Results, values: list[float], repeats: int, reoptimised: bool, setups: dict[str, str], sessions: int
+) -> pd.DataFrame:
+    """See carried.table."""
+    return carried.table(
+        results, "tp", values, results.workload["tensor_parallel"], repeats, reoptimised, setups, sessions
+    )
+
+
+_VARIED = {
+    ALL_TOGETHER: AXES,
+    "tensor-core energy": AXES[:1],
+    "traffic of dense products": AXES[1:2],
+    "highest clock at auto": AXES[2:],
+}
+
+
+LEVELS = ("kernel", "pass")
+
+
+@OUTPUTS.table(
+    "The strict saving at the defaults, and its band over what nobody has measured (tensor-core energy, DRAM "
+    "traffic of dense products, highest clock at auto); truth of the model without noise, exact choice",
+    title="The headline and its band",
+    text="Three figures of this GPU were never measured. Clocks were chosen for many values of them within their "
+    "ranges. The table has the band of the change of energy, from the largest saving to the smallest: with all three "
+    "varied together, and with one varied and the others at their defaults. Computed on the model's truth, without "
+    "noise, by the exact choice.",
+    section="rests-on",
+    kinds=("simulated",),
+    workload="model",
+    of_choice=True,
+    when=lambda plan: plan.is_mapped,
+    inputs=lambda plan: [plan.headline_map],
+)
+def headline_band(results: Results) -> pd.DataFrame:
+    """One row a level (kernel, pass) and what varies: energy at the defaults, and the band; changes in percent."""
+    import pandas as pd
+
+    rows = []
+    found = results.headline_map
+    default = found[found.is_default].iloc[0]
+    for level in LEVELS:
+        column = f"{level}_energy_change_percent"
+        for varied, axes in _VARIED.items():
+            held = [axis for axis in AXES if axis not in axes]
+            part = found[(found[held] == default[held]).all(axis=1)]
+            rows.append(
+                {
+                    "level": level,
+                    "varied": varied,
+                    "default_energy_change_percent": default[column],
+                    "low_energy_change_percent": part[column].min(),
+                    "high_energy_change_percent": part[column].max(),
+                    "paper_energy_change_percent": PAPER_PERCENT[level],
+                    "points": len(part),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+_TENSOR_ENERGY = "tensor-energy"  # of variants
+
+
+@OUTPUTS.table(
+    "The headline (strict waste) at other energies of a tensor-core FLOP; passes claimed, kernels claimed and "
+    "validated",
+    title="The headline at other tensor-core energies",
+    text="Nobody has measured the energy of a tensor-core operation of this GPU, so the study is repeated at the "
+    "least and the most that the data allow. The row of the default is the study's own schedule. The other "
+    "rows are chosen from one sweep without margin, so they may run late: compare the validated time before "
+    "the energy. The effect of this figure alone is in the headline and its band (headline_band).",
+    section="rests-on",
+    kinds=("simulated",),
+    workload="model",
+    of_choice=True,
+    inputs=lambda plan: [
+        *plan.schedule_files(),
+        *plan.validation(plan.headline[:1]),
+        *plan.chosen_again(_TENSOR_ENERGY),
+    ],
+    options=lambda plan: {
+        "repeats": plan.repeats,
+        "values": plan.tensor_energies_pj,
+        "default": plan.tensor_energy_pj,
+    },
+)
+def tensor_energy(results: Results, values: list[float], default: float, repeats: int) -> pd.DataFrame:
+    """One row an energy, pJ per FLOP at V0, ascending; `default` is the spec's own. Changes in percent."""
+    import pandas as pd
+
+    from kernel_dvfs.report import remeasured
+
+    rows = []
+    for value in sorted({*values, default}):
+        if value == default:
+            coarse = results.schedule(PASS_STRICT)
+            fine = results.schedule(STRICT)
+            comparisons = results.comparisons(*fresh_repeats(STRICT, repeats))
+        else:
+            variant = results.variant(f"{_TENSOR_ENERGY}-{shortest(value)}")
+            coarse = variant.pass_schedule
+            fine = variant.own_schedule
+            comparisons = variant.validation
+        time, energy = remeasured.changes(comparisons)
+        rows.append(
+            {
+                "tensor_energy_pj_per_flop": value,
+                "is_default": value == default,
+                "pass_time_change_percent": coarse["time_change_percent"],
+                "pass_energy_change_percent": coarse["energy_change_percent"],
+                "kernel_claimed_time_change_percent": fine["time_change_percent"],
+                "kernel_claimed_energy_change_percent": fine["energy_change_percent"],
+                "kernel_fresh_time_change_percent": time.mean,
+                "kernel_fresh_time_low_percent": time.low,
+                "kernel_fresh_time_high_percent": time.high,
+                "kernel_fresh_energy_change_percent": energy.mean,
+                "kernel_fresh_energy_low_percent": energy.low,
+                "kernel_fresh_energy_high_percent": energy.high,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _claims_inputs(plan: Any) -> list[str]:
+    tables = [f"{plan.folder}/{each.files[0]}" for each in OUTPUTS.made_by(plan) if each.name != "claims"]
+    return [*plan.schedule_files(), *tables, *plan.elsewhere(plan.workload)]
+
+
+@OUTPUTS.table(
+    "Claims of the paper (arXiv 2601.08539), each with a verdict computed from this study",
+    title="The paper's claims, checked here",
+    text="Each claim of arXiv 2601.08539 with its value, the numbers that this study found and the verdict that they "
+    "give. In brackets: the rule that a number must keep for the claim to hold. Why: where it does not.",
+    section="claims",
+    # the paper speaks of GPT-3 with attention that is not fused: other kernels, or somebody's table, are no test of it
+    kinds=MEASURED,
+    workload="model",
+    of_choice=True,
+    when=lambda plan: plan.options["model"] in MODELS,
+    inputs=_claims_inputs,
+)
+def claims(results: Results) -> pd.DataFrame:
+    """One row a claim: number, claim, source, paper, ours (numbers, in brackets the rule by which the claim holds),
+    verdict (holds, differs, within what is unmeasured, not testable), why (where it does not hold)."""
+    import pandas as pd
+
+    return pd.DataFrame([each.row(results) for each in all_claims()])
+
+
+def all_claims() -> list[Claim]:
+    """All claims, in the order of their numbers."""
+    from kernel_dvfs.report.claims import chosen, elsewhere
+    from kernel_dvfs.report.claims.claim import Claim
+
+    declared = [*vars(chosen).values(), *vars(elsewhere).values()]
+    return sorted((each for each in declared if isinstance(each, Claim)), key=lambda each: each.number)
