@@ -134,3 +134,7 @@ def test_the_margin_told_is_all_of_the_distance_that_was_kept_from_the_limit():
     assert margin["checked"] and margin["bias_percent"] > 0.05 and margin["sd_percent"] > 0.05
     assert margin["time_percent"] == pytest.approx(2 * margin["sd_percent"] + margin["bias_percent"])
     assert found["time_change_percent"] <= -margin["time_percent"] + 1e-6
+    # the bound is that of the limit itself: the margin is no part of it
+    plain = choose(profile(rows))
+    assert found["lower_bound_energy"] == pytest.approx(plain["lower_bound_energy"], rel=1e-8)
+    assert plain["energy"] < found["energy"]

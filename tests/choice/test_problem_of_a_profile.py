@@ -1,5 +1,6 @@
 """Rows of a profile become options: weights, left-out verdicts, and replicates that share data and choice."""
 
+import itertools
 import math
 
 import pytest
@@ -123,6 +124,21 @@ def test_any_further_setting_is_part_of_the_key():
     ]
     problem = made(rows, settings=[*SETTINGS, "power_cap_w", "mode"])
     assert set(problem.keys) == {(1410.0, None, 300.0, "x"), (1410.0, None, 200.0, "x"), (1410.0, None, 200.0, None)}
+
+
+def test_each_combination_of_settings_is_a_key_of_its_own():
+    """Five cores, two memory clocks, three caps and two modes: every one with its own time."""
+    values = itertools.product((600.0, 700.0, 800.0, 900.0, None), (5000.0, None), (200.0, 250.0, 300.0), ("x", None))
+    keys = list(values)
+    rows = [
+        ("a", 1, *key[:2], 1.0 + place, 9.0, {"power_cap_w": key[2], "mode": key[3], "is_baseline": place == 37})
+        for place, key in enumerate(keys)
+    ]
+    problem = made(rows, "raw", settings=[*SETTINGS, "power_cap_w", "mode"])
+    assert {problem.keys[key]: time for key, time in zip(problem.key, problem.time)} == {
+        key: 1.0 + place for place, key in enumerate(keys)
+    }
+    assert problem.baseline_time == 38
 
 
 @pytest.mark.parametrize(

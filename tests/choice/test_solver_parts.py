@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from kernel_dvfs.choice import meet_in_the_middle, programme
 from kernel_dvfs.choice.dominance import Edges, lower_hull, pareto
-from kernel_dvfs.choice.integer_grid import integer_grid_of
+from kernel_dvfs.choice.integer_grid import IntegerGrid, integer_grid_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound, relax
 from kernel_dvfs.choice.undecided import undecided_of
@@ -144,6 +144,58 @@ def test_a_list_that_was_cut_short_is_no_proof():
     args = undecided, *known, relaxation.bound, relaxation.margin
     assert not meet_in_the_middle.meet(*args, 3).complete and not programme.run(*args, 10).complete
     assert programme.run(*args, 1e9).complete
+
+
+def whole(times, energies, budget):
+    """An integer grid by hand."""
+    target = np.repeat(np.arange(len(times)), [len(own) for own in times])
+    time, energy = (np.concatenate(values).astype(float) for values in (times, energies))
+    first = np.searchsorted(target, np.arange(len(times)))
+    other = ~np.isin(np.arange(len(time)), first)
+    return IntegerGrid(np.arange(len(time)), time, energy, other, target, first, float(budget), 1.0, 1.0)
+
+
+def test_a_swap_may_use_the_budget_up_to_its_last_unit():
+    grid = whole([[5, 8], [4, 9]], [[50, 40], [10, 1]], 12)
+    fastest = np.array([0, 2])
+    assert meet_in_the_middle.swap(grid, relax(grid), fastest).tolist() == [1, 2], "10 saved in 3, with 3 to spare"
+    tight = whole([[5, 8], [4, 9]], [[50, 40], [10, 1]], 11)
+    assert meet_in_the_middle.swap(tight, relax(tight), fastest).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_uses_the_budget_up_to_its_last_unit_and_betters_only_what_is_worse(search):
+    """10 saved in 3 units and 9 in 5: both do not fit in 7."""
+    grid = whole([[5, 8], [4, 9]], [[50, 40], [10, 1]], 12)
+    relaxation = relax(grid)
+    undecided = undecided_of(grid, relaxation, 60.0)
+    for known, better in (((60.0, 9.0), True), ((50.0, 13.0), True), ((50.0, 12.0), False), ((50.0, 11.0), False)):
+        found = SEARCHES[search](undecided, known, relaxation.bound, relaxation.margin)
+        assert found.complete and (found.energy, found.time) == ((50.0, 12.0) if better else known)
+        assert (found.picks is not None) == better
+        assert not better or undecided.choice(found.picks, grid.target).tolist() == [1, 2]
+
+
+def test_an_effort_that_just_suffices_is_enough():
+    problem = nearly_tied(np.random.default_rng(6), 10, 12)
+    grid = integer_grid_of(problem, problem.baseline_time)
+    relaxation = relax(grid)
+    known = float(grid.e[relaxation.choice].sum()), float(grid.t[relaxation.choice].sum())
+    args = undecided_of(grid, relaxation, known[0]), *known, relaxation.bound, relaxation.margin
+    needed = programme.run(*args, 1e9).states
+    assert programme.run(*args, needed).complete and not programme.run(*args, needed - 1).complete
+
+
+def test_a_price_is_found_in_a_look_for_each_vertex_of_the_hull(monkeypatch):
+    looks, best = [], IntegerGrid.best
+    monkeypatch.setattr(IntegerGrid, "best", lambda grid, score: looks.append(1) or best(grid, score))
+    rng = np.random.default_rng(12)
+    for shape in SHAPES:
+        problem = shape(rng, 9, 20)
+        grid = integer_grid_of(problem, 1.02 * problem.baseline_time)
+        looks.clear()
+        relax(grid)
+        assert 1 <= len(looks) < 20
 
 
 def test_the_hull_and_its_edges_by_hand():

@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
-from kernel_dvfs.measurement.campaign import of_repeat, ordered_points
+from kernel_dvfs.measurement.campaign import lock_contracts, new_session, of_repeat, ordered_points
+from kernel_dvfs.measurement.setup import Setup
 
 PAIRS = [BASELINE, *(Pair(core, mem) for core in range(300, 1500, 100) for mem in (800, 1600))]
 
@@ -50,3 +51,22 @@ def test_any_number_of_repeats_is_possible(repeats):
 def test_repeats_beyond_those_of_the_sweep_are_measured_again(pair, repeat, campaign):
     """Of a sweep that measures auto seven times and everything else once."""
     assert of_repeat(pair, repeat, 7) == campaign
+
+
+def test_the_highest_clocks_are_locked_in_each_domain_alone_and_in_both():
+    """At the highest memory clock a board may list fewer core clocks."""
+    listed = {"core_mhz": {"listed": {"405": [210, 420], "5001": [210, 2100], "9251": [210, 1890]}}}
+    found = lock_contracts(listed | {"mem_mhz": [5001, 9251, 405]})
+    assert found == {"core": "1890,auto", "mem": "auto,9251", "both": "1890,9251"}
+    stepped = {"core_mhz": {"lowest": 345, "highest": 1980, "step": 15}, "mem_mhz": []}
+    assert lock_contracts(stepped) == {"core": "1980,auto"}, "its memory clock cannot be locked"
+
+
+def test_a_new_session_ends_the_measuring_process_of_a_real_gpu_and_nothing_of_a_simulated_one(monkeypatch):
+    from kernel_dvfs.measurement.real import client
+
+    renewed = []
+    monkeypatch.setattr(client, "renew", renewed.append)
+    for kind in ("simulated", "nvml"):
+        new_session(Setup("digest", {"kind": kind}, {}, {}, {}), f"{kind}.json")
+    assert renewed == ["nvml.json"]

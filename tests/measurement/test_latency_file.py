@@ -70,7 +70,7 @@ def test_each_transition_has_a_line_in_ms_with_blanks_for_what_nobody_saw():
     head, *lines = (line.split(",") for line in as_csv(found()).splitlines())
     assert len(lines) == 3 and {len(line) for line in lines} == {len(head)} == {8 + 5 * len(QUANTITIES)}
     core, mem, other = (dict(zip(head, line)) for line in lines)
-    assert core["gpu"] == "G  80 GB", "no comma of its own"
+    assert (core["gpu"], core["date"]) == ("G  80 GB", "2026-11-22"), "no comma of its own, and no time of day"
     assert (mem["domain"], mem["n"], mem["missed"], other["to_mhz"], other["n"]) == ("mem", "3", "1", "3", "1")
     assert [float(mem[f"settled_{each}_ms"]) for each in ("mean", "median", "max")] == pytest.approx(
         [32 / 3, 10, 13], rel=1e-5

@@ -59,6 +59,23 @@ def test_a_ramp_lies_between_first_effect_and_settling():
 def test_no_change_is_none():
     seen = change_seen(stamps(lambda _: 1.5, noise=3), 1, "core")
     assert (seen.first_effect_s, seen.settled_s, seen.stall_s, seen.is_settled) == (None, None, 0.0, False)
+    assert seen.step_s == pytest.approx(1e-9 * STEP_NS)
+
+
+@pytest.mark.parametrize("cycles", [21_000, 1_000])
+def test_a_change_between_two_stamps_begins_in_the_first_interval_that_differs_and_ends_with_it(cycles):
+    """Stamps each 20 us from 7 ms on, the request between the 400th and the next, another pace from the 450th on: of
+    1.05 GHz, or of 50 MHz, which is slow but no standstill."""
+    rows = np.zeros((2000, 4), np.int64)
+    rows[:, 0] = 7_000_000 + 20_000 * np.arange(2000)
+    rows[1:, 1] = np.cumsum(np.where(np.arange(1999) < 450, 30_000, cycles))
+    rows[:, 3] = np.arange(2000) >= 400
+    seen = change_seen(rows, 1, "core")
+    assert (seen.before, seen.after) == pytest.approx((1.5, cycles / 20_000))
+    assert seen.is_settled and seen.stall_s == seen.longest_stall_s == 0
+    # 50 steps and a half from the request to that stamp, and half a step or a whole one more
+    assert seen.first_effect_s == pytest.approx(51 * 20e-6) and seen.settled_s == pytest.approx(51.5 * 20e-6)
+    assert pace(rows, "core") == pytest.approx((450 * 30_000 + 1549 * cycles) / (1999 * 20_000))
 
 
 def test_a_clock_that_wanders_at_the_end_has_not_settled():

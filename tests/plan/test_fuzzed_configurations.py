@@ -17,9 +17,11 @@ from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.target import Target
+from kernel_dvfs.outputs import asked_by
 from kernel_dvfs.pipeline.study_plan import plan_pipeline
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
+from kernel_dvfs.registry import outputs
 from kernel_dvfs.serving.study_plan import plan_serving
 
 LIMIT_S = 20  # of CPU time: no configuration may take longer
@@ -106,15 +108,14 @@ def carry_out(config, schema, folder):
     assert len(set(variants)) == len(variants), "two variants of one setup"
     study.swept, study.validation(study.headline), planning.notices(study), study.deployable_options()
     json.dumps([study.search_options(), study.headline_axes], allow_nan=False)
-    for name in study.tables():
-        study.table_files(name)
-    for name in study.figures():
-        study.figure_files(name)
     pipeline, serving = plan_pipeline(config, folder), plan_serving(config, folder)
+    for kind, own in (("gpu", study), ("pipeline", pipeline), ("serving", serving)):
+        for path, asked in asked_by(outputs(kind), own).items():
+            assert (
+                asked.files[0].startswith(path) and asked.inputs is not None and json.loads(asked.options) is not None
+            )
     json.dumps([pipeline.options, serving.options], allow_nan=False)
     pipeline.plans()
-    for name in serving.tables():
-        serving.table_files(name)
     if study.setup is None:
         return
     setup = read(study.setup.write())

@@ -228,6 +228,16 @@ def test_rows_of_one_setting_are_pooled_by_mean_and_sample_deviation(tmp_path):
     assert read.columns["n"] == [3, 1] and read.columns["is_baseline"] == [True, False]
 
 
+def test_which_rows_are_the_baseline_is_told_where_only_some_kernels_have_auto(tmp_path):
+    head = "kernel,core_mhz,mem_mhz,time_s,energy_j,is_reference"
+    rows = ["k,,,2.0,300,0", "k,1470,,2.2,280,0", "l,1470,,2.0,300,1", "l,900,,2.5,270,0", "m,,,1.0,90,0"]
+    (line,) = (each for each in table(tmp_path, rows, head).read if each.startswith("baseline"))
+    assert line == (
+        "baseline: the rows that lock no clock (auto) of 2 kernels, those marked is_reference of the others; "
+        "2 settings, by kernel"
+    )
+
+
 # --- measurements that others contributed -----------------------------------------------------------------------------
 
 ROW = {"study": "kernel", "target": "k", "core_mhz": None, "mem_mhz": None, "reached_core_mhz": None}

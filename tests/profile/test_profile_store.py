@@ -158,9 +158,12 @@ def tampered(path, table=None, metadata=None):
         ({"table": lambda t: t.slice(0, 0)}, "no rows"),
         ({"metadata": lambda m: m | {"schema": "kernel-dvfs/profile/2"}}, "kernel-dvfs/profile/2"),
         ({"metadata": lambda m: m | {"settings": [*CLOCKS, "power_cap_w"]}}, "power_cap_w"),
-        ({"metadata": lambda m: m | {"settings": None}}, "settings"),
-        ({"metadata": lambda m: m | {"workload": {}}}, "workload"),
-        ({"metadata": lambda m: [m]}, "not an object"),
+        (
+            {"metadata": lambda m: m | {"settings": None}},
+            "settings is None, expected a list that begins",
+        ),
+        ({"metadata": lambda m: m | {"workload": {}}}, "workload.name is missing; "),
+        ({"metadata": lambda m: [m]}, "not a kernel-dvfs/profile/1 file; "),
     ],
 )
 def test_a_profile_that_was_tampered_with_is_refused_by_name(written, change, message):

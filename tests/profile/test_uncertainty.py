@@ -49,6 +49,8 @@ MEASURED = {
     "one session": [[[0.2, 0.21, 0.19]], [[0.3]]],
     "no repeat in a session": [[[5.0], [5.4], [5.1]], [[9.0]]],
     "no repeat": [[[1.7]], [[1.8]]],
+    "one repeat": [[[4.0, 4.3]], [[2.0]]],
+    "one repeat in another session": [[[4.0], [4.3]], [[2.0]]],
 }
 
 

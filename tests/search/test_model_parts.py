@@ -12,7 +12,17 @@ from kernel_dvfs.search import gpu_model, posterior
 from kernel_dvfs.search.candidates import Candidates, Seen
 from kernel_dvfs.search.fit import Points, fit
 from kernel_dvfs.search.gpu_model import gpu_model_of
-from kernel_dvfs.search.propose import Options, draws_of, full_probes, is_small, matter, price_of_time, propose
+from kernel_dvfs.search.propose import (
+    Options,
+    _doubted,
+    _greedy,
+    draws_of,
+    full_probes,
+    is_small,
+    matter,
+    price_of_time,
+    propose,
+)
 
 PAIRS = ((None, None), *((core, mem) for mem in (5000.0, 9000.0) for core in (300.0, 900.0, 1500.0, 1800.0, 2100.0)))
 # (C s GHz, M s, t0 s, p, A J, B J)
@@ -298,6 +308,18 @@ def test_the_prior_of_the_kernels_is_learnt_by_ridge_regression_of_their_paramet
         assert weights[:, unknown] == pytest.approx(found)
 
 
+def test_a_fits_own_prior_is_the_mean_of_its_kernels_relative_to_their_fastest_point(fitted):
+    """And of what other GPUs say, by their variances."""
+    seen = fitted.seen
+    fastest = [np.flatnonzero(seen.target == k)[seen.time_s[seen.target == k].argmin()] for k in range(K)]
+    time, energy = np.log(seen.time_s[fastest]), np.log(seen.energy_j[fastest])
+    scale = np.stack([time + np.log(1.95), time, time, 0 * time, energy, energy], -1)
+    of_kernels, of_others = K / np.diag(np.linalg.inv(fitted.precision)), gpu_model.KERNEL_SPREAD**-2.0
+    mean = (of_kernels * (fitted.theta - scale).mean(0) + of_others * gpu_model.KERNEL_MEAN) / (of_kernels + of_others)
+    assert fitted.weights == pytest.approx(mean[None])
+    assert fitted.mean == pytest.approx(scale + mean)
+
+
 def test_a_kernel_of_known_work_is_expected_where_its_bytes_and_flop_put_it():
     """DRAM time and energy go with the bytes, core time and energy of a matrix product half with its FLOP."""
     work = tuple((flop, byte) for flop, byte in ((3e12, 4e8), (0.0, 9e8), (2e12, 7e8), (0.0, 0.0), (5e12, 1e9)))
@@ -555,6 +577,48 @@ def test_what_a_search_spends_counts_every_copys_auto():
         [4, 1],
         *([step, mem] for mem in (0, 1) for step in range(5)),
     ]
+
+
+def test_pairs_are_taken_by_gain_for_a_second_while_each_gains_a_tenth_of_the_thresholds_share():
+    """Four kernels, threshold 1: a tenth over the root of four is 0.05, for the first pair a fifth of that."""
+    four = replace(CANDIDATES, targets=tuple("abcd"), offered=np.ones((4, 3), bool))
+    mask = np.zeros((4, 3), bool)
+    mask[:, 0] = True
+    one, other = np.full((2, 2, 4, 3), 2.0)
+    # expected over two draws: a 0.33 and 0.34, b 0.051, c 0.049, d less than nothing
+    one[:, 0, 1], one[:, 0, 2], one[:, 1, 1] = [1.54, 1.8], [1.7, 1.62], [1.898, 2.5]
+    one[:, 2, 2], one[:, 3, 1] = [1.951, 1.951], [2.4, 2.4]
+    other[:, 3, 2] = [1.93, 1.93]  # the other slack's
+
+    def taken(most=9, seconds=None, threshold=1.0, scores=(one, other)):
+        seconds = np.ones((4, 3)) if seconds is None else seconds
+        return _greedy(list(scores), mask, four, threshold, most, seconds)
+
+    # once one pair of a is known, the other gains 0.08
+    assert taken() == [(0, 2), (0, 1), (3, 2), (1, 1)]
+    assert taken(most=2) == [(0, 2), (0, 1)]
+    slow = np.ones((4, 3))
+    slow[0, 2] = 1.1
+    assert taken(seconds=slow)[0] == (0, 1), "0.33 J/s against 0.31"
+    few = np.full((2, 4, 3), 2.0)
+    for gain, found in ((0.0101, [(2, 2)]), (0.0099, [])):
+        few[:, 2, 2] = 2.0 - gain
+        assert taken(scores=(few,)) == found
+
+
+def test_of_a_kernel_that_the_model_does_not_describe_the_least_sure_pair_near_its_best_is_asked_for():
+    """Near: up to half as much again as the least mean energy x mean time."""
+    mask = np.zeros((1, 5), bool)
+    mask[0, 0] = True
+    one = replace(CANDIDATES, targets=("a",), offered=np.array([[True, True, True, True, False]]))
+    time = np.ones((3, 1, 5))
+    energy = np.array([[10.0, 8.0, 9.0, 11.9, 1.0]]) * np.array([[1.0], [1.0], [1.0]])[:, None]
+    wobble = np.array([-1.0, 0.0, 1.0])[:, None]
+    energy[:, 0] += wobble * np.array([0.0, 0.4, 0.9, 3.0, 9.0])
+    assert _doubted(one, time, energy, mask, [0]) == [(0, 3)]
+    time[:, 0, 3] = 1.02  # 12.14 J s, more than half as much again as 8
+    assert _doubted(one, time, energy, mask, [0]) == [(0, 2)]
+    assert _doubted(one, time, energy, np.ones((1, 5), bool), [0]) == []
 
 
 def test_a_round_asks_for_the_pair_of_most_expected_gain_and_ends_below_the_threshold():

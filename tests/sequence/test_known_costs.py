@@ -9,7 +9,8 @@ from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.costs import stalls
 from kernel_dvfs.sequence.deployable import LAUNCH, PASS, RUN, deployables
 from kernel_dvfs.sequence.launches import Sequence, read_sequence
-from kernel_dvfs.sequence.replay import replay
+from kernel_dvfs.sequence.programme import _Known, _line_search
+from kernel_dvfs.sequence.replay import expected, replay
 
 # auto; a lower core clock; both lower
 PAIRS = ((1400.0, None), (1000.0, None), (1000.0, 500.0))
@@ -104,6 +105,17 @@ def test_jitter_spreads_a_landing_evenly_over_both_sides_of_a_boundary():
     assert energy_j == pytest.approx(sum(share * old + (1 - share) * new for share, (old, new) in zip(done, energy)))
 
 
+def test_what_is_expected_is_the_mean_of_as_many_iterations_as_are_asked_for():
+    timing, changes = Timing("lag", 1e-3, 0.5), Changes(0, (0, 2), (1, 0))
+    first, second, third = (replay(MADE, timing, changes, seed) for seed in range(3))
+    assert len({first.time_s, second.time_s, third.time_s}) == 3
+    assert expected(MADE, timing, changes) == first
+    mean = [sum(values) / 3 for values in zip(first, second, third)]
+    assert expected(MADE, timing, changes, 3) == pytest.approx(mean, rel=1e-12)
+    steady = Timing("lag", 1e-3)
+    assert expected(MADE, steady, changes, 3) == replay(MADE, steady, changes)
+
+
 def test_one_pair_for_all_is_that_of_least_energy_within_the_limit():
     """6.0 ms and 2.4 J at auto; 7.0 ms and 2.1 J; 9.4 ms and 1.42 J."""
     for slack, pair in ((0.0, 0), (0.166, 0), (0.167, 1), (0.566, 1), (0.567, 2)):
@@ -128,6 +140,32 @@ def test_one_pair_a_pass_is_the_best_of_all_nine_with_both_stalls_paid(limit_ms,
                 best.append((energy_j, changes))
     assert baselines.per_pass(MADE, timing, limit_ms / 6 - 1) == min(best)[1]
     assert baselines.per_pass(MADE, timing, 5.9 / 6 - 1) is None
+
+
+class Blind:
+    """A programme that finds one choice at every price, too slow with 10 s and 1 J, where 5 s and 9 J are known."""
+
+    sequence = MADE
+    slow, fits = Changes(1, (), ()), Changes(0, (), ())
+
+    def totals(self, changes):
+        return {self.slow: (10.0, 1.0), self.fits: (5.0, 9.0)}[changes]
+
+    def best(self, price):
+        cost = 1 + price * 10
+        return min(cost, 9 + price * 5), cost, self.slow
+
+
+def test_where_no_price_finds_a_choice_within_the_limit_the_best_known_one_is_built_upon():
+    """The line through both has the price 8 J / 5 s, at which every choice costs 17 J: 7.4 J within 6 s."""
+    chain = Blind()
+    known = _Known(chain, 6.0)
+    known.offer(chain.fits)
+    assert _line_search(chain, known, chain.slow, 6.0) == pytest.approx((17 - 1.6 * 6, 1.6))
+    assert known.best == (9.0, 5.0, chain.fits) and known.fastest_s == 5.0
+    nothing = _Known(chain, 4.0)
+    bound, price = _line_search(chain, nothing, chain.slow, 4.0)
+    assert nothing.best is None and bound == pytest.approx(9 + price)
 
 
 def test_rows_say_what_each_way_saves_in_percent_of_auto():

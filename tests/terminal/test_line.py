@@ -129,6 +129,7 @@ def test_a_log_has_plain_lines_and_time_left_after_a_minute_of_the_same_kind_of_
     run = seen(**settings).begin(measure=9, choose=1)
     for job in (1, 2, 3):
         run.start(job, "measure", 30).finish(job, 10)
+    # the others prove to have nothing to do
     run.start(4, "choose", 60).finish(4, 10).start(5, "measure", 60).finish(5, 10)
     assert run.end() == [
         "0 of 10 jobs in 30 s, now measure",
@@ -136,7 +137,7 @@ def test_a_log_has_plain_lines_and_time_left_after_a_minute_of_the_same_kind_of_
         "2 of 10 jobs in 1 min 30 s, now measure (about 3 min left)",
         "3 of 10 jobs in 2 min 30 s, now choose",
         "4 of 10 jobs in 3 min 30 s, now measure",
-        "5 of 10 jobs in 3 min 30 s",
+        "5 of 5 jobs in 3 min 30 s",
         "the answer",
     ]
 

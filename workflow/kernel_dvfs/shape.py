@@ -22,7 +22,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
 
 from kernel_dvfs.errors import InputError, unread
 from kernel_dvfs.files import read_json
@@ -33,11 +33,11 @@ if typing.TYPE_CHECKING:
 Kind = TypeVar("Kind")
 
 
-class Is(NamedTuple):
-    """A condition on a value whose type fits already."""
+class Is:
+    """A condition on a value whose type fits already. words: what is expected, as a message has it."""
 
-    words: str  # what is expected, as a message has it
-    holds: Callable[[Any], bool]
+    def __init__(self, words: str, holds: Callable[[Any], object]) -> None:
+        self.words, self.holds = words, holds
 
 
 Count: TypeAlias = Annotated[int, Is("a whole number >= 0", lambda value: value >= 0)]

@@ -33,8 +33,8 @@ rule build:
         # kept until there is a new one: the library beside it may still do, and after an error it is there as before
         update("results/native/{backend}/build.json"),
     log:
-        # written by the command itself: its one line for the user stays on the terminal
-        "results/native/{backend}.log",
+        # what compilers say is in results/native/{backend}.log
+        "logs/native/{backend}.log",
     wildcard_constraints:
         backend="|".join(BACKENDS),
     params:
@@ -44,7 +44,9 @@ rule build:
         native_dir=subpath(input.project, parent=True),
         mode=native_mode,
     shell:
-        "{RUN} build --native-dir {params.native_dir:q} --out results/native --{wildcards.backend} {params.mode}"
+        # its one line is for the user as well as for the log
+        "{RUN} build --native-dir {params.native_dir:q} --out results/native --{wildcards.backend} {params.mode} "
+        "> {log:q} 2>&1 && cat {log:q} >&2"
 
 
 if STUDY.is_real:

@@ -51,11 +51,10 @@ class LogHandler(LogHandlerBase):
         self._early: list[str] = []  # said before it is known whether anything is run
         self._exceptions: dict[int | None, str] = {}  # of a thread, until its next record tells which job it was
         self._said: set[str] = set()
-        self._drawn = ""
         self._began_s: float | None = None
         self._done = self._total = 0
         self._failed: set[int] = set()
-        self._kind = ""  # of the job that began last: the first word of its rule's name
+        self._drawn = self._kind = ""  # the line on a terminal; of the last job that began, its rule's first word
         self._kind_began_s: list[float] = []  # each job since those of another kind
         self._waiting: Counter[str] = Counter()  # jobs of each kind that have not begun
         self._is_broken = self._is_interrupted = False
@@ -147,6 +146,7 @@ class LogHandler(LogHandlerBase):
         elif self._is_broken or (self._total and not self._done):
             self._write()  # refused before the first job, and why has been said
         else:
+            self._total = self._done  # what else was planned had nothing to do in the end
             if self._has_line:
                 self._write(self._counted() if self._total else "Nothing to be done: all that was asked for is there.")
             self._write(*(answer() for answer in _answers))

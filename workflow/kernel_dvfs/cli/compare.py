@@ -13,8 +13,8 @@ from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.clocks import parse as parse_pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import new_session, open_bench
+from kernel_dvfs.measurement.consistency import Comparison
 from kernel_dvfs.measurement.point import QUANTITIES
-from kernel_dvfs.measurement.record import Comparison
 from kernel_dvfs.measurement.setup import Setup, read
 from kernel_dvfs.measurement.target import Target, parse
 

@@ -20,8 +20,8 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.record import Comparison
-    from kernel_dvfs.measurement.seam import Device
+    from kernel_dvfs.measurement.consistency import Comparison
+    from kernel_dvfs.measurement.window import Device
 
 SWEEP = "sweep"
 

@@ -6,11 +6,12 @@ Works on the content of a record whose fields have been checked one by one alrea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 from kernel_dvfs.gpu.clocks import AUTO, DOMAINS
 from kernel_dvfs.measurement.point import Judged, Point, reached_of, summary
-from kernel_dvfs.measurement.seam import Device, Window
+from kernel_dvfs.measurement.window import Device, Window
+from kernel_dvfs.shape import Count, Is
 
 
 class Measured(Point):
@@ -23,6 +24,16 @@ class Compared(Judged):
     """A point as a comparison keeps it: without its windows."""
 
     by_difference: NotRequired[bool]  # of windows; true, or not there
+
+
+class Comparison(TypedDict):
+    """Auto and chosen clocks of one target, interleaved."""
+
+    target: str
+    repeat: Count
+    session: str  # what was measured in one go
+    # auto, chosen, chosen, auto
+    points: Annotated[list[Compared], Is("a list of four points", lambda value: len(value) == 4)]
 
 
 # every GPU's clocks and power lie within these, so a number in GHz, kHz, W or uW is found out

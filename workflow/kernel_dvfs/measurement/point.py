@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlia
 from kernel_dvfs.errors import CounterFault
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement import stopping
-from kernel_dvfs.measurement.seam import Ends, Window
 from kernel_dvfs.measurement.verdict import Verdict, judge
+from kernel_dvfs.measurement.window import Ends, Window
 from kernel_dvfs.shape import FILLED, AtLeastOne, Is, NotNegative, Positive
 
 if TYPE_CHECKING:

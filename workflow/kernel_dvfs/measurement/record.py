@@ -17,11 +17,12 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, read_json, write_text
 from kernel_dvfs.gpu.clocks import Pair, label
 from kernel_dvfs.measurement import consistency
+from kernel_dvfs.measurement.consistency import Comparison
 from kernel_dvfs.measurement.point import Mhz, Point
-from kernel_dvfs.measurement.seam import Device
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.shape import FILLED, AtLeastOne, Count, Is, NotNegative, fault, read
+from kernel_dvfs.measurement.window import Device
+from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, fault, read
 
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.campaign import AnyBench
@@ -132,16 +133,6 @@ class SkippedRecord(TypedDict):
     request: _SkippedRequest
     reason: str
     sha256: NotRequired[str]
-
-
-class Comparison(TypedDict):
-    """Auto and chosen clocks of one target, interleaved."""
-
-    target: str
-    repeat: Count
-    session: str  # what was measured in one go
-    # auto, chosen, chosen, auto
-    points: Annotated[list[consistency.Compared], Is("a list of four points", lambda value: len(value) == 4)]
 
 
 class _ComparisonRun(TypedDict):

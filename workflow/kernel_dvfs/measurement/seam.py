@@ -8,70 +8,16 @@ knows nothing else of a GPU. Only annotations need this module, so no measuremen
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Protocol, Self, TypeAlias, TypedDict, TypeVar
-
-from kernel_dvfs.shape import AtLeastOne, Count, Is, NotNegative, Positive
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.window import Device, Window
 
 # what `prepare` returns: opaque to the protocol, understood by the GPU that made it
 Load = TypeVar("Load")
-
-
-# [lowest, typical, highest]
-Spread: TypeAlias = Annotated[
-    list[float], Is("[lowest, middle, highest]", lambda value: len(value) == 3 and value == sorted(value))
-]
-Ends: TypeAlias = Annotated[list[float], Is("two numbers", lambda value: len(value) == 2)]
-
-
-class Raw(TypedDict):
-    """What a window of a difference was measured as."""
-
-    duration_s: Positive
-    energy_mj: Positive
-    time_us: Positive
-
-
-class Window(TypedDict):
-    """One window of a load, in raw units: the record's `windows[]` entry.
-
-    Of the difference of a load and one of what each of its runs begins with: duration_s, energy_mj and time_us of both.
-    """
-
-    duration_s: Positive  # between the two edges of the energy counter that bound the window
-    energy_mj: Positive  # difference of the energy counter between them
-    launches: AtLeastOne  # whole runs of the load in the window
-    time_us: Positive  # mean time of one run of the load
-    core_mhz: Spread  # core clock that was seen
-    mem_mhz: Spread  # the same of the memory clock
-    temp_c: Ends  # [before, after] the window
-    cap_ns: Count  # time in which the power cap held the clocks down
-    thermal_delta: Count  # by how much the driver's thermal counter rose
-    # {NVML event bit: share of the samples that showed it}
-    reasons: dict[str, Annotated[float, Is("a share above 0, at most 1", lambda value: 0 < value <= 1)]]
-    processes: Count | None  # compute processes that are not ours; None where the driver does not tell
-    with_beginning: NotRequired[Raw]
-    beginning: NotRequired[Raw]
-
-
-class Device(TypedDict):
-    """A board: the record's `device` group. Of a real board it holds more (measurement.record)."""
-
-    kind: str  # simulated or nvml
-    name: str
-    uuid: str
-    driver: str
-    power_limit_mw: Positive | None
-    energy_scope: str  # what the energy counter counts: board or module
-    counter_period_ms: Positive
-    counter_read_ms: NotNegative
-    cuda_runtime: NotRequired[Count]
-    cublaslt: NotRequired[Count]
-    library_sha256: NotRequired[str]  # of the library that the kernels came from
 
 
 class Gpu(Protocol[Load]):

@@ -18,9 +18,10 @@ from kernel_dvfs.gpu.noise import Key, Reading, factors, latency_s, read_window
 
 if TYPE_CHECKING:
     from kernel_dvfs.gpu.clocks import Pair
-    from kernel_dvfs.measurement.seam import Device, Gpu, Window
+    from kernel_dvfs.measurement.seam import Gpu
     from kernel_dvfs.measurement.setup import Setup
     from kernel_dvfs.measurement.target import Target
+    from kernel_dvfs.measurement.window import Device, Window
 
 # [(kernel, launches)] of one run, in order
 Load = list[tuple[Kernel, int]]

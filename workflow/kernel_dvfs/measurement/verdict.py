@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from kernel_dvfs.gpu.clocks import BASELINE, POWER_CAP, THROTTLING, Pair
 
 if TYPE_CHECKING:
-    from kernel_dvfs.measurement.seam import Window
+    from kernel_dvfs.measurement.window import Window
 
 Verdict = Literal["ok", "throttled", "not_reached", "disturbed", "unstable", "counter"]
 # verdicts of points that say nothing about their clocks: kept and shown, but left out of every calculation

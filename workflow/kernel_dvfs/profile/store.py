@@ -10,13 +10,15 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kernel_dvfs import shape
 from kernel_dvfs.errors import InputError, unread
 from kernel_dvfs.files import whole
+from kernel_dvfs.shape import Is, Text
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -26,6 +28,28 @@ METADATA_KEY = b"kernel_dvfs"
 CLOCKS = ("core_mhz", "mem_mhz")
 STUDIES = ("kernel", "pass", "step")
 GPU_KINDS = ("simulated", "table", "nvml")
+
+
+class _Gpu(TypedDict):
+    kind: Annotated[str, Is(f"one of {', '.join(GPU_KINDS)}", GPU_KINDS.__contains__)]
+    name: Text
+    slug: Text
+
+
+class _Workload(TypedDict):
+    name: str
+
+
+class _Metadata(TypedDict):
+    """What is relied on of a profile's metadata; GPU and workload say more."""
+
+    schema: str
+    gpu: _Gpu
+    workload: _Workload
+    settings: Annotated[
+        list[str], Is(f"a list that begins with {', '.join(CLOCKS)}", lambda value: tuple(value[:2]) == CLOCKS)
+    ]
+
 
 # name, type, may be null
 FIELDS = (
@@ -152,27 +176,15 @@ def _setting_type(values: Sequence[Any]) -> pa.DataType:
     return pa.float64() if numeric else pa.string()
 
 
-def _metadata_fault(metadata: Any) -> str | None:
-    """What is wrong with the metadata, or None."""
-    if not isinstance(metadata, dict):
-        return "the metadata is not an object"
-    if metadata.get("schema") != SCHEMA:
+def _metadata_fault(metadata: Any) -> str:
+    """What is wrong with the metadata; "" where nothing is."""
+    if not isinstance(metadata, dict) or metadata.get("schema") != SCHEMA:
         return unread(metadata, SCHEMA)
-    gpu, workload, settings = (metadata.get(key) for key in ("gpu", "workload", "settings"))
-    if not isinstance(gpu, dict) or gpu.get("kind") not in GPU_KINDS:
-        return f"gpu.kind is not one of {', '.join(GPU_KINDS)}"
-    for key in ("name", "slug"):
-        if not isinstance(gpu.get(key), str) or not gpu[key]:
-            return f"gpu.{key} is missing"
-    if not isinstance(workload, dict) or not isinstance(workload.get("name"), str):
-        return "workload.name is missing"
-    if not isinstance(settings, list) or tuple(settings[:2]) != CLOCKS:
-        return "settings do not begin with core_mhz, mem_mhz"
-    return None
+    return shape.fault(metadata, _Metadata)
 
 
-def _fault(table: pa.Table, extra: Sequence[str]) -> str | None:
-    """What is wrong with the columns, or None."""
+def _fault(table: pa.Table, extra: Sequence[str]) -> str:
+    """What is wrong with the columns; "" where nothing is."""
     names = [*COLUMNS, *extra]
     if table.column_names != names:
         missing = [name for name in names if name not in table.column_names]
@@ -198,4 +210,4 @@ def _fault(table: pa.Table, extra: Sequence[str]) -> str | None:
     if min(table["n"].to_pylist()) < 1 or min(table["launches_per_iteration"].to_pylist()) < 1:
         return "n and launches_per_iteration are at least 1"
     strange = set(table["study"].unique().to_pylist()) - set(STUDIES)
-    return f"study {strange.pop()!r} is not one of {', '.join(STUDIES)}" if strange else None
+    return f"study {strange.pop()!r} is not one of {', '.join(STUDIES)}" if strange else ""

@@ -19,8 +19,7 @@ from kernel_dvfs.shape import read
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kernel_dvfs.measurement.consistency import Compared
-    from kernel_dvfs.measurement.record import Comparison
+    from kernel_dvfs.measurement.consistency import Compared, Comparison
 
 _REMEDY = "delete it and run snakemake"
 

@@ -19,9 +19,9 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
-from kernel_dvfs.measurement.seam import Window
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
+from kernel_dvfs.measurement.window import Window
 from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.guided import candidates_of
 from kernel_dvfs.workload.formulas import gemm

@@ -25,9 +25,9 @@ from kernel_dvfs.measurement.target import Target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernel_dvfs.measurement.consistency import Comparison
     from kernel_dvfs.measurement.point import Point
-    from kernel_dvfs.measurement.record import Comparison
-    from kernel_dvfs.measurement.seam import Device
+    from kernel_dvfs.measurement.window import Device
 
 _TRIES = 5
 _JANITOR_S = 70.0  # as long as a janitor may take, with a driver that hangs

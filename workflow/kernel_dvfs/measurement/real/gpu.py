@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kernel_dvfs.gpu.guard import Guard
     from kernel_dvfs.gpu.nvml.board import Board
     from kernel_dvfs.measurement.real.loads import Load, Loads, Running
-    from kernel_dvfs.measurement.seam import Device, Gpu, Raw, Window
+    from kernel_dvfs.measurement.seam import Gpu
+    from kernel_dvfs.measurement.window import Device, Raw, Window
 
 # clocks count as settled (_has_settled) by slices of so long, at the latest after the limit
 _SLICE_S = 0.25

@@ -30,8 +30,8 @@ from kernel_dvfs.package import VERSION
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kernel_dvfs.measurement.record import Comparison
-    from kernel_dvfs.measurement.seam import Device
+    from kernel_dvfs.measurement.consistency import Comparison
+    from kernel_dvfs.measurement.window import Device
 
 # the measuring process of the session before may still be giving gigabytes back to the driver
 _ENDING_S = 10.0
