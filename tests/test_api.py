@@ -146,26 +146,6 @@ def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, c
     }
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["report", "p.parquet"], "a schedule is missing"),
-        (["report", "folder", "s.json"], r"give the profile that it was chosen from \(\.parquet\)"),
-        (
-            ["report", "p.parquet", "s.json"],
-            r"s\.json: not a kernel-dvfs/schedule/1 file; make it with kernel-dvfs choose",
-        ),
-        (["demo", "--gpu", "nvml"], "nvml is a real GPU"),
-    ],
-)
-def test_bad_words_are_one_line(tmp_path, capsys, monkeypatch, words, named):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "s.json").write_text("{}")
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert re.search(named, said) and said.count("\n") == 1
-
-
 def test_a_package_that_is_not_installed_is_named_with_the_extra_that_brings_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "ortools", None)
     monkeypatch.setitem(sys.modules, "ortools.graph.python", None)

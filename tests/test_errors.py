@@ -2,7 +2,6 @@
 
 import pytest
 
-from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError, meant, unread
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.report.results import Results
@@ -28,31 +27,7 @@ def test_a_schedule_of_another_version_is_refused_with_what_to_delete(tmp_path):
         Results(tmp_path).schedule("s")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["chose"], "did you mean 'choose'?"),
-        (["serving", "pln"], "did you mean 'plan'?"),
-        (["choose", "p.parquet", "--scope", "globl", "-o", "s.json"], "did you mean 'global'?"),
-        (["choose", "p.parquet", "--scoep", "global", "-o", "s.json"], "did you mean '--scope'?"),
-        (["choose", "p.parquet", "--slak=3", "-o", "s.json"], "did you mean '--slack'?"),
-        (["choose", "p.parquet", "q", "--hepl", "-o", "s.json"], "did you mean '--help'?"),
-        (["study", "table", "strategis", "."], "did you mean 'strategies'?"),
-    ],
-)
-def test_a_typo_suggests_what_was_meant_in_one_line(words, said, capsys):
-    assert main(words) == 2
-    told = capsys.readouterr().err
-    assert said in told and len(told.splitlines()) == 1
-
-
 def test_a_gpu_that_is_nearly_known_is_named_and_the_other_ways_too():
     with pytest.raises(InputError, match=r"did you mean .rtx_3080_ti.*; nvml for a GPU of this machine; .kind: table"):
         resolve("rtx_3080ti")
     assert meant("entirely else", ["rtx_3080_ti"]) == ""
-
-
-def test_a_study_that_is_not_there_says_from_where_it_was_looked_for(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", "results/a/b"]) == 2
-    assert f"in the folder that the study ran in (this is {tmp_path})" in capsys.readouterr().err

@@ -27,12 +27,14 @@ FOLDER = "results/sim-rtx-3080-ti/gpt3-xl-b40-tp1"
 IN_SDIST = (
     *("Snakefile", "config.yaml", "Makefile", "mkdocs.yml", "docs/tutorial.yaml", "envs/requirements.lock"),
     *("workflow/rules/common.smk", "workflow/schemas/config.schema.yaml", "workflow/report/workflow.rst"),
-    *("profiles/default/profile.yaml", "profiles/slurm/status.sh", "native/CMakeLists.txt", "conftest.py"),
+    *("profiles/default/profile.yaml", "profiles/slurm/status.sh", "conftest.py"),
+    *("native/CMakeLists.txt", "native/pyproject.toml"),
 )
 # data that the library reads
 IN_WHEEL = (
     *("gpu/specs/rtx_3080_ti.yaml", "gpu/specs/families.yaml", "serving/traces/", "report/page/templates/"),
-    *("shipped/config.yaml", "shipped/config.schema.yaml", "shipped/native/CMakeLists.txt", "shipped/native/graph/"),
+    *("shipped/config.yaml", "shipped/config.schema.yaml", "shipped/native/graph/"),
+    *("shipped/native/CMakeLists.txt", "shipped/native/pyproject.toml"),
 )
 MOST_MB = 300  # of an environment with the wheel and what it asks for
 # what Snakemake shows of a run; it finds it among installed packages

@@ -2,10 +2,15 @@
 
 import subprocess
 import sys
+from inspect import signature
 
 import pytest
+from kernel_dvfs.cli.table import KINDS, kind_of
 
+from kernel_dvfs.cli import Command
 from kernel_dvfs.cli.main import COMMANDS, GROUPS, every_command, group, main
+from kernel_dvfs.outputs import modules
+from kernel_dvfs.report import tables
 
 
 @pytest.mark.parametrize("command", every_command())
@@ -30,18 +35,25 @@ def test_help_of_a_group_lists_its_commands_without_those_that_only_rules_call(n
         main([name, "--help"])
     shown = capsys.readouterr().out
     assert stopped.value.code == 0
-    assert {word for word, command in group(name).items() if f"\n  {word} " in shown} == {
-        word for word, command in group(name).items() if command.listed
-    }
+    commands = group(name)
+    listed = {word for word, command in commands.items() if command.listed}
+    assert {word for word in commands if f"\n  {word} " in shown} == listed
+    assert all(f"{word} {commands[word].help}" in " ".join(shown.split()) for word in listed)
 
 
-def test_a_slip_of_the_keyboard_is_told_what_was_meant(refused):
-    assert "unknown command 'plam' (did you mean 'plan'?)" in refused("pipeline", "plam")
+@pytest.mark.parametrize("table", modules(tables).values())
+def test_every_option_of_every_table_has_a_kind(table):
+    options = list(signature(table.make).parameters.values())[1:]
+    assert {kind_of(option) for option in options} <= set(KINDS)
 
 
-def test_an_unknown_command_or_option_is_one_line(refused):
-    for arguments in (["mesure"], ["measure", "--gpuu", "x"], ["measure"], ["pipeline"], []):
-        assert "--help" in refused(*arguments)
+def test_ctrl_c_is_one_line_and_the_exit_code_that_a_shell_expects(monkeypatch, capsys):
+    def run(options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(COMMANDS, "devices", Command("", lambda parser: None, run))
+    assert main(["devices"]) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_the_module_runs_as_a_program(root):

@@ -1,26 +1,99 @@
-"""Input that a command cannot use is refused with one line, exit code 2 and no output file."""
+"""Input that a command cannot use is refused with one line, exit code 2 and no output file.
 
+refusals.txt is the table: what is typed, and the line that answers it; `...` stands for any text. It is typed in
+a folder with a good file of each kind that commands read, and with bad ones whose names say what is wrong with them.
+"""
+
+import argparse
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
 
 import pytest
 from whole_schedule import whole_schedule
 
+from kernel_dvfs.cli import main as program
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.setup import store
+from kernel_dvfs.plan.config import load
+from kernel_dvfs.plan.study import plan
 from kernel_dvfs.profile.store import COLUMNS, write_profile
 
-SCHEDULE = whole_schedule(targets={"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto"}})
+TABLE = (Path(__file__).parent / "refusals.txt").read_text("utf-8")
+REFUSALS = re.findall(r"^\$ kernel-dvfs ?(.*)\n(error: .*)$", TABLE, re.M)
+CLOCKS = {"core_mhz": 1470, "mem_mhz": "auto"}
+SCHEDULE = whole_schedule(targets={"forward_gelu": CLOCKS})
+SCHEDULES = {
+    "schedule": SCHEDULE,
+    "of-passes": SCHEDULE | {"granularity": "pass"},
+    "infeasible": SCHEDULE | {"status": "infeasible", "targets": {}},
+    "of-nothing": SCHEDULE | {"targets": {}},
+    "of-another": SCHEDULE | {"targets": {"forward": CLOCKS}},
+    "list-of-targets": SCHEDULE | {"targets": []},
+    "null-pair": SCHEDULE | {"targets": {"forward_gelu": None}},
+    "no-memory": SCHEDULE | {"targets": {"forward_gelu": {"core_mhz": 1470}}},
+    "null-core": SCHEDULE | {"targets": {"forward_gelu": CLOCKS | {"core_mhz": None}}},
+    "capped": SCHEDULE | {"targets": {"forward_gelu": CLOCKS | {"power_cap_w": 300}}},
+    "core-1471": SCHEDULE | {"targets": {"forward_gelu": CLOCKS | {"core_mhz": 1471}}},
+    "null": None,
+    "list": [],
+    "empty": {},
+}
+STAGES = "stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n"
+STAGE = "{0},forward,1400,,0.05,60\n{0},forward,700,,0.08,15\n{0},backward,1400,,0.1,40\n{0},backward,700,,0.16,30\n"
+SERVING_PLANS = {
+    "empty": "",
+    "no-levels": "levels: []",
+    "five-levels": "levels: 5",
+    "no-instances": "levels: [{instances: []}]",
+    "no-clocks": "levels: [{instances: [{pool: a, clocks: []}]}]",
+    "fast": "levels: [{instances: [{pool: a, clocks: [{up_to_tps: fast, core_mhz: 1}]}]}]",
+    "five-clocks": "levels: [{instances: [{pool: a, clocks: [5]}]}]",
+    "month-13": "at: 2026-13-45",
+    "deep": "levels: " + "[" * 100_000,
+}
 
 
 @pytest.fixture(scope="module")
-def setup_path(setup_of, tmp_path_factory):
-    setup = setup_of()
-    return store(str(tmp_path_factory.mktemp("s")), setup.gpu, setup.workload, setup.targets, setup.measurement)
+def desk(root, tmp_path_factory):
+    """(The folder, the path of its setup in it, its files). Not to be changed."""
+    folder = tmp_path_factory.mktemp("desk")
+    config = (root / "config.yaml").read_text("utf-8")
+    configurations = {
+        "config": config,
+        "many-batches": config.replace("\nbatch: 40", "\nbatch: many"),
+        "no-batch": config.replace("\nbatch: 40", "\n"),
+        "bach": config.replace("\nbatch: 40", "\nbach: 40\nbatch: 40"),
+        "batch-alone": "batch: 40\n",
+    }
+    texts = {
+        **{f"{name}.yaml": text for name, text in configurations.items()},
+        **{f"{name}.json": json.dumps(content) for name, content in SCHEDULES.items()},
+        **{
+            f"{name}.plan.yaml": f"schema: kernel-dvfs/serving-plan/1\n{text}\n" for name, text in SERVING_PLANS.items()
+        },
+        "stages.csv": STAGES + "".join(map(STAGE.format, range(4))),
+        "nan.csv": STAGES + "0,forward,1,,nan,1\n",
+        "file": "",
+        "folder/comparison/gpus.csv": "gpu\nToy\n",
+        "broken/comparison/gpus.csv": "a,b\n1\n",
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    write_small_profile(folder / "profile.parquet")
+    quick = {"data_parallel_batches": [], "tensor_parallel_degrees": [], "tensor_energy_pj": []}
+    with chdir(folder):
+        setup = plan(load("config.yaml") | quick, "results").setup.write()
+    return folder, setup, files(folder)
 
 
-@pytest.fixture
-def profile(tmp_path):
+def write_small_profile(path) -> None:
     """A profile of one kernel; half the clock takes longer and saves energy."""
     rows = [
         dict.fromkeys(COLUMNS)
@@ -28,94 +101,53 @@ def profile(tmp_path):
         | {"core_mhz": core, "is_baseline": core is None, "time_s": time, "energy_j": energy}
         for core, time, energy in ((None, 1.0, 100.0), (1470.0, 1.1, 80.0))
     ]
-    path = tmp_path / "profile.parquet"
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
     gpu = {"kind": "simulated", "name": "G", "slug": "g"}
     write_profile(path, columns, gpu, {"name": "w"}, ["core_mhz", "mem_mhz"])
-    return path
 
 
-# --- compare ---
+def files(folder) -> dict:
+    """{path: when it was written}."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def compare(setup_path, tmp_path, schedule, *more):
-    (tmp_path / "s.json").write_text(json.dumps(schedule))
-    words = ["measure", "compare", "--gpu", setup_path, "--schedule", tmp_path / "s.json"]
-    return [*words, "-o", tmp_path / "c.json", *more]
+@pytest.mark.parametrize(("typed", "line"), REFUSALS, ids=[typed for typed, _ in REFUSALS])
+def test_what_cannot_be_done_is_said_in_this_line_and_nothing_is_written(desk, monkeypatch, capsys, typed, line):
+    folder, setup, before = desk
+    monkeypatch.chdir(folder)
+    assert main(shlex.split(typed.replace("SETUP", setup))) == 2
+    said = capsys.readouterr().err.replace(str(folder), "FOLDER")
+    expected = ".*".join(map(re.escape, line.split("...")))
+    assert re.fullmatch(f"{expected}\n", said), said
+    assert files(folder) == before
 
 
-def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(setup_path, tmp_path):
-    words = compare(setup_path, tmp_path, SCHEDULE, "--target", "forward_fc_gemm", "--last", "1")
+def test_every_line_of_the_table_is_tried():
+    assert len(REFUSALS) == TABLE.count("$ ") == TABLE.count("error: ") > 100
+    assert len({typed for typed, _ in REFUSALS}) == len(REFUSALS), "nothing twice"
+
+
+# --- what is nearly refused ---
+
+
+def test_a_kernel_that_the_schedule_does_not_know_stays_at_auto(desk, tmp_path):
+    folder, setup, _ = desk
+    words = ["measure", "compare", "--gpu", folder / setup, "--schedule", folder / "schedule.json"]
+    words += ["-o", tmp_path / "c.json", "--target", "forward_fc_gemm", "--last", "1"]
     assert main([str(word) for word in words]) == 0
     _, comparisons = record.read_comparison(str(tmp_path / "c.json"))
     assert [each["repeat"] for each in comparisons] == [0, 1]
     assert {point["request"]["core_mhz"] for each in comparisons for point in each["points"]} == {"auto"}
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"granularity": "pass"}, "no pass of workload"),
-        ({"status": "infeasible", "targets": {}}, "status is 'infeasible', there is nothing to play; choose with more"),
-        ({"targets": {}}, "status is 'optimal', there is nothing to play; choose with more slack"),
-        ({"targets": {"forward": {"core_mhz": 1470, "mem_mhz": "auto"}}}, "no kernel of workload"),
-        ({"targets": []}, "targets is [], expected a group of fields; make it with kernel-dvfs choose"),
-        ({"targets": {"forward_gelu": None}}, "targets.forward_gelu is None, expected a group of fields; make it"),
-        ({"targets": {"forward_gelu": {"core_mhz": 1470}}}, "targets.forward_gelu.mem_mhz is None, expected a number"),
-        (
-            {"targets": {"forward_gelu": {"core_mhz": None, "mem_mhz": "auto"}}},
-            "core_mhz is None, expected",
-        ),
-        (
-            {"targets": {"forward_gelu": {"core_mhz": 1470, "mem_mhz": "auto", "power_cap_w": 300}}},
-            "power_cap_w: a setting",
-        ),
-        ({"targets": {"forward_gelu": {"core_mhz": 1471, "mem_mhz": "auto"}}}, "1471"),
-    ],
-)
-def test_a_schedule_that_is_not_for_these_kernels_is_refused(refused, setup_path, tmp_path, change, named):
-    assert named in refused(*compare(setup_path, tmp_path, SCHEDULE | change))
-    assert not (tmp_path / "c.json").exists()
-
-
-@pytest.mark.parametrize("schedule", [None, [], {}])
-def test_what_is_no_schedule_is_refused(refused, setup_path, tmp_path, schedule):
-    assert "s.json" in refused(*compare(setup_path, tmp_path, schedule))
-
-
-def test_repeats_run_from_first_to_last(refused, setup_path, tmp_path):
-    assert "--first 5 --last 3" in refused(*compare(setup_path, tmp_path, SCHEDULE, "--first", "5", "--last", "3"))
-
-
-# --- files ---
-
-
-def test_a_place_that_cannot_be_written_is_one_line(refused, profile, tmp_path):
-    (tmp_path / "file").write_text("")
-    words = ("choose", profile, "--scope", "global", "--objective", "edp")
-    assert "file" in refused(*words, "-o", tmp_path / "file/s.json")
-    assert str(tmp_path) in refused(*words, "-o", tmp_path)
-
-
-def test_a_file_that_cannot_be_written_is_named_as_it_was_asked_for(refused, profile):
-    words = ("choose", profile, "--scope", "global", "--objective", "edp")
-    assert refused(*words, "-o", "/proc/x.json") == "error: /proc/x.json: No such file or directory\n"
-
-
-# --- words before the command ---
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [
-        (("--json", "devices"), "kernel-dvfs: the command comes first: kernel-dvfs devices --json"),
-        (("--slack", "2", "choose", "x"), "kernel-dvfs: the command comes first: kernel-dvfs choose --slack 2 ..."),
-        (("study", "--rows", "table"), "kernel-dvfs study: the command comes first: kernel-dvfs study table --rows"),
-        (("--json", "devicse"), "kernel-dvfs: unknown command 'devicse' (did you mean 'devices'?)"),
-    ],
-)
-def test_options_before_the_command_are_told_to_come_after_it(refused, words, meant):
-    assert meant in refused(*words)
+def test_the_limit_is_strict_unless_slack_is_given(desk, tmp_path):
+    chosen, path = [], tmp_path / "s.json"
+    words = ["choose", str(desk[0] / "profile.parquet"), "--scope", "global", "--objective", "waste", "-o", str(path)]
+    for slack in ((), ("--slack", "20")):
+        assert main([*words, *slack]) == 0
+        content = json.loads(path.read_text())
+        chosen.append((content["slack_percent"], content["targets"]["a"]["core_mhz"]))
+    assert chosen == [(0, "auto"), (20.0, 1470)]
 
 
 # --- a reader that has enough ---
@@ -124,13 +156,10 @@ def test_options_before_the_command_are_told_to_come_after_it(refused, words, me
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("lines", [1, 100_000], ids=["at the end", "in the middle"])
 def test_a_pipe_that_nobody_reads_any_more_ends_a_command_without_a_word(lines, unbuffered):
-    import os
-    import subprocess
-    import sys
-
     code = (
-        "from kernel_dvfs.cli import main; import sys\n"
-        f"main.parsed = lambda _: (lambda _: [print('line') for _ in range({lines})] and None, None)\n"
+        "from kernel_dvfs.cli import main; import argparse, sys\n"
+        f"run = lambda _: [print('line') for _ in range({lines})] and None\n"
+        "main.parsed = lambda _: (run, argparse.Namespace(log=''))\n"
         "sys.exit(main.main([]))"
     )
     reader, writer = os.pipe()
@@ -144,90 +173,14 @@ def test_a_pipe_that_nobody_reads_any_more_ends_a_command_without_a_word(lines, 
 
 
 def test_another_pipe_that_breaks_is_still_a_fault(monkeypatch):
-    from kernel_dvfs.cli import main as commands
-
     def run(_):
         raise BrokenPipeError
 
-    monkeypatch.setattr(commands, "parsed", lambda _: (run, None))
+    monkeypatch.setattr(program, "parsed", lambda _: (run, argparse.Namespace(log="")))
     with open("/dev/null", "w") as output, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", output)
         with pytest.raises(BrokenPipeError):
             main([])
-
-
-# --- choose ---
-
-
-def choose(profile, tmp_path, *words):
-    return ["choose", profile, "--scope", "global", "-o", tmp_path / "s.json", *words]
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("waste", "--slack", "-50"), "no choice keeps the limit of -50 %"),
-        (("waste", "--slack", "nan"), "--slack: expected a number of percent from -100 to 1000, not 'nan'"),
-        (("waste", "--slack", "inf"), "--slack: expected a number of percent from -100 to 1000, not 'inf'"),
-        (("waste", "--slack", "1e9"), "--slack: expected a number of percent from -100 to 1000, not '1e9'"),
-        (("edp", "--slack", "5"), "slack belongs to waste"),
-        (("energy", "--slack", "0"), "slack belongs to waste"),
-    ],
-)
-def test_a_limit_that_cannot_be_kept_or_means_nothing_is_refused(refused, profile, tmp_path, words, named):
-    assert named in refused(*choose(profile, tmp_path, "--objective", *words))
-    assert not (tmp_path / "s.json").exists()
-
-
-def test_the_limit_is_strict_unless_slack_is_given(profile, tmp_path):
-    chosen = []
-    for slack in ((), ("--slack", "20")):
-        assert main([str(word) for word in choose(profile, tmp_path, "--objective", "waste", *slack)]) == 0
-        content = json.loads((tmp_path / "s.json").read_text())
-        chosen.append((content["slack_percent"], content["targets"]["a"]["core_mhz"]))
-    assert chosen == [(0, "auto"), (20.0, 1470)]
-
-
-# --- sweep, profile ---
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
-@pytest.mark.parametrize("command", [("measure", "sweep"), ("measure", "pool", "--records", "r")])
-def test_the_baseline_is_measured_at_least_once(refused, setup_path, tmp_path, command, value):
-    words = (*command, "--gpu", setup_path, "--pairs", "auto-auto", "-o", tmp_path / "p.parquet")
-    said = refused(*words, "--auto-repeats", value)
-    assert f"--auto-repeats: expected a whole number from 1 to 1000, not '{value}'" in said
-
-
-@pytest.mark.parametrize("pairs", ["", ","])
-def test_pooling_nothing_is_refused(refused, setup_path, tmp_path, pairs):
-    words = ("measure", "pool", "--gpu", setup_path, "--records", tmp_path, "--pairs", pairs)
-    assert "nothing to pool" in refused(*words, "-o", tmp_path / "p.parquet")
-
-
-# --- measure ---
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ("\nbatch: 40", "\nbatch: many", "batch = 'many'"),
-        ("\nbatch: 40", "\n", "key 'batch' is missing"),
-        ("\nbatch: 40", "\nbach: 40\nbatch: 40", "did you mean 'batch'"),
-    ],
-)
-def test_a_bad_configuration_is_refused(refused, root, tmp_path, old, new, named):
-    config = tmp_path / "config.yaml"
-    config.write_text((root / "config.yaml").read_text().replace(old, new))
-    words = ("--target", "forward_gelu", "--clocks", "auto,auto", "--config", config, "-o", tmp_path / "r")
-    assert named in refused("measure", "--gpu", "rtx_3080_ti", *words)
-
-
-def test_a_missing_key_is_named(refused, tmp_path):
-    config = tmp_path / "config.yaml"
-    config.write_text("batch: 40\n")
-    words = ("--target", "forward_gelu", "--clocks", "auto,auto", "--config", config, "-o", tmp_path / "r")
-    assert "'workload' is missing" in refused("measure", "--gpu", "rtx_3080_ti", *words)
 
 
 # --- names of others ---

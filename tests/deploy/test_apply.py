@@ -249,8 +249,6 @@ def test_a_schedule_that_does_not_fit_is_refused_and_nothing_is_run_or_set(lab, 
     ("words", "named"),
     [
         (["--pair", "1501,auto"], "no core clock 1501 MHz"),
-        (["--pair", "fast,auto"], "clock 'fast'"),
-        (["--pair", "1500,auto", "--pass-level"], "--pass-level needs --schedule"),
         (["--schedule", "missing.json"], "schedule missing.json: missing; make it with kernel-dvfs choose"),
         (["--pair", "1500,auto", "--gpu", "7"], "no such GPU"),
     ],

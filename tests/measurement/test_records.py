@@ -97,33 +97,7 @@ def test_the_measure_command_writes_the_same_bytes_twice(tmp_path, root):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("flag", "value", "named"),
-    [
-        ("--target", "nonsense", "nonsense"),
-        ("--clocks", "1471,9251", "1471"),
-        ("--clocks", "quick,9251", "quick"),
-        ("--repeat", "-1", "--repeat"),
-        ("--gpu", "missing.json", "missing.json"),
-        ("--gpu", "rtx_9999", "rtx_9999"),
-    ],
-)
-def test_bad_input_gets_one_line_and_no_file(tmp_path, root, capsys, flag, value, named):
-    given = {
-        "--gpu": "rtx_3080_ti",
-        "--config": str(root / "config.yaml"),
-        "--target": "forward_gelu",
-        "--clocks": "1470,auto",
-        "-o": str(tmp_path / "r0.json"),
-        flag: value,
-    }
-    assert main(["measure", *(word for pair in given.items() for word in pair)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and said.count("\n") == 1 and named in said
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_error_goes_to_the_log_where_one_is_named(tmp_path, capsys):
+def test_an_error_is_logged_as_well_where_a_log_is_named(tmp_path, capsys):
     log = tmp_path / "logs" / "job.log"
     arguments = ["measure", "--gpu", "missing.json", "--target", "forward_gelu", "--clocks", "1470,auto"]
     assert main([*arguments, "--log", str(log), "-o", str(tmp_path / "r0.json")]) == 2

@@ -5,36 +5,29 @@ import subprocess
 
 import pytest
 
-from kernel_dvfs.native import cuda_toolkit, toolchain
-from kernel_dvfs.native.build import build
+from kernel_dvfs.native.build import MissingTool, build
 from kernel_dvfs.native.load import load
 
 PTX_FLAGS = ("-std=c++17", "-O3", "--use_fast_math")
 
 
-def tools_of(backend):
-    try:
-        return toolchain.find(backend)
-    except toolchain.MissingTool as missing:
-        pytest.skip(f"{backend} not testable: {missing}")
-
-
 @pytest.fixture(scope="session")
-def compiler():
-    """The tools of backend `cpu`."""
-    return tools_of("cpu")
+def build_or_skip():
+    """`build` in mode `on`; skips the test where a tool is missing."""
 
+    def built(source_dir, out_dir, backend):
+        try:
+            return build(source_dir, out_dir, backend, mode="on")
+        except MissingTool as missing:
+            pytest.skip(f"{backend} not testable: {missing}")
 
-@pytest.fixture(scope="session")
-def cuda_tools():
-    """The tools of backend `cuda`."""
-    return tools_of("cuda")
+    return built
 
 
 @pytest.fixture(scope="session")
 def nvcc() -> str:
     """Path of nvcc."""
-    return cuda_toolkit.nvcc_path() or pytest.skip("PTX not testable: no nvcc")
+    return shutil.which("nvcc") or pytest.skip("PTX not testable: no nvcc")
 
 
 @pytest.fixture(scope="session")
@@ -51,15 +44,15 @@ def to_ptx(nvcc, root):
 
 
 @pytest.fixture(scope="session")
-def results(root, compiler, tmp_path_factory):
+def results(root, build_or_skip, tmp_path_factory):
     """A results folder that holds the built backend `cpu`."""
     folder = tmp_path_factory.mktemp("results")
-    build(root / "native", folder / "native", "cpu", mode="on")
+    build_or_skip(root / "native", folder / "native", "cpu")
     return folder
 
 
 @pytest.fixture(scope="session")
-def cuda_results(root, cuda_tools, tmp_path_factory):
+def cuda_results(root, build_or_skip, tmp_path_factory):
     """A results folder that holds the built backend `cuda` and its log. Compiling all kernels takes minutes, so what
     `make cuda` or a run has built is taken where the build itself finds that it will do."""
     folder = tmp_path_factory.mktemp("cuda-results")
@@ -69,7 +62,7 @@ def cuda_results(root, cuda_tools, tmp_path_factory):
     if log.is_file() and "-- Installing: " in log.read_text(encoding="utf-8", errors="replace"):
         shutil.copytree(earlier / "cuda", folder / "native" / "cuda")
         shutil.copy(log, folder / "native")
-    build(root / "native", folder / "native", "cuda", mode="on")
+    build_or_skip(root / "native", folder / "native", "cuda")
     return folder
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.native import cuda_toolkit
-from kernel_dvfs.native.build import build
 from kernel_dvfs.native.load import load
 from kernel_dvfs.native.steady import Steady
 from kernel_dvfs.step import nodes
@@ -19,10 +17,10 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def graph_results(root, compiler, tmp_path_factory):
+def graph_results(root, build_or_skip, tmp_path_factory):
     """A results folder that holds the built backend `graph`."""
     folder = tmp_path_factory.mktemp("graph")
-    build(root / "native", folder / "native", "graph", mode="on")
+    build_or_skip(root / "native", folder / "native", "graph")
     return folder
 
 
@@ -220,7 +218,7 @@ def test_names_are_demangled_as_far_as_they_are_mangled(graph):
 
 def test_declarations_are_those_of_the_toolkit(root):
     """Compiles against cuda.h, where it is."""
-    nvcc = cuda_toolkit.nvcc_path()
+    nvcc = shutil.which("nvcc")
     places = [Path(nvcc).resolve().parents[1] / "include"] if nvcc else []
     include = next(
         (place for place in [*places, Path("/usr/local/cuda/include")] if (place / "cuda.h").is_file()), None
@@ -232,7 +230,7 @@ def test_declarations_are_those_of_the_toolkit(root):
 
 
 def test_the_kernels_are_assembled_for_every_architecture(root, tmp_path):
-    nvcc = cuda_toolkit.nvcc_path()
+    nvcc = shutil.which("nvcc")
     ptxas = nvcc and shutil.which("ptxas", path=str(Path(nvcc).resolve().parent))
     if not ptxas:
         pytest.skip("no ptxas")

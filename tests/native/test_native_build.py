@@ -9,9 +9,8 @@ import pytest
 
 from kernel_dvfs.cli import build as command
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.native.build import build
+from kernel_dvfs.native.build import MissingTool, build, source_files, watched
 from kernel_dvfs.native.load import BACKENDS
-from kernel_dvfs.native.sources import source_files
 
 
 def record_in(out_dir):
@@ -25,12 +24,9 @@ def build_command(*words):
 
 
 @pytest.fixture
-def no_compiler(monkeypatch, tmp_path):
-    """PATH leads to an empty folder; the pip packages cmake and ninja are still there."""
-    (tmp_path / "empty").mkdir()
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.delenv("CXX", raising=False)
+def no_compiler(monkeypatch):
+    """The one that is asked for is not there."""
+    monkeypatch.setenv("CC", "cc-0")
 
 
 @pytest.fixture
@@ -97,7 +93,7 @@ def test_a_change_of_what_made_it_compiles_again(built, sources, said, monkeypat
         (built / "cpu" / "build.json").write_text("{", encoding="utf-8")
     if harm in ("library", "record"):
         monkeypatch.setenv("LDFLAGS", "--no-such-flag-here")
-    with pytest.raises(InputError, match=r"configure failed .*cpu\.log"):
+    with pytest.raises(InputError, match=r"build failed.*cpu\.log"):
         build(sources, built, "cpu", say=said.append)
 
 
@@ -109,7 +105,7 @@ def test_a_compile_error_shows_the_compilers_words_and_keeps_the_old_library(bui
     source.write_text("#error nowhere\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(InputError) as failed:
         build(sources, built, "cpu", mode="auto", say=said.append)
-    assert str(failed.value).startswith("native layer: cpu: compile failed (exit code 1)")
+    assert str(failed.value).startswith("native layer: cpu: build failed")
     assert str(built / "cpu.log") in str(failed.value)
     assert "error: #error nowhere" in said[0]
     assert "cpu.cpp" in said[0] and "-ffile-prefix-map" not in said[0]
@@ -144,13 +140,34 @@ def test_a_compiler_that_is_there_in_name_only_counts_as_none(root, tmp_path, mo
     monkeypatch.setenv("CC", str(stub))
     record = build(root / "native", tmp_path / "out", "cpu", say=said.append)
     assert record["status"] == "unavailable"
-    assert "cc-stub does not work (no developer tools were found)" in said[0]
+    assert f"no C compiler that works ($CC = {stub})" in said[0]
+    assert "no developer tools were found" in (tmp_path / "out" / "cpu.log").read_text(encoding="utf-8")
 
 
-def test_a_compiler_named_by_cxx_that_does_not_exist_is_named(root, tmp_path, monkeypatch, compiler):
+def test_a_compiler_named_by_cxx_that_does_not_exist_is_named(root, tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", "g++-0")
-    with pytest.raises(InputError, match=r"no C\+\+ compiler \(looked for \$CXX = g\+\+-0\)"):
-        build(root / "native", tmp_path / "out", "cpu", mode="on")
+    with pytest.raises(InputError, match=r"no C\+\+ compiler that works \(\$CXX = g\+\+-0\)"):
+        build(root / "native", tmp_path / "out", "pipeline", mode="on")
+
+
+def test_a_build_package_that_is_absent_is_named_with_the_remedy(root, built, said, monkeypatch, tmp_path):
+    (tmp_path / "scikit_build_core.py").write_text("raise ImportError('absent')", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(MissingTool, match=r"does not start \(ImportError: absent\): .*pip install .*scikit-build-core"):
+        build(root / "native", built, "cpu", mode="on")
+    assert record_in(built)["status"] == "built"
+    assert build(root / "native", built, "cpu", say=said.append)["status"] == "unavailable"
+    assert len(said) == 1
+
+
+def test_a_compiler_that_is_installed_later_is_seen_by_what_a_workflow_watches(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert watched("graph") == [None]
+    (tmp_path / "g++").touch(0o755)
+    assert watched("graph") == [str(tmp_path / "g++")]
+    monkeypatch.setenv("CXX", "g++-0")
+    assert watched("graph") == [None]
 
 
 def test_off_builds_nothing_and_removes_the_old_library(root, built, said):

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.cli.pipeline import COMMANDS
 from kernel_dvfs.pipeline.baselines import all_max
 from kernel_dvfs.pipeline.graph import pipeline_graph
 from kernel_dvfs.pipeline.planner import Planner
@@ -23,19 +22,6 @@ SHAPE = ("--microbatches", "4", "--blocking-w", "80")
 
 def run(*words) -> int:
     return main([str(word) for word in words])
-
-
-@pytest.fixture
-def refused(capsys):
-    """The one line that a refused command prints."""
-
-    def line(*words):
-        assert run(*words) == 2
-        said = capsys.readouterr().err
-        assert said.startswith("error: ") and said.count("\n") == 1
-        return said
-
-    return line
 
 
 def test_a_frontier_and_plans_come_from_a_csv_alone(stage_csv, tmp_path, capsys):
@@ -82,46 +68,6 @@ def test_a_schedule_comes_from_a_file_too(stage_csv, tmp_path, refused):
     assert "nowhere.csv" in refused(*bad, "--schedule", "nowhere.csv")
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (("--time", "nan"), "--time: expected a number of seconds"),
-        (("--energy", "1"), "raise the budget"),
-        (("--energy", "nan"), "--energy: expected a number of J"),
-        (("--price", "-1"), "--price: expected a number of W"),
-        (("--straggler", "0"), "straggler's time"),
-        (("--time", "1", "--schedule", "zigzag"), "allowed: 1f1b"),
-        (("--price", "9", "--switch-latency", "0.1"), "--switch-latency keeps a time"),
-        (("--no-slowdown", "--switch-latency", "nan"), "--switch-latency: expected a number of seconds"),
-        (("--time", "0.001"), "no iteration is as fast; the fastest takes"),
-        (("--straggler", "0.001"), "no iteration is as fast; the fastest takes"),
-        (("--time", "1", "--stages", "9"), "stage 4 is missing"),
-        (("--time", "1", "--stages", "3"), "4 stages, the schedule uses 3"),
-        (("--time", "1", "--chunks", "3"), "one chunk a stage"),
-        (("--time", "1", "--scale-time", "0"), "--scale-time: expected a number from 1e-06"),
-        (("--time", "1", "--transfer-s", "nan"), "--transfer-s: expected"),
-        (("--time", "1", "--transfer-s", "inf"), "--transfer-s: expected"),
-        (("--time", "1", "--transfer-s", "-1"), "--transfer-s: expected"),
-        (("--time", "1", "--kernels", "0"), "--kernels: expected a whole number from 1"),
-        # a search that never ended
-        (("--price", "1", "--scale-energy", "1e6"), "a second less costs"),
-        (("--price", "1", "--scale-energy", "1e12"), "--scale-energy: expected a number from 1e-06 to 1e+06"),
-        (("--time", "1", "--microbatches", "0"), "--microbatches: expected a whole number from 1"),
-        (("--time", "1", "--blocking-w", "-5"), "--blocking-w: expected a number of W"),
-        (("--time", "1", "--constant", "load"), "lacks instruction 'load'"),
-    ],
-)
-def test_a_bad_option_is_one_line_and_leaves_no_file(refused, stage_csv, tmp_path, words, named):
-    assert named in refused("pipeline", "plan", stage_csv, *SHAPE, *words, "-o", tmp_path / "p.json")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_bad_csv_is_one_line(refused, tmp_path):
-    (tmp_path / "bad.csv").write_text("stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n0,forward,1,,nan,1\n")
-    said = refused("pipeline", "frontier", tmp_path / "bad.csv", *SHAPE, "-o", tmp_path / "f.csv")
-    assert "bad.csv: line 2, column time_s" in said
-
-
 def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
     options = json.dumps(study_options | {"name": "made-up"})
     assert run("pipeline", "profile", stage_csv, tmp_path, "--options", options) == 0
@@ -142,14 +88,6 @@ def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(s
     for name in set(outputs("pipeline").of("table")) - {"levels"}:
         assert run("output", tmp_path, f"tables/{name}") == 0
     assert run("output", tmp_path, "figures/timeline") == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [("{", "not JSON"), ('{"stages": Infinity}', "not JSON"), ("{}", KEYS[0]), ("[]", "expected a JSON object")],
-)
-def test_options_that_say_too_little_are_one_line(refused, stage_csv, tmp_path, options, named):
-    assert named in refused("pipeline", "profile", stage_csv, tmp_path, "--options", options)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -227,20 +165,3 @@ def test_a_table_of_what_is_not_solved_names_the_file_and_the_command(refused, s
 )
 def test_what_cannot_be_solved_is_one_line(refused, stage_study, words, named):
     assert named in refused("pipeline", "solve", stage_study, *words)
-
-
-def test_the_group_lists_its_commands_and_each_shows_an_example(capsys):
-    for words in ((), *((name,) for name in COMMANDS)):
-        with pytest.raises(SystemExit) as stopped:
-            run("pipeline", *words, "--help")
-        shown = " ".join(capsys.readouterr().out.split())
-        assert stopped.value.code == 0
-        if words:
-            assert f"example: kernel-dvfs pipeline {words[0]}" in shown
-        else:
-            assert all(name in shown and about.help in shown for name, about in COMMANDS.items())
-
-
-def test_an_error_names_the_full_command(refused):
-    for words in (("solv",), ("plan", "--tim", "3"), ()):
-        assert f"kernel-dvfs pipeline{' plan' if words[:1] == ('plan',) else ''}" in refused("pipeline", *words)

@@ -481,11 +481,6 @@ def test_a_single_slack_is_a_point_of_each_scope(scopes, study, tmp_path):
     assert sum(len(mark.get_offsets()) for mark in marks) == len(scopes)
 
 
-def test_a_missing_table_is_named(tmp_path, capsys):
-    assert main.main(["study", "figure", "fig6_relaxed_waste", str(tmp_path)]) == 2
-    assert "relaxed.csv" in capsys.readouterr().err
-
-
 def test_the_command_is_ready_before_plotnine_is(root):
     import subprocess
     import sys

@@ -85,18 +85,6 @@ def test_names_that_hold_quotes_and_backslashes_are_escaped(study, tmp_path, mon
     assert {dict(labels)["gpu"] for _, labels in parsed(path.read_text("utf-8"))} == {strange}
 
 
-def test_what_is_no_study_has_no_metrics(tmp_path, capsys):
-    (tmp_path / "comparison").mkdir()
-    (tmp_path / "comparison/gpus.csv").write_text("gpu\nToy\n")
-    assert main(["report", str(tmp_path / "comparison"), "--prometheus", str(tmp_path / "k.prom")]) == 2
-    assert main(["report", "p.parquet", "s.json", "--prometheus", str(tmp_path / "k.prom")]) == 2
-    assert main(["report", str(tmp_path / "nowhere"), "--prometheus", str(tmp_path / "k.prom")]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 3 and "is of one study" in said[0] and "not a comparison" in said[0]
-    assert "are of a results folder" in said[1] and "no such folder" in said[2]
-    assert not list(tmp_path.rglob("*.prom")) and not list(tmp_path.rglob("*.html"))
-
-
 @pytest.mark.parametrize("name", ["", "k.txt", "prom"])
 def test_a_file_that_node_exporter_would_not_read_is_refused_before_anything_is_written(study, tmp_path, name, refused):
     page = tmp_path / "page.html"

@@ -377,27 +377,6 @@ def test_the_clock_for_a_plans_own_load_is_the_plans(margin):
             assert clock_at(planned, each["pool"], each["load_tps"]) == each["core_mhz"], (tps, each)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "levels: []",
-        "levels: 5",
-        "levels: [{instances: []}]",
-        "levels: [{instances: [{pool: a, clocks: []}]}]",
-        "levels: [{instances: [{pool: a, clocks: [{up_to_tps: fast, core_mhz: 1}]}]}]",
-        "levels: [{instances: [{pool: a, clocks: [5]}]}]",
-        "at: 2026-13-45",
-        "levels: " + "[" * 100_000,
-    ],
-)
-def test_a_plan_that_is_none_is_one_line(tmp_path, capsys, text):
-    (tmp_path / "plan.yaml").write_text(f"schema: kernel-dvfs/serving-plan/1\n{text}\n")
-    assert main(["serving", "clock", str(tmp_path / "plan.yaml"), "--pool", "a", "--tps", "1"]) == 2
-    said = capsys.readouterr().err
-    assert "plan.yaml: " in said and said.count("\n") == 1
-
-
 def test_a_load_beyond_the_servers_is_refused(profile):
     with pytest.raises(InputError, match=r"1 servers cannot carry the load times 1 and the margin 1.1.*more servers"):
         plan(profile, {"SS": 1e6}, servers=1)

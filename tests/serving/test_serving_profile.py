@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.serving.make_profile import Load, curve, excess, measure, profile_rows
 from kernel_dvfs.serving.profile import COLUMNS, read_profile, write_profile
@@ -148,3 +149,10 @@ def test_a_class_that_no_cache_holds_has_no_rows():
 
 
 SMALL = {"memory": {"capacity_gb": 30}}
+
+
+def test_a_profile_by_command(tmp_path):
+    path = tmp_path / "profile.csv"
+    asked = ["--tp", "8", "--core-mhz", "1200", "--classes", "SS", "--requests", "40", "-o", str(path)]
+    assert main(["serving", "profile", *asked]) == 0
+    assert path.read_text().splitlines()[1].startswith("model,gpu,tp,core_mhz,class,tps,power_w")

@@ -142,13 +142,6 @@ def test_state_that_was_not_saved_is_said_in_the_record_and_by_the_command(
     assert steps.read(tmp_path / "step.json").state == left
 
 
-def test_the_command_says_what_is_wrong_and_writes_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["capture", "nowhere.py:make", "-o", "step.json"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: native layer: graph is not built") and not (tmp_path / "step.json").exists()
-
-
 def test_names_come_from_file_and_function():
     assert capturing.name_of("a/b/train_gpt.py:make_step") == "train-gpt-make-step"
 

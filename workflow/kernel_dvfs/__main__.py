@@ -2,6 +2,11 @@
 
 import sys
 
-from kernel_dvfs.cli.main import main
+try:
+    from kernel_dvfs.cli.main import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:
+    # while modules are imported, which is most of a short job
+    code = 130
+sys.exit(code)

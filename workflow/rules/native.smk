@@ -3,9 +3,8 @@
 import os
 import sysconfig
 
-from kernel_dvfs.native import toolchain
+from kernel_dvfs.native.build import source_files, watched
 from kernel_dvfs.native.load import BACKENDS
-from kernel_dvfs.native.sources import source_files
 
 # as seen from the working directory, so that moving the repository rebuilds nothing
 NATIVE = os.path.relpath(os.path.join(workflow.basedir, "native"))
@@ -39,7 +38,7 @@ rule build:
         backend="|".join(BACKENDS),
     params:
         # a compiler installed later, or another Python, builds again
-        tools=lambda wildcards: toolchain.watched(wildcards.backend),
+        tools=lambda wildcards: watched(wildcards.backend),
         python=sysconfig.get_config_var("SOABI"),
         native_dir=subpath(input.project, parent=True),
         mode=native_mode,

@@ -110,10 +110,3 @@ def test_a_broken_table_beside_it_is_named(own, capsys):
     page = page_of(own)
     said = capsys.readouterr().err
     assert "specimens.csv" in said and said.count("\n") == 1 and "specimens.csv" in page.text
-
-
-def test_a_broken_list_of_gpus_is_one_line(own, capsys):
-    (own / "comparison/gpus.csv").write_text("a,b\n1\n")
-    assert main(["report", str(own / "comparison")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and said.count("\n") == 1 and "gpus.csv" in said

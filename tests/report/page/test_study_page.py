@@ -428,16 +428,6 @@ def test_columns_are_read_from_the_heading(own):
     assert page_of(own).rows("kernel_clocks")[0]["fresh_energy_change_percent"] == ("-1.5", "−1.50")
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
-def test_a_folder_that_is_no_study_is_one_line(tmp_path, capsys, make):
-    path = tmp_path / "nothing"
-    make(path)
-    assert main(["report", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and said.count("\n") == 1 and "results/<gpu>/<workload>" in said
-    assert not (path / "report.html").exists()
-
-
 def test_the_same_study_gives_the_same_page(study, tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1770000000")
     pages = [tmp_path / name for name in ("one.html", "two.html")]

@@ -1,31 +1,60 @@
 """Build one backend of the native layer into results/native/<backend>/, or keep the one that is there.
 
-The one function behind `rule native` and `kernel-dvfs build`. What it made, of what and by which tools, is written to
-build.json in the library's folder. Neither file holds a time, nor a folder except that of cublasLt, which `_cuda` must
-know, and those that $CFLAGS and the like name: so the same sources and tools give the same bytes.
+The one function behind `rule native` and `kernel-dvfs build`. scikit-build-core makes a wheel of the CMake project,
+which finds its tools itself (native/CMakeLists.txt), and the library is taken out of it. What it made, of what and by
+which tools, is written to build.json in the library's folder. Neither file holds a time, nor a folder except those of
+cublasLt and cuDNN, which `_cuda` must know, and those that $CFLAGS and the like name: so the same sources and tools
+give the same bytes.
 """
 
 import fcntl
+import glob
 import hashlib
+import json
+import os
+import re
+import shlex
 import shutil
+import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
-from kernel_dvfs.native import cmake, sources, toolchain
-from kernel_dvfs.native.compilers import MissingTool
 from kernel_dvfs.native.load import BACKENDS, SCHEMA, read_build
-from kernel_dvfs.native.toolchain import Toolchain
 
 MODES = ("auto", "on", "off")
+SHOWN_LINES = 20
+PACKAGES = "scikit-build-core pybind11 cmake ninja"
+# the build backend's hook, to be run in the project's folder (PEP 517)
+HOOK = "import json, sys, scikit_build_core.build as b; b.build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
+# settings that compilers read from the environment
+VARIABLES = ("CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+LANGUAGES = {".c": "c", ".cpp": "cxx", ".cu": "cuda"}
+TOOLS = ("pybind11", "compilers", "architectures", "cublaslt", "cudnn")  # what CMake says of them
+# what a backend is made of, below the source folder
+_PROJECT = ("CMakeLists.txt", "pyproject.toml")
+_SHARED = (*_PROJECT, "include/kdvfs/*.*", "bindings/*.hpp")
+SOURCES = {
+    "cpu": (*_SHARED, "cpu/**/*", "bindings/cpu.cpp"),
+    "cuda": (*_SHARED, "cuda/**/*", "bindings/cuda.cpp"),
+    "graph": (*_SHARED, "graph/**/*", "bindings/graph.cpp"),
+    "pipeline": (*_PROJECT, "include/kdvfs/pipeline/*", "pipeline/*", "bindings/pipeline.cpp"),
+}
 
 Record = dict[str, Any]  # the content of a build.json
+Say = Callable[[str], object]
+
+
+class MissingTool(InputError):
+    """A tool of the build is absent or does not work: what is missing, how to install it."""
 
 
 def build(
@@ -33,17 +62,18 @@ def build(
     out_dir: str | PathLike[str],
     backend: str,
     mode: str = "auto",
-    say: Callable[[str], object] | None = None,
+    say: Say | None = None,
 ) -> Record:
-    """Build `backend` ("cpu", "cuda", "graph") of the CMake project `source_dir` into `out_dir`/<backend>; return its
-    build.json.
+    """Build `backend` ("cpu", "cuda", "graph", "pipeline") of the CMake project `source_dir` into `out_dir`/<backend>;
+    return its build.json.
 
     mode: `on` demands the library; `auto` goes without it where a tool is missing (status "unavailable", with
     the reason); `off` builds nothing (status "unavailable"). A library that the same sources and tools have
     made already is kept. `out_dir`/<backend> holds the old build or the new one, never a mixture, and no other
     backend is touched; the output of all tools goes to `out_dir`/<backend>.log.
     say: called with one line (or the error in a compiler's output) for the user; default: print on stderr.
-    Raises InputError: no such project; a tool is missing in mode `on`; the sources do not compile (any mode).
+    Raises InputError: no such project; the sources do not compile (any mode). Raises MissingTool: a tool is missing
+    in mode `on`.
     """
     say = say or _to_stderr
     source_dir, out_dir = Path(source_dir).resolve(), Path(out_dir)
@@ -58,26 +88,124 @@ def build(
         if mode == "off":
             return _unavailable(backend, work, target, f"switched off by --{backend} off")
         try:
-            tools = toolchain.find(backend)
+            return _built(backend, source_dir, work, target, say)
         except MissingTool as missing:
             if mode == "on":
                 raise
             say(f"native layer: {backend} not built, going on without it: {missing}")
             return _unavailable(backend, work, target, str(missing))
-        made_of = {"source_sha256": sources.digest(source_dir, backend), **tools.identity}
-        record = _reusable(target, made_of)
-        if record:
-            say(f"native layer: sources and tools are unchanged, {target} is reused ({tools.summary})")
-            return record
-        start = time.monotonic()
-        record = _compile(backend, source_dir, work, target, tools, made_of, say)
-        library = target / record["library"]["file"]
-        say(f"native layer: {library} built by {tools.summary} in {time.monotonic() - start:.1f} s")
-        return record
+
+
+def source_files(source_dir: str | PathLike[str], backend: str) -> list[Path]:
+    """Every file that `backend` is made of, sorted."""
+    found = (path for pattern in SOURCES[backend] for path in Path(source_dir).glob(pattern))
+    return sorted(path for path in found if path.is_file())
+
+
+def watched(backend: str) -> list[str | None]:
+    """Where the tools lie that a user installs, None for those that are absent: what a workflow watches.
+
+    Looked up without running anything, unlike a build.
+    """
+    cxx = _which("CXX", "c++", "g++", "clang++")
+    if backend != "cuda":
+        return [cxx]
+    wheels = [path for place in sys.path for path in glob.glob(f"{glob.escape(place)}/nvidia/*")]
+    nvcc = _which("CUDACXX", "nvcc", *(f"{path}/bin/nvcc" for path in wheels), "/usr/local/cuda/bin/nvcc")
+    toolkit = os.path.dirname(os.path.dirname(os.path.realpath(nvcc or "/usr/local/cuda/bin/nvcc")))
+    libraries = {
+        os.path.realpath(path)
+        for place in (*wheels, toolkit, "/usr/local/cuda", "/usr")
+        for name in ("libcublasLt.so.[0-9]*", "libcudnn.so.[0-9]*")
+        for folder in ("lib", "lib64", "lib/*")
+        for path in glob.glob(f"{glob.escape(place)}/{folder}/{name}")
+    }
+    return [cxx, nvcc, *sorted(libraries)]
+
+
+def _built(backend: str, source_dir: Path, work: Path, target: Path, say: Say) -> Record:
+    """The record of the library in `target`, made now or before. Raises MissingTool, InputError."""
+    made_of = {
+        "source_sha256": _digest(source_dir, backend),
+        "python": sysconfig.get_config_var("SOABI"),
+        "environment": {name: os.environ[name] for name in VARIABLES if os.environ.get(name)},
+    }
+    work = work.resolve()  # the hook runs in another folder
+    settings = {"build-dir": str(work / "build"), "cmake.define.KDVFS_BACKEND": backend}
+    known = _reusable(target, made_of)
+    if known:
+        write_json(work / "known.json", {name: known[name] for name in TOOLS if name in known})
+        settings["cmake.define.KDVFS_KNOWN"] = str(work / "known.json")
+    start = time.monotonic()
+    _run_hook(backend, source_dir, work, settings, f"{target}.log", say)
+    tools = json.loads((work / "build" / "tools.json").read_text(encoding="utf-8"))
+    (wheel,) = work.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        library = next((name for name in archive.namelist() if name.startswith(f"_{backend}.")), None)
+        if known and not library:
+            say(f"native layer: sources and tools are unchanged, {target} is reused ({_summary(tools)})")
+            return known
+        assert library, f"{wheel} holds no _{backend}"
+        archive.extract(library, work / "install")
+    shutil.copy(work / "log", f"{target}.log")
+    record = {
+        "schema": SCHEMA,
+        "backend": backend,
+        "status": "built",
+        "reason": None,
+        **made_of,
+        **tools,
+        "flags": _flags(work / "build"),
+        "library": {"file": library, "sha256": _sha256(work / "install" / library)},
+    }
+    _install(work / "install", record, target)
+    say(f"native layer: {target / library} built by {_summary(tools)} in {time.monotonic() - start:.1f} s")
+    return record
+
+
+def _run_hook(backend: str, source_dir: Path, work: Path, settings: dict[str, str], log: str, say: Say) -> None:
+    """Let scikit-build-core make a wheel in `work`; all output goes to `work`/log, and to `log` if it fails.
+
+    Raises MissingTool; InputError, after the telling part of the output was given to `say`.
+    """
+    # packages of this Python are found wherever they were installed; CMake knows its site-packages alone
+    places = [*filter(os.path.isdir, sys.path), os.environ.get("CMAKE_PREFIX_PATH", "")]
+    environment = {**os.environ, "CMAKE_PREFIX_PATH": os.pathsep.join(places)}
+    with open(work / "log", "w", encoding="utf-8") as output:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", HOOK, work, json.dumps(settings)],
+            check=False,
+            cwd=source_dir,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    if done.returncode == 0:
+        return
+    shutil.copy(work / "log", log)
+    lines = Path(log).read_text(encoding="utf-8", errors="replace").splitlines()
+    missing = work / "build" / "missing.txt"
+    if missing.exists():
+        # what the tools answered when CMake tried them
+        tried = work / "build" / "CMakeFiles" / "CMakeConfigureLog.yaml"
+        with open(log, "a", encoding="utf-8") as output:
+            output.write(tried.read_text(encoding="utf-8", errors="replace"))
+        raise MissingTool(missing.read_text(encoding="utf-8"))
+    if not (work / "build" / "CMakeCache.txt").exists():
+        said = lines[-1] if lines else "no message"
+        raise MissingTool(f"the build does not start ({said}): {sys.executable} -m pip install --upgrade {PACKAGES}")
+    # from the first error on, as many lines as fit a screen; the last ones where none is called an error
+    first = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), -SHOWN_LINES)
+    say("\n".join(lines[first:][:SHOWN_LINES]))
+    raise InputError(
+        f"native layer: {backend}: build failed, its error stands above, all of its output in {log}; "
+        f"--{backend} off (configuration: native.{backend}) goes without it"
+    )
 
 
 def _reusable(folder: Path, made_of: Record) -> Record | None:
-    """The record of the library in `folder`, if the same things made it and it is whole."""
+    """The record of the library in `folder`, if the same things made it, tools aside, and it is whole."""
     try:
         record: Record = {**read_build(str(folder / "build.json"))}
         same = all(record.get(key) == value for key, value in made_of.items())
@@ -85,36 +213,6 @@ def _reusable(folder: Path, made_of: Record) -> Record | None:
     except (OSError, InputError):
         return None
     return record if whole else None
-
-
-def _compile(
-    backend: str,
-    source_dir: Path,
-    work: Path,
-    target: Path,
-    tools: Toolchain,
-    made_of: Record,
-    say: Callable[[str], object],
-) -> Record:
-    build_dir, install_dir = work / "build", work / "install"
-    try:
-        cmake.run(source_dir, build_dir, install_dir, tools, f"{target}.log", say)
-    except cmake.StepFailed as failed:
-        raise InputError(
-            f"native layer: {backend}: {failed}; --{backend} off (configuration: native.{backend}) goes without it"
-        ) from None
-    (library,) = install_dir.glob(f"_{backend}.*")
-    record = {
-        "schema": SCHEMA,
-        "backend": backend,
-        "status": "built",
-        "reason": None,
-        **made_of,
-        "flags": cmake.flags(build_dir),
-        "library": {"file": library.name, "sha256": _sha256(library)},
-    }
-    _install(install_dir, record, target)
-    return record
 
 
 def _unavailable(backend: str, work: Path, target: Path, reason: str) -> Record:
@@ -134,17 +232,58 @@ def _install(new: Path, record: Record, target: Path) -> None:
 
 @contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
-    """A free path next to `target` (so that renames stay in one file system), locked against a second build of it.
+    """A free folder next to `target` (so that renames stay in one file system), locked against a second build of it.
     What a killed build left there is deleted first."""
     target.parent.mkdir(parents=True, exist_ok=True)
     work = target.with_name(f".{target.name}")
     with open(target.with_name(f".{target.name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
         try:
             yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def _flags(build_dir: Path) -> dict[str, list[str]]:
+    """{language: the flags that it was compiled with, in order, without the ones that name folders}."""
+    commands = json.loads((build_dir / "compile_commands.json").read_text(encoding="utf-8"))
+    found = {}
+    for entry in commands:
+        language = LANGUAGES[os.path.splitext(entry["file"])[1]]
+        words = [word for word in shlex.split(entry["command"])[1:] if word.startswith("-")]
+        found[language] = [word for word in words if "/" not in word and word not in ("-c", "-o", "-x", "-isystem")]
+    return found
+
+
+def _summary(tools: Record) -> str:
+    """What built it, in a few words."""
+    compilers = tools["compilers"]
+    if "cuda" not in compilers:
+        return "{id} {version}".format(**compilers["cxx"])
+    cudnn = tools["cudnn"]
+    return (
+        f"nvcc {compilers['cuda']['version']} with {compilers['cuda_host']['id']} {compilers['cuda_host']['version']} "
+        f"for {' '.join(tools['architectures'])}, cublasLt {tools['cublaslt']['version']} of "
+        f"{tools['cublaslt']['directory']}, "
+        f"{'cuDNN ' + cudnn['version'] if cudnn else 'without cuDNN (no fused attention)'}"
+    )
+
+
+def _which(variable: str, *names: str) -> str | None:
+    """The program that a variable names (a launcher such as ccache may stand before it), else the first of `names`."""
+    named = shlex.split(os.environ.get(variable, ""))[:1]
+    return next(filter(None, map(shutil.which, named or names)), None)
+
+
+def _digest(source_dir: Path, backend: str) -> str:
+    """SHA-256 of the names and contents of the files that `backend` is made of."""
+    total = hashlib.sha256()
+    for path in source_files(source_dir, backend):
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(source_dir).as_posix()}\0{len(content)}\0".encode() + content)
+    return total.hexdigest()
 
 
 def _sha256(path: Path) -> str:
