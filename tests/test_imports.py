@@ -13,7 +13,7 @@ ROAD = (
     *("deploy", "report", "api"),
 )
 # each uses the road, and no other; only commands use them
-STUDIES = ("pipeline", "serving", "studies", "calibration")
+STUDIES = ("pipeline", "serving")
 COMMANDS = "cli"
 # against the road, still: the planner asks the modules of the tables and figures which of them a study has
 LEFT = {("plan", "report")}
@@ -50,6 +50,17 @@ def test_rooms_import_along_the_road(imports):
 def test_only_commands_use_a_study_and_nothing_else_the_commands(imports, room):
     users = {_room(name) for name, imported in imports.items() if any(_room(each) == room for each in imported)}
     assert users <= {room, COMMANDS}
+
+
+def test_the_package_and_the_logger_plugin_import_nothing_of_the_experiments(root):
+    """Which are in no wheel."""
+    sources = [*(root / "workflow").rglob("*.py")]
+    assert len(sources) > 100
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.partition(".")[0] == "experiments" for name in names), path
 
 
 @pytest.mark.parametrize(
