@@ -239,6 +239,9 @@ def test_an_iteration_of_a_profile_has_each_replicates_own_time_and_the_least_po
     assert found.stall_w[[auto, low]] == pytest.approx([250.0, 166.0])
     assert (found.baseline_time_s, found.baseline_energy_j) == pytest.approx((5.75e-3, 1.517))
     assert read_sequence(columns, stall_w=0.0).sequence.stall_w.tolist() == [0.0, 0.0]
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="expected a number of W >= 0"):
+            read_sequence(columns, stall_w=wrong)
     only = found.only(np.array([auto]))
     assert (only.pairs, only.baseline, only.stall_w.tolist()) == (((None, None),), 0, [pytest.approx(250.0)])
 

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from small_iterations import small
+from small_iterations import every_choice, small
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence.chains import Jittering, Lagging, chain_of
 from kernel_dvfs.sequence.changes import Changes, Timing
-from kernel_dvfs.sequence.label_search import best_mixture
+from kernel_dvfs.sequence.label_search import best_mixture, search, ways_to_the_end
 from kernel_dvfs.sequence.launches import Read
 from kernel_dvfs.sequence.programme import Choice, _Known
 from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
@@ -92,6 +92,26 @@ def test_a_mixture_takes_a_change_of_each_and_may_use_the_limit_up():
     assert fewer == choices[0], "that of less energy"
 
 
+@pytest.mark.parametrize("timing", [("ahead", 2e-4, 0.0, 1e-5, 2e-5), ("lag", 2e-4)])
+def test_a_search_finds_the_best_within_the_limit_that_betters_what_is_known_and_nothing_else(timing):
+    """Against every choice that begins with a pair, at limits that leave some out."""
+    for seed in range(6):
+        sequence = small(seed, launches=5, pairs=3)
+        chain = chain_of(sequence, Timing(*timing))
+        totals = [(changes, *chain.totals(changes)) for changes in every_choice(sequence) if changes.first == 0]
+        for slack in (-0.03, 0.0, 0.08):
+            limit_s = (1 + slack) * sequence.baseline_time_s
+            fits = [energy_j for _, time_s, energy_j in totals if time_s <= limit_s]
+            if not fits:
+                continue
+            ways = ways_to_the_end(chain, 150.0, 0)
+            found, whole, _ = search(chain, 150.0, 0, limit_s, 1.001 * min(fits), 10**4, 10**8, ways)
+            assert whole and chain.totals(found)[0] <= limit_s
+            assert chain.totals(found)[1] == pytest.approx(min(fits), rel=1e-12)
+            assert search(chain, 150.0, 0, limit_s, min(fits) * (1 - 1e-9), 10**4, 10**8, ways)[:2] == (None, True)
+            assert search(chain, 150.0, 0, limit_s, 1.001 * min(fits), 10**4, 1, ways)[:2] == (None, False)
+
+
 def test_a_gap_is_within_a_share_of_the_saving_and_a_choice_at_the_limit_fits():
     sequence = small(1)
     first = Changes(1, (), ())
@@ -99,7 +119,7 @@ def test_a_gap_is_within_a_share_of_the_saving_and_a_choice_at_the_limit_fits():
     time_s, energy_j = chain.totals(first)
     known = _Known(chain, time_s)
     assert known.fits(first) and not _Known(chain, math.nextafter(time_s, 0)).fits(first)
-    known.best = (energy_j, time_s, first)
+    assert known.offer(first) == (time_s, energy_j) and known.best == (energy_j, time_s, first)
     saving_j = sequence.baseline_energy_j - energy_j
     for share in (0.2, 0.01):
         allowed = share * max(saving_j, 0.0)
