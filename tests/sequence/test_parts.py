@@ -13,7 +13,7 @@ from kernel_dvfs.sequence.chains import Jittering, Lagging, chain_of
 from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.label_search import best_mixture, search, ways_to_the_end
 from kernel_dvfs.sequence.launches import Read
-from kernel_dvfs.sequence.programme import Choice, _Known
+from kernel_dvfs.sequence.programme import Choice, _Known, _mix, _search_few
 from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
 
 
@@ -67,21 +67,26 @@ def test_pairs_that_cannot_be_the_best_to_change_to_are_left_out_and_no_others(k
     assert fewer > 50
 
 
-def test_a_mixture_takes_a_change_of_each_and_may_use_the_limit_up():
-    """Two lowered launches, each in a choice of its own: together they save both, where both fit."""
+def two_that_mix():
+    """(programme, two choices that lower one launch each, both together)."""
     sequence = small(4, launches=7, pairs=3)
     chain = chain_of(sequence, Timing("ahead", 0.0, 0.0, 1e-6, 2e-6))
     alone = [Changes(0, (n, n + 1), (pair, 0)) for n in (1, 2, 4, 5) for pair in (1, 2)]
     choices = sorted(alone, key=lambda changes: chain.totals(changes)[1])
     choices = [choices[0], next(each for each in choices if abs(each.at[0] - choices[0].at[0]) > 1)]
     one, other = sorted(choices)
-    both = Changes(0, one.at + other.at, one.to + other.to)
+    return chain, choices, Changes(0, one.at + other.at, one.to + other.to)
+
+
+def test_a_mixture_takes_a_change_of_each_and_may_use_the_limit_up():
+    """Two lowered launches, each in a choice of its own: together they save both, where both fit."""
+    chain, choices, both = two_that_mix()
     time_s, energy_j = chain.totals(both)
     price = 40.0
     values = chain.values(price, 0)
     bound_j = values[0, 0] - price * time_s
     assert energy_j < min(chain.totals(each)[1] for each in choices)
-    assert max(chain.totals(each)[1] for each in choices) < sequence.baseline_energy_j
+    assert max(chain.totals(each)[1] for each in choices) < chain.sequence.baseline_energy_j
     assert max(chain.totals(each)[0] for each in choices) < time_s
     hair = 1e-9
     found = best_mixture(chain, choices, price, values, time_s * (1 + hair), (energy_j - bound_j) * (1 + 1e-3))
@@ -109,7 +114,45 @@ def test_a_search_finds_the_best_within_the_limit_that_betters_what_is_known_and
             assert whole and chain.totals(found)[0] <= limit_s
             assert chain.totals(found)[1] == pytest.approx(min(fits), rel=1e-12)
             assert search(chain, 150.0, 0, limit_s, min(fits) * (1 - 1e-9), 10**4, 10**8, ways)[:2] == (None, True)
-            assert search(chain, 150.0, 0, limit_s, 1.001 * min(fits), 10**4, 1, ways)[:2] == (None, False)
+            # both ways to the end, and the first state's way on to each pair
+            effort = 2 * 5 * 3 + 3
+            assert search(chain, 150.0, 0, limit_s, 1.001 * min(fits), 10**4, 1, ways) == (None, False, effort)
+
+
+def test_a_search_among_few_pairs_betters_what_is_known_where_its_gap_is_wide():
+    for seed in range(6):
+        sequence = small(seed, launches=5, pairs=3)
+        chain = chain_of(sequence, Timing("ahead", 2e-4, 0.0, 1e-5, 2e-5))
+        limit_s = 1.03 * sequence.baseline_time_s
+        totals = [chain.totals(changes) for changes in every_choice(sequence)]
+        least_j = min(energy_j for time_s, energy_j in totals if time_s <= limit_s)
+        for wide, searches in ((0.0, True), (1e9, False)):
+            known = _Known(chain, limit_s)
+            _search_few(chain, known, 0.0, 150.0, limit_s, wide)
+            assert known.best is None, "there is nothing to better"
+            alone = known.offer(Changes(0, (), ()))[1]
+            # a saving of which the gap is a share
+            known.best = (min(alone, sequence.baseline_energy_j * (1 - 1e-6)), *known.best[1:])
+            before_j = known.best[0]
+            _search_few(chain, known, 0.0, 150.0, limit_s, wide)
+            assert known.best[0] == pytest.approx(min(least_j, before_j) if searches else before_j, rel=1e-12)
+
+
+def test_mixing_offers_what_the_known_choices_give_together_at_any_price_of_time():
+    chain, choices, both = two_that_mix()
+    limit_s = chain.totals(both)[0] * (1 + 1e-9)
+    for price in (0.5, 40.0):
+        known = _Known(chain, limit_s)
+        for each in choices:
+            known.offer(each)
+        _mix(chain, known, chain.starts(price).min() - price * limit_s, price, limit_s)
+        assert known.best[0] <= chain.totals(both)[1] and both in known.all
+    for price, given in ((0.0, choices), (40.0, [])):
+        known = _Known(chain, limit_s)
+        for each in given:
+            known.offer(each)
+        _mix(chain, known, 0.0, price, limit_s)
+        assert set(known.all) == set(given)
 
 
 def test_a_gap_is_within_a_share_of_the_saving_and_a_choice_at_the_limit_fits():
