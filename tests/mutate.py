@@ -83,7 +83,7 @@ def main() -> None:
     chosen = random.Random(given.seed).sample(breaks, min(given.count, len(breaks)))
 
     if given.again:
-        survived = {line.partition(" | ")[0] for line in given.again.read_text().splitlines() if "| SURVIVED" in line}
+        survived = {line.rpartition(" | ")[0] for line in given.again.read_text().splitlines() if "| SURVIVED" in line}
         chosen = [each for each in chosen if str(each) in survived]
 
     def say(line: str) -> None:

@@ -163,6 +163,21 @@ def test_a_swap_may_use_the_budget_up_to_its_last_unit():
     assert meet_in_the_middle.swap(tight, relax(tight), fastest).tolist() == [0, 2]
 
 
+@pytest.mark.parametrize("search", [*SEARCHES, "swap"])
+def test_one_unit_of_energy_for_all_of_the_budget_is_worth_taking(search):
+    """Options of 50, 49 and 40 units at 5, 7 and 10: the last does not fit in 7, and the second is above the line."""
+    grid = whole([[5, 7, 10]], [[50, 49, 40]], 7)
+    relaxation = relax(grid)
+    assert relaxation.bound == 46 and relaxation.choice.tolist() == [0]
+    if search == "swap":
+        assert meet_in_the_middle.swap(grid, relaxation, relaxation.choice).tolist() == [1]
+        return
+    undecided = undecided_of(grid, relaxation, 50.0)
+    found = SEARCHES[search](undecided, (50.0, 5.0), relaxation.bound, relaxation.margin)
+    assert (found.energy, found.time, found.complete) == (49.0, 7.0, True)
+    assert undecided.choice(found.picks, grid.target).tolist() == [1]
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_search_uses_the_budget_up_to_its_last_unit_and_betters_only_what_is_worse(search):
     """10 saved in 3 units and 9 in 5: both do not fit in 7."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
 from kernel_dvfs.sequence.changes import Changes, Timing
@@ -123,6 +124,28 @@ def test_one_pair_for_all_is_that_of_least_energy_within_the_limit():
     assert baselines.single(MADE, -0.01) is None
 
 
+@pytest.mark.parametrize("limit_ms", [6.0, 6.2, 6.5, 7.0, 8.3, 9.4])
+def test_where_changes_are_free_each_kernel_has_one_pair_the_best_of_all_nine(limit_ms):
+    best = []
+    for a in range(3):
+        for b in range(3):
+            time_s, energy_j = (2 * (values[0, a] + values[1, b]) for values in (MADE.time_s, MADE.energy_j))
+            if time_s <= 1e-3 * limit_ms * (1 + 1e-9):
+                best.append((energy_j, Changes.of_pairs([a, b, a, b])))
+    assert baselines.latency_free(MADE, limit_ms / 6 - 1) == min(best)[1]
+    with pytest.raises(InputError, match=r"no choice keeps -50 % slowdown"):
+        baselines.latency_free(MADE, -0.5)
+
+
+def test_a_change_that_is_replaced_before_it_lands_is_asked_for_and_never_seen():
+    """Due 3.0 ms after the begin and 1.4 ms later, each asked for 1.7 ms ahead: the second before the first lands."""
+    ran = replay(MADE, Timing("ahead", 1.7e-3), Changes(0, (2, 3), (1, 2)))
+    assert (ran.time_s, ran.energy_j) == pytest.approx((1e-3 * (1.0 + 2.0 + 1.0 + 3.0), 0.3 + 0.9 + 0.3 + 0.5))
+    assert (ran.asked, ran.landed) == (2, 1)
+    ran = replay(MADE, Timing("ahead", 1.4e-3), Changes(0, (2, 3), (1, 2)))
+    assert ran.time_s == pytest.approx(1e-3 * (1.0 + 2.0 + 1.4 + 3.0)) and ran.landed == 2, "just in time"
+
+
 @pytest.mark.parametrize("limit_ms", [6.0, 6.3, 7.0, 7.25, 7.5, 7.9, 8.2, 9.0, 12.0])
 @pytest.mark.parametrize("latency_s", [5e-4, 1.5e-3])
 def test_one_pair_a_pass_is_the_best_of_all_nine_with_both_stalls_paid(limit_ms, latency_s):
@@ -216,6 +239,9 @@ def test_an_iteration_of_a_profile_has_each_replicates_own_time_and_the_least_po
     assert found.stall_w[[auto, low]] == pytest.approx([250.0, 166.0])
     assert (found.baseline_time_s, found.baseline_energy_j) == pytest.approx((5.75e-3, 1.517))
     assert read_sequence(columns, stall_w=0.0).sequence.stall_w.tolist() == [0.0, 0.0]
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="expected a number of W >= 0"):
+            read_sequence(columns, stall_w=wrong)
     only = found.only(np.array([auto]))
     assert (only.pairs, only.baseline, only.stall_w.tolist()) == (((None, None),), 0, [pytest.approx(250.0)])
 

@@ -1,0 +1,249 @@
+"""Parts of the choice over a sequence, and its file, by hand or against one that leaves nothing out."""
+
+import copy
+import json
+import math
+
+import numpy as np
+import pytest
+from small_iterations import every_choice, small
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.sequence.chains import Jittering, Lagging, chain_of
+from kernel_dvfs.sequence.changes import Changes, Timing
+from kernel_dvfs.sequence.label_search import best_mixture, search, ways_to_the_end
+from kernel_dvfs.sequence.launches import Read
+from kernel_dvfs.sequence.programme import Choice, _Known, _mix, _search_few
+from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
+
+
+@pytest.mark.parametrize(
+    ("pairs", "changes"),
+    [
+        ([2, 2, 0, 0, 2], Changes(2, (2, 4), (0, 2))),
+        ([1, 1, 1], Changes(1, (), ())),
+        # the iteration before ended at the last pair
+        ([0, 1, 1, 2], Changes(2, (0, 1, 3), (0, 1, 2))),
+        ([3], Changes(3, (), ())),
+    ],
+)
+def test_changes_are_where_a_pair_differs_from_the_launch_before_and_say_the_pairs_again(pairs, changes):
+    assert Changes.of_pairs(pairs) == changes and changes.pairs(len(pairs)) == pairs and len(changes) == len(changes.at)
+
+
+def test_the_longest_time_of_a_change_its_spread_and_what_must_pass_before_it():
+    for behaviour, settles_s in (("ahead", 0.02), ("lag", 0.0)):
+        timing = Timing(behaviour, 0.02, 0.3, 1e-3, 2e-4)
+        assert (timing.latest_s, timing.spread_s) == pytest.approx((0.026, 0.006))
+        assert (timing.settles_s, timing.waits_s) == (settles_s, 0.0)
+    stalls = [timing.stall_s((1400, None), after) for after in ((1400, None), (900, None), (1400, 5), (900, 5))]
+    assert stalls == pytest.approx([0, 1e-3, 2e-4, 1.2e-3])
+    for jitter in (0, 1):
+        assert Timing("lag", 0.0, jitter).jitter == jitter
+    for wrong in ({"jitter": -1e-9}, {"jitter": 1.001}, {"core_stall_s": -1e-9}, {"mem_stall_s": math.inf}):
+        with pytest.raises(InputError):
+            Timing("lag", 1e-3, **wrong)
+
+
+@pytest.mark.parametrize("stalls", [(0.0, 0.0), (5e-5, 1e-4)])
+@pytest.mark.parametrize(("kind", "timing"), [(Lagging, ("lag", 3e-4, 0.5)), (Jittering, ("ahead", 8e-4, 0.4))])
+def test_pairs_that_cannot_be_the_best_to_change_to_are_left_out_and_no_others(kind, timing, stalls):
+    class Every(kind):
+        def _likely(self, *_):
+            return self._every
+
+    fewer = 0
+    for seed in range(40):
+        sequence = small(seed, launches=9, pairs=5)
+        ways = [own(sequence, Timing(*timing, *stalls)) for own in (kind, Every)]
+        for price in (0.0, 120.0, 900.0):
+            some, every = (own.starts(price) for own in ways)
+            assert some == pytest.approx(every, rel=1e-12)
+            assert ways[0].values(price, 2) == pytest.approx(ways[1].values(price, 2), rel=1e-12)
+        move, seen = ways[0]._likely, []
+        ways[0]._likely = lambda *args, move=move, seen=seen: seen.append(len(found := move(*args))) or found
+        ways[0].starts(120.0)
+        fewer += sum(count < 5 for count in seen)
+    assert fewer > 50
+
+
+def two_that_mix():
+    """(programme, two choices that lower one launch each, both together)."""
+    sequence = small(4, launches=7, pairs=3)
+    chain = chain_of(sequence, Timing("ahead", 0.0, 0.0, 1e-6, 2e-6))
+    alone = [Changes(0, (n, n + 1), (pair, 0)) for n in (1, 2, 4, 5) for pair in (1, 2)]
+    choices = sorted(alone, key=lambda changes: chain.totals(changes)[1])
+    choices = [choices[0], next(each for each in choices if abs(each.at[0] - choices[0].at[0]) > 1)]
+    one, other = sorted(choices)
+    return chain, choices, Changes(0, one.at + other.at, one.to + other.to)
+
+
+def test_a_mixture_takes_a_change_of_each_and_may_use_the_limit_up():
+    """Two lowered launches, each in a choice of its own: together they save both, where both fit."""
+    chain, choices, both = two_that_mix()
+    time_s, energy_j = chain.totals(both)
+    price = 40.0
+    values = chain.values(price, 0)
+    bound_j = values[0, 0] - price * time_s
+    assert energy_j < min(chain.totals(each)[1] for each in choices)
+    assert max(chain.totals(each)[1] for each in choices) < chain.sequence.baseline_energy_j
+    assert max(chain.totals(each)[0] for each in choices) < time_s
+    hair = 1e-9
+    found = best_mixture(chain, choices, price, values, time_s * (1 + hair), (energy_j - bound_j) * (1 + 1e-3))
+    assert found == both
+    # as much as it costs above the bound, less a hair: nothing is better
+    assert best_mixture(chain, choices, price, values, time_s * (1 + hair), (energy_j - bound_j) * (1 - 1e-3)) is None
+    fewer = best_mixture(chain, choices, price, values, time_s * (1 - 1e-6), 1e3)
+    assert fewer == choices[0], "that of less energy"
+
+
+@pytest.mark.parametrize("timing", [("ahead", 2e-4, 0.0, 1e-5, 2e-5), ("lag", 2e-4)])
+def test_a_search_finds_the_best_within_the_limit_that_betters_what_is_known_and_nothing_else(timing):
+    """Against every choice that begins with a pair, at limits that leave some out."""
+    for seed in range(6):
+        sequence = small(seed, launches=5, pairs=3)
+        chain = chain_of(sequence, Timing(*timing))
+        totals = [(changes, *chain.totals(changes)) for changes in every_choice(sequence) if changes.first == 0]
+        for slack in (-0.03, 0.0, 0.08):
+            limit_s = (1 + slack) * sequence.baseline_time_s
+            fits = [energy_j for _, time_s, energy_j in totals if time_s <= limit_s]
+            if not fits:
+                continue
+            ways = ways_to_the_end(chain, 150.0, 0)
+            found, whole, _ = search(chain, 150.0, 0, limit_s, 1.001 * min(fits), 10**4, 10**8, ways)
+            assert whole and chain.totals(found)[0] <= limit_s
+            assert chain.totals(found)[1] == pytest.approx(min(fits), rel=1e-12)
+            assert search(chain, 150.0, 0, limit_s, min(fits) * (1 - 1e-9), 10**4, 10**8, ways)[:2] == (None, True)
+            # both ways to the end, and the first state's way on to each pair
+            effort = 2 * 5 * 3 + 3
+            assert search(chain, 150.0, 0, limit_s, 1.001 * min(fits), 10**4, 1, ways) == (None, False, effort)
+
+
+def test_a_search_among_few_pairs_betters_what_is_known_where_its_gap_is_wide():
+    for seed in range(6):
+        sequence = small(seed, launches=5, pairs=3)
+        chain = chain_of(sequence, Timing("ahead", 2e-4, 0.0, 1e-5, 2e-5))
+        limit_s = 1.03 * sequence.baseline_time_s
+        totals = [chain.totals(changes) for changes in every_choice(sequence)]
+        least_j = min(energy_j for time_s, energy_j in totals if time_s <= limit_s)
+        for wide, searches in ((0.0, True), (1e9, False)):
+            known = _Known(chain, limit_s)
+            _search_few(chain, known, 0.0, 150.0, limit_s, wide)
+            assert known.best is None, "there is nothing to better"
+            alone = known.offer(Changes(0, (), ()))[1]
+            # a saving of which the gap is a share
+            known.best = (min(alone, sequence.baseline_energy_j * (1 - 1e-6)), *known.best[1:])
+            before_j = known.best[0]
+            _search_few(chain, known, 0.0, 150.0, limit_s, wide)
+            assert known.best[0] == pytest.approx(min(least_j, before_j) if searches else before_j, rel=1e-12)
+
+
+def test_mixing_offers_what_the_known_choices_give_together_at_any_price_of_time():
+    chain, choices, both = two_that_mix()
+    limit_s = chain.totals(both)[0] * (1 + 1e-9)
+    for price in (0.5, 40.0):
+        known = _Known(chain, limit_s)
+        for each in choices:
+            known.offer(each)
+        _mix(chain, known, chain.starts(price).min() - price * limit_s, price, limit_s)
+        assert known.best[0] <= chain.totals(both)[1] and both in known.all
+    for price, given in ((0.0, choices), (40.0, [])):
+        known = _Known(chain, limit_s)
+        for each in given:
+            known.offer(each)
+        _mix(chain, known, 0.0, price, limit_s)
+        assert set(known.all) == set(given)
+
+
+def test_a_gap_is_within_a_share_of_the_saving_and_a_choice_at_the_limit_fits():
+    sequence = small(1)
+    first = Changes(1, (), ())
+    chain = chain_of(sequence, Timing("lag", 0.0))
+    time_s, energy_j = chain.totals(first)
+    known = _Known(chain, time_s)
+    assert known.fits(first) and not _Known(chain, math.nextafter(time_s, 0)).fits(first)
+    assert known.offer(first) == (time_s, energy_j) and known.best == (energy_j, time_s, first)
+    saving_j = sequence.baseline_energy_j - energy_j
+    for share in (0.2, 0.01):
+        allowed = share * max(saving_j, 0.0)
+        assert known.is_within(share, energy_j - 0.999 * allowed) and (
+            not allowed or not known.is_within(share, energy_j - 1.001 * allowed)
+        )
+    dear = (sequence.baseline_energy_j + 1.0, time_s, first)
+    known.best = dear
+    assert known.is_within(0.5, dear[0]) and not known.is_within(0.5, dear[0] - 1e-6), "it saves nothing"
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+SEQUENCE = small(2, launches=6, pairs=4)
+CHANGES = Changes(2, (1, 3, 5), (0, 3, 2))
+TIMING = Timing("ahead", 1e-4, 0.0, 3e-5, 7e-5)
+
+
+def schedule():
+    read = Read(SEQUENCE, {"kind": "simulated", "name": "G", "slug": "g"}, {"name": "w", "kernels": {}}, "raw", [])
+    choice = Choice(
+        CHANGES, 0.9 * SEQUENCE.baseline_time_s, 0.7 * SEQUENCE.baseline_energy_j, 0.65 * SEQUENCE.baseline_energy_j
+    )
+    return iteration_schedule(read, TIMING, choice, 1.5, "least", {"latency": "assumed", "stalls": "assumed"})
+
+
+def test_a_schedule_says_its_changes_against_auto_and_lists_only_what_it_uses():
+    found = schedule()
+    assert (found["time_change_percent"], found["energy_change_percent"]) == pytest.approx((-10, -30))
+    assert found["gap_points"] == pytest.approx(5) and found["change_count"] == 3
+    assert found["baseline_time_s"] == pytest.approx(SEQUENCE.baseline_time_s)
+    # pairs 0, 2 and 3 of four, each by its place in the list; None is auto
+    listed = [{"core_mhz": 1400, "mem_mhz": "auto"}, {"core_mhz": 1000, "mem_mhz": "auto"}]
+    assert found["pairs"] == [*listed, {"core_mhz": 1400, "mem_mhz": 500}]
+    assert found["first"] == 1 and found["changes"] == [[1, 0], [3, 2], [5, 1]]
+    wanted = [2, 0, 0, 3, 3, 2]
+    for launch, (kernel, pair, time_s) in enumerate(found["launches"]):
+        assert found["kernels"][kernel] == SEQUENCE.names[launch] and [0, 2, 3][pair] == wanted[launch]
+        assert time_s == SEQUENCE.launch_time_s[launch, wanted[launch]]
+    assert "kernels" not in found["workload"]
+
+
+def test_a_schedule_is_read_as_it_was_written_and_counts_its_stalls(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(schedule()))
+    found = read_iteration(path)
+    assert (found.timing, found.first, found.names) == (TIMING, 1, list(SEQUENCE.names))
+    assert found.changes == [(1, 0), (3, 2), (5, 1)] and found.wanted == [1, 0, 0, 2, 2, 1]
+    # the core clock to 1.4 GHz, the memory clock, then both back
+    stalls = [0, 3e-5, 0, 7e-5, 0, 1e-4]
+    assert found.until_s() == pytest.approx([0, *np.cumsum(np.array(found.time_s) + stalls)])
+    assert found.totals["gap_points"] == pytest.approx(5) and "launches" not in found.totals
+
+
+def spoilt(**changes):
+    return copy.deepcopy(schedule()) | changes
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (spoilt(first=3), r"field first: pair 3 is not among the 3 listed"),
+        (spoilt(changes=[[1, 0], [1, 1]]), r"field changes.1"),
+        (spoilt(changes=[[1, 1], [3, 1]]), r"field changes.0"),
+        (spoilt(changes=[[1, 0], [6, 1]]), r"field changes.1: launches ascend below 6, each to another of the 3 pairs"),
+        (spoilt(changes=[[1, 0], [5, 3]]), r"field changes.1"),
+        (spoilt(changes=[[1, 0], [3, 2]]), "an iteration ends at the pair that it begins with"),
+        (spoilt(launches=[[9, 0, 1.0]] * 6), "field launches.0: names a kernel or pair that is not listed"),
+        (spoilt(launches=[[0, 0, 1.0], [0, 3, 1.0]]), "field launches.1: names a kernel or pair that is not listed"),
+    ],
+)
+def test_a_schedule_that_cannot_be_played_is_refused_by_its_field(tmp_path, content, said):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=said):
+        read_iteration(path)
+
+
+def test_a_change_at_the_first_launch_and_at_the_last_are_changes(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(spoilt(changes=[[0, 2], [5, 1]])))
+    assert read_iteration(path).changes == [(0, 2), (5, 1)]
+    path.write_text(json.dumps(spoilt(changes=[])))
+    assert read_iteration(path).changes == []
