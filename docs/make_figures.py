@@ -76,7 +76,7 @@ def _about_default(study: Path) -> dict:
 
 
 def _about_pipeline(study: Path) -> dict:
-    from kernel_dvfs.pipeline.study import KEYS, PipelineStudy
+    from kernel_dvfs_pipeline.study import KEYS, PipelineStudy
 
     own = PipelineStudy(study)
     # two of its pictures show more than the tables that are kept
@@ -155,8 +155,8 @@ def _pipeline(name: str) -> Callable[[Path | None, Path], None]:
     """A figure of a pipeline study."""
 
     def draw(study: Path | None, path: Path) -> None:
-        from kernel_dvfs.pipeline.report.figures import OUTPUTS
-        from kernel_dvfs.pipeline.study import PipelineStudy
+        from kernel_dvfs_pipeline.report.figures import OUTPUTS
+        from kernel_dvfs_pipeline.study import PipelineStudy
 
         assert study is not None
         own = PipelineStudy(study)
@@ -251,8 +251,8 @@ def _own(name: str, *kept: str, code: tuple[str, ...] = ()) -> Picture:
 
 
 def _of_pipeline(name: str, *tables: str) -> Picture:
-    own = (f"pipeline/report/figures.py::{name}", "pipeline/study.py", "change.py", *tables)
-    code = [f"{_LIBRARY}/{each}" for each in own]
+    own = [f"workflow/kernel_dvfs_pipeline/{each}" for each in (f"report/figures.py::{name}", "study.py", *tables)]
+    code = [*own, f"{_LIBRARY}/change.py"]
     inputs = tuple(f"pipeline_study/{each}" for each in ("methods.csv", "runs.csv", "study.json"))
     return Picture(inputs, (*code, _STYLE), _pipeline(name), needs="pipeline")
 
@@ -272,7 +272,7 @@ PICTURES: dict[str, Picture] = {
     "pipeline_frontier": _of_pipeline("frontier"),
     "pipeline_timeline": _of_pipeline("timeline"),
     "pipeline_straggler": _of_pipeline(
-        "straggler", *(f"pipeline/report/{name}" for name in ("tables.py::straggler", "paper.py", "savings.py"))
+        "straggler", *(f"report/{name}" for name in ("tables.py::straggler", "paper.py", "savings.py"))
     ),
     # of a page its top must say what it says today; how that looks (its CSS) may be a little older
     "report_page": Picture(

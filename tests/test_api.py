@@ -149,7 +149,7 @@ def test_demo_leaves_a_schedule_that_was_measured_again_and_its_page(tmp_path, c
 def test_a_package_that_is_not_installed_is_named_with_the_extra_that_brings_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "ortools", None)
     monkeypatch.setitem(sys.modules, "ortools.graph.python", None)
-    for name in [own for own in sys.modules if own.startswith("kernel_dvfs.pipeline")]:
+    for name in [own for own in sys.modules if own.startswith("kernel_dvfs_pipeline")]:
         monkeypatch.delitem(sys.modules, name)
     (tmp_path / "s.csv").write_text("stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n")
     words = ["pipeline", "plan", str(tmp_path / "s.csv"), "--blocking-w", "1", "--microbatches", "2", "--time", "1"]

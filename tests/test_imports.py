@@ -12,17 +12,16 @@ ROAD = (
     *("", "workload", "native", "step", "gpu", "measurement", "profile", "choice", "search", "plan", "sequence"),
     *("deploy", "report", "api"),
 )
-# each uses the road, and no other; only commands use them
-STUDIES = ("pipeline", "serving")
+# packages beside the road's: each uses the road and not the other, and the road imports neither
+STUDIES = ("kernel_dvfs_pipeline", "kernel_dvfs_serving")
 COMMANDS = "cli"
-# against the road, still: the planner asks the modules of the tables and figures which of them a study has
-LEFT = {("plan", "report")}
 
 
 @pytest.fixture(scope="module")
 def imports(root) -> dict[str, set[str]]:
-    """{module: modules of the package that it imports}"""
-    paths = {_name(path, root / "workflow"): path for path in (root / "workflow/kernel_dvfs").rglob("*.py")}
+    """{module: modules of these packages that it imports}"""
+    packages = [root / "workflow" / name for name in ("kernel_dvfs", *STUDIES)]
+    paths = {_name(path, root / "workflow"): path for package in packages for path in package.rglob("*.py")}
     return {name: {each for each in _imported(path, paths) if each != name} for name, path in paths.items()}
 
 
@@ -43,13 +42,19 @@ def test_rooms_import_along_the_road(imports):
         for each in imported
         if (here := _room(name)) in places and places.get(there := _room(each), len(ROAD)) > places[here]
     }
-    assert not {edge: name for edge, name in against.items() if edge not in LEFT}
+    assert not against
 
 
-@pytest.mark.parametrize("room", [*STUDIES, COMMANDS])
-def test_only_commands_use_a_study_and_nothing_else_the_commands(imports, room):
-    users = {_room(name) for name, imported in imports.items() if any(_room(each) == room for each in imported)}
-    assert users <= {room, COMMANDS}
+@pytest.mark.parametrize("study", STUDIES)
+def test_nothing_imports_a_study_but_itself(imports, study):
+    users = {_room(name) for name, imported in imports.items() if any(_room(each) == study for each in imported)}
+    assert users == {study}
+
+
+def test_only_commands_import_commands(imports):
+    users = {name for name, imported in imports.items() if any(_room(each) == COMMANDS for each in imported)}
+    beside = {f"{study}.commands" for study in STUDIES}
+    assert beside < users and {_room(name) for name in users - beside} == {COMMANDS}
 
 
 def test_the_package_and_the_logger_plugin_import_nothing_of_the_experiments(root):
@@ -105,11 +110,13 @@ def _name(path: Path, folder: Path) -> str:
 def _room(module: str) -> str:
     """`gpu` of kernel_dvfs.gpu.clocks; "" of a module at the top that every room may use."""
     parts = module.split(".")
+    if parts[0] in STUDIES:
+        return parts[0]
     if len(parts) == 1:
         return "api"  # kernel_dvfs itself offers what kernel_dvfs.api does
     if parts[1] == "__main__":
         return COMMANDS
-    return parts[1] if len(parts) > 2 or parts[1] in (*ROAD, *STUDIES, COMMANDS) else ""
+    return parts[1] if len(parts) > 2 or parts[1] in (*ROAD, COMMANDS) else ""
 
 
 def _imported(path: Path, known: dict[str, Path]) -> set[str]:

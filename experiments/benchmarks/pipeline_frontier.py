@@ -23,11 +23,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import numpy as np
 
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.published import published_frontier, unit_curve
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.published import published_frontier, unit_curve
+from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 
 # ratios that the project set itself: lowtime's CPU time over ours
 TARGETS = {12: 8, 24: 15, 48: 30}

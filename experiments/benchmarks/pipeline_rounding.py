@@ -18,12 +18,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import numpy as np
 
-from kernel_dvfs.pipeline import rounding
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import ONE_CLOCK, Planner
-from kernel_dvfs.pipeline.rounding import _by_end, _finished
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+from kernel_dvfs_pipeline import rounding
+from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import ONE_CLOCK, Planner
+from kernel_dvfs_pipeline.rounding import _by_end, _finished
+from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 
 RATIOS = (1.0, 1.01, 1.02, 1.03, 1.05, 1.1, 1.15, 1.2)
 TARGET = 0.003

@@ -30,10 +30,10 @@ STRAGGLERS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.3)
 
 def solve(stages: int, microbatches: int, what: str, kernels_path: str) -> dict:
     """CPU seconds of graph and frontier, or of graph and one linear programme; GiB at most; the slowest plan(T')."""
-    from kernel_dvfs.pipeline.graph import pipeline_graph
-    from kernel_dvfs.pipeline.planner import Planner
-    from kernel_dvfs.pipeline.stage_profile import StageProfile
-    from kernel_dvfs.pipeline.stages_from_kernels import pass_level, read_kernels
+    from kernel_dvfs_pipeline.graph import pipeline_graph
+    from kernel_dvfs_pipeline.planner import Planner
+    from kernel_dvfs_pipeline.stage_profile import StageProfile
+    from kernel_dvfs_pipeline.stages_from_kernels import pass_level, read_kernels
 
     measured = pass_level(read_kernels(kernels_path), 8).settings
     names = ("forward", "backward")

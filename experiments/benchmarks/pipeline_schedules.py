@@ -16,10 +16,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from pipeline_scale import BLOCKING_W, sweep
 
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.stages_from_kernels import pass_level, read_kernels
+from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.stages_from_kernels import pass_level, read_kernels
 
 STAGES, STRAGGLER = 8, 1.1
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "dualpipe")

@@ -16,13 +16,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import simpy
 
-from kernel_dvfs.serving import cluster
-from kernel_dvfs.serving.cluster import Agenda
-from kernel_dvfs.serving.machine import SimulatedMachine
-from kernel_dvfs.serving.profile import read_profile
-from kernel_dvfs.serving.replay import Replayer
-from kernel_dvfs.serving.system import Settings
-from kernel_dvfs.serving.trace import SYNTHETIC_HOUR, read_trace
+from kernel_dvfs_serving import cluster
+from kernel_dvfs_serving.cluster import Agenda
+from kernel_dvfs_serving.machine import SimulatedMachine
+from kernel_dvfs_serving.profile import read_profile
+from kernel_dvfs_serving.replay import Replayer
+from kernel_dvfs_serving.system import Settings
+from kernel_dvfs_serving.trace import SYNTHETIC_HOUR, read_trace
 
 
 class Processes:

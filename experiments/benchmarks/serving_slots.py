@@ -19,14 +19,14 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
 
-from kernel_dvfs.serving.experiments import SLOTS_S, keeps, least_servers, slot_servers
-from kernel_dvfs.serving.machine import machine
-from kernel_dvfs.serving.make_profile import profile_rows
-from kernel_dvfs.serving.profile import read_profile, write_profile
-from kernel_dvfs.serving.replay import Replayer, outcome
-from kernel_dvfs.serving.requests import CLASSES
-from kernel_dvfs.serving.system import BASELINE, Settings
-from kernel_dvfs.serving.trace import read_trace
+from kernel_dvfs_serving.experiments import SLOTS_S, keeps, least_servers, slot_servers
+from kernel_dvfs_serving.machine import machine
+from kernel_dvfs_serving.make_profile import profile_rows
+from kernel_dvfs_serving.profile import read_profile, write_profile
+from kernel_dvfs_serving.replay import Replayer, outcome
+from kernel_dvfs_serving.requests import CLASSES
+from kernel_dvfs_serving.system import BASELINE, Settings
+from kernel_dvfs_serving.trace import read_trace
 
 GPU, MODEL = "h100_sxm", "llama2-70b"
 CLOCKS_MHZ = [800, 1200, 1600, 1980]

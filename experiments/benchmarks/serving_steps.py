@@ -27,8 +27,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu.spec import merge
-from kernel_dvfs.serving.models import decode_attention
-from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs_serving.models import decode_attention
+from kernel_dvfs_serving.steps import StepModel
 
 MEASURED = Path(__file__).parents[1] / "results" / "gpu_decode_h200.csv"
 LAYOUTS = {"llama2-70b-tp8": ("llama2-70b", 8), "llama2-70b-tp4": ("llama2-70b", 4), "llama2-7b-tp1": ("llama2-7b", 1)}

@@ -35,21 +35,21 @@ def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
     """
     import numpy as np
 
-    from kernel_dvfs.serving import experiments, system
-    from kernel_dvfs.serving.pools import pool_kinds, size
-    from kernel_dvfs.serving.prediction import slot_loads
-    from kernel_dvfs.serving.profile import read_profile
-    from kernel_dvfs.serving.replay import Replayer
-    from kernel_dvfs.serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
-    from kernel_dvfs.serving.trace import read_trace
+    from kernel_dvfs_serving import experiments, system
+    from kernel_dvfs_serving.pools import pool_kinds, size
+    from kernel_dvfs_serving.prediction import slot_loads
+    from kernel_dvfs_serving.profile import read_profile
+    from kernel_dvfs_serving.replay import Replayer
+    from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
+    from kernel_dvfs_serving.trace import read_trace
 
     read = read_profile(profile)
     try:
-        from kernel_dvfs.serving.machine import machine
+        from kernel_dvfs_serving.machine import machine
 
         replayer = Replayer(machine(read, read.gpu, read.model), read)
     except ImportError:
-        from kernel_dvfs.serving.machine import Machine
+        from kernel_dvfs_serving.machine import Machine
 
         replayer = Replayer(Machine(read.gpu, read.model), read)
     rows = []
@@ -96,7 +96,7 @@ def runs(profile: str, traces: list[str], servers: int) -> list[dict]:
 
 def losses(rows: list[dict]) -> list[str]:
     """Systems that spend more, by over 1 %, than another with a part of their knobs."""
-    from kernel_dvfs.serving.system import SUBSETS
+    from kernel_dvfs_serving.system import SUBSETS
 
     spent = {row["system"]: row["j_per_token_in_time"] for row in rows}
     return [

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks import serving_steps
-from kernel_dvfs.serving.models import MODELS, served, token_rows
-from kernel_dvfs.serving.steps import StepModel
+from kernel_dvfs_serving.models import MODELS, served, token_rows
+from kernel_dvfs_serving.steps import StepModel
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-// Python module `_pipeline`: kernel_dvfs.pipeline.rounding wraps it.
+// Python module `_pipeline`: kernel_dvfs_pipeline.rounding wraps it.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 

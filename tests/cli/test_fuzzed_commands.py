@@ -52,7 +52,7 @@ def folder(setup_of, tmp_path_factory, root):
     """Small whole files of every kind that a command reads."""
     from kernel_dvfs.cli.main import main
     from kernel_dvfs.measurement.setup import store
-    from kernel_dvfs.pipeline.study import KEYS
+    from kernel_dvfs_pipeline.study import KEYS
 
     folder = tmp_path_factory.mktemp("whole")
     setup = setup_of(model="gpt3-125m", batch=4)

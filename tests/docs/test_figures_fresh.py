@@ -120,8 +120,8 @@ _OF_PIPELINE = {"pipeline_frontier", "pipeline_timeline", "pipeline_straggler"}
     [
         ("workload/table1.py", {"fig5_kernels_h200"}),
         ("change.py", _OF_PIPELINE),
-        ("pipeline/study.py", _OF_PIPELINE),
-        ("pipeline/report/paper.py", {"pipeline_straggler"}),
+        ("../kernel_dvfs_pipeline/study.py", _OF_PIPELINE),
+        ("../kernel_dvfs_pipeline/report/paper.py", {"pipeline_straggler"}),
         ("report/page/answer.py", {"report_page"}),
         ("report/page/templates/study.html.j2", {"report_page"}),
         ("report/page/templates/parts.html.j2", {"report_page"}),
@@ -141,7 +141,7 @@ def test_what_a_picture_takes_names_and_numbers_from_makes_it_stale_too(
 
 
 def test_a_plan_or_a_bound_that_is_drawn_but_not_kept_makes_the_kept_study_another(maker, tmp_path, monkeypatch):
-    from kernel_dvfs.pipeline import study as pipeline_study
+    from kernel_dvfs_pipeline import study as pipeline_study
 
     class Made(dict):
         def __missing__(self, key):

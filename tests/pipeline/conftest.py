@@ -7,11 +7,11 @@ from made_up import profile
 
 from kernel_dvfs.gpu.clocks import sweep_pairs
 from kernel_dvfs.native.build import build
-from kernel_dvfs.pipeline.solver import Solver
-from kernel_dvfs.pipeline.stage_profile import write_stage_profile
-from kernel_dvfs.pipeline.steps import PARTS, make_study
-from kernel_dvfs.pipeline.study import PipelineStudy
 from kernel_dvfs.profile import aggregate
+from kernel_dvfs_pipeline.solver import Solver
+from kernel_dvfs_pipeline.stage_profile import write_stage_profile
+from kernel_dvfs_pipeline.steps import PARTS, make_study
+from kernel_dvfs_pipeline.study import PipelineStudy
 
 
 @pytest.fixture(scope="session")

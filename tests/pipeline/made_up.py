@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from kernel_dvfs.pipeline.graph import Graph, Operation
-from kernel_dvfs.pipeline.stage_profile import Settings, StageProfile
+from kernel_dvfs_pipeline.graph import Graph, Operation
+from kernel_dvfs_pipeline.stage_profile import Settings, StageProfile
 
 BLOCKING_W = 80.0
 

@@ -4,12 +4,12 @@ import pytest
 from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.report.savings import bloat
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile
-from kernel_dvfs.pipeline.study import ALL_MAX, Method
+from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.report.savings import bloat
+from kernel_dvfs_pipeline.stage_profile import read_stage_profile
+from kernel_dvfs_pipeline.study import ALL_MAX, Method
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from made_up import BLOCKING_W, few_clocks, profile, random_case
 
-from kernel_dvfs.pipeline import rounding
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
+from kernel_dvfs_pipeline import rounding
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
 
 INSTRUCTIONS = ("forward", "backward", "backward_input", "backward_weight")
 SHAPES = [("1f1b", 4, 8, 1), ("gpipe", 3, 5, 1), ("interleaved", 2, 4, 2), ("dualpipe", 2, 6, 1)]

@@ -9,9 +9,9 @@ import pytest
 from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner, write_plan
-from kernel_dvfs.pipeline.stage_profile import Settings, StageProfile
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner, write_plan
+from kernel_dvfs_pipeline.stage_profile import Settings, StageProfile
 
 STAGES, MICROBATCHES = 3, 4
 

@@ -10,12 +10,12 @@ from made_up import BLOCKING_W, curved, profile, random_case
 from made_up import settings as settings_of
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.curve import TICKS_PER_S
-from kernel_dvfs.pipeline.frontier import parametric_frontier
-from kernel_dvfs.pipeline.graph import Graph, Operation, pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.solver import least_cost_j
-from kernel_dvfs.pipeline.stage_profile import StageProfile, read_stage_profile
+from kernel_dvfs_pipeline.curve import TICKS_PER_S
+from kernel_dvfs_pipeline.frontier import parametric_frontier
+from kernel_dvfs_pipeline.graph import Graph, Operation, pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.solver import least_cost_j
+from kernel_dvfs_pipeline.stage_profile import StageProfile, read_stage_profile
 
 GRAPHS = {
     "1f1b": pipeline_graph("1f1b", 4, 6, transfer_s=0.002),

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import Graph, Operation, ordered_graph, pipeline_graph, read_graph, write_graph
-from kernel_dvfs.pipeline.schedules import Layout, orders, read_schedule
+from kernel_dvfs_pipeline.graph import Graph, Operation, ordered_graph, pipeline_graph, read_graph, write_graph
+from kernel_dvfs_pipeline.schedules import Layout, orders, read_schedule
 
 FORWARD, BACKWARD = 10**10, 2 * 10**10
 

@@ -9,13 +9,13 @@ import pytest
 from PIL import Image
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.schedules import orders
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile
-from kernel_dvfs.pipeline.study import FILES, KEYS
 from kernel_dvfs.registry import outputs
+from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.schedules import orders
+from kernel_dvfs_pipeline.stage_profile import read_stage_profile
+from kernel_dvfs_pipeline.study import FILES, KEYS
 
 SHAPE = ("--microbatches", "4", "--blocking-w", "80")
 

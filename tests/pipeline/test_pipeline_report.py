@@ -5,10 +5,10 @@ import itertools
 import pandas as pd
 import pytest
 
-from kernel_dvfs.pipeline.report import figures, paper, tables
-from kernel_dvfs.pipeline.solver import Solver
-from kernel_dvfs.pipeline.steps import LEVEL_RATIOS
-from kernel_dvfs.pipeline.study import ALL_MAX, PER_STAGE, UNIFORM, PipelineStudy, Run
+from kernel_dvfs_pipeline.report import figures, paper, tables
+from kernel_dvfs_pipeline.solver import Solver
+from kernel_dvfs_pipeline.steps import LEVEL_RATIOS
+from kernel_dvfs_pipeline.study import ALL_MAX, PER_STAGE, UNIFORM, PipelineStudy, Run
 
 
 @pytest.fixture(scope="module")

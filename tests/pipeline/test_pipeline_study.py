@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.report import paper
-from kernel_dvfs.pipeline.solver import Solver
-from kernel_dvfs.pipeline.steps import make_study, solve_plans
-from kernel_dvfs.pipeline.study import (
+from kernel_dvfs_pipeline.report import paper
+from kernel_dvfs_pipeline.solver import Solver
+from kernel_dvfs_pipeline.steps import make_study, solve_plans
+from kernel_dvfs_pipeline.study import (
     BEST_PUBLISHED,
     PUBLISHED,
     REALISED,

@@ -7,11 +7,11 @@ import pytest
 from made_up import BLOCKING_W, few_clocks, profile, settings
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import KINDS, Planner, write_plan
-from kernel_dvfs.pipeline.stage_profile import StageProfile, read_stage_profile
-from kernel_dvfs.pipeline.study import read_plan
+from kernel_dvfs_pipeline.baselines import all_max, per_stage, uniform
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import KINDS, Planner, write_plan
+from kernel_dvfs_pipeline.stage_profile import StageProfile, read_stage_profile
+from kernel_dvfs_pipeline.study import read_plan
 
 
 @pytest.fixture(scope="module")

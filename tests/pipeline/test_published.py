@@ -7,10 +7,10 @@ import pytest
 from made_up import BLOCKING_W, profile, settings
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.published import published_frontier, published_length, unit_curve
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.published import published_frontier, published_length, unit_curve
+from kernel_dvfs_pipeline.stage_profile import read_stage_profile
 
 P_BLOCKING_W = 83.64
 

@@ -9,11 +9,11 @@ from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.runtime import Runtime, read_slowdowns, replay, summary
-from kernel_dvfs.pipeline.stage_profile import write_stage_profile
+from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.runtime import Runtime, read_slowdowns, replay, summary
+from kernel_dvfs_pipeline.stage_profile import write_stage_profile
 
 STAGES, MICROBATCHES = 4, 8
 

@@ -4,9 +4,9 @@ import pytest
 from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.runtime import Runtime
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.runtime import Runtime
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import pytest
 from made_up import BLOCKING_W, profile
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.baselines import all_max
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.schedules import NAMES, layout, orders
+from kernel_dvfs_pipeline.baselines import all_max
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.schedules import NAMES, layout, orders
 
 # ticks of a forward pass, of the input's gradient, of the weights' gradient
 F, G, W = 5, 6, 4

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from made_up import BLOCKING_W, profile, settings
 
-from kernel_dvfs.pipeline.baselines import all_max, per_stage, uniform
-from kernel_dvfs.pipeline.curve import curve_of, options_of, split_options
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import KINDS, Planner
-from kernel_dvfs.pipeline.slow_changes import cheapest, switched_kernel_level, with_switches
-from kernel_dvfs.pipeline.stage_profile import StageProfile
-from kernel_dvfs.pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
 from kernel_dvfs.workload.passes import launch_order
+from kernel_dvfs_pipeline.baselines import all_max, per_stage, uniform
+from kernel_dvfs_pipeline.curve import curve_of, options_of, split_options
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import KINDS, Planner
+from kernel_dvfs_pipeline.slow_changes import cheapest, switched_kernel_level, with_switches
+from kernel_dvfs_pipeline.stage_profile import StageProfile
+from kernel_dvfs_pipeline.stages_from_kernels import kernel_level, launches, pass_level, read_kernels
 
 STAGES, WAITING_W = 4, 160.0
 LATENCIES_S = (0.0, 1e-4, 1e-3, 1e-2, 1.0)

@@ -4,9 +4,9 @@ import pytest
 from made_up import profile
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.pipeline.graph import pipeline_graph
-from kernel_dvfs.pipeline.planner import Planner
-from kernel_dvfs.pipeline.stage_profile import read_stage_profile, write_stage_profile
+from kernel_dvfs_pipeline.graph import pipeline_graph
+from kernel_dvfs_pipeline.planner import Planner
+from kernel_dvfs_pipeline.stage_profile import read_stage_profile, write_stage_profile
 
 OURS = "stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n"
 ROWS = "0,forward,1400,,0.5,100\n0,forward,700,,0.8,70\n0,backward,1400,,1.0,200\n"

@@ -7,9 +7,9 @@ import pytest
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.spec import resolve
-from kernel_dvfs.pipeline.study_plan import plan_pipeline, waiting_w
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.registry import outputs
+from kernel_dvfs_pipeline.study_plan import plan_pipeline, waiting_w
 
 
 @pytest.fixture

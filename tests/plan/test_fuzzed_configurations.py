@@ -18,11 +18,11 @@ from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.setup import read
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.outputs import asked_by
-from kernel_dvfs.pipeline.study_plan import plan_pipeline
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.registry import outputs
-from kernel_dvfs.serving.study_plan import plan_serving
+from kernel_dvfs_pipeline.study_plan import plan_pipeline
+from kernel_dvfs_serving.study_plan import plan_serving
 
 LIMIT_S = 20  # of CPU time: no configuration may take longer
 # values that a slip of the keyboard, a template or another tool may leave anywhere

@@ -3,10 +3,10 @@
 import pytest
 from synthetic_profile import QUICK, LineMachine, line_profile
 
-from kernel_dvfs.serving.replay import Replayer
-from kernel_dvfs.serving.steps import StepModel
-from kernel_dvfs.serving.system import Settings
-from kernel_dvfs.serving.trace import hours
+from kernel_dvfs_serving.replay import Replayer
+from kernel_dvfs_serving.steps import StepModel
+from kernel_dvfs_serving.system import Settings
+from kernel_dvfs_serving.trace import hours
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from math import sqrt
 
 import numpy as np
 
-from kernel_dvfs.serving.make_profile import Load, curve
-from kernel_dvfs.serving.profile import LATENCIES, Curve, Profile
-from kernel_dvfs.serving.requests import CLASSES
+from kernel_dvfs_serving.make_profile import Load, curve
+from kernel_dvfs_serving.profile import LATENCIES, Curve, Profile
+from kernel_dvfs_serving.requests import CLASSES
 
 CLOCKS = {"800": 0.55, "1400": 0.8, "1980": 1.0}  # speed
 KV_TOKENS = {2: 40_000, 4: 300_000, 8: 900_000}

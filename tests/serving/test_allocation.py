@@ -9,11 +9,11 @@ import yaml
 from scipy.optimize import linprog
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving import pools as sizing
-from kernel_dvfs.serving.columns import Column, Columns, undominated
-from kernel_dvfs.serving.pools import COUNTS, carry_target, home, larger, pool_kinds
-from kernel_dvfs.serving.prediction import slot_loads
-from kernel_dvfs.serving.pricing import (
+from kernel_dvfs_serving import pools as sizing
+from kernel_dvfs_serving.columns import Column, Columns, undominated
+from kernel_dvfs_serving.pools import COUNTS, carry_target, home, larger, pool_kinds
+from kernel_dvfs_serving.prediction import slot_loads
+from kernel_dvfs_serving.pricing import (
     MIP_GAP,
     SHED_W_PER_TPS,
     Pricing,
@@ -24,10 +24,10 @@ from kernel_dvfs.serving.pricing import (
     divide,
     priced,
 )
-from kernel_dvfs.serving.profile import Profile
-from kernel_dvfs.serving.requests import CLASSES, dominates, index
-from kernel_dvfs.serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
-from kernel_dvfs.serving.system import LIMITS, settings
+from kernel_dvfs_serving.profile import Profile
+from kernel_dvfs_serving.requests import CLASSES, dominates, index
+from kernel_dvfs_serving.resharding import LAYOUTS, UNITS, assign, layouts_for, units
+from kernel_dvfs_serving.system import LIMITS, settings
 
 SERVERS, PARKED_W = 2, 50.0
 

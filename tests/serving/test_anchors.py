@@ -3,9 +3,9 @@
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.serving import anchors
-from kernel_dvfs.serving.report import tables
-from kernel_dvfs.serving.study import ServingStudy
+from kernel_dvfs_serving import anchors
+from kernel_dvfs_serving.report import tables
+from kernel_dvfs_serving.study import ServingStudy
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.serving import table1
-from kernel_dvfs.serving.report import figures, tables
-from kernel_dvfs.serving.requests import CLASSES
-from kernel_dvfs.serving.study import ServingStudy
-from kernel_dvfs.serving.table1 import Cell, agreement, best, mix_change, paper_row, simulated_cells
+from kernel_dvfs_serving import table1
+from kernel_dvfs_serving.report import figures, tables
+from kernel_dvfs_serving.requests import CLASSES
+from kernel_dvfs_serving.study import ServingStudy
+from kernel_dvfs_serving.table1 import Cell, agreement, best, mix_change, paper_row, simulated_cells
 
 BEST = {
     "SS": ((2, 1.2), 48.3),

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from synthetic_profile import KV_TOKENS, LineEngine
 
-from kernel_dvfs.serving import make_profile
-from kernel_dvfs.serving.instance import Instance
-from kernel_dvfs.serving.make_profile import simulate_instance, weighted_quantile
-from kernel_dvfs.serving.requests import Request
-from kernel_dvfs.serving.servers import Account, Accounts
-from kernel_dvfs.serving.trace import hours
+from kernel_dvfs_serving import make_profile
+from kernel_dvfs_serving.instance import Instance
+from kernel_dvfs_serving.make_profile import simulate_instance, weighted_quantile
+from kernel_dvfs_serving.requests import Request
+from kernel_dvfs_serving.servers import Account, Accounts
+from kernel_dvfs_serving.trace import hours
 
 
 @pytest.fixture

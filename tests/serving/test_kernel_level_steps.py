@@ -7,7 +7,7 @@ import pytest
 
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
-from kernel_dvfs.serving.steps import KNOTS, engine_at
+from kernel_dvfs_serving.steps import KNOTS, engine_at
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from synthetic_profile import QUICK, line_profile
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.machine import MeasuredMachine, SimulatedMachine, machine
-from kernel_dvfs.serving.make_profile import Load, excess, measure
-from kernel_dvfs.serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
-from kernel_dvfs.serving.replay import Replayer, outcome
-from kernel_dvfs.serving.system import Settings
+from kernel_dvfs_serving.machine import MeasuredMachine, SimulatedMachine, machine
+from kernel_dvfs_serving.make_profile import Load, excess, measure
+from kernel_dvfs_serving.profile import COLUMNS, LATENCIES, Profile, read_profile, write_profile
+from kernel_dvfs_serving.replay import Replayer, outcome
+from kernel_dvfs_serving.system import Settings
 
 LIMITS = {"max_batch": 256, "chunk_tokens": 512}
 KV = {"kv_tokens": {2: 40_000, 4: 300_000, 8: 900_000}, "kv_byte_per_token": 327_680.0}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.prediction import LoadForecast, by_token_count, confusion, predict
-from kernel_dvfs.serving.trace import hours
+from kernel_dvfs_serving.prediction import LoadForecast, by_token_count, confusion, predict
+from kernel_dvfs_serving.trace import hours
 
 
 def test_predictions_err_as_often_as_asked_and_never_about_the_prompt():

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from synthetic_profile import QUICK
 
-from kernel_dvfs.serving import controllers
-from kernel_dvfs.serving import pools as sizing
-from kernel_dvfs.serving.cluster import Cluster
-from kernel_dvfs.serving.prediction import LoadForecast, slot_loads
-from kernel_dvfs.serving.replay import Replayer, lines, outcome
-from kernel_dvfs.serving.requests import classify
-from kernel_dvfs.serving.system import SUBSETS, SYSTEMS, Settings
-from kernel_dvfs.serving.trace import hours, poisson, read_trace
+from kernel_dvfs_serving import controllers
+from kernel_dvfs_serving import pools as sizing
+from kernel_dvfs_serving.cluster import Cluster
+from kernel_dvfs_serving.prediction import LoadForecast, slot_loads
+from kernel_dvfs_serving.replay import Replayer, lines, outcome
+from kernel_dvfs_serving.requests import classify
+from kernel_dvfs_serving.system import SUBSETS, SYSTEMS, Settings
+from kernel_dvfs_serving.trace import hours, poisson, read_trace
 
 # everything that can disturb: (system, wave of the load, settings)
 TROUBLES = {

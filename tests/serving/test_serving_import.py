@@ -15,12 +15,12 @@ from synthetic_profile import LineEngine, line_profile
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.benchmarks import import_runs, read_power, read_results
-from kernel_dvfs.serving.columns import Columns
-from kernel_dvfs.serving.deployment import clock_at, plan, recording_rules
-from kernel_dvfs.serving.machine import MeasuredMachine
-from kernel_dvfs.serving.make_profile import Load, measure
-from kernel_dvfs.serving.profile import read_profile
+from kernel_dvfs_serving.benchmarks import import_runs, read_power, read_results
+from kernel_dvfs_serving.columns import Columns
+from kernel_dvfs_serving.deployment import clock_at, plan, recording_rules
+from kernel_dvfs_serving.machine import MeasuredMachine
+from kernel_dvfs_serving.make_profile import Load, measure
+from kernel_dvfs_serving.profile import read_profile
 
 # as the benchmark's machine says it, wherever that stands
 ENDED = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -405,8 +405,8 @@ def test_recording_rules_are_of_prometheus_form(profile):
 
 
 def test_a_plan_by_command(profile, tmp_path, capsys):
-    from kernel_dvfs.serving.make_profile import profile_rows
-    from kernel_dvfs.serving.profile import write_profile
+    from kernel_dvfs_serving.make_profile import profile_rows
+    from kernel_dvfs_serving.profile import write_profile
 
     rows = profile_rows("h100_sxm", "llama2-70b", [8], [1200, 1980], ["SS"], requests=60)
     write_profile(tmp_path / "p.csv", rows)

@@ -8,8 +8,8 @@ import pytest
 
 from kernel_dvfs.outputs import asked_by
 from kernel_dvfs.registry import outputs
-from kernel_dvfs.serving.study_plan import plan_serving
-from kernel_dvfs.serving.system import DEFAULTS
+from kernel_dvfs_serving.study_plan import plan_serving
+from kernel_dvfs_serving.system import DEFAULTS
 
 INSTANCE = "results/serving/sim-h100-sxm-llama2-70b"
 REPLAY = f"{INSTANCE}/synthetic-hour-s12-p4"
@@ -96,7 +96,7 @@ def test_planning_writes_nothing_and_imports_nothing_heavy(root, tmp_path):
     """Read whenever the workflow is parsed, so what only makes tables and figures is imported when they are made."""
     code = (
         "import sys; from kernel_dvfs.plan.config import load; before = set(sys.modules);"
-        "from kernel_dvfs.serving.study_plan import plan_serving;"
+        "from kernel_dvfs_serving.study_plan import plan_serving;"
         f"plan = plan_serving(load({str(root / 'config.yaml')!r})); from kernel_dvfs.registry import outputs;"
         "assert outputs('serving').made_by(plan);"
         "heavy = {'numpy', 'pandas', 'matplotlib', 'plotnine', 'scipy', 'simpy', 'ortools'};"

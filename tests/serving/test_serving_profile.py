@@ -5,8 +5,8 @@ import pytest
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.make_profile import Load, curve, excess, measure, profile_rows
-from kernel_dvfs.serving.profile import COLUMNS, read_profile, write_profile
+from kernel_dvfs_serving.make_profile import Load, curve, excess, measure, profile_rows
+from kernel_dvfs_serving.profile import COLUMNS, read_profile, write_profile
 
 HEADER = ",".join(COLUMNS)
 LINE = "llama2-70b,dgx,4,1400,MM,{tps},{power},0.1,{ttft},0.02,{tbt},measured"

@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 
 from kernel_dvfs.cli.main import main
-from kernel_dvfs.serving import experiments
-from kernel_dvfs.serving.replay import outcome
-from kernel_dvfs.serving.report import figures
-from kernel_dvfs.serving.report.share import split
-from kernel_dvfs.serving.study import ServingStudy
-from kernel_dvfs.serving.system import KNOBS, SETTINGS, SIZED, SUBSETS
-from kernel_dvfs.serving.trace import hours, write_trace
+from kernel_dvfs_serving import experiments
+from kernel_dvfs_serving.replay import outcome
+from kernel_dvfs_serving.report import figures
+from kernel_dvfs_serving.report.share import split
+from kernel_dvfs_serving.study import ServingStudy
+from kernel_dvfs_serving.system import KNOBS, SETTINGS, SIZED, SUBSETS
+from kernel_dvfs_serving.trace import hours, write_trace
 
 
 @pytest.fixture(scope="module")

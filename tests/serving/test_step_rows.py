@@ -3,8 +3,8 @@
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving import models as rows
-from kernel_dvfs.serving.models import BF16, MODELS, check_degree, served
+from kernel_dvfs_serving import models as rows
+from kernel_dvfs_serving.models import BF16, MODELS, check_degree, served
 
 LLAMA2 = served("llama2-70b")
 

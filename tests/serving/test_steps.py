@@ -7,7 +7,7 @@ import pytest
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Pair
 from kernel_dvfs.gpu.governor import settle
-from kernel_dvfs.serving.steps import KNOTS, StepModel, engine_at
+from kernel_dvfs_serving.steps import KNOTS, StepModel, engine_at
 
 
 def _load(model, knot):

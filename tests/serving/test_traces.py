@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.serving.requests import CLASSES, classify, draw_lengths, seen_lengths
-from kernel_dvfs.serving.trace import (
+from kernel_dvfs_serving.requests import CLASSES, classify, draw_lengths, seen_lengths
+from kernel_dvfs_serving.trace import (
     SYNTHETIC_HOUR,
     WEEKS,
     hours,

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from reduced_study import clone, planned, snakemake
 
-from kernel_dvfs.serving.study_plan import ServingPlan, plan_serving
+from kernel_dvfs_serving.study_plan import ServingPlan, plan_serving
 
 pytestmark = pytest.mark.workflow
 

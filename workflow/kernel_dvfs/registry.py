@@ -26,10 +26,10 @@ class Kind(NamedTuple):
 KINDS = {
     "gpu": Kind("kernel_dvfs.report", ("kernel_dvfs.report.results", "Results"), ""),
     "pipeline": Kind(
-        "kernel_dvfs.pipeline.report", ("kernel_dvfs.pipeline.study", "PipelineStudy"), "kernel-dvfs/pipeline-study/"
+        "kernel_dvfs_pipeline.report", ("kernel_dvfs_pipeline.study", "PipelineStudy"), "kernel-dvfs/pipeline-study/"
     ),
     "serving": Kind(
-        "kernel_dvfs.serving.report", ("kernel_dvfs.serving.study", "ServingStudy"), "kernel-dvfs/serving/"
+        "kernel_dvfs_serving.report", ("kernel_dvfs_serving.study", "ServingStudy"), "kernel-dvfs/serving/"
     ),
 }
 

@@ -14,11 +14,11 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import clocks_argument, gpu_freq
 from kernel_dvfs.measurement import campaign
 from kernel_dvfs.measurement.real import client, loads
-from kernel_dvfs.pipeline.study_plan import plan_pipeline
+from kernel_dvfs_pipeline.study_plan import plan_pipeline
 from kernel_dvfs.plan import config as configuration
 from kernel_dvfs.plan import study as planning
 from kernel_dvfs.report.words import line_of_study
-from kernel_dvfs.serving.study_plan import plan_serving
+from kernel_dvfs_serving.study_plan import plan_serving
 from snakemake_logger_plugin_kernel_dvfs import at_end
 
 try:

@@ -86,7 +86,7 @@ def test_studies_beside_the_road_are_shown_where_they_are(own):
     assert page.faults == [] and page.outside() == []
     assert "Training pipelines" in page.text and "sim-a100/gpt3-175b/pp8" in page.text
     assert page.rows("levels")[0]["energy_change_percent"][1] == "−12.50"
-    from kernel_dvfs.pipeline.report.tables import OUTPUTS
+    from kernel_dvfs_pipeline.report.tables import OUTPUTS
 
     assert OUTPUTS["table", "levels"].caption in page.text
     (image,) = page.images

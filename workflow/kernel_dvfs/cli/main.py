@@ -89,7 +89,7 @@ GROUPS = {
 def group(name: str) -> dict[str, Command]:
     """{command: Command} of a group."""
     own = {"measure": _MEASURE, "study": _STUDY}
-    return own[name] if name in own else import_module(f"kernel_dvfs.cli.{name}").COMMANDS
+    return own[name] if name in own else import_module(f"kernel_dvfs_{name}.commands").COMMANDS
 
 
 def every_command() -> dict[str, Command]:

@@ -1,0 +1,264 @@
+"""The graph of one iteration: what every operation waits for.
+
+The graph is built in time linear in its size; an edge may take time (a transfer between stages). Operations have
+neither durations nor energies here. schedules.py says in which order each stage runs its work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, NamedTuple, TypedDict, final
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.files import write_json
+from kernel_dvfs.shape import FILLED, Count, Is, read
+from kernel_dvfs_pipeline.curve import TICKS_PER_S, duration_ticks
+from kernel_dvfs_pipeline.schedules import (
+    BACKWARD_INPUT,
+    BACKWARD_WEIGHT,
+    FORWARD,
+    GRADIENT,
+    Item,
+    Layout,
+    layout,
+    orders,
+)
+
+SCHEMA = "kernel-dvfs/pipeline-graph/1"
+MOST_LAG_S = 3600  # of a transfer; whole picoseconds of long paths still fit
+
+Waits = list[list[tuple[int, int]]]  # per operation: (other operation, time between them)
+
+
+class Operation(NamedTuple):
+    """One node of the graph."""
+
+    stage: int  # the device, from 0
+    virtual_stage: int  # chunk x stages + stage: profiles name the work by it
+    instruction: str
+    microbatch: int
+
+
+class Graph:
+    """Operations in topological order, and edges.
+
+    operations: N of them. stages: S. tail, head: (E,) int, positions in `operations`, tail < head. lag_ticks: (E,)
+    int64, the time from the end of the tail to the earliest start of the head. before, after: per operation
+    [(other, lag)], for Python loops.
+    """
+
+    def __init__(self, operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]], stages: int) -> None:
+        """edges: [(tail, head, lag_s)], positions in `operations`.
+
+        Raises InputError where they close a circle or take no possible time.
+        """
+        for tail, head, lag_s in edges:
+            if not 0 <= lag_s <= MOST_LAG_S:
+                raise InputError(
+                    f"graph: edge {tail} -> {head} takes {lag_s} s: expected seconds from 0 to {MOST_LAG_S}"
+                )
+        order = _sorted(operations, edges)
+        place = np.empty(len(operations), np.int64)
+        place[order] = np.arange(len(operations))
+        self.operations = [operations[number] for number in order]
+        self.stages = stages
+        self.tail = place[[edge[0] for edge in edges]] if edges else np.zeros(0, np.int64)
+        self.head = place[[edge[1] for edge in edges]] if edges else np.zeros(0, np.int64)
+        self.lag_ticks = duration_ticks([edge[2] for edge in edges])
+        self.before: Waits = [[] for _ in operations]
+        self.after: Waits = [[] for _ in operations]
+        for tail, head, lag in zip(self.tail.tolist(), self.head.tolist(), self.lag_ticks.tolist()):
+            self.before[head].append((tail, lag))
+            self.after[tail].append((head, lag))
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def finish_ticks(self, ticks: Sequence[float]) -> list:
+        """Earliest finish of each operation when they take `ticks`; the last one is the iteration's time."""
+        return finishes(self.before, ticks)
+
+
+def finishes(before: Waits, durations: Sequence[float]) -> list:
+    """Earliest ends of operations in topological order, in any unit of time; before: per operation [(other, lag)]."""
+    finish: list = []
+    for own, waits in zip(durations, before):
+        finish.append(max((finish[other] + lag for other, lag in waits), default=0) + own)
+    return finish
+
+
+def _sorted(operations: Sequence[Operation], edges: Sequence[tuple[int, int, float]]) -> list[int]:
+    waits: dict[int, list[int]] = {number: [] for number in range(len(operations))}
+    for tail, head, _ in edges:
+        for end in (tail, head):
+            if end not in waits:
+                raise InputError(f"graph: an edge names operation {end} of {len(operations)}; number them from 0")
+        waits[head].append(tail)
+    try:
+        return list(TopologicalSorter(waits).static_order())
+    except CycleError as error:
+        circle = " -> ".join(str(operations[number]) for number in error.args[1][::-1])
+        raise InputError(f"graph: operations wait for each other in a circle: {circle}; remove an edge") from None
+
+
+def _words(item: Item) -> str:
+    chunk = f" of chunk {item.chunk}" if item.chunk else ""
+    return f"{item.instruction}{chunk}" + (f" of microbatch {item.microbatch}" if item.microbatch >= 0 else "")
+
+
+def pipeline_graph(
+    schedule: str,
+    stages: int,
+    microbatches: int,
+    chunks: int = 1,
+    early_recompute: bool = False,
+    transfer_s: float = 0.0,
+    constant: Sequence[str] = (),
+) -> Graph:
+    """The graph of a pipeline schedule (schedules.NAMES).
+
+    Edges: the order of each stage; F(v, m) -> F(v+1, m); B(v+1, m) -> B(v, m) over virtual stages v, where B is the
+    backward pass or the part of it that makes the input's gradient; between different devices each takes transfer_s.
+    The first B waits for the last forward of its microbatch, the weights' gradient for the input's.
+    constant: names of instructions that every stage runs first ("load_data") or, with a leading "+", last
+    ("+all_reduce"): work whose time no plan changes, profiled like any other.
+    """
+    first = [Item(name, 0, -1) for name in constant if not name.startswith("+")]
+    last = [Item(name[1:], 0, -1) for name in constant if name.startswith("+")]
+    made = orders(schedule, stages, microbatches, chunks, early_recompute)
+    return ordered_graph([[*first, *order, *last] for order in made], layout(schedule, stages, chunks), transfer_s)
+
+
+def ordered_graph(made: Sequence[Sequence[Item]], placed: Layout, transfer_s: float = 0.0) -> Graph:
+    """The graph of stages that run the Items made[stage] in order, with the edges of pipeline_graph.
+
+    Raises InputError for an item that comes twice, for one that waits for what no stage runs, for a backward pass of
+    which the weights' gradient is missing, for a circle.
+    """
+    if not (math.isfinite(transfer_s) and transfer_s >= 0):
+        raise InputError(f"pipeline: transfer time {transfer_s} s: expected seconds >= 0")
+    operations: list[Operation] = []
+    edges: list[tuple[int, int, float]] = []
+    place: dict[tuple[int, Item], int] = {}
+
+    def put(stage: int, item: Item) -> int:
+        if (stage, item) in place:
+            raise InputError(f"pipeline: stage {stage} runs {_words(item)} twice")
+        place[stage, item] = len(operations)
+        operations.append(Operation(stage, placed.virtual(stage, item.chunk), item.instruction, item.microbatch))
+        return place[stage, item]
+
+    def partner(stage: int, item: Item, other: int, chunk: int, instructions: Sequence[str]) -> int:
+        awaited = [item._replace(chunk=chunk, instruction=instruction) for instruction in instructions]
+        found = next((place[other, own] for own in awaited if (other, own) in place), None)
+        if found is None:
+            raise InputError(
+                f"pipeline: stage {stage} runs {_words(item)}, but stage {other} does not run {_words(awaited[0])}"
+            )
+        return found
+
+    for stage, order in enumerate(made):
+        numbers = [put(stage, item) for item in order]
+        edges += [(tail, head, 0.0) for tail, head in pairwise(numbers)]
+    for (stage, item), number in place.items():
+        own = placed.virtual(stage, item.chunk)
+        is_forward, is_gradient = item.instruction == FORWARD, item.instruction in GRADIENT
+        if item.instruction == BACKWARD_INPUT:
+            edges.append((number, partner(stage, item, stage, item.chunk, [BACKWARD_WEIGHT]), 0.0))
+        elif item.instruction == BACKWARD_WEIGHT:
+            partner(stage, item, stage, item.chunk, [BACKWARD_INPUT])
+        elif is_gradient or is_forward:
+            # a microbatch goes forward and back, whichever of the two is looked at
+            partner(stage, item, stage, item.chunk, [FORWARD] if is_gradient else GRADIENT)
+        if is_forward and own == placed.virtual_stages - 1:
+            edges.append((number, partner(stage, item, stage, item.chunk, GRADIENT), 0.0))
+        for neighbour in (own - 1, own + 1) if is_forward or is_gradient else ():
+            if not 0 <= neighbour < placed.virtual_stages:
+                continue
+            other, chunk = placed.place(neighbour, item.chunk)
+            found = partner(stage, item, other, chunk, [FORWARD] if is_forward else GRADIENT)
+            # forward passes hand on to the next part of the model, gradients to the one before
+            if (neighbour > own) == is_forward:
+                edges.append((number, found, transfer_s if other != stage else 0.0))
+    # two reasons to wait for the same operation are one edge, the longer
+    longest: dict[tuple[int, int], float] = {}
+    for tail, head, lag in edges:
+        longest[tail, head] = max(lag, longest.get((tail, head), 0.0))
+    return Graph(operations, [(*ends, lag) for ends, lag in longest.items()], placed.stages)
+
+
+@final
+class _Operation(TypedDict):
+    stage: Count
+    virtual_stage: Count
+    instruction: str
+    microbatch: Annotated[int, Is("a whole number >= 0 (-1: work of no microbatch)", lambda value: value >= -1)]
+
+
+@final
+class _Edge(TypedDict):
+    tail: Count
+    head: Count
+    lag_s: float
+
+
+class _File(TypedDict):
+    schema: str
+    stages: Count
+    operations: Annotated[list[_Operation], FILLED]
+    edges: list[_Edge]
+
+
+def write_graph(path: Path | str, graph: Graph) -> None:
+    """Write a graph as JSON: its operations in order, and its edges by their positions."""
+    edges = zip(graph.tail.tolist(), graph.head.tolist(), graph.lag_ticks.tolist())
+    write_json(
+        path,
+        {
+            "schema": SCHEMA,
+            "stages": graph.stages,
+            "operations": [operation._asdict() for operation in graph.operations],
+            "edges": [{"tail": tail, "head": head, "lag_s": lag / TICKS_PER_S} for tail, head, lag in edges],
+        },
+    )
+
+
+def read_graph(path: Path | str) -> Graph:
+    """A graph of one's own, as write_graph writes it. Raises InputError, one line that names what is wrong."""
+    content = read(path, _File, SCHEMA, "kernel_dvfs_pipeline.graph.write_graph writes one")
+    operations = [Operation(**own) for own in content["operations"]]
+    edges, stages = content["edges"], content["stages"]
+    used = {operation.stage for operation in operations}
+    if stages != len(used) or max(used) != stages - 1:
+        shown = ", ".join(map(str, sorted(used)[:9])) + (", ..." if len(used) > 9 else "")
+        raise InputError(f"{path}: stages = {stages!r}, its operations are on {shown}: number all from 0")
+    if len(set(operations)) < len(operations):
+        raise InputError(f"{path}: an operation is there twice; remove one")
+    graph = Graph(operations, [(own["tail"], own["head"], own["lag_s"]) for own in edges], stages)
+    _check_order(path, graph)
+    return graph
+
+
+def _check_order(path: Path | str, graph: Graph) -> None:
+    """Raise InputError where two operations of a stage could run at once: a stage runs one after the other."""
+    last: dict[int, int] = {}
+    # per operation and stage: the last operation of that stage that is surely over
+    over = np.full((len(graph), graph.stages), -1, np.int64)
+    for number, operation in enumerate(graph.operations):
+        for other, _ in graph.before[number]:
+            np.maximum(over[number], over[other], out=over[number])
+        before = last.get(operation.stage, -1)
+        if over[number, operation.stage] != before:
+            first, second = (graph.operations[own] for own in (before, number))
+            raise InputError(
+                f"{path}: stage {operation.stage} may run {first.instruction} of microbatch {first.microbatch} and "
+                f"{second.instruction} of microbatch {second.microbatch} at once: add an edge between them"
+            )
+        over[number, operation.stage] = number
+        last[operation.stage] = number

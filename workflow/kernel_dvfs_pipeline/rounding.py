@@ -1,0 +1,397 @@
+"""Rounds the linear programme's durations to options that exist, never past the promised time.
+
+Three steps, each within the promise; the cheapest result counts.
+
+1. Starts. (A) Each operation takes the slowest option within its own planned duration; (B) in order of the graph, the
+   slowest option that ends by its planned end, so that time lost by one is handed on; (C) where the core is built and
+   the search is thorough, dives: operation after operation takes the option of which the linear programme of all
+   others grows least (native/pipeline/network.cpp).
+2. Shared slack (`shifted`): a set of begins and ends moves by one step of time together, so that some operations take a
+   slower option and others a faster one. Which set gains most is a minimum cut, solved exactly; where an operation
+   would gain more than it would lose, which no cut can say, one of the two is left out, by turns.
+3. Repair: while some operation's next slower option fits its float, take the one that saves most, in all or per second.
+
+A heuristic: the bound (frontier.py) says for each plan how much it can lose.
+
+The compiled core (native/pipeline) is used where `kernel-dvfs build` has made it. Everything works without it, slower,
+and one clock per operation then loses a little more (docs/pipeline.md): the frontier, the bound and every promise are
+the same, which tests/pipeline/test_core.py checks.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache, cached_property
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+from ortools.graph.python import max_flow
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.native.load import load
+from kernel_dvfs_pipeline.curve import Curve, Options
+from kernel_dvfs_pipeline.graph import Graph
+
+# minimum cuts at most, of a quick and of a thorough search; one ends after so many rounds that gained nothing
+_QUICK_CUTS, _CUTS, _IDLE_ROUNDS = 16, 800, 3
+_AGAIN = 3  # times that the best plan is searched from once more
+_STEPS = 10  # steps of time that a round tries, each both ways
+_MANY = 2000  # operations: beyond, no dives, and fewer cuts
+_UNIT_J = 1e-6  # cuts count in whole microjoules
+_STILL_J = 1e-6
+_NEVER = 2**50
+# where an operation could gain more than lose, the share of them that are counted by their loss
+_SHARES = (0.0, 0.2, 0.5, 0.8, 1.0)
+
+
+Times = tuple[np.ndarray, np.ndarray]  # planned begins and ends of all operations, ticks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounded:
+    """Options chosen for all operations, and what they come to."""
+
+    choice: np.ndarray  # (N,) positions in each operation's Options
+    cost_j: float  # sum of their effective energies
+    finish: np.ndarray  # (N,) ends, ticks
+    time_ticks: int  # the realised time of the iteration, the greatest of them
+
+
+class Offered:
+    """Options of all operations as arrays. first: (N + 1,), ticks, cost_j: those of operation i are first[i] to
+    first[i + 1]."""
+
+    def __init__(self, options: list[Options]) -> None:
+        kinds: dict[int, Options] = {id(own): own for own in options}
+        self.kinds = list(kinds.values())
+        place = {number: at for at, number in enumerate(kinds)}
+        kind = np.array([place[id(own)] for own in options])
+        self.members = [np.flatnonzero(kind == at) for at in range(len(self.kinds))]
+        self.first = np.concatenate([[0], np.cumsum([len(own.ticks) for own in options])])
+        self.ticks = np.concatenate([own.ticks for own in options])
+        self.cost_j = np.concatenate([own.cost_j for own in options])
+
+    def __len__(self) -> int:
+        return len(self.first) - 1
+
+    def within(self, durations: np.ndarray) -> np.ndarray:
+        """(N,) the slowest option of at most each duration (ticks), -1 where there is none."""
+        found = np.empty(len(self), np.int64)
+        for own, members in zip(self.kinds, self.members):
+            found[members] = np.searchsorted(own.ticks, durations[members], side="right") - 1
+        return found
+
+    def ticks_of(self, choice: np.ndarray) -> np.ndarray:
+        """(N,) durations."""
+        return self.ticks[self.first[:-1] + choice]
+
+    def cost_of(self, choice: np.ndarray) -> np.ndarray:
+        """(N,) effective energies, J."""
+        return self.cost_j[self.first[:-1] + choice]
+
+    @cached_property
+    def native(self) -> Any:
+        """The same for the core, which must be built."""
+        module = core()
+        assert module is not None
+        return module.Choices(self.first, self.ticks, self.cost_j)
+
+
+def core(results_dir: str | os.PathLike[str] = "results") -> Any | None:
+    """The extension module, or None where it is not built."""
+    return _loaded(os.path.abspath(results_dir))
+
+
+def network(module: Any, graph: Graph, curves: list[Curve], offered: Offered) -> Any:
+    """The linear programme of a graph. curves, offered: one per operation; every vertex of a curve is offered."""
+    first = np.concatenate([[0], np.cumsum([len(curve.ticks) for curve in curves])])
+    ticks = np.concatenate([curve.ticks for curve in curves])
+    cost_j = np.concatenate([curve.cost_j for curve in curves])
+    # one price a vertex: that of the segment on its fast side, of which the fastest has none
+    price_uw = np.concatenate([np.append(0, curve.price_uw) for curve in curves])
+    hull = module.Choices(first, ticks, cost_j)
+    options = module.Choices(offered.first, offered.ticks, offered.cost_j)
+    return module.Network(_edges(module, graph), hull, price_uw, options)
+
+
+def round_to_options(
+    graph: Graph, offered: Offered, begin: np.ndarray, end: np.ndarray, limit: int, programme: Any = None
+) -> Rounded:
+    """Options for planned begins and ends (ticks, (N,)) that keep `limit` ticks.
+
+    The plan must leave every operation the time of its fastest option; then so does every start. programme: the core's
+    network of the same options, solved for `limit`; with it the search is thorough, without it quick.
+    Raises ArithmeticError.
+    """
+    planned = np.asarray(begin), np.asarray(end)
+    found = [
+        _finished(graph, offered, start, limit)
+        for start in (np.maximum(offered.within(planned[1] - planned[0]), 0), _by_end(graph, offered, planned[1]))
+    ]
+
+    def search(times: Times, cuts: int) -> Times:
+        moved = shifted(graph, offered, times, limit, cuts)
+        found.append(_finished(graph, offered, offered.within(moved[1] - moved[0]), limit))
+        return moved
+
+    after = search(planned, _QUICK_CUTS)
+    if programme is not None:
+        # what takes long where there are many operations is done less
+        many = len(offered) / _MANY
+        cuts = round(_CUTS / max(many, 1))
+        search(after, cuts)
+    if programme is not None and many <= 1:
+        dives = [(times[: len(offered)], times[len(offered) :]) for times in _dives(programme, offered, planned)]
+        # dives differ by chance: the best is worth the cuts
+        search(min(dives, key=lambda times: float(_cost_of(offered, times).sum())), cuts)
+        for _ in range(_AGAIN):
+            best = min(found, key=lambda each: each.cost_j)
+            search((best.finish - offered.ticks_of(best.choice), best.finish), cuts)
+            if found[-1].cost_j >= best.cost_j - _STILL_J:
+                break
+    best = min(found, key=lambda each: each.cost_j)
+    if best.time_ticks > limit:
+        raise ArithmeticError(f"a plan takes {best.time_ticks} ticks, more than the promised {limit}")
+    return best
+
+
+@cache
+def _loaded(results_dir: str) -> Any | None:
+    try:
+        return load("pipeline", results_dir)
+    except InputError:
+        return None
+
+
+def _edges(module: Any, graph: Graph) -> Any:
+    """The graph's edges as the core takes them."""
+    return module.Edges(graph.tail, graph.head, graph.lag_ticks)
+
+
+def _cost_of(offered: Offered, times: Times) -> np.ndarray:
+    """(N,) J of the slowest options that fit between begins and ends."""
+    return offered.cost_of(offered.within(times[1] - times[0]))
+
+
+def _dives(programme: Any, offered: Offered, planned: Times) -> list[np.ndarray]:
+    """Begins and ends of dives in three orders: forwards and backwards in time; what is long first, then forwards."""
+    fastest = offered.ticks[offered.first[:-1]]
+    is_short = fastest < (fastest.min() + fastest.max()) / 2
+    begin, end = planned
+    orders = np.argsort(begin, kind="stable"), np.argsort(-end, kind="stable"), np.lexsort((begin, is_short))
+    return [programme.dive(order)[1] for order in orders]
+
+
+def _by_end(graph: Graph, offered: Offered, end: np.ndarray) -> np.ndarray:
+    ticks = [offered.ticks[a:b].tolist() for a, b in zip(offered.first[:-1], offered.first[1:])]
+    choice: list[int] = []
+    finish: list[int] = []
+    for own, until, waits in zip(ticks, end.tolist(), graph.before):
+        start = max((finish[other] + lag for other, lag in waits), default=0)
+        at = len(own) - 1
+        while at and own[at] > until - start:
+            at -= 1
+        choice.append(at)
+        finish.append(start + own[at])
+    return np.array(choice)
+
+
+def _finished(graph: Graph, offered: Offered, start: np.ndarray, limit: int) -> Rounded:
+    """A start, repaired in the better of both ways."""
+    ways = (repaired(graph, offered, start, limit, per_second) for per_second in (False, True))
+    choice = min(ways, key=lambda way: float(offered.cost_of(way).sum()))
+    finish = np.array(graph.finish_ticks(offered.ticks_of(choice).tolist()), np.int64)
+    return Rounded(choice, float(offered.cost_of(choice).sum()), finish, int(finish.max()))
+
+
+def repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
+    """`start` with slower options while they fit; the one that saves most first, in all or per second."""
+    module = core()
+    if module is not None:
+        return module.repair(_edges(module, graph), offered.native, start, limit, per_second).astype(np.int64)
+    return _repaired(graph, offered, start, limit, per_second)
+
+
+def _repaired(graph: Graph, offered: Offered, start: np.ndarray, limit: int, per_second: bool) -> np.ndarray:
+    """As the core does it (native/pipeline/repair.cpp), choice for choice."""
+    choice = start.tolist()
+    first, ticks, cost_j = offered.first.tolist(), offered.ticks.tolist(), offered.cost_j.tolist()
+    floats = Floats(graph, [ticks[at + own] for at, own in zip(first, choice)], limit)
+    waiting: list[tuple[float, int, int]] = []
+
+    def candidate(number: int) -> list[tuple[float, int, int]]:
+        at = first[number] + choice[number]
+        if at + 1 == first[number + 1] or floats.room(number) <= 0:
+            return []
+        longer, change = ticks[at + 1] - ticks[at], cost_j[at + 1] - cost_j[at]
+        return [(change / longer if per_second else change, number, longer)]
+
+    for number in range(len(choice)):
+        waiting += candidate(number)
+    heapify(waiting)
+    while waiting:
+        _, number, longer = heappop(waiting)
+        # room only ever shrinks, so a candidate that does not fit is dropped for good
+        if longer > floats.room(number):
+            continue
+        floats.lengthen(number, longer)
+        choice[number] += 1
+        for each in candidate(number):
+            heappush(waiting, each)
+    return np.array(choice)
+
+
+class Floats:
+    """Earliest and latest times of operations, kept up to date while single ones are made longer.
+
+    finish[i]: the earliest, latest[i]: the latest end of operation i under `limit`, ticks. A longer operation only
+    ever takes room away from others, so what does not fit once never fits later.
+    """
+
+    def __init__(self, graph: Graph, ticks: list[int], limit: int) -> None:
+        self.graph, self.ticks, self.limit = graph, list(ticks), limit
+        self.finish = graph.finish_ticks(self.ticks)
+        self.latest = [limit] * len(graph)
+        for number in range(len(graph) - 1, -1, -1):
+            for other, lag in graph.after[number]:
+                bound = self.latest[other] - self.ticks[other] - lag
+                if bound < self.latest[number]:
+                    self.latest[number] = bound
+
+    def room(self, number: int) -> int:
+        """By how much an operation may become longer without breaking the limit; negative where it is broken."""
+        return self.latest[number] - self.finish[number]
+
+    def lengthen(self, number: int, by: int) -> None:
+        """Make an operation longer by `by` <= its room. A change is passed on in topological order, once to each."""
+        before, after = self.graph.before, self.graph.after
+        ticks, finish, latest = self.ticks, self.finish, self.latest
+        ticks[number] += by
+        finish[number] += by
+        waiting, seen = [number], {number}
+        while waiting:
+            tail = heappop(waiting)
+            for head, lag in after[tail]:
+                end = finish[tail] + lag + ticks[head]
+                if end > finish[head]:
+                    finish[head] = end
+                    if head not in seen:
+                        seen.add(head)
+                        heappush(waiting, head)
+        waiting, seen = [-number], {number}
+        while waiting:
+            head = -heappop(waiting)
+            begin = latest[head] - ticks[head]
+            for tail, lag in before[head]:
+                if begin - lag < latest[tail]:
+                    latest[tail] = begin - lag
+                    if tail not in seen:
+                        seen.add(tail)
+                        heappush(waiting, -tail)
+
+
+def shifted(graph: Graph, offered: Offered, planned: Times, limit: int, cuts: int) -> Times:
+    """Begins and ends that offer cheaper options in all than those planned, by at most `cuts` moves of sets of times.
+
+    Rounds of moves end when some gained nothing. The random choices have a fixed seed.
+    """
+    n = len(offered)
+    times = np.concatenate([*planned, [0, limit]]).astype(np.int64)
+    source, sink = 2 * n, 2 * n + 1
+    entry, leave = (np.flatnonzero(np.bincount(ends, minlength=n) == 0) for ends in (graph.head, graph.tail))
+    tail = np.concatenate([graph.tail + n, np.full(len(entry), source), leave + n])
+    head = np.concatenate([graph.head, entry, np.full(len(leave), sink)])
+    lag = np.concatenate([graph.lag_ticks, np.zeros(len(entry) + len(leave), np.int64)])
+    rng = np.random.default_rng(0)
+    fastest = offered.ticks[offered.first[:-1]]
+    begins, ends = np.arange(n), np.arange(n) + n
+
+    def cost_of(durations: np.ndarray) -> np.ndarray:
+        return offered.cost_of(offered.within(durations))
+
+    now = cost_of(times[ends] - times[begins])
+    idle = done = 0
+    while done < cuts and idle < _IDLE_ROUNDS:
+        idle += 1
+        for step in _steps(offered, times[ends] - times[begins], rng):
+            for later in (True, False):
+                done += 1
+                if done > cuts:
+                    break
+                durations = times[ends] - times[begins]
+                shorter = durations - step
+                loss = np.where(shorter < fastest, _NEVER * _UNIT_J, cost_of(np.maximum(shorter, fastest)) - now)
+                gain = now - cost_of(durations + step)
+                by_loss = rng.random(n) < rng.choice(_SHARES)
+                gain = np.where(by_loss, np.minimum(gain, loss), gain)
+                # what moves: ends that give their operation more time, begins that take it away; or the other way
+                moving = times[head] - times[tail] - lag < step
+                inner, outer = (begins, ends) if later else (ends, begins)
+                pulled = (tail, head) if later else (head, tail)
+                cut = _Cut(inner, outer, np.maximum(loss, gain) - gain, gain, pulled[0][moving], pulled[1][moving])
+                chosen = cut.moved()
+                if not len(chosen):
+                    continue
+                tried = times.copy()
+                tried[chosen] += step if later else -step
+                cost = cost_of(tried[ends] - tried[begins])
+                if cost.sum() < now.sum() - _STILL_J:
+                    times, now, idle = tried, cost, 0
+    return times[begins], times[ends]
+
+
+def _steps(offered: Offered, durations: np.ndarray, rng: np.random.Generator) -> list[int]:
+    """Steps of time worth trying, the longest first: to operations' next slower options, and between options."""
+    at = offered.first[:-1] + offered.within(durations)
+    next_ = np.minimum(at + 1, offered.first[1:] - 1)
+    missing = offered.ticks[next_] - durations
+    between = np.concatenate([np.diff(own.ticks) for own in offered.kinds])
+    every = np.unique(np.concatenate([missing[missing > 0], between]))
+    if len(every) > _STEPS:
+        every = rng.choice(every, _STEPS, replace=False)
+    return sorted((int(step) for step in every), reverse=True)
+
+
+class _Cut:
+    """Which nodes move, as a minimum cut.
+
+    Operation i costs loss[i] more where inner[i] moves and outer[i] does not, gains gain[i] the other way round: for
+    x in {0, 1} that is gain (x_inner - x_outer) + excess x_inner (1 - x_outer), excess = loss - gain. Where
+    pulling[k] moves, pulled[k] must. The last two nodes are source and sink, which stay.
+    """
+
+    def __init__(
+        self,
+        inner: np.ndarray,
+        outer: np.ndarray,
+        excess: np.ndarray,
+        gain: np.ndarray,
+        pulling: np.ndarray,
+        pulled: np.ndarray,
+    ) -> None:
+        self.nodes = 2 * len(inner) + 2
+        whole = np.rint(gain / _UNIT_J).astype(np.int64)
+        excess = np.minimum(np.rint(excess / _UNIT_J), _NEVER).astype(np.int64)
+        weight = np.zeros(self.nodes, np.int64)
+        weight[inner] += whole
+        weight[outer] -= whole
+        start, goal = self.nodes, self.nodes + 1
+        wanted, unwanted, dear = np.flatnonzero(weight < 0), np.flatnonzero(weight > 0), np.flatnonzero(excess)
+        fixed = np.array([self.nodes - 2, self.nodes - 1])  # source and sink stay
+        self.tail = np.concatenate([inner[dear], pulling, np.full(len(wanted), start), unwanted, fixed])
+        self.head = np.concatenate([outer[dear], pulled, wanted, np.full(len(unwanted), goal), [goal, goal]])
+        always = np.full(len(pulling), _NEVER)
+        self.room = np.concatenate([excess[dear], always, -weight[wanted], weight[unwanted], [_NEVER, _NEVER]])
+
+    def moved(self) -> np.ndarray:
+        """The nodes that move in the best way; none where nothing gains."""
+        solver = max_flow.SimpleMaxFlow()
+        solver.add_arcs_with_capacity(self.tail, self.head, self.room)
+        start = self.nodes
+        solver.solve(start, start + 1)
+        if solver.optimal_flow() >= self.room[self.tail == start].sum():
+            return np.zeros(0, np.int64)
+        side = np.array(solver.get_source_side_min_cut(), np.int64)
+        return side[side < start]

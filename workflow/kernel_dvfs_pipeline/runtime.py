@@ -1,0 +1,218 @@
+"""What a training job asks while it runs: a pipeline straggles, which plan now? Answered from the solved frontier.
+
+runtime = Runtime(planner)
+plan = runtime.set_straggler(pipeline=3, t_iter_s=34.0)     # None: the plan in force stays
+plan = runtime.clear(pipeline=3)
+
+And what comes of the answers, replayed over many iterations of data-parallel pipelines in which several straggle, and
+others do later. All pipelines end an iteration together: they wait for the slowest within the all-reduce of gradients.
+A straggler is slowed in everything it does (a hot GPU, a shared one): it runs the plan without a straggler, stretched,
+so its time and its energy grow by its slowdown, as in the artifact's emulation. The others run what the Runtime
+answers. That a pipeline straggles, or no longer does, is known only some iterations later, so a plan may be too slow or
+too fast for the iteration that it runs in: both is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs_pipeline.csv_rows import read_rows
+from kernel_dvfs_pipeline.planner import ONE_CLOCK, Plan, Planner
+
+_MOST_S = 10**6  # of an iteration
+_COLUMNS = ["iteration", "pipeline", "slowdown"]
+_MOST = 10**7  # cells of the table
+_MOST_SLOWDOWN = 1e3
+
+
+class Runtime:
+    """Plans of the pipelines that do not straggle.
+
+    planner: its frontier is solved here, before anyone waits. base_s: iteration time without a straggler (default:
+    the fastest). hysteresis: clocks change where that saves more than this share of the energy until T', so that
+    noise changes nothing; a time is never ignored where the plan in force would break it.
+    """
+
+    def __init__(
+        self, planner: Planner, base_s: float | None = None, hysteresis: float = 0.01, kind: str = ONE_CLOCK
+    ) -> None:
+        if not (math.isfinite(hysteresis) and 0 <= hysteresis < 1):
+            raise InputError(f"runtime: hysteresis = {hysteresis}: expected a share from 0 to below 1")
+        self.planner, self.hysteresis, self.kind = planner, hysteresis, kind
+        self.base_s = float(planner.frontier.time_s[-1]) if base_s is None else base_s
+        self._straggling: dict[int, float] = {}
+        # without a straggler there is time for a thorough search; its plan is what comes back when all is clear
+        self._base_plan = planner.plan(self.base_s, kind)
+        self.plan: Plan = self._base_plan
+
+    def set_straggler(self, pipeline: int, t_iter_s: float) -> Plan | None:
+        """Pipeline `pipeline` now takes t_iter_s. The new plan of the others, or None where the old one stays.
+
+        Raises InputError; the plan in force stays then, too.
+        """
+        if not (isinstance(t_iter_s, (int, float)) and 0 < t_iter_s <= _MOST_S):
+            raise InputError(
+                f"runtime: pipeline {pipeline}: iteration time {t_iter_s!r} s: expected a number > 0, at most {_MOST_S}"
+            )
+        before = dict(self._straggling)
+        self._straggling[pipeline] = float(t_iter_s)
+        try:
+            return self._answer()
+        except InputError:
+            self._straggling = before
+            raise
+
+    def clear(self, pipeline: int) -> Plan | None:
+        """Pipeline `pipeline` no longer straggles. Raises InputError where it was not straggling."""
+        if pipeline not in self._straggling:
+            known = ", ".join(map(str, sorted(self._straggling))) or "none"
+            raise InputError(f"runtime: pipeline {pipeline} is no straggler; stragglers now: {known}")
+        del self._straggling[pipeline]
+        return self._answer()
+
+    @property
+    def iteration_s(self) -> float:
+        """The time that the slowest pipeline takes."""
+        return max([self.base_s, *self._straggling.values()])
+
+    def _answer(self) -> Plan | None:
+        asked_s = self.iteration_s
+        if asked_s == self.base_s:
+            return self._take(self._base_plan)
+        if self.plan.time_s > asked_s:
+            return self._take(self.planner.plan_for_straggler(asked_s, self.kind))
+        enough_j = (1 - self.hysteresis) * self.plan.energy_j(asked_s)
+        if self.planner.bound_j(asked_s) >= enough_j:
+            return None
+        plan = self.planner.plan_for_straggler(asked_s, self.kind)
+        return self._take(plan) if plan.energy_j(asked_s) < enough_j else None
+
+    def _take(self, plan: Plan) -> Plan | None:
+        """`plan` from now on; None where it is in force already."""
+        if plan is self.plan:
+            return None
+        self.plan = plan
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration of all pipelines, with the plan that follows the stragglers, and with the one that does not."""
+
+    iteration: int
+    stragglers: int
+    time_s: float
+    energy_j: float
+    still_time_s: float  # everyone always at the plan without a straggler
+    still_energy_j: float
+    changed: bool  # whether another plan begins here
+
+
+def replay(runtime: Runtime, slowdowns: np.ndarray, known_after: int = 1) -> list[Iteration]:
+    """Every iteration in turn. slowdowns: (iterations, pipelines), 1 or more: how much longer a pipeline takes.
+
+    known_after: iterations until the runtime knows of a change; 0: at once. Raises InputError.
+    """
+    slowdowns = np.asarray(slowdowns, float)
+    if slowdowns.ndim != 2 or not slowdowns.size or not ((slowdowns >= 1) & (slowdowns <= _MOST_SLOWDOWN)).all():
+        raise InputError(
+            f"replay: slowdowns: expected numbers from 1 to {_MOST_SLOWDOWN:g}, a row for each iteration and a column "
+            "for each pipeline"
+        )
+    if type(known_after) is not int or known_after < 0:
+        raise InputError(f"replay: known after {known_after!r} iterations: expected a whole number >= 0")
+    base = runtime.plan
+    known = np.ones(slowdowns.shape[1])
+    made = []
+    for number, now in enumerate(slowdowns):
+        seen = slowdowns[number - known_after] if number >= known_after else np.ones_like(now)
+        before = runtime.plan
+        # the slow ones first: clearing one before another is set would ask for a plan that nobody runs
+        for pipeline in sorted(np.flatnonzero(seen != known).tolist(), key=lambda own: -seen[own]):
+            if seen[pipeline] > 1:
+                runtime.set_straggler(pipeline, float(seen[pipeline]) * base.time_s)
+            else:
+                runtime.clear(pipeline)
+        known = seen
+        (time_s, energy_j), (still_s, still_j) = (_together(base, own, now, seen) for own in (runtime.plan, base))
+        changed = runtime.plan is not before
+        made.append(Iteration(number, int((now > 1).sum()), time_s, energy_j, still_s, still_j, changed))
+    return made
+
+
+def _together(base: Plan, plan: Plan, now: np.ndarray, known: np.ndarray) -> tuple[float, float]:
+    """(seconds, joules) of one iteration. A pipeline that is known to straggle runs `base`, every other one `plan`."""
+    own = [(base if slow > 1 else plan, stretch) for slow, stretch in zip(known.tolist(), now.tolist())]
+    time_s = max(each.time_s * stretch for each, stretch in own)
+    # a straggler's joules grow with its time; then it waits for the slowest at the synchronising power
+    return time_s, sum(
+        each.energy_j() * stretch + each.energy_j(each.time_s + time_s - each.time_s * stretch) - each.energy_j()
+        for each, stretch in own
+    )
+
+
+def summary(iterations: Sequence[Iteration]) -> str:
+    """One line: change of energy and time against the plan that does not follow the stragglers."""
+    time_s, energy_j, still_s, still_j = (
+        math.fsum(getattr(own, name) for own in iterations)
+        for name in ("time_s", "energy_j", "still_time_s", "still_energy_j")
+    )
+    changes = sum(own.changed for own in iterations)
+    return (
+        f"{len(iterations)} iterations, emulated: energy {100 * (energy_j / still_j - 1):+.2f} %, time "
+        f"{100 * (time_s / still_s - 1):+.2f} % against the plan without a straggler; {changes} changes of plan"
+    )
+
+
+def read_slowdowns(path: Path | str, pipelines: int, iterations: int | None = None) -> np.ndarray:
+    """(iterations, pipelines) slowdowns from a CSV iteration,pipeline,slowdown; 1 where it has no row.
+
+    iterations: None: up to the last row. Raises InputError, one line with file, line and column.
+    """
+    for what, count in (("pipelines", pipelines), ("iterations", iterations)):
+        if count is not None and count < 1:
+            raise InputError(f"replay: {count} {what}: expected a whole number >= 1")
+    header, rows = read_rows(path, "stragglers")
+    if header != _COLUMNS:
+        raise InputError(f"{path}: line 1: expected {','.join(_COLUMNS)}")
+    found: dict[tuple[int, int], float] = {}
+    for line, row in rows:
+        place = tuple(_number(f"{path}: line {line}, column {column}", text) for column, text in zip(_COLUMNS, row[:2]))
+        if place[1] >= pipelines:
+            raise InputError(f"{path}: line {line}: pipeline {place[1]} of {pipelines}; they are numbered from 0")
+        if place in found:
+            raise InputError(f"{path}: line {line}: pipeline {place[1]} in iteration {place[0]} occurs twice")
+        found[place[0], place[1]] = _slowdown(f"{path}: line {line}, column slowdown", row[2])
+    last = max((own for own, _ in found), default=-1)
+    count = last + 1 if iterations is None else iterations
+    if not last < count or not count:
+        raise InputError(f"{path}: its last iteration is {last}, asked for {count}: give rows, or another number")
+    # each cell of the table is small, but a far iteration makes it large
+    if count * pipelines > _MOST:
+        raise InputError(f"{path}: {count} iterations of {pipelines} pipelines; at most {_MOST} of both together")
+    made = np.ones((count, pipelines))
+    for own, slowdown in found.items():
+        made[own] = slowdown
+    return made
+
+
+def _slowdown(where: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 1 <= value <= _MOST_SLOWDOWN:
+        raise InputError(f"{where}: '{text}' is not a number from 1 to {_MOST_SLOWDOWN:g}")
+    return value
+
+
+def _number(where: str, text: str) -> int:
+    if not text.strip().isdecimal() or len(text.strip()) > 9:
+        raise InputError(f"{where}: '{text}' is not a whole number >= 0")
+    return int(text)

@@ -1,0 +1,140 @@
+"""From a checked configuration to what the pipeline study is made of: its folder, the stages' source, its options.
+
+Planning is pure: it works out names and contents of files and writes none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.clocks import Pair
+from kernel_dvfs.gpu.model import clock_w, static_w
+from kernel_dvfs.outputs import Output
+from kernel_dvfs.plan.asked import PlannedFile
+from kernel_dvfs.plan.study import ALONE, plan
+from kernel_dvfs_pipeline.study import FILES, KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """What the pipeline study of a configuration is made of."""
+
+    folder: str  # of the study
+    source: str  # a CSV of stages or a kernel profile
+    setup: PlannedFile | None  # that the kernel profile is swept from; None: the source is given
+    pairs: tuple[Pair, ...]  # of that sweep
+    options: dict[str, Any]  # what study.json says
+    scale_time: float  # of a CSV
+    scale_energy: float
+    knows_kernels: bool  # whether the kernels behind the stages are known
+
+    def solved(self, kind: type) -> list[str]:
+        """The files that hold a kind of records (study.FILES), one a number of microbatches."""
+        return [f"{self.folder}/mb{own}/{FILES[kind]}" for own in self.options["microbatches"]]
+
+    def folder_of(self, output: Output) -> str:
+        """Where a table or figure belongs."""
+        return self.folder
+
+    def inputs_of(self, output: Output) -> list[str]:
+        """What it is made from."""
+        return [f"{self.folder}/stages.csv", f"{self.folder}/study.json", *output.made_from(self)]
+
+    def setups(self) -> list[PlannedFile]:
+        """Every setup that its jobs read."""
+        return [self.setup] if self.setup else []
+
+    def plans(self) -> list[str]:
+        """The folders of plans, one a number of microbatches."""
+        return [f"{self.folder}/mb{own}/plans" for own in self.options["microbatches"]]
+
+
+def plan_pipeline(config: dict, results: str = "results") -> PipelinePlan:
+    """The pipeline study of `config` (checked by config.check). Raises InputError for what the schema cannot say."""
+    asked = config["pipeline"]
+    try:
+        return _given(asked, results) if asked["profile"] else _simulated(config, asked, results)
+    except InputError as error:
+        raise InputError(f"config: pipeline: {str(error).removeprefix('config: ')}") from None
+
+
+def _given(asked: dict, results: str) -> PipelinePlan:
+    path = Path(asked["profile"])
+    if not path.is_file():
+        raise InputError(f"profile = '{path}': no such file; allowed: a CSV of stages or a kernel profile (.parquet)")
+    if asked["blocking_w"] is None:
+        raise InputError("blocking_w = null: a given profile does not say it; allowed: W that one waiting GPU draws")
+    knows_kernels = path.suffix == ".parquet"
+    if knows_kernels:
+        _unscaled(asked, "stages of a kernel profile")
+    # the same name with other scales is another study
+    scales = [asked["scale_time"], asked["scale_energy"], asked["blocking_w"]]
+    name = f"{path.stem}-{_shape(asked)}"
+    folder = f"{results}/pipeline/table-{path.stem}/{_shape(asked)}-{_digest(scales)}"
+    options = _options(asked, name, asked["blocking_w"])
+    return PipelinePlan(
+        folder=folder,
+        source=str(path),
+        setup=None,
+        pairs=(),
+        options=options,
+        scale_time=asked["scale_time"],
+        scale_energy=asked["scale_energy"],
+        knows_kernels=knows_kernels,
+    )
+
+
+def _simulated(config: dict, asked: dict, results: str) -> PipelinePlan:
+    _unscaled(asked, "stages of simulated kernels")
+    own = {key: asked[key] for key in ("gpu", "model", "batch", "tensor_parallel")}
+    grid = {"core_mhz": {"step": asked["core_step_mhz"]}, "mem_mhz": "all", "auto": False}
+    alone = ALONE | {"workload": "model", "grid": grid, "gpu_overrides": {}}
+    study = plan(config | own | alone, f"{results}/pipeline")
+    blocking_w = asked["blocking_w"]
+    if blocking_w is None:
+        blocking_w = waiting_w(gpu_spec.resolve(asked["gpu"]))
+    options = _options(asked, f"{study.workload}-{_shape(asked)}", blocking_w)
+    return PipelinePlan(
+        folder=f"{study.folder}/{_shape(asked)}",
+        source=f"{study.folder}/kernels.parquet",
+        setup=study.setup,
+        pairs=study.pairs,
+        options=options,
+        scale_time=1,
+        scale_energy=1,
+        knows_kernels=True,
+    )
+
+
+def _unscaled(asked: dict, what: str) -> None:
+    if (asked["scale_time"], asked["scale_energy"]) != (1, 1):
+        raise InputError(f"scale_time, scale_energy: {what} are in full scale; allowed: 1")
+
+
+def waiting_w(spec: dict) -> float:
+    """What a simulated GPU draws while it waits at its own clocks, W: memory and clock tree, no kernel's work."""
+    clocks = spec["clocks"]
+    warm_c = spec["thermal"]["reference_c"]
+    return round(static_w(spec, clocks["auto_mem_mhz"], warm_c) + clock_w(spec["core"], clocks["auto_core_mhz"]), 2)
+
+
+def _shape(asked: dict) -> str:
+    """`pp8`, and what else sets the schedule apart: `pp8-interleaved2-recompute`."""
+    words = [f"pp{asked['stages']}"]
+    if asked["schedule"] != "1f1b":
+        words.append(asked["schedule"] + (str(asked["chunks"]) if asked["chunks"] > 1 else ""))
+    return "-".join(words + (["recompute"] if asked["early_recompute"] else []))
+
+
+def _digest(content: list) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:6]
+
+
+def _options(asked: dict, name: str, blocking_w: float) -> dict:
+    return {"name": name} | {key: asked[key] for key in KEYS if key != "blocking_w"} | {"blocking_w": blocking_w}

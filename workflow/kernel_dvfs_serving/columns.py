@@ -1,0 +1,204 @@
+"""From a serving profile to the columns of the optimisation: what one instance may carry, and what it then draws.
+
+A column is (class, degree, clock, load): an instance of so many GPUs at that clock, given at most that load, keeps
+its promises at the 99th percentile. Combinations that keep them at no load have no column.
+
+An instance that serves several classes is priced on the largest one's profile. It carries no more than it could carry
+of the most demanding of them alone: prompts weigh more than answers, so the largest class is not always that one. And
+it owes the smaller ones their earlier first tokens: they queue as long as its own requests and then have shorter
+prompts, so its own first tokens may take, at the 99th percentile, a smaller class's promise plus the difference of both
+classes' first tokens at no load (our choice; with mixed_promises=False the largest class's profile and promise are all
+that counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs_serving.profile import KERNEL_LEVEL, Profile
+from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, ttft_slo_s
+from kernel_dvfs_serving.resharding import check_degrees
+
+_STEPS = 64  # loads at which an instance's least-power clock is worked out, up to its capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to run an instance."""
+
+    kind: int  # index of the class whose profile it is
+    served: frozenset[int]  # indices of the classes that it serves
+    tp: int  # GPUs
+    clock: str  # its name in the profile: MHz, or kernel:MHz
+    tps: float  # largest load, tokens/s
+    power_w: float  # of the whole instance at that load
+
+
+class Columns:
+    """The columns of all pools.
+
+    profile: profile.Profile. bins: steps of load per combination, from none to its capacity. kernel_level: clocks per
+    kernel instead of one clock. slo_scale: factor of every promise. layouts: whether the degrees have to fill servers
+    as the simulated ones are divided.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        bins: int = 10,
+        kernel_level: bool = False,
+        slo_scale: float = 1.0,
+        mixed_promises: bool = True,
+        layouts: bool = True,
+    ):
+        self.profile = profile
+        self.bins = bins
+        self.slo_scale = slo_scale
+        self.mixed_promises = mixed_promises
+        clocks = {
+            tp: [name for name in profile.clocks(tp) if name.startswith(KERNEL_LEVEL) == kernel_level]
+            for tp in profile.degrees
+        }
+        self.clocks = {tp: names for tp, names in clocks.items() if names}
+        self.degrees = list(self.clocks)
+        if not self.degrees:
+            raise InputError(f"{profile.name}: no clocks {'per kernel' if kernel_level else 'in MHz'}; profile some")
+        if layouts:
+            try:
+                check_degrees(self.degrees)
+            except InputError as error:
+                raise InputError(f"{profile.name}: {error}") from None
+        self._pools: dict[tuple[int, frozenset[int]], PoolColumns] = {}
+
+    def top(self, tp: int) -> str:
+        """The highest clock of a degree."""
+        return self.clocks[tp][-1]
+
+    def pool(self, kind: int, served: Iterable[int] = ()) -> PoolColumns:
+        """The columns of a class's configuration that serves these classes (its own always)."""
+        every = frozenset(served) | {kind}
+        if (kind, every) not in self._pools:
+            self._pools[kind, every] = PoolColumns(self, kind, every)
+        return self._pools[kind, every]
+
+    def require(self, kinds: Iterable[int]) -> None:
+        """Raise InputError where a class that occurs is feasible nowhere."""
+        for kind in kinds:
+            if not self.pool(kind).columns:
+                name = CLASSES[kind]
+                raise InputError(
+                    f"{self.profile.name}: class {name} keeps its promises (TTFT {ttft_slo_s(name) * self.slo_scale:g} "
+                    f"s, TBT {TBT_SLO_S * self.slo_scale:g} s) at no degree, clock and load; raise slo_scale, or "
+                    "leave the class out of the trace"
+                )
+
+
+class PoolColumns:
+    """One class's configuration: its columns, and the questions controllers ask of them."""
+
+    def __init__(self, owner: Columns, kind: int, served: frozenset[int]):
+        self.owner, self.kind, self.served = owner, kind, served
+        self.capacity: dict[tuple[int, str], float] = {}  # (degree, clock): tokens/s; infeasible ones are missing
+        self.columns: list[Column] = []
+        self._ladders: dict[int, list[tuple[float, str]]] = {}
+        self._powers: dict[tuple[int, float | None], np.ndarray] = {}
+        profile, names = owner.profile, [CLASSES[each] for each in served]
+        for tp in owner.degrees:
+            for clock in owner.clocks[tp]:
+                if any((name, tp, clock) not in profile.curves for name in names):
+                    continue
+                most = self._capacity(tp, clock)
+                if most <= 0:
+                    continue
+                self.capacity[tp, clock] = most
+                for place in range(owner.bins + 1):
+                    load = most * place / owner.bins
+                    self.columns.append(Column(kind, served, tp, clock, load, self.power_w(tp, clock, load)))
+
+    def _capacity(self, tp: int, clock: str) -> float:
+        """Tokens/s that an instance may carry, whatever the mix of the classes it serves; 0 where none."""
+        profile, scale = self.owner.profile, self.owner.slo_scale
+        own, tbt_s = CLASSES[self.kind], TBT_SLO_S * scale
+        if not self.owner.mixed_promises:
+            return profile.capacity(own, tp, clock, ttft_slo_s(own) * scale, tbt_s)
+        alone_s = {each: float(profile.curve(CLASSES[each], tp, clock).ttft_p50_s[0]) for each in self.served}
+        limit_s = min(
+            ttft_slo_s(CLASSES[each]) * scale + max(0.0, alone_s[self.kind] - alone_s[each]) for each in self.served
+        )
+        able = [
+            profile.capacity(CLASSES[each], tp, clock, ttft_slo_s(CLASSES[each]) * scale, tbt_s) for each in self.served
+        ]
+        return min(profile.capacity(own, tp, clock, limit_s, tbt_s), *able)
+
+    def largest(self, tp: int) -> float:
+        """What an instance at its highest clock may carry, tokens/s; 0 where it cannot keep the promises."""
+        return self.capacity.get((tp, self.owner.top(tp)), 0.0)
+
+    def power_w(self, tp: int, clock: str, tps: float) -> float:
+        """Power of an instance at a load, W; above the profiled ones, that at the highest."""
+        curve = self.owner.profile.curve(CLASSES[self.kind], tp, clock)
+        return float(curve.power(min(tps, float(curve.tps[-1]))))
+
+    def power_at(self, tp: int, relative: np.ndarray, clock_margin: float | None) -> np.ndarray:
+        """Power of an instance, W, at loads relative to `largest` (0 to 1, any shape), linear between 65 of them.
+
+        clock_margin: at the clock that least_power_clock sets for so many times the load; None: at the highest clock.
+        """
+        key = tp, clock_margin
+        if key not in self._powers:
+            most = self.largest(tp)
+            loads = [most * place / _STEPS for place in range(_STEPS + 1)]
+            top = self.owner.top(tp)
+            clocks = [
+                top if clock_margin is None else self.least_power_clock(tp, clock_margin * each) for each in loads
+            ]
+            self._powers[key] = np.array([self.power_w(tp, clock, each) for clock, each in zip(clocks, loads)])
+        return np.interp(relative, np.linspace(0.0, 1.0, _STEPS + 1), self._powers[key])
+
+    def least_power_clock(self, tp: int, tps: float) -> str:
+        """The clock that draws least while keeping the promises at `tps`; the highest where none keeps them."""
+        for limit, clock in self.clock_ladder(tp):
+            if tps <= limit:
+                return clock
+        return self.owner.top(tp)
+
+    def clock_ladder(self, tp: int) -> list[tuple[float, str]]:
+        """(load up to which, clock), ascending: the answers of least_power_clock, worked out once."""
+        if tp not in self._ladders:
+            able = {clock: self.capacity.get((tp, clock), 0.0) for clock in self.owner.clocks[tp]}
+            most = max(able.values())
+            ladder: list[tuple[float, str]] = []
+            for limit in np.linspace(0, most, _STEPS + 1)[1:].tolist() if most > 0 else []:
+                # a hair of tolerance: the last limit is a capacity itself
+                fit = [clock for clock, own in able.items() if own >= limit * (1 - 1e-12)]
+                best = min(fit, key=lambda clock: self.power_w(tp, clock, limit))
+                if ladder and ladder[-1][1] == best:
+                    ladder[-1] = (limit, best)
+                else:
+                    ladder.append((limit, best))
+            self._ladders[tp] = ladder
+        return self._ladders[tp]
+
+
+def mhz(clock: str) -> int:
+    """A clock's MHz, `kernel:` left out."""
+    return int(clock.removeprefix(KERNEL_LEVEL))
+
+
+def undominated(columns: Iterable[Column]) -> list[Column]:
+    """Columns that no other of the same classes and degree matches in load at less power (or equal, and first)."""
+    kept = []
+    groups: dict[tuple[int, frozenset[int], int], list[Column]] = {}
+    for column in columns:
+        groups.setdefault((column.kind, column.served, column.tp), []).append(column)
+    for group in groups.values():
+        least = float("inf")
+        for column in sorted(group, key=lambda each: (-each.tps, each.power_w)):
+            if column.power_w < least - 1e-12:
+                kept.append(column)
+                least = column.power_w
+    return kept

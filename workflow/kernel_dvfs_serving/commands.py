@@ -1,0 +1,393 @@
+"""Inference serving: a simulated instance, traces replayed through serving systems, tables and figures of a study.
+
+Each command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_dvfs.cli import Command, json_object
+from kernel_dvfs.cli.arguments import SEED, SIZE, number, one_of, whole
+from kernel_dvfs.errors import InputError, one_line
+from kernel_dvfs_serving.system import DEFAULTS
+
+if TYPE_CHECKING:
+    from kernel_dvfs_serving.system import Settings
+
+
+def _add_instance(parser: argparse.ArgumentParser) -> None:
+    """What simulates an instance: GPU, model, engine, and how many requests of which draw."""
+    _add_machine(parser)
+    _add_usual(parser, "--requests", whole(20, 1_000_000), "N", "simulated per load")
+    _add_usual(parser, "--max-batch", SIZE, "N", "sequences at once")
+    _add_usual(parser, "--chunk-tokens", whole(2, 1_000_000), "N", "tokens of a step")
+    parser.add_argument("--seed", type=SEED, default=1)
+
+
+def _add_machine(parser: argparse.ArgumentParser) -> None:
+    _add_usual(parser, "--gpu", str, None, "a simulated GPU")
+    _add_usual(parser, "--model", str, None, "a served model")
+    _add_usual(parser, "--host-s", number(0, 10), "S", "the host's time per step")
+
+
+def _add_usual(
+    parser: argparse.ArgumentParser, flag: str, read: Callable[[str], object], metavar: str | None, told: str
+) -> None:
+    """An option that, where it is not given, is what a study of the shipped configuration has."""
+    usual = DEFAULTS[flag.removeprefix("--").replace("-", "_")]
+    shown = f"{usual:g}" if isinstance(usual, float) else usual
+    parser.add_argument(flag, type=read, default=usual, metavar=metavar, help=f"{told} (default: {shown})")
+
+
+def _instance(options: argparse.Namespace) -> dict[str, Any]:
+    """The numbers of _add_instance as keywords of make_profile. Raises InputError."""
+    if options.chunk_tokens <= options.max_batch:
+        raise InputError(
+            f"--chunk-tokens {options.chunk_tokens}: a step must hold more tokens than the batch of {options.max_batch}"
+        )
+    return {name: getattr(options, name) for name in ("requests", "seed", "max_batch", "chunk_tokens", "host_s")}
+
+
+def _whole_numbers(option: str, text: str) -> list[int]:
+    """`2,4,8` as numbers, each once, in order. Raises InputError."""
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) for word in words) or len(set(words)) < len(words):
+        raise InputError(f"{option} {text}: expected different whole numbers of at least 1, separated by commas")
+    return [int(word) for word in words]
+
+
+# -- one instance ------------------------------------------------------------------------------------------------------
+
+
+def _profile_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving profile --tp 2,4,8 --core-mhz 800,1200,1600,1980 -o profile.csv"
+    parser.add_argument("-o", "--output", required=True, metavar="PROFILE.csv")
+    _add_instance(parser)
+    degrees = ",".join(map(str, DEFAULTS["degrees"]))
+    parser.add_argument("--tp", default=degrees, metavar="N,...", help=f"tensor-parallel degrees (default: {degrees})")
+    parser.add_argument("--core-mhz", required=True, metavar="MHZ,...", help="core clocks")
+    parser.add_argument("--classes", metavar="SS,...", help="request classes (default: all nine)")
+    parser.add_argument("--kernel-level", action="store_true", help="also a clock for each kernel")
+    parser.add_argument("--lengths-of", metavar="TRACE.csv", help="draw lengths from its requests (default: built in)")
+
+
+def _profile(options: argparse.Namespace) -> None:
+    from kernel_dvfs_serving.make_profile import profile_rows
+    from kernel_dvfs_serving.profile import write_profile
+    from kernel_dvfs_serving.requests import CLASSES, seen_lengths
+    from kernel_dvfs_serving.trace import read_trace
+
+    classes = options.classes.split(",") if options.classes else CLASSES
+    unknown = [name for name in classes if name not in CLASSES]
+    if unknown:
+        raise InputError(f"--classes {options.classes}: no class {unknown[0]!r}; allowed: {', '.join(CLASSES)}")
+    seen = None
+    if options.lengths_of:
+        trace = read_trace(options.lengths_of)
+        seen = seen_lengths(trace.input_tokens, trace.output_tokens)
+    engine = _instance(options)
+    rows = profile_rows(
+        options.gpu,
+        options.model,
+        _whole_numbers("--tp", options.tp),
+        _whole_numbers("--core-mhz", options.core_mhz),
+        classes,
+        kernel_level=options.kernel_level,
+        seen=seen,
+        **engine,
+    )
+    write_profile(options.output, rows, engine)
+
+
+def _anchors_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving anchors -o results/serving/mine/experiments/anchors.json"
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
+
+
+def _anchors(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs_serving.anchors import experiment
+
+    write_json(options.output, experiment())
+
+
+def _table1_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving table1 -o results/serving/mine/experiments/table1.json"
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
+    _add_instance(parser)
+
+
+def _table1(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs_serving.table1 import experiment
+
+    write_json(options.output, experiment(options.gpu, options.model, **_instance(options)))
+
+
+# -- traces and their replay -------------------------------------------------------------------------------------------
+
+
+def _trace_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving trace --hours 1 --rate 3 --seed 1 -o synthetic_hour.csv"
+    parser.add_argument("trace", nargs="?", metavar="TRACE.csv", help="to check, sum up and print the SHA-256 of")
+    parser.add_argument(
+        "--times", type=whole(1, 1000), default=1, metavar="N", help="copies of each of its requests (default: 1)"
+    )
+    parser.add_argument(
+        "--hours", type=number(1 / 60, 168), metavar="H", help="make a synthetic trace of so many hours"
+    )
+    parser.add_argument("--week", **one_of(("conversation", "coding")), help="make a synthetic week of published shape")
+    parser.add_argument(
+        "--rate", type=number(1e-3, 1000), default=3.0, metavar="R", help="of the hours, requests/s (default: 3)"
+    )
+    parser.add_argument(
+        "--swing",
+        type=number(0, 0.99),
+        default=0.6,
+        metavar="X",
+        help="of that rate, slowly up and down (default: 0.6)",
+    )
+    parser.add_argument("--service", **one_of(("conversation", "coding")), default="conversation", help="of the hours")
+    parser.add_argument(
+        "--bursts", type=whole(0, 10_000), default=0, metavar="N", help="minutes of ten times the rate (default: 0)"
+    )
+    parser.add_argument(
+        "--scale", type=number(1e-3, 100), default=0.05, metavar="X", help="of the week's rate (default: 0.05)"
+    )
+    parser.add_argument("--days", type=number(1 / 1440, 7), default=7.0, metavar="D", help="of the week (default: 7)")
+    parser.add_argument("--seed", type=SEED, default=1)
+    parser.add_argument("-o", "--output", metavar="TRACE.csv", help="where a trace that is made goes")
+
+
+def _trace(options: argparse.Namespace) -> None:
+    from kernel_dvfs_serving.trace import hours, multiplied, read_trace, sha256, summary, week, write_trace
+
+    made = options.hours is not None or options.week or options.times != 1
+    if made and not options.output:
+        raise InputError("a trace that is made needs a place: -o synthetic.csv")
+    if options.week:
+        trace = week(options.week, options.scale, options.seed, options.days)
+    elif options.hours is not None:
+        span_s = round(3600 * options.hours)
+        trace = hours(options.rate, options.seed, span_s, options.service, options.swing, options.bursts)
+    elif options.trace:
+        trace = multiplied(read_trace(options.trace), options.times, options.seed)
+    else:
+        raise InputError("name a trace to check, or ask for a synthetic one: --hours 1 or --week conversation")
+    path = options.output if made else options.trace
+    if made:
+        write_trace(path, trace)
+    print(f"{one_line(f'{path}: {trace.subject}')}\nsha256 {sha256(path)}")
+    for name, value in summary(trace).items():
+        print(f"{name} {value:g}")
+
+
+def _replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "example: kernel-dvfs serving replay conv.csv --profile profile.csv --system DynamoLLM --servers 8 -o out.json"
+    )
+    parser.add_argument("trace", metavar="TRACE.csv", help="TIMESTAMP, ContextTokens, GeneratedTokens")
+    parser.add_argument("--profile", required=True, metavar="PROFILE.csv", help="see kernel-dvfs serving profile")
+    parser.add_argument("--system", default="DynamoLLM", metavar="NAME", help="(default: DynamoLLM)")
+    _add_machine(parser)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings, as in config.yaml")
+    _add_usual(parser, "--servers", whole(1, 128), "N", "of 8 GPUs")
+    _add_usual(parser, "--pools", whole(1, 9), "N", "of pooled systems")
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.json")
+
+
+def _replay(options: argparse.Namespace) -> None:
+    from dataclasses import asdict
+
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs_serving.machine import MeasuredMachine, machine
+    from kernel_dvfs_serving.profile import read_profile
+    from kernel_dvfs_serving.replay import Replayer, lines, outcome
+    from kernel_dvfs_serving.system import SYSTEMS
+    from kernel_dvfs_serving.trace import read_trace
+
+    if options.system not in SYSTEMS:
+        raise InputError(f"--system {options.system}: allowed: {', '.join(SYSTEMS)}")
+    own = _settings(options)
+    trace = read_trace(options.trace)
+    profile = read_profile(options.profile)
+    limits = {"max_batch": own.max_batch, "chunk_tokens": own.chunk_tokens}
+    runs_on = machine(profile, options.gpu, options.model, options.host_s, **limits)
+    if isinstance(runs_on, MeasuredMachine):
+        print(f"note: {runs_on.note()}", file=sys.stderr)
+    replayer = Replayer(runs_on, profile)
+    found = outcome(replayer.run(trace, options.system, own), timeline=True)
+    write_json(options.output, {"trace": trace.subject, "settings": asdict(own)} | found)
+    for line in lines(found):
+        print(f"note: {line}", file=sys.stderr)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The settings that are given. Raises InputError."""
+    import yaml
+
+    from kernel_dvfs_serving.system import settings
+
+    changed = {"servers": options.servers, "pools": options.pools}
+    for each in options.set:
+        key, _, text = each.partition("=")
+        try:
+            changed[key] = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise InputError(f"--set {each}: expected KEY=VALUE, the value as in config.yaml") from None
+    return settings("--set", changed)
+
+
+# -- real servers: measurements in, a plan out -------------------------------------------------------------------------
+
+
+def _import_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving import runs.yaml -o profile.csv"
+    parser.add_argument("runs", metavar="RUNS.yaml", help="which benchmark ran at which degree and clock")
+    parser.add_argument("-o", "--output", required=True, metavar="PROFILE.csv")
+
+
+def _import(options: argparse.Namespace) -> None:
+    from kernel_dvfs_serving.benchmarks import import_runs
+    from kernel_dvfs_serving.profile import write_profile
+
+    rows, notes = import_runs(options.runs)
+    write_profile(options.output, rows)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _plan_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving plan profile.csv --load MM=4000 --load LL=2000 -o plan.yaml"
+    parser.add_argument("profile", metavar="PROFILE.csv")
+    parser.add_argument(
+        "--load", action="append", required=True, metavar="CLASS=TPS", help="tokens/s of a class; may be repeated"
+    )
+    parser.add_argument("--times", default="1", metavar="X,...", help="multiples of that load to plan for (default: 1)")
+    parser.add_argument("--servers", type=SIZE, default=8, metavar="N", help="of 8 GPUs, at most (default: 8)")
+    _add_usual(parser, "--margin", number(1, 100), "X", "capacity over load")
+    _add_usual(parser, "--slo-scale", number(0.001, 1000), "X", "factor of every promise")
+    parser.add_argument("--rules", metavar="RULES.yaml", help="Prometheus recording rules as well")
+    parser.add_argument("-o", "--output", required=True, metavar="PLAN.yaml")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_text
+    from kernel_dvfs_serving.deployment import as_yaml, plan, recording_rules
+    from kernel_dvfs_serving.profile import read_profile
+
+    planned = plan(
+        read_profile(options.profile),
+        _loads(options.load),
+        servers=options.servers,
+        times=_multiples(options.times),
+        margin=options.margin,
+        slo_scale=options.slo_scale,
+    )
+    write_text(options.output, as_yaml(planned))
+    if options.rules:
+        write_text(options.rules, as_yaml(recording_rules(planned)))
+
+
+def _loads(given: list[str]) -> dict[str, float]:
+    """{class: tokens/s}. Raises InputError."""
+    from kernel_dvfs_serving.requests import CLASSES
+
+    loads: dict[str, float] = {}
+    for each in given:
+        name, _, text = each.partition("=")
+        if name not in CLASSES or name in loads:
+            raise InputError(f"--load {each}: expected one of {', '.join(CLASSES)}, each once, as in MM=4000")
+        try:
+            loads[name] = number(0.001, 1e9, "tokens/s")(text)
+        except argparse.ArgumentTypeError as error:
+            raise InputError(f"--load {each}: {error}") from None
+    return loads
+
+
+def _multiples(text: str) -> list[float]:
+    try:
+        return [number(0.001, 1000)(each) for each in text.split(",")]
+    except argparse.ArgumentTypeError as error:
+        raise InputError(f"--times {text}: {error}") from None
+
+
+def _clock_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving clock plan.yaml --pool MM-tp4 --tps 1500 --gpu 0 --gpu 1"
+    parser.add_argument("plan", metavar="PLAN.yaml", help="of kernel-dvfs serving plan")
+    parser.add_argument("--pool", required=True, metavar="POOL", help="its name in the plan")
+    parser.add_argument("--tps", type=number(0, 1e9), required=True, metavar="TPS", help="of one instance, tokens/s")
+    parser.add_argument(
+        "--gpu", action="append", default=[], metavar="GPU", help="of the instance: UUID or index; may be repeated"
+    )
+
+
+def _clock(options: argparse.Namespace) -> None:
+    from kernel_dvfs.deploy.control import Control, facts_of
+    from kernel_dvfs.gpu.clocks import AUTO, label
+    from kernel_dvfs.gpu.guard import Guard
+    from kernel_dvfs_serving.deployment import clock_at, read_plan
+
+    pair = (clock_at(read_plan(options.plan), options.pool, options.tps), AUTO)
+    print(pair[0])
+    for name in options.gpu:
+        about = facts_of(name.removeprefix("nvml:"))
+        with Guard(about["uuid"], mode="dry-run") as guard:
+            Control(guard, about, reads_only=True).check(pair, f"{options.plan}: pool {options.pool}")
+        print(f"dry run: GPU {about['uuid']} would be asked for {label(pair)}; nothing is set", file=sys.stderr)
+
+
+# -- a study: experiments, tables, figures -----------------------------------------------------------------------------
+
+
+def _study_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving study results/serving/mine --options '{...}'"
+    parser.add_argument("folder", metavar="FOLDER", help="gets study.json")
+    parser.add_argument("--options", required=True, metavar="JSON", help="as the workflow gives them")
+
+
+def _study(options: argparse.Namespace) -> None:
+    from kernel_dvfs_serving.study import make_study
+
+    make_study(options.folder, json_object("--options", options.options))
+
+
+def _experiment_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "example: kernel-dvfs serving experiment systems results/serving/sim-h100-sxm-llama2-70b/mine"
+    parser.add_argument("name", metavar="NAME", help="systems, slots, loads, misprediction, sweeps, hierarchy or week")
+    parser.add_argument("folder", metavar="FOLDER", help="of the study; written to its experiments/")
+
+
+def _experiment(options: argparse.Namespace) -> None:
+    from kernel_dvfs.files import write_json
+    from kernel_dvfs_serving.experiments import EXPERIMENTS
+    from kernel_dvfs_serving.replay import lines
+    from kernel_dvfs_serving.study import ServingStudy
+
+    if options.name not in EXPERIMENTS:
+        raise InputError(f"no experiment '{options.name}'; allowed: {', '.join(EXPERIMENTS)}")
+    found = EXPERIMENTS[options.name](ServingStudy(options.folder))
+    write_json(Path(options.folder) / "experiments" / f"{options.name}.json", found)
+    for each in found:
+        for line in lines(each) if "system" in each else []:
+            print(f"note: {line}", file=sys.stderr)
+
+
+COMMANDS = {
+    "profile": Command("power and latencies of a served model over load, simulated", _profile_arguments, _profile),
+    "trace": Command("check and sum up a trace of requests, or make a synthetic one", _trace_arguments, _trace),
+    "replay": Command("replay a trace through one serving system", _replay_arguments, _replay),
+    "import": Command("a profile from a server's own benchmark and a log of power", _import_arguments, _import),
+    "plan": Command("servers, degrees and clocks for given loads", _plan_arguments, _plan),
+    "clock": Command("the clock that a plan gives at a load; sets nothing", _clock_arguments, _clock),
+    # called by rules
+    "anchors": Command("published measurements, and the same simulated", _anchors_arguments, _anchors, False),
+    "table1": Command("DynamoLLM's Table I, and the same simulated", _table1_arguments, _table1, False),
+    "study": Command("a folder for a study of serving systems", _study_arguments, _study, False),
+    "experiment": Command("run one experiment of a serving study", _experiment_arguments, _experiment, False),
+}

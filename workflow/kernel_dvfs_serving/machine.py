@@ -1,0 +1,135 @@
+"""The machine that instances of a replay run on: engines by degree and clock, KV caches, power of a GPU without one.
+
+What a profile was made from decides: a simulated one runs on simulated GPUs, a measured one on what it says itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Protocol
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs_serving import measured
+from kernel_dvfs_serving.columns import mhz
+from kernel_dvfs_serving.instance import Engine
+from kernel_dvfs_serving.models import MODELS
+from kernel_dvfs_serving.profile import KERNEL_LEVEL, Profile
+from kernel_dvfs_serving.steps import StepModel, engine_at
+from kernel_dvfs_serving.system import HOST_S
+
+
+class Machine(Protocol):
+    """What a cluster asks of the hardware below it."""
+
+    kv_byte_per_token: float  # bytes of keys and values that a token leaves in the cache
+    parked_w: float  # of one GPU that holds no instance
+
+    def engine(self, tp: int, clock: str) -> Engine:
+        """The engine at a clock as the profile names it: MHz, or kernel:MHz."""
+
+    def kv_tokens(self, tp: int) -> int:
+        """KV cache of an instance, tokens."""
+
+
+class SimulatedMachine:
+    """Instances on simulated GPUs.
+
+    gpu, model, overrides, host_s: as steps.StepModel. parked_w: None: the GPU's own at its lowest clock.
+    """
+
+    def __init__(
+        self,
+        gpu: str = "h100_sxm",
+        model: str = "llama2-70b",
+        overrides: dict | None = None,
+        parked_w: float | None = None,
+        host_s: float = HOST_S,
+    ):
+        self._make = lambda tp: StepModel(gpu=gpu, model=model, tp=tp, overrides=overrides, host_s=host_s)
+        self._models: dict[int, StepModel] = {}
+        largest = self.model(8)
+        self.kv_byte_per_token = float(largest.model.kv_byte_per_token)
+        self.parked_w = largest.idle_w(largest.clocks[0]) / largest.tp if parked_w is None else parked_w
+
+    def model(self, tp: int) -> StepModel:
+        """Steps of an instance of that degree."""
+        if tp not in self._models:
+            self._models[tp] = self._make(tp)
+        return self._models[tp]
+
+    def engine(self, tp: int, clock: str) -> Engine:
+        """See Machine."""
+        return engine_at(self.model(tp), mhz(clock), clock.startswith(KERNEL_LEVEL))
+
+    def kv_tokens(self, tp: int) -> int:
+        """See Machine."""
+        return self.model(tp).kv_tokens
+
+
+class MeasuredMachine:
+    """Instances as a measured profile shows them.
+
+    KV caches and the bytes of a token are the profile's optional columns, else those of the model and GPU that it
+    names, if both are known here. A GPU without an instance draws what the least drawing clock draws at no load.
+    limits: max_batch, chunk_tokens. Raises InputError where neither says it.
+    """
+
+    def __init__(self, profile: Profile, **limits: int):
+        self._profile = profile
+        self.engine = cache(lambda tp, clock: measured.engine(profile, tp, clock, self.kv_tokens(tp), **limits))
+        known = MODELS.get(profile.model)
+        byte = profile.kv_byte_per_token or (known.kv_byte_per_token if known else None)
+        if byte is None:
+            raise InputError(
+                f"{profile.name}: model {profile.model} is unknown here (known: {', '.join(MODELS)}); give the profile "
+                "a column kv_byte_per_token: bytes that a token takes in the KV cache"
+            )
+        self.kv_byte_per_token = float(byte)
+        settings = sorted({(tp, clock) for _, tp, clock in profile.curves})
+        self.fits = {(tp, clock): self.engine(tp, clock).fit for tp, clock in settings}
+        self.parked_w = profile.parked_w
+
+    def note(self) -> str:
+        """How well the fitted engines give back the profile, in a line."""
+        power, tbt, ttft = (
+            100 * max(getattr(fit, name) for fit in self.fits.values()) for name in ("power", "tbt", "ttft")
+        )
+        return (
+            f"{self._profile.name}: engines fitted to it give back its power within {power:.1f} %, times between "
+            f"tokens within {tbt:.1f} %, first tokens within {ttft:.1f} % (median, worst of its clocks)"
+        )
+
+    def kv_tokens(self, tp: int) -> int:
+        """See Machine."""
+        given = self._profile.kv_tokens.get(tp)
+        return given if given is not None else self._simulated_kv_tokens(tp)
+
+    @cache  # noqa: B019 - a machine lives as long as the study
+    def _simulated_kv_tokens(self, tp: int) -> int:
+        try:
+            return StepModel(self._profile.gpu, self._profile.model, tp).kv_tokens
+        except InputError as error:
+            raise InputError(
+                f"{self._profile.name}: {error}; or give the profile a column kv_tokens: the KV cache of an instance, "
+                "tokens"
+            ) from None
+
+
+def machine(profile: Profile, gpu: str, model: str, host_s: float = HOST_S, **limits: int) -> Machine:
+    """The machine that a profile belongs to. gpu, model, host_s: what is simulated. Raises InputError where a simulated
+    profile is of another GPU or model, or was made with another engine than it says."""
+    if not profile.simulated:
+        return MeasuredMachine(profile, **limits)
+    if (profile.gpu, profile.model) != (gpu, model):
+        raise InputError(
+            f"{profile.name}: simulated for {profile.model} on {profile.gpu}, but {model} on {gpu} is to be replayed; "
+            "name the same GPU and model, or make another profile"
+        )
+    asked = {"host_s": host_s} | limits
+    for name, value in profile.engine.items():
+        if asked.get(name, value) != value:
+            raise InputError(
+                f"{profile.name}: simulated with {name} = {value:g}, but {asked[name]:g} is to be replayed; give the "
+                "same, or make another profile"
+            )
+    return SimulatedMachine(gpu, model, host_s=host_s)

@@ -1,0 +1,101 @@
+"""What a cluster expects: the class of a request when it arrives, and the load of each class in the time to come.
+
+Of a request the prompt's letter is known and the answer's is predicted, with errors by a confusion matrix, or from the
+prompt's length alone. Of a load, a slot's expectation is the median of the same slot in the earlier weeks; in the first
+week, of the day before; on the first day there is no history, so the truth is taken, as an oracle would.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs_serving.requests import CLASSES, OUTPUT_BOUNDS, classify
+from kernel_dvfs_serving.system import CHOICES, TOKEN_COUNT, Settings
+from kernel_dvfs_serving.trace import DAY_S, WEEK_S, Trace
+
+# -- classes of answers ------------------------------------------------------------------------------------------------
+
+
+def predicted(trace: Trace, settings: Settings) -> np.ndarray:
+    """The class that each request is taken for. Misprediction is a share of the answers, or `token-count`."""
+    kinds = classify(trace.input_tokens, trace.output_tokens)
+    if settings.misprediction == TOKEN_COUNT:
+        return 3 * (kinds // 3) + by_token_count(trace.input_tokens, trace.output_tokens)
+    if settings.misprediction == 0:
+        return kinds
+    return predict(kinds, confusion(float(settings.misprediction)), settings.seed)
+
+
+def confusion(error: float) -> np.ndarray:
+    """[true letter, predicted letter]: errs with probability `error`, either other letter as likely. Rows add up to 1.
+
+    Raises InputError for an error that is no share.
+    """
+    if not 0 <= error <= 1:
+        raise InputError(f"misprediction {error}; allowed: a share from 0 to 1")
+    return np.full((3, 3), error / 2) + np.eye(3) * (1 - 1.5 * error)
+
+
+def predict(kinds: np.ndarray, matrix: np.ndarray, seed: int) -> np.ndarray:
+    """Predicted classes of true classes (n,), by the confusion matrix of the answer's letter."""
+    kinds = np.asarray(kinds)
+    limits = np.cumsum(matrix, axis=1)[kinds % 3]
+    letter = (np.random.default_rng(seed).uniform(size=len(kinds))[:, None] > limits[:, :2]).sum(1)
+    return 3 * (kinds // 3) + letter
+
+
+def by_token_count(input_tokens: np.ndarray, output_tokens: np.ndarray, share: float = 0.2) -> np.ndarray:
+    """Predicted answer letters (n,) from the prompt's length alone: the commonest letter of its neighbourhood.
+
+    Learnt from the first `share` of the requests, in ten groups of equal size by prompt length (our choice: the
+    simplest predictor that there is, to show what a better one is worth).
+    """
+    inputs, letters = np.asarray(input_tokens), np.digitize(output_tokens, OUTPUT_BOUNDS)
+    known = max(1, int(share * len(inputs)))
+    edges = np.unique(np.quantile(inputs[:known], np.linspace(0, 1, 11)[1:-1]))
+    groups, own = np.digitize(inputs[:known], edges), np.digitize(inputs, edges)
+    overall = np.bincount(letters[:known], minlength=3).argmax()
+    table = np.full(len(edges) + 1, overall)
+    for group in np.unique(groups):
+        table[group] = np.bincount(letters[:known][groups == group], minlength=3).argmax()
+    return table[own]
+
+
+# -- loads -------------------------------------------------------------------------------------------------------------
+
+
+def slot_loads(trace: Trace, slot_s: float) -> np.ndarray:
+    """Tokens/s arriving, prompt and answer, of shape (slots, classes)."""
+    slots = max(1, int(np.ceil(trace.span_s / slot_s)))
+    slot = np.minimum((trace.arrival_s / slot_s).astype(np.int64), slots - 1)
+    place = slot * len(CLASSES) + classify(trace.input_tokens, trace.output_tokens)
+    tokens = trace.input_tokens.astype(float) + trace.output_tokens
+    return np.bincount(place, tokens, slots * len(CLASSES)).reshape(slots, len(CLASSES)) / slot_s
+
+
+class LoadForecast:
+    """Forecast loads, tokens/s of each class, with a margin on top."""
+
+    def __init__(self, loads: np.ndarray, slot_s: float, method: str = "template", margin: float = 1.0):
+        if method not in CHOICES["load_prediction"]:
+            raise InputError(f"load prediction '{method}'; allowed: {', '.join(CHOICES['load_prediction'])}")
+        self.slot_s = slot_s
+        self.margin = margin
+        self.loads = loads
+        self.expected = loads if method == "oracle" else _template(loads, slot_s)
+
+    def between(self, start_s: float, end_s: float) -> np.ndarray:
+        """Expectations of the slots that meet [start_s, end_s), one at least: tokens/s, of shape (slots, classes)."""
+        first = min(int(start_s / self.slot_s + 1e-9), len(self.expected) - 1)
+        last = min(max(int(np.ceil(end_s / self.slot_s - 1e-9)), first + 1), len(self.expected))
+        return self.expected[first:last] * self.margin
+
+
+def _template(loads: np.ndarray, slot_s: float) -> np.ndarray:
+    day, week = max(1, round(DAY_S / slot_s)), max(1, round(WEEK_S / slot_s))
+    expected = loads.copy()
+    for slot in range(day, len(loads)):
+        earlier = loads[slot - week :: -week] if slot >= week else loads[slot - day : slot - day + 1]
+        expected[slot] = np.median(earlier, axis=0)
+    return expected

@@ -1,0 +1,372 @@
+"""What a pool's servers draw under a load: how they are best divided into instances, and how many servers pay; and what
+deciding so, by levels, costs against one decision on all at once.
+
+By levels: servers per pool, then degrees within each pool's servers, then each instance's clock. A division is priced
+slot by slot on the profile, each instance at the share of the load that its capacity gives it, and at the clock that it
+will then run at (the published rule, `top`, prices the peak at the highest clock, where a degree that is best there
+need not be best at the clock that the instance manager sets later). Divisions are enumerated, not searched: a pool of
+12 servers has some 4,600. Servers beyond those that the peak needs are taken where the lower clocks that they allow
+save more than they draw.
+
+At once: one optimisation over all classes, degrees and clocks. Variables: instances n of each degree and group of
+classes (whole numbers), servers s, and the share of those instances at each column, a load and clock (u, continuous: an
+instance may divide its time between two columns, so power is linear between the profiled loads, and the optimum is a
+bound). Least sum p u + parked GPUs' power, so that the columns carry the load, all instances fit on the servers' GPUs,
+and no more servers are on than there are. A class's load may be divided (flows x) between all groups that serve it.
+Load that does not fit is shed at a price above any column's: reported, never silent. Solved by OR-Tools (SCIP) to a gap
+of 1e-4.
+
+Loads of the comparison are those of hindsight and changes are free, so the difference is the hierarchy's alone; the
+joint optimum is a bound for the simulated systems in so far as the profile describes an instance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernel_dvfs_serving.columns import Column, Columns, undominated
+from kernel_dvfs_serving.pools import FULL_TP, PoolKind, Sizing, size, spread, static
+from kernel_dvfs_serving.requests import dominates
+from kernel_dvfs_serving.resharding import SERVER_GPUS
+
+if TYPE_CHECKING:
+    from kernel_dvfs_serving.columns import PoolColumns
+
+# of load that is not carried, W per token/s: above what any instance takes to carry it
+SHED_W_PER_TPS = 1000.0
+# a move of the search for servers must save so much of the power, or it is not made
+_WORTH = 1e-3
+# mean loads that a series of slots is summed up to, between its least and its highest: within 0.1 % of every slot's own
+_LEVELS = 12
+MIP_GAP = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """How a system's decisions on servers and degrees are priced."""
+
+    degrees: tuple[int, ...]  # that its pools may be divided into
+    clock_margin: float | None  # on the load that a clock is set for; None: the highest clock, whatever the load
+    parked_w: float  # of a GPU without instance
+    peak_only: bool = False  # priced at the peak at the highest clock, and no servers beyond the needed (published)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Instances of one pool."""
+
+    counts: dict[int, int]  # {degree: instances}
+    power_w: float  # mean over the slots, of all the pool's GPUs
+    carries: bool  # whether it carries the peak within the promises; else it is the division that carries most
+
+
+def divide(offer: PoolColumns, load_tps: np.ndarray, servers: int, pricing: Pricing) -> Division:
+    """The least-power division of a pool's servers for a load, of shape (slots,)."""
+    degrees = tuple(tp for tp in pricing.degrees if offer.largest(tp) > 0)
+    if not degrees:
+        return Division({FULL_TP: servers}, float("inf"), False)
+    return _best(offer, load_tps, servers, degrees, _divisions(servers, degrees), pricing)
+
+
+def priced(
+    offer: PoolColumns, load_tps: np.ndarray, servers: int, counts: dict[int, int], pricing: Pricing
+) -> Division:
+    """A given division of a pool's servers, {degree: instances}, under a load of shape (slots,)."""
+    degrees = tuple(counts)
+    if not degrees or any(offer.largest(tp) <= 0 for tp in degrees):
+        return Division(counts, float("inf"), False)
+    return _best(offer, load_tps, servers, degrees, np.array([list(counts.values())]), pricing)
+
+
+def _best(
+    offer: PoolColumns,
+    load_tps: np.ndarray,
+    servers: int,
+    degrees: tuple[int, ...],
+    numbers: np.ndarray,
+    pricing: Pricing,
+) -> Division:
+    """The least-power one of divisions, `numbers` of shape (divisions, degrees), that carry the peak."""
+    peak = float(load_tps.max())
+    able = np.array([offer.largest(tp) for tp in degrees])
+    fits = numbers @ able >= peak * (1 - 1e-9)
+    carries = bool(fits.any())
+    numbers = numbers[fits] if carries else numbers[[(numbers @ able).argmax()]]
+    levels = np.array([peak]) if pricing.peak_only else _levels(load_tps)
+    margin = None if pricing.peak_only else pricing.clock_margin
+    relative = np.minimum(levels / (numbers @ able)[:, None], 1.0)
+    power_w = pricing.parked_w * (SERVER_GPUS * servers - numbers @ np.array(degrees))
+    for place, tp in enumerate(degrees):
+        power_w = power_w + numbers[:, place] * offer.power_at(tp, relative, margin).mean(1)
+    best = int(power_w.argmin())
+    counts = {tp: int(number) for tp, number in zip(degrees, numbers[best]) if number}
+    return Division(counts, float(power_w[best]), carries)
+
+
+@lru_cache(maxsize=32)
+def _divisions(servers: int, degrees: tuple[int, ...]) -> np.ndarray:
+    """Every way to put instances of these degrees on the servers' GPUs, at least one: (ways, degrees)."""
+    gpus = SERVER_GPUS * servers
+    axes = np.meshgrid(*(np.arange(gpus // tp + 1) for tp in degrees), indexing="ij")
+    numbers = np.stack([axis.ravel() for axis in axes], axis=1)
+    used = numbers @ np.array(degrees)
+    return numbers[(used <= gpus) & (used > 0)]
+
+
+def _levels(load_tps: np.ndarray) -> np.ndarray:
+    """Means of equal parts of the sorted slots."""
+    if len(load_tps) <= _LEVELS:
+        return load_tps
+    starts = np.arange(_LEVELS) * len(load_tps) // _LEVELS
+    return np.add.reduceat(np.sort(load_tps), starts) / np.diff(starts, append=len(load_tps))
+
+
+def choose_servers(
+    pools: list[PoolKind],
+    columns: Columns,
+    loads: np.ndarray,
+    limit: int,
+    pricing: Pricing,
+    running: int | None = None,
+    start_w: float = 0.0,
+) -> Sizing:
+    """Servers of each pool for loads of shape (slots, classes): those the peak needs, and more where they pay.
+
+    running: servers that are on or starting; each beyond them costs `start_w`, the power that its start spreads over
+    the epoch. None: starts are free.
+    """
+    needed = size(pools, columns, loads, limit)
+    if pricing.peak_only:
+        return needed
+    search = _Search(pools, columns, loads, limit, pricing, limit if running is None else running, start_w)
+    starts = [tuple(needed.servers)]
+    if limit >= len(pools):
+        starts.append(tuple(static(pools, columns, loads, limit).servers))
+    return spread(pools, columns, loads, search.climb(min(starts, key=search.cost)))
+
+
+class _Search:
+    """Servers of each pool, moved one by one as long as that saves power."""
+
+    def __init__(
+        self,
+        pools: list[PoolKind],
+        columns: Columns,
+        loads: np.ndarray,
+        limit: int,
+        pricing: Pricing,
+        running: int,
+        start_w: float,
+    ):
+        self._pools, self._columns, self._loads, self._pricing = pools, columns, loads, pricing
+        self._limit, self._running, self._start_w = limit, running, start_w
+        self._power_w: dict[tuple[int, ...], float] = {}  # of a pool, by its servers and those of all smaller pools
+        self._costs: dict[tuple[int, ...], float] = {}
+
+    def cost(self, counts: tuple[int, ...]) -> float:
+        """W, load that is not carried at its price; infinite for counts that cannot be."""
+        if counts not in self._costs:
+            self._costs[counts] = self._cost(counts)
+        return self._costs[counts]
+
+    def _cost(self, counts: tuple[int, ...]) -> float:
+        if sum(counts) > self._limit or min(counts) < 0:
+            return float("inf")
+        plan = spread(self._pools, self._columns, self._loads, counts)
+        total_w = SHED_W_PER_TPS * plan.short_tps + self._start_w * max(0, sum(counts) - self._running)
+        for place, count in enumerate(counts):
+            if count:
+                key = counts[: place + 1]
+                if key not in self._power_w:
+                    self._power_w[key] = divide(plan.offers[place], plan.loads[place], count, self._pricing).power_w
+                total_w += self._power_w[key]
+        return total_w
+
+    def climb(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+        """From these counts, by the best of all single moves, until none saves enough."""
+        while True:
+            best = min(self._moves(counts), key=self.cost)
+            if not self.cost(best) < self.cost(counts) * (1 - _WORTH):
+                return counts
+            counts = best
+
+    def _moves(self, counts: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+        """A server more, a server less, a server from one pool to another."""
+        size_ = len(counts)
+        # -1 is no pool: the server comes from those that are off, or goes there
+        places = range(-1, size_)
+        steps = [(to, away) for to in places for away in places if to != away]
+        return [
+            tuple(count + (place == to) - (place == away) for place, count in enumerate(counts)) for to, away in steps
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Instances that carry a load for least power."""
+
+    chosen: dict[Column, float]  # instances at each, on average
+    servers: int  # on
+    power_w: float  # of all, parked GPUs included
+    shed_tps: dict[int, float]  # load not carried, tokens/s by class
+    solve_s: float  # CPU seconds
+    optimal: bool  # whether the solver proved it, to MIP_GAP, within its time
+
+
+def allocate(
+    columns: Sequence[Column],
+    loads: dict[int, float],
+    *,
+    servers: int,
+    parked_w: float,
+    time_limit_s: float = 20.0,
+) -> Allocation:
+    """Least power for `loads`, {class: tokens/s}, on at most `servers` servers.
+
+    parked_w: of a GPU without instance on a server that is on.
+    """
+    from ortools.linear_solver import pywraplp
+
+    begun = time.process_time()
+    # a column that another of its degree matches at less power is never needed
+    columns = undominated(columns)
+    solver = pywraplp.Solver.CreateSolver("SCIP")
+    solver.SetTimeLimit(int(1000 * time_limit_s))
+    kinds: dict[tuple[int, frozenset[int], int], list[Column]] = {}
+    groups: dict[tuple[int, frozenset[int]], list[Column]] = {}
+    for column in columns:
+        kinds.setdefault((column.kind, column.served, column.tp), []).append(column)
+        groups.setdefault((column.kind, column.served), []).append(column)
+    count = {key: solver.IntVar(0, servers * SERVER_GPUS // key[2], "") for key in kinds}
+    use = {column: solver.NumVar(0, servers * SERVER_GPUS, "") for column in columns}
+    for key, own in kinds.items():
+        solver.Add(solver.Sum([use[column] for column in own]) == count[key])
+    on = solver.IntVar(0, servers, "")
+    shed, flows = {}, {}
+    for kind, load in loads.items():
+        shed[kind] = solver.NumVar(0, load, "")
+        flows[kind] = {group: solver.NumVar(0, load, "") for group in groups if kind in group[1]}
+        solver.Add(solver.Sum([*flows[kind].values(), shed[kind]]) == load)
+    for group, own in groups.items():
+        inflow = [flow[group] for flow in flows.values() if group in flow]
+        solver.Add(solver.Sum([column.tps * use[column] for column in own]) >= solver.Sum(inflow))
+    used = solver.Sum([key[2] * number for key, number in count.items()])
+    solver.Add(used <= SERVER_GPUS * on)
+    objective = [column.power_w * use[column] for column in columns]
+    objective += [SHED_W_PER_TPS * each for each in shed.values()]
+    solver.Minimize(solver.Sum(objective) + parked_w * (SERVER_GPUS * on - used))
+    parameters = pywraplp.MPSolverParameters()
+    parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, MIP_GAP)
+    status = solver.Solve(parameters)
+    if status not in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE):
+        raise RuntimeError(f"allocation of {len(columns)} columns: solver status {status}")
+    chosen = {column: each.solution_value() for column, each in use.items() if each.solution_value() > 1e-9}
+    gpus = sum(key[2] * round(number.solution_value()) for key, number in count.items())
+    running = round(on.solution_value())
+    power_w = sum(column.power_w * number for column, number in chosen.items())
+    return Allocation(
+        chosen,
+        running,
+        power_w + parked_w * (SERVER_GPUS * running - gpus),
+        {kind: value for kind, each in shed.items() if (value := each.solution_value()) > 1e-6},
+        time.process_time() - begun,
+        status == pywraplp.Solver.OPTIMAL,
+    )
+
+
+# -- by levels, and all at once ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One decision."""
+
+    power_w: float  # of all servers that are on
+    shed_tps: float  # load not carried
+    solve_s: float  # CPU seconds
+    servers: int  # on
+    columns: list[Column]  # that were open to it
+
+
+def by_levels(
+    pools: list[PoolKind],
+    columns: Columns,
+    load: np.ndarray,
+    servers: int,
+    pricing: Pricing,
+    cluster_loads: np.ndarray | None = None,
+) -> Planned:
+    """The three controllers in turn, for one load, of shape (classes,).
+
+    cluster_loads: what servers are counted for, of shape (slots, classes); None: the load.
+    """
+    begun = time.process_time()
+    first = choose_servers(pools, columns, load[None] if cluster_loads is None else cluster_loads, servers, pricing)
+    plan = spread(pools, columns, load[None], first.servers)
+    power_w, shed = 0.0, plan.short_tps
+    for offer, count, (tps,) in zip(plan.offers, plan.servers, plan.loads):
+        if not count:
+            continue
+        # what a pool cannot carry is counted as short, and is not its to price
+        found = divide(offer, np.array([tps]), count, pricing)
+        able = sum(offer.largest(tp) * number for tp, number in found.counts.items())
+        kept = min(tps, able)
+        power_w += pricing.parked_w * (SERVER_GPUS * count - sum(tp * number for tp, number in found.counts.items()))
+        for tp, number in found.counts.items():
+            power_w += number * _least_w(offer, tp, kept * offer.largest(tp) / able)
+    open_columns = [column for offer in plan.offers for column in offer.columns]
+    return Planned(power_w, shed, time.process_time() - begun, sum(plan.servers), open_columns)
+
+
+def _least_w(offer: PoolColumns, tp: int, tps: float) -> float:
+    """Power of an instance at a load, its time divided between the columns of its degree that take least, W."""
+    points = sorted({(each.tps, each.power_w) for each in undominated(offer.columns) if each.tp == tp})
+    hull: list[tuple[float, float]] = []
+    for x, y in points:
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) >= (y - hull[-2][1]) * (
+            hull[-1][0] - hull[-2][0]
+        ):
+            hull.pop()
+        hull.append((x, y))
+    return float(np.interp(tps, [x for x, _ in hull], [y for _, y in hull]))
+
+
+def at_once(columns: Columns, loads: np.ndarray, servers: int, parked_w: float, also: Sequence[Column] = ()) -> Planned:
+    """One optimisation over all classes, degrees and clocks.
+
+    Open to it: instances for one class alone, instances for a class and all smaller ones, and what is given in `also`:
+    the hierarchy's own pools, so that whatever it can do can be done here.
+    """
+    offers = []
+    for kind in range(len(loads)):
+        smaller = {each for each, load in enumerate(loads) if load > 0 and dominates(kind, each)}
+        offers += [columns.pool(kind), columns.pool(kind, smaller)]
+    offered = list(dict.fromkeys([*(column for offer in offers for column in offer.columns), *also]))
+    own = {kind: float(load) for kind, load in enumerate(loads) if load > 0}
+    found = allocate(offered, own, servers=servers, parked_w=parked_w)
+    return Planned(found.power_w, sum(found.shed_tps.values()), found.solve_s, found.servers, offered)
+
+
+def compare(
+    pools: list[PoolKind],
+    columns: Columns,
+    loads: np.ndarray,
+    epoch_s: float,
+    cluster_epoch_s: float,
+    servers: int,
+    pricing: Pricing,
+) -> list[tuple[float, Planned, Planned]]:
+    """[(start_s, by levels, at once)] for loads (slots of epoch_s, classes); servers are counted per cluster epoch."""
+    slots = max(1, round(cluster_epoch_s / epoch_s))
+    rows = []
+    for slot, load in enumerate(loads):
+        longer = loads[slot - slot % slots : slot - slot % slots + slots]
+        levels = by_levels(pools, columns, load, servers, pricing, longer)
+        rows.append((slot * epoch_s, levels, at_once(columns, load, servers, pricing.parked_w, levels.columns)))
+    return rows

@@ -1,0 +1,130 @@
+"""Traces replayed through serving systems, and what one run amounts to: energy by state, latencies against promises,
+servers, events, in plain JSON values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernel_dvfs_serving import controllers
+from kernel_dvfs_serving.cluster import Cluster
+from kernel_dvfs_serving.columns import Columns
+from kernel_dvfs_serving.machine import Machine
+from kernel_dvfs_serving.prediction import LoadForecast, predicted, slot_loads
+from kernel_dvfs_serving.profile import Profile
+from kernel_dvfs_serving.requests import CLASSES, TBT_SLO_S, classify, ttft_slo_s
+from kernel_dvfs_serving.servers import STATES
+from kernel_dvfs_serving.system import SYSTEMS, Settings
+from kernel_dvfs_serving.trace import Trace
+
+J_PER_KWH = 3.6e6
+
+
+class Replayer:
+    """A machine and its profile, on which traces are replayed.
+
+    columns: options of columns.Columns. Raises InputError for a trace with a class that is feasible nowhere.
+    """
+
+    def __init__(self, machine: Machine, profile: Profile, **columns: Any):
+        self.machine, self.profile = machine, profile
+        self._options = columns
+        self._columns: dict[bool, Columns] = {}
+
+    def columns(self, kernel_level: bool = False) -> Columns:
+        """The columns of the profile, at one clock or one per kernel."""
+        if kernel_level not in self._columns:
+            self._columns[kernel_level] = Columns(self.profile, kernel_level=kernel_level, **self._options)
+        return self._columns[kernel_level]
+
+    def run(self, trace: Trace, system: str, settings: Settings) -> Cluster:
+        """The finished Cluster of a system, by name."""
+        own = SYSTEMS[system]
+        columns = self.columns(own.kernel_level)
+        kinds = classify(trace.input_tokens, trace.output_tokens)
+        columns.require(np.unique(kinds).tolist())
+        loads = slot_loads(trace, settings.load_slot_s)
+        forecast = LoadForecast(loads, settings.load_slot_s, settings.load_prediction, settings.margin)
+        guessed = predicted(trace, settings)
+        return Cluster(trace, own, self.machine, columns, forecast, settings, guessed, controllers).run()
+
+
+def outcome(cluster: Cluster, timeline: bool = False) -> dict:
+    """Figures of a finished Cluster; timeline: also power by state and knobs over time.
+
+    Every request is in_time (both promises kept), late, or rejected; j_per_token_in_time counts the tokens (prompt and
+    answer) of the first alone, so work that nobody waited for is no service. Latencies are of finished requests,
+    attainment is of all. tbt_*: over all gaps between tokens; tbt_kept_percent: requests by their mean gap.
+    """
+    kinds = cluster.kinds
+    scale = cluster.columns.slo_scale
+    promised_s = scale * np.array([ttft_slo_s(name) for name in CLASSES])[kinds]
+    with np.errstate(invalid="ignore"):
+        first_kept = cluster.finished & (cluster.ttft_s <= promised_s)
+        # one token has no gap
+        rest_kept = cluster.finished & ~(cluster.mean_tbt_s > scale * TBT_SLO_S)
+    kept = first_kept & rest_kept
+    tokens = cluster.trace.input_tokens[kept].sum(dtype=int) + cluster.trace.output_tokens[kept].sum(dtype=int)
+    energy_j = sum(cluster.accounts.energy_j.values())
+    found: dict[str, Any] = {
+        "system": cluster.system.name,
+        "servers": len(cluster.fleet.servers),
+        "requests": len(kinds),
+        "in_time": int(kept.sum()),
+        "late": int((cluster.finished & ~kept).sum()),
+        "rejected": int(cluster.rejected.sum()),
+        "tokens_in": int(cluster.tokens_in),
+        "tokens_out": int(cluster.tokens_out),
+        "tokens_in_time": int(tokens),
+        "j_per_token_in_time": energy_j / int(tokens) if tokens else None,
+        "end_s": float(cluster.end_s),
+        "energy_kwh": energy_j / J_PER_KWH,
+        "energy_kwh_by_server": [sum(each.account.energy_j.values()) / J_PER_KWH for each in cluster.fleet.servers],
+        **{f"{state}_kwh": cluster.accounts.energy_j[state] / J_PER_KWH for state in STATES},
+        "mean_power_w": energy_j / cluster.end_s,
+        "server_hours": cluster.fleet.server_s / 3600,
+        "ttft_p50_s": _quantile(cluster.ttft_s, 0.5),
+        "ttft_p99_s": _quantile(cluster.ttft_s, 0.99),
+        "tbt_p50_s": _number(cluster.accounts.gap_quantile(0.5)),
+        "tbt_p99_s": _number(cluster.accounts.gap_quantile(0.99)),
+        "ttft_kept_percent": 100.0 * float(first_kept.mean()),
+        "tbt_kept_percent": 100.0 * float(rest_kept.mean()),
+        "kept_percent": 100.0 * float(kept.mean()),
+        "short_tps": float(cluster.short_tps),
+        "kept_percent_by_class": {
+            name: 100.0 * float(kept[kinds == place].mean())
+            for place, name in enumerate(CLASSES)
+            if (kinds == place).any()
+        },
+        "solve_s": [float(np.mean(cluster.solve_s)), float(np.max(cluster.solve_s))] if cluster.solve_s else [0.0, 0.0],
+        "events": dict(sorted(cluster.events.items())),
+    }
+    if timeline:
+        found["bin_s"] = cluster.accounts.bin_s
+        found["power_w"] = cluster.accounts.power_w()
+        found["samples"] = cluster.samples
+    return found
+
+
+def lines(found: dict) -> list[str]:
+    """What has to be said aloud: requests given up, load that the servers could not carry."""
+    said = []
+    if found["rejected"]:
+        share = 100.0 * found["rejected"] / found["requests"]
+        said.append(f"{found['system']}: {found['rejected']} requests ({share:.2f} %) were shed: past their deadline")
+    if found["short_tps"] > 0:
+        said.append(
+            f"{found['system']}: too few servers: up to {found['short_tps']:.0f} tokens/s beyond what they can carry "
+            "within the promises; add servers"
+        )
+    return said
+
+
+def _quantile(values: np.ndarray, share: float) -> float | None:
+    values = values[np.isfinite(values)]
+    return float(np.quantile(values, share)) if values.size else None
+
+
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None

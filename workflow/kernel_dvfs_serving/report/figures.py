@@ -1,0 +1,452 @@
+"""Figures of the serving study. They read files only."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.change import change_percent
+from kernel_dvfs.outputs import Outputs
+from kernel_dvfs_serving.report import reported, tables
+from kernel_dvfs_serving.report.share import by_system, subtitle, wrapped
+from kernel_dvfs_serving.system import BASELINE, SIZED
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs_serving.study import ServingStudy
+
+OUTPUTS = Outputs()
+
+
+def savings_data(study: ServingStudy) -> pd.DataFrame:
+    """system (ordered), change_percent, promise_kept, label; without SinglePool on all servers, far off the scale."""
+    import pandas as pd
+
+    frame = tables.savings(study)
+    frame = frame[~frame.system.str.startswith(BASELINE) | (frame.system == SIZED)]
+    changes = frame.change_percent.astype(float)
+    against = ["no baseline" if isnan(change) else f"{change:+.1f} %" for change in changes]
+    label = [f" {change}, kept {kept:.1f} %" for change, kept in zip(against, frame.kept_percent)]
+    # without a baseline that keeps the promise: no bars, and the labels say so
+    return frame.assign(
+        change_percent=changes.fillna(0.0), system=pd.Categorical(frame.system, frame.system[::-1]), label=label
+    )
+
+
+@OUTPUTS.figure(
+    "Energy of a token served in time by serving system, change against SinglePool on the fewest servers that keep the "
+    "promise, negative = saved; grey: fewer promises kept than must be, so nothing is saved",
+    reads=["systems"],
+)
+def savings(study: ServingStudy) -> p9.ggplot:
+    """One bar a system; its label stands on the side of zero that is free."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = savings_data(study)
+    low, high = min(0.0, frame.change_percent.min()), max(0.0, frame.change_percent.max())
+    frame = frame.assign(at=frame.change_percent.clip(lower=0))
+    return (
+        p9.ggplot(frame, p9.aes("system", "change_percent", fill="promise_kept"))
+        + p9.geom_col(width=0.65, show_legend=False)
+        + p9.geom_text(p9.aes(y="at", label="label"), ha="left", size=5.5, color=style.INK)
+        + p9.coord_flip()
+        + p9.scale_fill_manual({True: style.SERIES[0], False: style.SERIES[2]})
+        + p9.scale_y_continuous(limits=(low - 2, high + 0.9 * (high - low)))
+        + p9.labs(
+            title="Energy of a token served in time",
+            subtitle=subtitle(study, "left"),
+            x="",
+            y="change of energy, % (negative: saved)",
+            caption="Against SinglePool on the fewest servers that keep the promise.\n"
+            "Grey: fewer promises kept than must be, so nothing is saved.",
+        )
+        + style.theme(3.2)
+    )
+
+
+SERVERS, GPUS, CLOCK = "servers on", "GPUs in instances", "mean core clock, MHz"
+
+
+def knobs_data(study: ServingStudy, experiment: str = "systems") -> pd.DataFrame:
+    """Long form: time_min, panel, series, value."""
+    import pandas as pd
+
+    samples = pd.DataFrame(by_system(study.experiment(experiment))["DynamoLLM"]["samples"])
+    degrees = [name for name in samples if name.startswith("gpus_tp")]
+    parts = [("servers_on", SERVERS, "all")] + [(name, GPUS, name.removeprefix("gpus_").upper()) for name in degrees]
+    parts.append(("mean_core_mhz", CLOCK, "all"))
+    return pd.concat(
+        [
+            pd.DataFrame({"time_min": samples.time_s / 60, "value": samples[name], "panel": panel, "series": series})
+            for name, panel, series in parts
+        ]
+    ).assign(panel=lambda frame: pd.Categorical(frame.panel, [SERVERS, GPUS, CLOCK]))
+
+
+def _whole(limits: tuple[float, float]) -> list[float]:
+    """Breaks of an axis at whole numbers: there is no half of a server."""
+    step = next(each for each in (1, 2, 4, 8, 16, 32, 64, 250, 500, 1000) if limits[1] <= 5 * each or each == 1000)
+    return [float(value) for value in range(0, int(limits[1]) + 1, step)]
+
+
+@OUTPUTS.figure(
+    "DynamoLLM's knobs over time: servers on, GPUs in instances by tensor-parallel degree, mean clock of their GPUs",
+    reads=["systems"],
+)
+def knobs(study: ServingStudy) -> p9.ggplot:
+    """Three panels under each other."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = knobs_data(study)
+    names = list(dict.fromkeys(frame.series))
+    colours = dict(zip(names, [style.INK, *style.cycle(style.SERIES, len(names) - 1)]))
+    return (
+        p9.ggplot(frame, p9.aes("time_min", "value", color="series", linetype="series"))
+        + p9.geom_step(size=0.6)
+        + p9.facet_wrap("panel", ncol=1, scales="free_y")
+        + p9.scale_color_manual(colours)
+        + p9.scale_linetype_manual(dict(zip(names, style.cycle(style.LINES, len(names)))))
+        + p9.expand_limits(y=0)
+        + p9.scale_y_continuous(breaks=_whole)
+        + p9.labs(title="What DynamoLLM sets, over time", subtitle=subtitle(study), x="time, min", y="")
+        + style.keys(color="", linetype="")
+        + style.theme(4.2)
+    )
+
+
+@OUTPUTS.figure(
+    "Split of DynamoLLM's change of a token's energy against SinglePool on all servers, negative = saved: pools, "
+    "instances, degrees, clocks (mean over all orders)",
+    reads=["systems"],
+)
+def split(study: ServingStudy) -> p9.ggplot:
+    """One bar a part."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = tables.split(study)
+    frame = frame.assign(part=pd.Categorical(frame.part, frame.part[::-1]))
+    # no bar where a system that the part is made of served no token in time
+    frame = frame.dropna(subset="of_singlepool_percent")
+    frame = frame.assign(
+        label=[f"{value:+.1f} " for value in frame.of_singlepool_percent],
+        whole=frame.part == "all",
+    )
+    return (
+        p9.ggplot(frame, p9.aes("part", "of_singlepool_percent", fill="whole"))
+        + p9.geom_col(width=0.65, show_legend=False)
+        + p9.geom_text(p9.aes(label="label"), ha="right", size=6, color=style.INK)
+        + p9.coord_flip()
+        + p9.scale_fill_manual({False: style.SERIES[0], True: style.SERIES[1]})
+        + p9.scale_y_continuous(limits=(1.25 * min([0.0, *frame.of_singlepool_percent]), 5))
+        + p9.labs(
+            title="Where the change comes from",
+            subtitle=subtitle(study, "left"),
+            x="",
+            y="change of energy, % (negative: saved)",
+            caption="Of a token served in time, against SinglePool on all servers.",
+        )
+        + style.theme(2.4)
+    )
+
+
+SYSTEMS = (BASELINE, SIZED, "DynamoLLM")
+
+
+_STEP_S = 60.0
+
+
+def over_time(found: dict, step_s: float = _STEP_S) -> pd.DataFrame:
+    """time_s (middle of a step), kw: means of all states' bins; the last step only if it is whole."""
+    import pandas as pd
+
+    each = max(1, round(step_s / found["bin_s"]))
+    total = [sum(powers) for powers in zip(*found["power_w"].values())][: int(found["end_s"] / found["bin_s"])]
+    means = [sum(total[start : start + each]) / each for start in range(0, len(total) - each + 1, each)]
+    step_s = each * found["bin_s"]
+    return pd.DataFrame({"time_s": [(place + 0.5) * step_s for place in range(len(means))], "kw": means}).assign(
+        system=found["system"], kw=lambda frame: frame.kw / 1000
+    )
+
+
+@OUTPUTS.figure(
+    "Power of all GPUs over time, one minute's means, by serving system",
+    reads=["systems"],
+)
+def power(study: ServingStudy) -> p9.ggplot:
+    """Three systems of the trace."""
+    import pandas as pd
+
+    runs = [each for each in study.experiment("systems") if each["system"] in SYSTEMS]
+    return power_plot(pd.concat(map(over_time, runs)), subtitle(study, "down"), 60.0, "time, min")
+
+
+def power_plot(frame: pd.DataFrame, text: str, unit_s: float, x: str) -> p9.ggplot:
+    """frame: over_time of some systems. unit_s: of the axis."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    names = list(dict.fromkeys(frame.system))
+    frame = frame.assign(system=pd.Categorical(frame.system, names), time=frame.time_s / unit_s)
+    return (
+        p9.ggplot(frame, p9.aes("time", "kw", color="system", linetype="system"))
+        + p9.geom_line(size=0.6)
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(names)))
+        + p9.scale_linetype_manual(style.cycle(style.LINES, len(names)))
+        + p9.expand_limits(y=0)
+        + p9.labs(title="Power of all GPUs over time", subtitle=text, x=x, y="GPU power, kW")
+        + style.keys(color="", linetype="")
+        + style.theme(2.6)
+    )
+
+
+CHANGE = "change_of_all_servers_percent"
+
+
+def loads_data(study: ServingStudy) -> pd.DataFrame:
+    """system, tps_per_server, CHANGE: ours, and the reported points."""
+    import pandas as pd
+
+    ours = tables.loads(study)
+    ours = ours[ours.system != BASELINE][["system", "tps_per_server", CHANGE]]
+    at = {name: tps for tps, name in tables.LOADS.items()}
+    theirs = [
+        {
+            "system": f"DynamoLLM, reported ({version})",
+            "tps_per_server": at[name],
+            CHANGE: value,
+        }
+        for version, values in reported.BY_LOAD.items()
+        for name, value in values.items()
+    ]
+    return pd.concat([ours, pd.DataFrame(theirs)], ignore_index=True)
+
+
+@OUTPUTS.figure(
+    "Energy of a token served in time over constant load, change against SinglePool on all servers, simulated; "
+    "DynamoLLM as reported in both versions, placed at the loads that its names are taken for",
+    when=lambda plan: plan.has("loads"),
+    reads=["loads"],
+)
+def loads(study: ServingStudy) -> p9.ggplot:
+    """A line a system."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = loads_data(study)
+    names = list(dict.fromkeys(frame.system))
+    return (
+        p9.ggplot(
+            frame,
+            p9.aes("tps_per_server", CHANGE, color="system", shape="system", linetype="system"),
+        )
+        + p9.geom_line(size=0.5)
+        + p9.geom_point(size=1.7, fill="white", stroke=0.5)
+        + p9.scale_x_log10()
+        + p9.scale_color_manual(style.cycle(style.SERIES, len(names)))
+        + p9.scale_shape_manual(style.cycle(style.SHAPES, len(names)))
+        + p9.scale_linetype_manual(style.cycle(style.LINES, len(names)))
+        + p9.labs(
+            title="Energy of a token over load",
+            subtitle=subtitle(study, "down"),
+            x="load, tokens/s per server (logarithmic)",
+            y=style.ENERGY_CHANGE,
+            caption="Of a token served in time, against SinglePool on all servers.",
+        )
+        + p9.guides(**{name: p9.guide_legend(title="", ncol=2) for name in ("color", "shape", "linetype")})
+        + style.theme(3.5)
+    )
+
+
+_MISPREDICTED = {
+    "change_percent": "change of energy of a token, % (negative: saved)",
+    "late_or_rejected_percent": "requests whose promises are broken, %",
+}
+
+
+@OUTPUTS.figure(
+    "DynamoLLM's energy of a token and kept promises by the share of mispredicted answers, a point a draw",
+    reads=["misprediction"],
+)
+def misprediction(study: ServingStudy) -> p9.ggplot:
+    """Two panels, a point a draw of the errors; the token-count predictor stands last."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = tables.misprediction(study).assign(late_or_rejected_percent=lambda own: 100 - own.kept_percent)
+    frame = pd.concat([frame.assign(panel=panel, value=frame[name]) for name, panel in _MISPREDICTED.items()])
+    frame = frame.assign(
+        panel=pd.Categorical(frame.panel, list(_MISPREDICTED.values())),
+        misprediction=pd.Categorical(frame.misprediction, list(dict.fromkeys(frame.misprediction))),
+    )
+    return (
+        p9.ggplot(frame, p9.aes("misprediction", "value"))
+        + p9.geom_point(color=style.SERIES[0], size=1.8, fill="none")
+        + p9.facet_wrap("panel", ncol=1, scales="free_y")
+        + p9.expand_limits(y=0)
+        + p9.labs(
+            title="What wrongly predicted answers cost",
+            subtitle=subtitle(study, "down"),
+            x="share of answers mispredicted",
+            y="",
+        )
+        + style.theme(3.2)
+    )
+
+
+def _number(text: str) -> float:
+    """For the order of an axis; words stand as they are."""
+    return float(text) if text[0].isdigit() else 0.0
+
+
+def _in_words(setting: str) -> str:
+    """`clock epoch, s` of `clock_epoch_s`."""
+    unit = ", s" if setting.endswith("_s") else ""
+    return setting.removesuffix("_s").replace("_", " ") + unit
+
+
+@OUTPUTS.figure(
+    "DynamoLLM with one setting changed at a time: energy of a token served in time against the study's own value, "
+    "negative = saved; beside each point the promises kept, hollow where fewer than must be",
+    reads=["systems", "sweeps"],
+)
+def sweeps(study: ServingStudy) -> p9.ggplot:
+    """A panel a setting, all on one scale: what changes little looks so."""
+    import pandas as pd
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = tables.sweeps(study)
+    own = frame[frame.is_default].j_per_token_in_time.iloc[0]
+    frame = frame.assign(
+        setting=[_in_words(name) for name in frame.setting],
+        change=change_percent(frame.j_per_token_in_time, own),
+        value=[f"{value:g}" if type(value) in (int, float) else str(value).lower() for value in frame.value],
+        label=[f"{kept:.1f}" for kept in frame.kept_percent],
+    )
+    order = sorted(dict.fromkeys(frame.value), key=lambda text: (not text[0].isdigit(), _number(text)))
+    frame = frame.assign(value=pd.Categorical(frame.value, order))
+    reach = frame.change.max() - frame.change.min() + 1
+    return (
+        p9.ggplot(frame, p9.aes("value", "change"))
+        + p9.geom_hline(yintercept=0, color=style.GRID, size=0.6)
+        + p9.geom_point(p9.aes(fill="promise_kept"), size=1.7, shape="o", stroke=0.4, show_legend=False)
+        + p9.geom_text(p9.aes(label="label"), size=5, nudge_y=0.13 * reach, color=style.INK)
+        + p9.facet_wrap("setting", ncol=3, scales="free_x")
+        + p9.scale_fill_manual({True: style.SERIES[0], False: "white"})
+        + p9.labs(
+            title="One setting at a time",
+            subtitle=subtitle(study, "down"),
+            x="",
+            y="change of energy, % (negative: saved)",
+            caption="Of a token served in time, against the study's own setting (0).\n"
+            "Numbers: promises kept, %; hollow: fewer than must be.",
+        )
+        + style.theme(5.2)
+    )
+
+
+@OUTPUTS.figure(
+    "Power of all GPUs over a synthetic week, hourly means, by serving system",
+    when=lambda plan: plan.has("week"),
+    reads=["week"],
+    subject=tables.week_subject,
+)
+def week(study: ServingStudy) -> p9.ggplot:
+    """A line a system."""
+    import pandas as pd
+
+    runs = study.experiment("week")
+    frame = pd.concat([over_time(each, 3600.0) for each in runs])
+    text = wrapped(f"{tables.week_subject(study)}, {study['settings']['servers']} servers")
+    return power_plot(frame, text, 86_400.0, "time, days")
+
+
+_TABLE1_PANELS = {
+    "paper_wh": "DynamoLLM, Table I (measured)",
+    "lifetime_wh": "simulated: power × a request's lifetime",
+    "share_wh": "simulated: a request's share of the power",
+}
+
+
+def ratios(cells: pd.DataFrame) -> pd.DataFrame:
+    """Long form: panel, class, column, ratio to REFERENCE (NaN where a promise is broken), is_best."""
+    import pandas as pd
+
+    from kernel_dvfs_serving.requests import CLASSES
+    from kernel_dvfs_serving.table1 import COLUMNS, REFERENCE
+
+    frames = []
+    for name, panel in _TABLE1_PANELS.items():
+        own = cells[["class", "tp", "ghz"]].assign(panel=panel, wh=cells[name])
+        if name != "paper_wh":
+            own.loc[~cells.feasible, "wh"] = float("nan")
+        at_reference = own[(own.tp == REFERENCE[0]) & (own.ghz == REFERENCE[1])].set_index("class").wh
+        own["ratio"] = own.wh / own["class"].map(at_reference)
+        own["is_best"] = own.ratio == own.groupby("class").ratio.transform("min")
+        frames.append(own)
+    frame = pd.concat(frames, ignore_index=True)
+    names = [f"{tp}\n{ghz}" for tp, ghz in COLUMNS]
+    return frame.assign(
+        panel=pd.Categorical(frame.panel, list(_TABLE1_PANELS.values())),
+        column=pd.Categorical([f"{tp}\n{ghz}" for tp, ghz in zip(frame.tp, frame.ghz)], names),
+        **{"class": pd.Categorical(frame["class"], CLASSES[::-1])},
+    )
+
+
+@OUTPUTS.figure(
+    "Energy of each class by degree and clock relative to TP8 at the highest clock: DynamoLLM's Table I and a "
+    "simulated instance in both readings of its unit; no number: a promise is broken",
+    when=lambda plan: plan.has("table1"),
+    reads=["table1"],
+    subject=tables.OUTPUTS["table", "table1"].subject,
+)
+def table1(study: ServingStudy) -> p9.ggplot:
+    """A panel a reading."""
+    import plotnine as p9
+
+    from kernel_dvfs.report import style
+
+    frame = ratios(tables.table1(study))
+    known = frame.dropna(subset="ratio")
+    known = known.assign(
+        text=[f"{ratio:.2f}" for ratio in known.ratio],
+        ink=["white" if ratio < 0.8 else style.INK for ratio in known.ratio],
+    )
+    return (
+        p9.ggplot(frame, p9.aes("column", "class"))
+        + p9.geom_tile(p9.aes(fill="ratio"), color="white", size=0.3)
+        + p9.geom_tile(data=known[known.is_best], fill="none", color=style.SERIES[1], size=0.8)
+        + p9.geom_text(p9.aes(label="text", color="ink"), known, size=4.3)
+        + p9.facet_wrap("panel", ncol=1)
+        + p9.scale_color_identity()
+        + p9.scale_fill_gradientn(
+            style.GAIN[::-1], limits=(0.2, 1.3), breaks=[0.4, 0.6, 0.8, 1.0, 1.2], na_value=style.NOTHING
+        )
+        + p9.labs(
+            title="Least energy by degree, clock and class",
+            subtitle=f"{study.experiment('table1')['subject']}, 2,000 tokens/s;\n"
+            "1 = TP8 at 2.0 GHz, row by row; better: darker; framed: best",
+            x="GPUs (tensor parallel) and clock, GHz",
+            y="class",
+            fill="energy, times that\nof the row's TP8 at 2.0 GHz",
+            caption="Empty: P99 of time to first token or between tokens breaks its promise.\n"
+            "Table I's unit is not stated: only ratios within a row can be compared.",
+        )
+        + style.theme(6.6)
+        + p9.theme(legend_key_width=110, legend_key_height=7, panel_grid_major=p9.element_blank())
+    )

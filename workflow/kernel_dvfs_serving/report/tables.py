@@ -1,0 +1,559 @@
+"""Tables of the serving study."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_dvfs.outputs import Outputs
+from kernel_dvfs_serving.report import reported
+from kernel_dvfs_serving.report.share import (
+    by_system,
+    change_percent,
+    difference,
+    promise_kept,
+    shapley,
+    token_change_percent,
+)
+from kernel_dvfs_serving.system import BASELINE, KNOBS, SIZED, STATIC, SUBSETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+    from kernel_dvfs_serving.study import ServingStudy
+
+OUTPUTS = Outputs()
+
+
+def _of(experiment: str) -> Callable[[ServingStudy], str]:
+    """Whose numbers those of an instance are, as its experiment says."""
+    return lambda study: study.experiment(experiment)["subject"]
+
+
+LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
+
+
+KEPT = ("kept_percent", "ttft_kept_percent", "tbt_kept_percent")
+
+
+STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
+
+
+@OUTPUTS.table(
+    "Energy of a token served in time by each serving system, changes against SinglePool on the fewest servers that "
+    "keep the promise (negative = saved; empty where these break it too); requests in time, late and rejected, and "
+    "latencies",
+    reads=["systems"],
+)
+def savings(study: ServingStudy) -> pd.DataFrame:
+    """One row a system. In time: TTFT and mean TBT within the promise of the request's own class."""
+    import pandas as pd
+
+    runs = by_system(study.experiment("systems"))
+    return pd.DataFrame([savings_row(study, found, runs) for found in runs.values()])
+
+
+def savings_row(study: ServingStudy, found: dict, runs: dict) -> dict:
+    """A system's row; runs: those it is compared with, by system. promise_kept: else its change is no saving."""
+    cells = {
+        "system": found["system"],
+        "servers": found["servers"],
+        "energy_kwh": found["energy_kwh"],
+        "j_per_token_in_time": found["j_per_token_in_time"],
+        "change_percent": token_change_percent(study, found, runs[SIZED]),
+        "change_of_all_servers_percent": token_change_percent(study, found, runs[BASELINE]),
+        "promise_kept": promise_kept(study, found),
+    }
+    cells |= {name: found[name] for name in (*KEPT, "requests", "in_time", "late", "rejected")}
+    cells |= {name.removesuffix("_s") + "_ms": 1000 * found[name] for name in LATENCIES if found[name] is not None}
+    return cells | {name: found[name] for name in ("mean_power_w", "server_hours", *STATES)}
+
+
+@OUTPUTS.table(
+    "Percent of requests whose promises (TTFT and mean TBT) are kept, by class",
+    reads=["systems"],
+)
+def classes(study: ServingStudy) -> pd.DataFrame:
+    """One row a system, one column a class that occurs."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [{"system": each["system"]} | each["kept_percent_by_class"] for each in study.experiment("systems")]
+    )
+
+
+@OUTPUTS.table(
+    "Cost and carbon per hour of the trace, at the prices and the carbon intensity of study.json; GPU energy only",
+    reads=["systems"],
+)
+def cost(study: ServingStudy) -> pd.DataFrame:
+    """One row a system; changes against SinglePool, sized. Servers are charged from start to release."""
+    import pandas as pd
+
+    runs = by_system(study.experiment("systems"))
+    rows = {name: costs(study, found) for name, found in runs.items()}
+    # a baseline that breaks the promise costs nothing that could be compared
+    base = rows[SIZED] if promise_kept(study, runs[SIZED]) else dict.fromkeys(rows[SIZED])
+    for name, each in rows.items():
+        each |= {
+            "servers_change_percent": change_percent(each["servers"], base["servers"]),
+            "cost_change_percent": change_percent(each["usd_per_hour"], base["usd_per_hour"]),
+            "carbon_change_percent": change_percent(each["co2_kg_per_hour"], base["co2_kg_per_hour"]),
+            "kept_percent": runs[name]["kept_percent"],
+        }
+    return pd.DataFrame(list(rows.values()))
+
+
+def costs(study: ServingStudy, found: dict) -> dict:
+    """Of one run, per hour."""
+    hours = found["end_s"] / 3600
+    servers, kwh = found["server_hours"] / hours, found["energy_kwh"] / hours
+    vm, energy = servers * study["usd_per_server_hour"], kwh * study["usd_per_kwh"]
+    return {
+        "system": found["system"],
+        "servers": servers,
+        "server_usd_per_hour": vm,
+        "energy_usd_per_hour": energy,
+        "usd_per_hour": vm + energy,
+        "co2_kg_per_hour": kwh * study["co2_g_per_kwh"] / 1000,
+    }
+
+
+@OUTPUTS.table(
+    "Events by system: clock changes, servers divided again, started and released, steps of the emergency ladder",
+    reads=["systems"],
+)
+def events(study: ServingStudy) -> pd.DataFrame:
+    """One row a system, one column a kind of event."""
+    import pandas as pd
+
+    runs = study.experiment("systems")
+    kinds = sorted({kind for each in runs for kind in each["events"]})
+    rows = [
+        {"system": each["system"]} | {kind.replace(" ", "_"): each["events"].get(kind, 0) for kind in kinds}
+        for each in runs
+    ]
+    return pd.DataFrame(rows)
+
+
+_ALONE = {knobs[0]: system for knobs, system in SUBSETS.items() if len(knobs) == 1}
+
+
+PARTS = {"instances": "instances (consolidation)", "degrees": "tensor-parallel degree", "clocks": "clock"}
+
+
+@OUTPUTS.table(
+    "Split of DynamoLLM's change of a token's energy against SinglePool on all servers: each knob alone on top of "
+    "MultiPool, and its mean share over all orders of turning the three (Shapley)",
+    reads=["systems"],
+)
+def split(study: ServingStudy) -> pd.DataFrame:
+    """Changes of a token's energy, percent of SinglePool's on all servers; alone: of MultiPool's.
+
+    paper: one knob alone, reference not stated. Empty where a system that it is made of served no token in time.
+    """
+    import pandas as pd
+
+    runs = by_system(study.experiment("systems"))
+    energy = {name: runs[name]["j_per_token_in_time"] for name in (*SUBSETS.values(), BASELINE)}
+    base, parts = energy[BASELINE], shapley(energy)
+
+    def row(part: str, change: float | None, system: str, alone: bool = True, paper: float | None = None) -> dict:
+        return {
+            "part": part,
+            "of_singlepool_percent": 100 * change / base if change is not None and base else None,
+            "alone_of_multipool_percent": change_percent(energy[system], energy[STATIC]) if alone else None,
+            "kept_percent": runs[system]["kept_percent"],
+            "paper_alone_percent": paper,
+        }
+
+    whole = SUBSETS[KNOBS]
+    rows = [row("pools by class", difference(energy[STATIC], base), STATIC, alone=False)]
+    rows += [row(PARTS[knob], parts[knob], _ALONE[knob], paper=reported.BY_KNOB[knob]) for knob in KNOBS]
+    frame = pd.DataFrame([*rows, row("all", difference(energy[whole], base), whole)])
+    return frame.astype({"of_singlepool_percent": float, "alone_of_multipool_percent": float})
+
+
+_SIZE = "servers are given, not sized to the load: what the trace does not need of them is saved by switching it off"
+
+
+_UNIT = "what their load counts, and per what, is not known; ours is prompt and answer tokens/s per server"
+
+
+_ENGINE = (
+    "no server too many in the baseline, so this is degrees, clocks and the load's slack over time; depends on the "
+    "engine's speed and on the load slots (tables/slots)"
+)
+
+
+_KNOB = "their reference is not stated; ours is MultiPool on the same servers"
+
+
+_DAY_S = 72_000  # a trace at least this long stands beside the paper's day
+
+
+@OUTPUTS.table(
+    "Distance to the figures reported about DynamoLLM (changes, negative = saved); ours are simulated, on another "
+    "trace and cluster size",
+    when=lambda plan: plan.has("systems", "loads"),
+    reads=["systems", "loads"],
+)
+def paper(study: ServingStudy) -> pd.DataFrame:
+    """One row a claim, changes in percent, negative = saved. distance: ours minus theirs, percentage points.
+
+    Ours is the energy of a token served in time; where fewer promises than must be are kept, `why` says so first.
+    """
+    import pandas as pd
+
+    runs = by_system(study.experiment("systems"))
+    bill = cost(study).set_index("system").loc["DynamoLLM"]
+    ours, sized, everything = (runs[name] for name in ("DynamoLLM", SIZED, BASELINE))
+
+    def changed(reference: dict) -> float | None:
+        return token_change_percent(study, ours, reference)
+
+    def row(claim: str, theirs: dict, percent: float | None, why: str, found: dict = ours) -> dict:
+        first, second = theirs.get(reported.V1), theirs.get(reported.V2)
+        broken = "" if promise_kept(study, found) else "promise broken, so no saving; "
+        if percent is None:
+            broken += "the baseline breaks its promise, so there is nothing to save against; "
+        return {
+            "claim": claim,
+            "paper_arxiv_v1_percent": first,
+            "paper_hpca_percent": second,
+            "ours_percent": percent,
+            "distance_v1_points": None if first is None or percent is None else percent - first,
+            "distance_hpca_points": None if second is None or percent is None else percent - second,
+            "kept_percent": found["kept_percent"],
+            "why": broken + why,
+        }
+
+    rows = [
+        row("energy, SinglePool sized for the promise", reported.ENERGY, changed(sized), _ENGINE),
+        row("energy, SinglePool on all servers", reported.ENERGY, changed(everything), _SIZE),
+        row("energy, MultiPool on all servers", {}, changed(runs[STATIC]), _SIZE),
+        row("carbon", reported.CARBON, bill.carbon_change_percent, "ours has one intensity all day: it follows energy"),
+        row("cost", reported.COST, bill.cost_change_percent, "servers rule it"),
+        row("servers", {reported.V1: reported.SERVERS}, bill.servers_change_percent, "ours against the sized baseline"),
+    ]
+    if ours["end_s"] >= _DAY_S:
+        day = {reported.V1: reported.DAY_CONVERSATION}
+        rows.append(row("conversation, 24 h, energy", day, changed(sized), "ours is the study's trace"))
+    parts = split(study).set_index("part")
+    for knob, alone in reported.BY_KNOB.items():
+        system = SUBSETS[(knob,)]
+        percent = parts.loc[PARTS[knob]].alone_of_multipool_percent
+        rows.append(row(f"{PARTS[knob]} alone", {reported.V1: alone}, percent, _KNOB, runs[system]))
+    found = study.experiment("loads")
+    for tps in dict.fromkeys(each["tps_per_server"] for each in found):
+        name = LOADS.get(tps)
+        if name:
+            own = by_system([each for each in found if each["tps_per_server"] == tps])
+            theirs = {version: values[name] for version, values in reported.BY_LOAD.items()}
+            claim = f"{name} load ({tps:g} tokens/s a server), SinglePool on all servers"
+            rows.append(
+                row(
+                    claim, theirs, token_change_percent(study, own["DynamoLLM"], own[BASELINE]), _UNIT, own["DynamoLLM"]
+                )
+            )
+    for name, change in reported.LATENCY.items():
+        kind, share = name.lower().split(" ")
+        key = f"{kind}_{share}_s"
+        why = "ours slows down as far as the promises allow, on faster engines"
+        rows.append(row(name, {reported.V1: change}, change_percent(ours[key], sized[key]), why))
+    return pd.DataFrame(rows)
+
+
+# the published names of the first three
+LOADS = {650: "low", 2000: "medium", 4000: "high"}
+
+
+@OUTPUTS.table(
+    "Energy of a token served in time under constant loads, tokens/s per server of 8 GPUs; negative change = saved",
+    when=lambda plan: plan.has("loads"),
+    reads=["loads"],
+)
+def loads(study: ServingStudy) -> pd.DataFrame:
+    """One row a load and system."""
+    import pandas as pd
+
+    found, rows = study.experiment("loads"), []
+    for tps in dict.fromkeys(each["tps_per_server"] for each in found):
+        runs = by_system([each for each in found if each["tps_per_server"] == tps])
+        head = {"tps_per_server": tps, "load": LOADS.get(tps, "-")}
+        rows += [head | savings_row(study, each, runs) for each in runs.values()]
+    return pd.DataFrame(rows)
+
+
+@OUTPUTS.table(
+    "DynamoLLM by the length of a load slot, against SinglePool on the servers that such slots ask for, on the fewest "
+    "that keep the promise, and on all; energy of a token served in time, negative = saved",
+    reads=["systems", "slots"],
+)
+def slots(study: ServingStudy) -> pd.DataFrame:
+    """One row a length. baseline_*: SinglePool on the servers that the highest slot asks for."""
+    import pandas as pd
+
+    runs, found = by_system(study.experiment("systems")), study.experiment("slots")
+    rows = []
+    for slot_s in dict.fromkeys(each["load_slot_s"] for each in found):
+        own = by_system([each for each in found if each["load_slot_s"] == slot_s])
+        base, ours = own[BASELINE], own["DynamoLLM"]
+        rows.append(
+            {
+                "load_slot_s": slot_s,
+                "baseline_servers": base["servers"],
+                "baseline_kept_percent": base["kept_percent"],
+                "baseline_j_per_token_in_time": base["j_per_token_in_time"],
+                "j_per_token_in_time": ours["j_per_token_in_time"],
+                "kept_percent": ours["kept_percent"],
+                "promise_kept": promise_kept(study, ours),
+                "late": ours["late"],
+                "rejected": ours["rejected"],
+                "server_hours": ours["server_hours"],
+                "change_of_slot_baseline_percent": token_change_percent(study, ours, base),
+                "change_percent": token_change_percent(study, ours, runs[SIZED]),
+                "change_of_all_servers_percent": token_change_percent(study, ours, runs[BASELINE]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+@OUTPUTS.table(
+    "DynamoLLM with a share of answers' classes mispredicted, and with classes predicted from the prompt's length "
+    f"alone; reported at 40 %: energy +{reported.MISPREDICTION['energy']:g} %, "
+    f"TTFT +{reported.MISPREDICTION['ttft']:g} %",
+    reads=["misprediction"],
+)
+def misprediction(study: ServingStudy) -> pd.DataFrame:
+    """One row a share and seed; changes against none."""
+    import pandas as pd
+
+    found = study.experiment("misprediction")
+    base = found[0]
+    return pd.DataFrame(
+        [
+            {
+                "misprediction": str(each["misprediction"]),
+                "seed": each["seed"],
+                "j_per_token_in_time": each["j_per_token_in_time"],
+                "change_percent": change_percent(each["j_per_token_in_time"], base["j_per_token_in_time"]),
+                "ttft_p50_change_percent": change_percent(each["ttft_p50_s"], base["ttft_p50_s"]),
+                "ttft_p99_change_percent": change_percent(each["ttft_p99_s"], base["ttft_p99_s"]),
+                "tbt_p99_ms": 1000 * each["tbt_p99_s"],
+                "kept_percent": each["kept_percent"],
+                "late": each["late"],
+                "rejected": each["rejected"],
+                "handed_on": each["events"].get("mispredicted", 0),
+            }
+            for each in found
+        ]
+    )
+
+
+@OUTPUTS.table(
+    "DynamoLLM with one setting changed at a time: epochs, overheads, margins, rules, number of pools; change "
+    "of a token's energy against SinglePool, sized",
+    reads=["systems", "sweeps"],
+)
+def sweeps(study: ServingStudy) -> pd.DataFrame:
+    """One row a setting and value; is_default: the study's own."""
+    import pandas as pd
+
+    base = by_system(study.experiment("systems"))[SIZED]
+    return pd.DataFrame(
+        [
+            {
+                "setting": each["swept"],
+                "value": each["value"],
+                "is_default": each["value"] == getattr(study.settings(), each["swept"]),
+                "j_per_token_in_time": each["j_per_token_in_time"],
+                "change_percent": token_change_percent(study, each, base),
+                "promise_kept": promise_kept(study, each),
+                "ttft_p99_ms": 1000 * each["ttft_p99_s"],
+                "tbt_p99_ms": 1000 * each["tbt_p99_s"],
+                "kept_percent": each["kept_percent"],
+                "late": each["late"],
+                "rejected": each["rejected"],
+                "server_hours": each["server_hours"],
+            }
+            for each in study.experiment("sweeps")
+        ]
+    )
+
+
+@OUTPUTS.table(
+    "The hierarchy's optimality gap: power planned by levels and at once for the same loads (hindsight, changes free)",
+    reads=["hierarchy"],
+)
+def hierarchy(study: ServingStudy) -> pd.DataFrame:
+    """One row a slot of the trace, clocks per instance or per kernel; gap: percent of the joint optimum."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {
+                "clocks": "per kernel" if each["kernel_level"] else "per instance",
+                "start_s": each["start_s"],
+                "load_tps": each["load_tps"],
+                "static_w": each["static_w"],
+                "levels_w": each["levels_w"],
+                "joint_w": each["joint_w"],
+                "gap_percent": 100 * (each["levels_w"] / each["joint_w"] - 1),
+                "levels_servers": each["levels_servers"],
+                "joint_servers": each["joint_servers"],
+                "levels_shed_tps": each["levels_shed_tps"],
+                "joint_shed_tps": each["joint_shed_tps"],
+                "joint_columns": each["joint_columns"],
+            }
+            for each in study.experiment("hierarchy")
+        ]
+    )
+
+
+_SIMULATED = ("SinglePool", "DynamoLLM", "DynamoLLM, kernel clocks")
+
+
+@OUTPUTS.table(
+    "Mean power over the trace: simulated, and planned on the profile for each slot's load in hindsight with free "
+    "changes, by levels and at once (the joint optimum)",
+    reads=["hierarchy", "systems"],
+)
+def bound(study: ServingStudy) -> pd.DataFrame:
+    """One row a system or plan; change: against SinglePool of the same kind (simulated or planned)."""
+    import pandas as pd
+
+    runs, slots = by_system(study.experiment("systems")), study.experiment("hierarchy")
+    base = runs[BASELINE]["mean_power_w"]
+    rows = [
+        {
+            "what": name,
+            "kind": "simulated",
+            "mean_power_w": runs[name]["mean_power_w"],
+            "change_percent": change_percent(runs[name]["mean_power_w"], base),
+            "kept_percent": runs[name]["kept_percent"],
+        }
+        for name in _SIMULATED
+        if name in runs
+    ]
+    plain = [each for each in slots if not each["kernel_level"]]
+    static = sum(each["static_w"] for each in plain) / len(plain)
+    for level, key, name in (
+        (False, "static_w", "SinglePool"),
+        (False, "levels_w", "by levels"),
+        (False, "joint_w", "at once"),
+        (True, "levels_w", "by levels, kernel clocks"),
+        (True, "joint_w", "at once, kernel clocks"),
+    ):
+        own = [each for each in slots if each["kernel_level"] == level]
+        if own:
+            power = sum(each[key] for each in own) / len(own)
+            row = {"what": name, "kind": "planned", "mean_power_w": power}
+            rows.append(row | {"change_percent": change_percent(power, static), "kept_percent": None})
+    return pd.DataFrame(rows)
+
+
+def week_subject(study: ServingStudy) -> str:
+    """Whose numbers these are: not the study's own trace."""
+    return f"{study['hardware']}, {study.experiment('week')[0]['trace']}"
+
+
+@OUTPUTS.table(
+    "A synthetic week of published load shape: energy of a token served in time, latencies, cost and carbon",
+    when=lambda plan: plan.has("week"),
+    reads=["week"],
+    subject=week_subject,
+)
+def week(study: ServingStudy) -> pd.DataFrame:
+    """One row a system."""
+    import pandas as pd
+
+    runs = by_system(study.experiment("week"))
+    rows = []
+    for found in runs.values():
+        bill = {name: value for name, value in costs(study, found).items() if name != "system"}
+        theirs = reported.WEEK[study["week"]["service"]] if found["system"] == "DynamoLLM" else None
+        head = {"trace": found["trace"], "requests": found["requests"]}
+        rows.append(head | savings_row(study, found, runs) | bill | {"paper_arxiv_v1_change_percent": theirs})
+    return pd.DataFrame(rows)
+
+
+@OUTPUTS.table(
+    "Serving on the simulated GPU compared with published measurements; informed: a kernel family's figure rests on it",
+    reads=["anchors"],
+    subject=_of("anchors"),
+)
+def anchors(study: ServingStudy) -> pd.DataFrame:
+    """One row an anchors.Anchor. error_percent: ours against the published one."""
+    import pandas as pd
+
+    frame = pd.DataFrame(study.experiment("anchors")["anchors"])
+    return frame.assign(error_percent=100 * (frame.ours / frame.published - 1))
+
+
+@OUTPUTS.table(
+    "Errors of the simulated serving instance against published measurements, by source and quantity",
+    reads=["anchors"],
+    subject=_of("anchors"),
+)
+def anchors_summary(study: ServingStudy) -> pd.DataFrame:
+    """Mean absolute and mean error of each source, quantity and role."""
+    import pandas as pd
+
+    groups = anchors(study).groupby(["source", "quantity", "role"], sort=False).error_percent
+    return pd.DataFrame(
+        {"count": groups.size(), "mean_error_percent": groups.mean(), "mean_abs_error_percent": groups.apply(_absolute)}
+    ).reset_index()
+
+
+def _absolute(errors: pd.Series) -> float:
+    return errors.abs().mean()
+
+
+@OUTPUTS.table(
+    "DynamoLLM's Table I (Llama2-70B, 2K tokens/s; empty: promise broken) and a simulated instance: energy of a "
+    "request's share of the power, and power times a request's lifetime",
+    when=lambda plan: plan.has("table1"),  # with a given profile there is no simulated instance to compare
+    reads=["table1"],
+    subject=_of("table1"),
+)
+def table1(study: ServingStudy) -> pd.DataFrame:
+    """One row a table1.Cell."""
+    import pandas as pd
+
+    return pd.DataFrame(study.experiment("table1")["cells"]).rename(columns={"class_": "class"})
+
+
+@OUTPUTS.table(
+    "The simulated instance against DynamoLLM's Table I: best cell, feasibility, order, ratios",
+    when=lambda plan: plan.has("table1"),
+    reads=["table1"],
+    subject=_of("table1"),
+)
+def table1_agreement(study: ServingStudy) -> pd.DataFrame:
+    """One row a table1.Agreement; cells as text, `TP2@1.2`."""
+    import pandas as pd
+
+    frame = pd.DataFrame(study.experiment("table1")["agreement"]).rename(columns={"class_": "class"})
+    for name in ("paper_best", "ours_best_share", "ours_best_lifetime"):
+        frame[name] = [_cell_name(column) for column in frame[name]]
+    return frame
+
+
+def _cell_name(column: list | None) -> str:
+    """`TP2@1.2` of [2, 1.2]; a dash for none."""
+    return f"TP{column[0]}@{column[1]}" if column is not None else "-"
+
+
+@OUTPUTS.table(
+    "Arithmetic on DynamoLLM's Table I with the class mix of the Azure 2023 traces (no result of ours)",
+    when=lambda plan: plan.has("table1"),
+    reads=["table1"],
+    subject=_of("table1"),
+)
+def table1_mix(study: ServingStudy) -> pd.DataFrame:
+    """One row a trace and choice of knobs."""
+    import pandas as pd
+
+    return pd.DataFrame(study.experiment("table1")["mix"])

@@ -1,0 +1,486 @@
+"""Time and energy of one engine step of a tensor-parallel instance, from kernel rows on a simulated GPU.
+
+A step's kernels run one after the other, so its time and energy are sums: a part that depends on the number of new
+tokens (tabulated), a part linear in the pairs of prompt attention, a part linear in the cached context that decoding
+attends over, all-reduces, and the host's own time between steps, in which the GPUs only hold their clocks. All GPUs of
+an instance do the same. A step is short against the power controller, yet each is taken to obey the cap by itself: the
+clock falls, on the GPU's grid, until the step's mean power is at or below it (as gpu/governor.py).
+
+Clocks per kernel: as long as at one clock for all, with the least energy. At a price of time m (W), each kernel takes
+the clock with the least e + m t; for every composition of a step that is the least energy for the time it takes, since
+both are sums (the Lagrangian of choice/relaxation.py). Negative prices belong to it: at a given load, steps that end
+sooner only make more steps of smaller batches, each of which reads all weights again, so time saved is not energy
+saved. A ladder of prices is tabulated; a step runs some of its layers on one rung and the others on the next, so that
+it takes the time of the one clock it is compared with (to a layer: 1/80), or keeps that clock where nothing is saved.
+Changes of clocks within a step are taken as free and instant: a bound on what such clocks can bring, not what today's
+drivers do (a change takes milliseconds, a kernel tens of microseconds).
+
+Every number from here is simulated.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from math import isfinite
+
+import numpy as np
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs.gpu.clocks import supported_core_mhz
+from kernel_dvfs.gpu.kernel import Kernel, Work, parameters
+from kernel_dvfs.gpu.model import clock_w, launch_j, launch_time_s, static_w
+from kernel_dvfs_serving import models
+from kernel_dvfs_serving.instance import Engine, Linear
+from kernel_dvfs_serving.models import Row, ServedModel, check_degree, served
+from kernel_dvfs_serving.system import HOST_S
+
+MAX_TOKENS = 16384  # new tokens of one step
+# share of a GPU's memory that an engine uses, as vLLM's default
+MEMORY_SHARE = 0.9
+# families that wait for weights or cache, and the one whose energy per byte theirs is
+_STREAMING, _PLAIN_STREAM = ("linear", "grouped_linear", "decode_attention"), "residual"
+# a unit that linear work is evaluated at, so that its launch latency vanishes against it
+_UNIT = 1e9
+# J per s and GPU that a second is worth, ascending: from "as slow as can be" to "as fast as can be"
+PRICES_W = (*(-np.geomspace(1000, 2, 48)).tolist(), 0.0, *np.geomspace(2, 20000, 64).tolist(), float("inf"))
+
+
+def _knots() -> np.ndarray:
+    """Numbers of new tokens that are tabulated: linear between them is within 0.1 %."""
+    dense = [*range(1, 9), *range(10, 33, 2)]
+    rising = np.unique(np.round(np.geomspace(32, MAX_TOKENS, 72)).astype(int))
+    return np.unique([*dense, *rising])
+
+
+KNOTS = _knots()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of an instance."""
+
+    time_s: float
+    power_w: float  # of the whole instance, mean
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """What a step is made of at one clock, or at one price of time, on ONE GPU, standing power included."""
+
+    tokens_s: np.ndarray  # (knots,) of all rows that depend on the new tokens
+    tokens_j: np.ndarray  # (knots,)
+    prompt: tuple[float, float, float, float]  # attention over prompts: launch s, launch J, s per pair, J per pair
+    context: tuple[float, float, float, float]  # attention over the cache: likewise, per cached token
+
+
+class StepModel:
+    """Steps of `model` on `tp` GPUs of a simulated spec.
+
+    gpu: name of a spec with an interconnect. overrides: as gpu.spec.resolve. host_s: the host's time per step.
+    Raises InputError for an unknown GPU, model or degree, or a model that does not fit.
+    """
+
+    def __init__(
+        self,
+        gpu: str = "h100_sxm",
+        model: str | ServedModel = "llama2-70b",
+        tp: int = 8,
+        overrides: dict | None = None,
+        host_s: float = HOST_S,
+    ):
+        self.spec = gpu_spec.served(gpu, overrides)
+        self.gpu, self.model, self.tp, self.host_s = gpu, served(model), check_degree(served(model), tp), host_s
+        if "interconnect" not in self.spec or "capacity_gb" not in self.spec["memory"]:
+            raise InputError(f"serving: gpu {gpu} has no interconnect or memory.capacity_gb in its spec; give it both")
+        if not (isfinite(host_s) and host_s >= 0):
+            raise InputError(f"serving: host_s {host_s}: expected seconds >= 0")
+        self.clocks = supported_core_mhz(self.spec["clocks"])
+        self.top_mhz = self.clocks[-1]
+        self.cap_w = self.tp * self.spec["governor"]["cap_w"]
+        self.weights_byte = self.model.weights_byte
+        memory_byte = MEMORY_SHARE * self.tp * self.spec["memory"]["capacity_gb"] * 1e9
+        self.kv_tokens = int((memory_byte - self.weights_byte) / self.model.kv_byte_per_token)
+        if self.kv_tokens < 1:
+            raise InputError(
+                f"serving: {model} ({self.weights_byte / 1e9:.0f} GB) does not fit on {tp} x {gpu} "
+                f"({memory_byte / 1e9:.0f} GB usable); use a higher tp"
+            )
+        self._engines: dict[int, ClockEngine] = {}  # by clock of the grid
+
+    # -- one clock ----------------------------------------------------------------------------------------------------
+
+    def standing_w(self, core_mhz: int) -> float:
+        """One GPU that holds its clocks and computes nothing, W."""
+        memory_mhz = self.spec["clocks"]["auto_mem_mhz"]
+        warm_c = self.spec["thermal"]["reference_c"]
+        return static_w(self.spec, memory_mhz, warm_c) + clock_w(self.spec["core"], core_mhz)
+
+    def idle_w(self, core_mhz: int) -> float:
+        """The whole instance without a request, W."""
+        return self.tp * self.standing_w(core_mhz)
+
+    def launch(self, kernel: Kernel, core_mhz: int) -> tuple[float, float]:
+        """(s, J) of one launch on one GPU, standing power included."""
+        time_s = launch_time_s(kernel, core_mhz / 1000, 1.0)
+        own_j = launch_j(self.spec, kernel, core_mhz, self.spec["clocks"]["auto_mem_mhz"])
+        return time_s, own_j + self.standing_w(core_mhz) * time_s
+
+    def rows(self, tokens: int) -> list[Row]:
+        """The kernel rows of a step with so many new tokens, without attention over the cache."""
+        return models.token_rows(self.model, self.tp, tokens)
+
+    @cached_property
+    def token_kernels(self) -> list[list[tuple[str, Kernel, int]]]:
+        """Per knot: [(row id, Kernel, launches)], communication and host included."""
+        made = []
+        for tokens in KNOTS.tolist():
+            own = [(row.id, self.kernel(row), row.launches) for row in self.rows(tokens)]
+            count, byte = models.all_reduces(self.model, tokens)
+            own.append(("all_reduce", self.all_reduce(byte), count if self.tp > 1 else 0))
+            own.append(("host", Kernel(0.0, 0.0, self.host_s, 1, 0.0, 0.0), 1))
+            made.append(own)
+        return made
+
+    def kernel(self, row: Row) -> Kernel:
+        """A row's model parameters. Three things are particular to kernels that stream weights or cache.
+
+        A linear layer of few tokens fills neither tiles nor SMs, which costs time. Decode attention computes whole
+        tiles of queries for each head of the cache, and grouped layers of rows for each expert, which costs time and
+        energy. And such kernels move fewer bytes per
+        clock than a plain stream because they wait, which is time as well: energy per byte is the plain stream's.
+        """
+        family = self.spec["families"][row.family]
+        rest = row.fp32_flop, row.sfu_op, row.read_byte + row.write_byte
+        computed = row.tensor_flop
+        if row.family == "decode_attention":
+            computed *= max(1.0, family.get("tile_rows", 1) * self.model.kv_heads / self.model.heads)
+        elif row.family == "grouped_linear":
+            computed *= max(1.0, family.get("tile_rows", 1) / row.rows_each)
+        kernel = parameters(self.spec, Work(row.family, computed, *rest))
+        if row.launches_none:
+            kernel = kernel._replace(latency_s=0.0)
+        if row.family not in _STREAMING:
+            return kernel
+        unfilled = 1 + family.get("half_filled_tokens", 0) / row.rows_each if row.rows_each else 1.0
+        slowed = parameters(self.spec, Work(row.family, max(computed, row.tensor_flop * unfilled), *rest))
+        plain = parameters(self.spec, Work(_PLAIN_STREAM, computed * family.get("tensor_energy", 1.0), *rest))
+        return kernel._replace(core_s_ghz=slowed.core_s_ghz, core_j=plain.core_j)
+
+    def all_reduce(self, byte: float) -> Kernel:
+        """Ring or tree: 2 (n-1)/n of the tensor leaves and enters every GPU. Its time depends on no clock."""
+        link = self.spec["interconnect"]
+        if self.tp == 1:
+            return Kernel(0.0, 0.0, 0.0, 1, 0.0, 0.0)
+        moved = 2 * (self.tp - 1) / self.tp * byte
+        time_s = link["latency_us"][str(self.tp)] * 1e-6 + moved / (link["gb_per_s"] * 1e9)
+        return Kernel(0.0, 0.0, time_s, 1, 0.0, moved * link["byte_pj"] * 1e-12)
+
+    @cached_property
+    def linear_kernels(self) -> dict[str, tuple[Kernel, int]]:
+        """Attention's rows at a large unit of work: {"prompt" | "context": (Kernel, launches)}."""
+        kinds = {"prompt": models.prompt_attention, "context": models.decode_attention}
+        made = {}
+        for name, row_of in kinds.items():
+            row = row_of(self.model, self.tp, _UNIT)
+            made[name] = self.kernel(row), row.launches
+        return made
+
+    @cache  # noqa: B019 - a model lives as long as the study
+    def parts(self, core_mhz: int) -> Parts:
+        """What steps are made of, all kernels at `core_mhz`."""
+        sums = np.array(
+            [
+                np.sum([np.multiply(self.launch(kernel, core_mhz), count) for _, kernel, count in own], axis=0)
+                for own in self.token_kernels
+            ]
+        )
+        prompt, context = (self.linear_part(name, core_mhz) for name in ("prompt", "context"))
+        return Parts(sums[:, 0], sums[:, 1], prompt, context)
+
+    def linear_part(self, name: str, core_mhz: int) -> tuple[float, float, float, float]:
+        """(launch s, launch J, s per unit, J per unit) of an attention row on one GPU."""
+        kernel, count = self.linear_kernels[name]
+        fixed_s = count * kernel.latency_s
+        fixed_j = fixed_s * self.standing_w(core_mhz)
+        time_s, energy_j = (count * value for value in self.launch(kernel, core_mhz))
+        return fixed_s, fixed_j, (time_s - fixed_s) / _UNIT, (energy_j - fixed_j) / _UNIT
+
+    # -- engines ------------------------------------------------------------------------------------------------------
+
+    def check_clock(self, core_mhz: int) -> None:
+        """Raise InputError unless the clock is within the GPU's."""
+        if not self.clocks[0] <= core_mhz <= self.top_mhz:
+            raise InputError(
+                f"serving: {self.gpu} has no core clock {core_mhz} MHz; allowed: {self.clocks[0]} to {self.top_mhz} in "
+                f"steps of {self.clocks[1] - self.clocks[0]}, and the nearest below is "
+                f"{max((mhz for mhz in self.clocks if mhz <= core_mhz), default=self.clocks[0])}"
+            )
+
+    def at(self, core_mhz: int) -> ClockEngine:
+        """The engine with all kernels at one clock (engine_at: each kernel at its own).
+
+        A clock between two of the GPU's grid is taken down to the one below, as the driver does. Raises InputError.
+        """
+        self.check_clock(core_mhz)
+        grid_mhz = self.clocks[bisect_right(self.clocks, core_mhz) - 1]
+        if grid_mhz not in self._engines:
+            self._engines[grid_mhz] = ClockEngine(self, grid_mhz)
+        return self._engines[grid_mhz]
+
+    def prefill(self, tokens: int, core_mhz: int) -> Step:
+        """A step that reads one whole prompt."""
+        time_s, energy_j = self.at(core_mhz).step(tokens, tokens * (tokens + 1) / 2, 0)
+        return Step(time_s, energy_j / time_s)
+
+    def decode(self, batch: int, context_tokens: int, core_mhz: int) -> Step:
+        """A step of `batch` decoding sequences with `context_tokens` cached in all."""
+        time_s, energy_j = self.at(core_mhz).step(batch, 0, context_tokens)
+        return Step(time_s, energy_j / time_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Parts of the whole instance, ready to be added up: dense over the number of new tokens."""
+
+    time_s: memoryview  # by number of new tokens; hands out plain floats, faster than an array its own scalars
+    energy_j: memoryview
+    launch_prompt: tuple[float, float]  # s, J of attention over prompts, whatever its work
+    launch_context: tuple[float, float]  # s, J of attention over the cache, likewise
+    prompt_s: float  # per pair
+    prompt_j: float
+    context_s: float  # per cached token
+    context_j: float
+
+    @classmethod
+    def of(cls, parts: Parts, tp: int) -> Table:
+        """From the parts on one of `tp` GPUs."""
+        tokens = np.arange(MAX_TOKENS + 1)
+        return cls(
+            memoryview(np.interp(tokens, KNOTS, parts.tokens_s)),
+            memoryview(np.interp(tokens, KNOTS, tp * parts.tokens_j)),
+            (parts.prompt[0], tp * parts.prompt[1]),
+            (parts.context[0], tp * parts.context[1]),
+            parts.prompt[2],
+            tp * parts.prompt[3],
+            parts.context[2],
+            tp * parts.context[3],
+        )
+
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
+        """(s, J) of a step, no cap."""
+        time_s: float = self.time_s[new_tokens]
+        energy_j: float = self.energy_j[new_tokens]
+        if prompt_pairs:
+            fixed = self.launch_prompt
+            time_s += fixed[0] + self.prompt_s * prompt_pairs
+            energy_j += fixed[1] + self.prompt_j * prompt_pairs
+        if context_tokens:
+            fixed = self.launch_context
+            time_s += fixed[0] + self.context_s * context_tokens
+            energy_j += fixed[1] + self.context_j * context_tokens
+        return time_s, energy_j
+
+    def linear(self, batch: int) -> Linear:
+        """A decode step of `batch` as a line over context."""
+        fixed_s, fixed_j = self.launch_context
+        return Linear(self.time_s[batch] + fixed_s, self.context_s, self.energy_j[batch] + fixed_j, self.context_j)
+
+
+class ClockEngine(Engine):
+    """One clock of a StepModel.
+
+    core_mhz: the clock that is asked for; steps above the power cap run below it. idle_w: of the whole instance.
+    """
+
+    def __init__(self, model: StepModel, core_mhz: int):
+        self.model, self.core_mhz = model, core_mhz
+        self.idle_w = model.idle_w(core_mhz)
+        self.cap_w = model.cap_w
+        self._index = model.clocks.index(core_mhz)
+        self._hint = self._index
+        self._lines: dict[int, Linear] = {}  # of a batch, no cap
+        self._table = Table.of(model.parts(core_mhz), model.tp)
+
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
+        """See Engine.step; at most MAX_TOKENS new tokens."""
+        found = self._table.step(new_tokens, prompt_pairs, context_tokens)
+        if found[1] > self.cap_w * found[0]:
+            low, high, share = self._capped(new_tokens, prompt_pairs, context_tokens)
+            (low_s, low_j), (high_s, high_j) = (
+                table.step(new_tokens, prompt_pairs, context_tokens) for table in (low, high)
+            )
+            return low_s + share * (high_s - low_s), low_j + share * (high_j - low_j)
+        return found
+
+    def _capped(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[Table, Table, float]:
+        """Tables of the highest clock that keeps the cap and of the next, and the share of the work that is done at the
+        next: a board at its cap alternates between the two, its mean power at the cap (gpu.governor).
+
+        Power rises with the clock, so look near the last one.
+        """
+        tables, index, cap_w = self.model.at, self._hint, self.cap_w
+        clocks = self.model.clocks
+
+        def over_j(place: int) -> float:
+            time_s, energy_j = tables(clocks[place])._table.step(new_tokens, prompt_pairs, context_tokens)
+            return energy_j - cap_w * time_s
+
+        while index > 0 and over_j(index) > 0:
+            index -= 1
+        while index < self._index and over_j(index + 1) <= 0:
+            index += 1
+        self._hint = index
+        below, above = over_j(index), over_j(min(index + 1, self._index))
+        share = -below / (above - below) if below <= 0 < above else 0.0
+        return tables(clocks[index])._table, tables(clocks[min(index + 1, self._index)])._table, share
+
+    def linear(self, batch: int, context_tokens: float = 0) -> Linear:
+        """A decode step of `batch` as a line over context, at the clocks that the cap leaves at `context_tokens`."""
+        return self.capped_line(batch, context_tokens) or self.uncapped_line(batch)
+
+    def capped_line(self, batch: int, context_tokens: float) -> Linear | None:
+        """The line of the clocks that the cap takes a step down to; None where it leaves the clock alone."""
+        line = self.uncapped_line(batch)
+        energy_j = line.energy_j + line.energy_per_token_j * context_tokens
+        if energy_j <= self.cap_w * (line.time_s + line.time_per_token_s * context_tokens):
+            return None
+        low, high, share = self._capped(batch, 0, context_tokens)
+        return Linear(*(a + share * (b - a) for a, b in zip(low.linear(batch), high.linear(batch))))
+
+    def uncapped_line(self, batch: int) -> Linear:
+        """The line at the clock that was asked for."""
+        line = self._lines.get(batch)
+        if line is None:
+            line = self._lines[batch] = self._table.linear(batch)
+        return line
+
+
+def engine_at(model: StepModel, core_mhz: int, kernel_level: bool = True) -> Engine:
+    """The engine of `model` at a clock: of each kernel at its own with no step slower, or all at the one (see at)."""
+    uniform = model.at(core_mhz)
+    return _kernel_engine(uniform) if kernel_level else uniform
+
+
+@cache
+def _kernel_engine(uniform: ClockEngine) -> KernelEngine:
+    return KernelEngine(uniform)
+
+
+@cache
+def ladder(model: StepModel) -> list[Table]:
+    """A Table for each price, fastest first."""
+    tokens, linear = _options(model)
+    return [Table.of(_parts(tokens, linear, price), model.tp) for price in reversed(PRICES_W)]
+
+
+def _options(model: StepModel) -> tuple[tuple[np.ndarray, np.ndarray], dict[str, np.ndarray]]:
+    """Times and energies at every clock: of token rows (knots, rows, clocks), and of attention {name: (4, clocks)}."""
+    shape = (len(KNOTS), len(model.token_kernels[0]), len(model.clocks))
+    time_s, energy_j = np.empty(shape), np.empty(shape)
+    for knot, own in enumerate(model.token_kernels):
+        for row, (_, kernel, count) in enumerate(own):
+            for place, core_mhz in enumerate(model.clocks):
+                one_s, one_j = model.launch(kernel, core_mhz)
+                time_s[knot, row, place], energy_j[knot, row, place] = count * one_s, count * one_j
+    linear = {
+        name: np.array([model.linear_part(name, core_mhz) for core_mhz in model.clocks]).T
+        for name in ("prompt", "context")
+    }
+    return (time_s, energy_j), linear
+
+
+def _parts(tokens: tuple[np.ndarray, np.ndarray], linear: dict[str, np.ndarray], price: float) -> Parts:
+    time_s, energy_j = tokens
+    best = _best(time_s, energy_j, price)[..., None]
+    tokens_s, tokens_j = (np.take_along_axis(values, best, 2)[..., 0].sum(axis=1) for values in (time_s, energy_j))
+    own = {name: values[:, _best(values[2], values[3], price)].tolist() for name, values in linear.items()}
+    return Parts(tokens_s, tokens_j, tuple(own["prompt"]), tuple(own["context"]))
+
+
+def _best(time_s: np.ndarray, energy_j: np.ndarray, price: float) -> np.ndarray:
+    """Place of the least e + price t along the last axis; at an infinite price the least e of the least t."""
+    if price == float("inf"):
+        fastest = time_s.min(axis=-1, keepdims=True)
+        return np.where(time_s <= fastest * (1 + 1e-12), energy_j, np.inf).argmin(axis=-1)
+    return (energy_j + price * time_s).argmin(axis=-1)
+
+
+class KernelEngine(ClockEngine):
+    """As ClockEngine, each kernel at its own clock. core_mhz: the one clock whose times it keeps."""
+
+    def __init__(self, uniform: ClockEngine):
+        super().__init__(uniform.model, uniform.core_mhz)
+        self._uniform = uniform
+        self._ladder = ladder(self.model)
+        self._last = 0
+
+    def step(self, new_tokens: int, prompt_pairs: float, context_tokens: float) -> tuple[float, float]:
+        """See Engine.step; no slower, and no more energy."""
+        one = self._uniform.step(new_tokens, prompt_pairs, context_tokens)
+        limit_s = one[0]
+        fast = self._rung(lambda table: table.step(new_tokens, prompt_pairs, context_tokens)[0] <= limit_s)
+        if fast < 0:
+            return one
+        found = self._ladder[fast].step(new_tokens, prompt_pairs, context_tokens)
+        if fast + 1 < len(self._ladder):
+            slow = self._ladder[fast + 1].step(new_tokens, prompt_pairs, context_tokens)
+            share = (limit_s - found[0]) / (slow[0] - found[0])
+            found = limit_s, found[1] + share * (slow[1] - found[1])
+        return found if found[1] < one[1] and found[1] <= self.cap_w * found[0] else one
+
+    def linear(self, batch: int, context_tokens: float = 0) -> Linear:
+        """See Engine.linear; where the cap takes the one clock down, that clock."""
+        capped = self._uniform.capped_line(batch, context_tokens)
+        if capped is not None:
+            return capped
+        line = self._lines.get(batch)
+        if line is None:
+            line = self._lines[batch] = self._cheaper(batch)
+        return line
+
+    def _cheaper(self, batch: int) -> Linear:
+        """No slower and no more energy than at one clock, alone and at a full cache, so at every context between."""
+        one = self._uniform.uncapped_line(batch)
+        ends = (0, self.model.kv_tokens)
+        limits = [_at(one, end) for end in ends]
+        fast = self._rung(
+            lambda table: all(_at(table.linear(batch), end)[0] <= limit[0] for end, limit in zip(ends, limits))
+        )
+        if fast < 0:
+            return one
+        line = self._ladder[fast].linear(batch)
+        if fast + 1 < len(self._ladder):
+            slow = self._ladder[fast + 1].linear(batch)
+            shares = [1.0]
+            for end, limit in zip(ends, limits):
+                begun_s, longer_s = _at(line, end)[0], _at(slow, end)[0]
+                if longer_s > limit[0]:
+                    # the share of layers on the slower rung that is just in time here
+                    shares.append((limit[0] - begun_s) / (longer_s - begun_s))
+            line = Linear(*(a + min(shares) * (b - a) for a, b in zip(line, slow)))
+        return line if all(_at(line, end)[1] < limit[1] for end, limit in zip(ends, limits)) else one
+
+    def _rung(self, in_time: Callable[[Table], bool]) -> int:
+        """Place of the slowest rung whose table is `in_time`; -1 if none is. Looked for near the last one found."""
+        place = self._last
+        if in_time(self._ladder[place]):
+            while place + 1 < len(self._ladder) and in_time(self._ladder[place + 1]):
+                place += 1
+        else:
+            place -= 1
+            while place >= 0 and not in_time(self._ladder[place]):
+                place -= 1
+        self._last = max(place, 0)
+        return place
+
+
+def _at(line: Linear, context_tokens: float) -> tuple[float, float]:
+    """(s, J) of a decode step on a line."""
+    return (
+        line.time_s + line.time_per_token_s * context_tokens,
+        line.energy_j + line.energy_per_token_j * context_tokens,
+    )

@@ -1,0 +1,154 @@
+"""The serving study on disk: study.json says what was asked, experiments/*.json what came of it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, final
+
+from kernel_dvfs.files import write_json
+from kernel_dvfs.shape import Is, checked, read
+from kernel_dvfs_serving.system import settings as checked_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernel_dvfs_serving.replay import Replayer
+    from kernel_dvfs_serving.system import Settings
+    from kernel_dvfs_serving.trace import Trace
+
+SCHEMA = "kernel-dvfs/serving/2"
+
+
+_REMEDY = "run snakemake --cores 1 serving, which writes it from config.yaml"
+_Number: TypeAlias = Annotated[float, Is("a number from 0 to 1e9", lambda value: 0 <= value <= 1e9)]
+_Factor: TypeAlias = Annotated[float, Is("a number above 0, at most 1e9", lambda value: 0 < value <= 1e9)]
+
+
+@final
+class _Week(TypedDict):
+    service: Any
+    scale: Any
+    days: Any
+
+
+class Asked(TypedDict):
+    """What a study is asked for."""
+
+    gpu: str
+    model: str
+    profile: str
+    trace: str | None  # a file; None: the shipped hour
+    trace_sha256: str | None
+    trace_times: Annotated[int, Is("a whole number from 1 to 1000", lambda value: 1 <= value <= 1000)]
+    usd_per_server_hour: _Number
+    usd_per_kwh: _Number
+    co2_g_per_kwh: _Number
+    host_s: _Number
+    slo_scale: _Factor
+    loads_span_s: _Factor
+    kernel_level: bool
+    loads_tps: list[_Number]
+    week: _Week | None
+    settings: dict[str, Any]  # system.settings checks them
+
+
+class _StudyFile(Asked):
+    schema: str
+    hardware: str
+    trace_subject: str
+
+
+def _check(where: str, asked: Any) -> Asked:
+    """Raise InputError, beginning with `where`, for what is missing or no possible value."""
+    found = checked(asked, Asked, where, _REMEDY)
+    checked_settings(f"{where}: settings", found["settings"])
+    return found
+
+
+class ServingStudy:
+    """The folder of a replay, or of an instance, which has experiments and no study.json.
+
+    Raises InputError where study.json is asked for and is not there, or an experiment has not been run.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    @cached_property
+    def _asked(self) -> _StudyFile:
+        path = self.folder / "study.json"
+        found = read(path, _StudyFile, SCHEMA, f"delete it and {_REMEDY}", missing=_REMEDY)
+        checked_settings(f"{path}: settings", found["settings"])
+        return found
+
+    def __getitem__(self, key: str) -> Any:
+        asked: Mapping[str, Any] = self._asked
+        return asked[key]
+
+    @property
+    def subject(self) -> str:
+        """Whose numbers these are, for captions."""
+        return f"{self['hardware']}, {self['trace_subject']}"
+
+    def settings(self, **changed: Any) -> Settings:
+        """The study's settings, with some changed."""
+        return checked_settings("settings", self["settings"] | changed)
+
+    def trace(self) -> Trace:
+        """The study's trace."""
+        return _trace(self._asked)
+
+    def replayer(self) -> Replayer:
+        """Machine and profile of the study."""
+        from kernel_dvfs_serving.machine import machine
+        from kernel_dvfs_serving.profile import read_profile
+        from kernel_dvfs_serving.replay import Replayer
+
+        profile, settings = read_profile(self["profile"]), self.settings()
+        own = machine(
+            profile,
+            self["gpu"],
+            self["model"],
+            self["host_s"],
+            max_batch=settings.max_batch,
+            chunk_tokens=settings.chunk_tokens,
+        )
+        return Replayer(own, profile, slo_scale=self["slo_scale"])
+
+    def experiment(self, name: str) -> Any:
+        """What an experiment wrote."""
+        path = self.folder / "experiments" / f"{name}.json"
+        return read(path, object, "", "delete it and run snakemake --cores 1 serving", missing=_REMEDY)
+
+
+def _trace(asked: Asked) -> Trace:
+    """What is asked for: the given or the shipped trace, each request as often as `trace_times` says."""
+    from kernel_dvfs_serving.trace import SYNTHETIC_HOUR, multiplied, read_trace
+
+    one = read_trace(asked["trace"] or SYNTHETIC_HOUR, asked["trace_sha256"])
+    return multiplied(one, asked["trace_times"], asked["settings"]["seed"])
+
+
+def make_study(folder: str | Path, asked: dict[str, Any]) -> None:
+    """Write study.json. asked: study_plan.ServingPlan.options. Raises InputError for bad options or a bad trace.
+
+    The trace's subject, digest and figures are kept with it, for captions and for checking against its publisher's.
+    """
+    from kernel_dvfs_serving.profile import KERNEL_LEVEL, read_profile
+    from kernel_dvfs_serving.trace import SYNTHETIC_HOUR, sha256, summary
+
+    trace, profile = _trace(_check("serving study", asked)), read_profile(asked["profile"])
+    hardware = f"simulated {profile.gpu}, {profile.model}"
+    if not profile.simulated:
+        hardware = f"{profile.gpu}, {profile.model} as in {Path(asked['profile']).name}, simulated from it"
+    written = {
+        "schema": SCHEMA,
+        "hardware": hardware,
+        "trace_subject": trace.subject,
+        "trace_digest": sha256(asked["trace"] or SYNTHETIC_HOUR),
+    }
+    # a given profile may hold no clocks per kernel
+    level = asked["kernel_level"] and any(clock.startswith(KERNEL_LEVEL) for _, _, clock in profile.curves)
+    whole = written | {"trace_summary": summary(trace)} | asked | {"kernel_level": level}
+    write_json(Path(folder) / "study.json", whole)

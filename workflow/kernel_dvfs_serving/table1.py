@@ -1,0 +1,215 @@
+"""DynamoLLM's Table I as data, its arithmetic, and the same grid from the simulated instance.
+
+The table's unit of work is not stated. Read as energy of one request's share it exceeds what the GPUs can draw; read as
+instance power times one request's lifetime, undivided by the batch, it fits in size and in how it grows with the answer
+(both inferred). So it is used for order, feasibility and ratios inside a row only, and ours is given in both readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernel_dvfs.change import change_percent
+from kernel_dvfs.gpu import spec as gpu_spec
+from kernel_dvfs_serving.make_profile import Load, excess, measure
+from kernel_dvfs_serving.requests import CLASSES
+from kernel_dvfs_serving.steps import StepModel
+from kernel_dvfs_serving.system import HOST_S, REQUESTS
+
+Setting = tuple[int, float]  # GPUs, GHz: a column of the table
+Row = dict[Setting, float]  # Wh
+
+SOURCE = "DynamoLLM, Table I, as quoted on public slides (arXiv 2408.00741, HPCA 2025)"
+TPS = 2000  # "medium system load"
+DEGREES = (2, 4, 8)
+CLOCKS_GHZ = (0.8, 1.2, 1.6, 2.0)
+COLUMNS = tuple((tp, ghz) for tp in DEGREES for ghz in CLOCKS_GHZ)
+REFERENCE = (8, 2.0)
+
+# Wh, Llama2-70B, in the order of COLUMNS
+_: None = None  # a promise was broken
+PAPER_WH: dict[str, tuple[float | None, ...]] = {
+    "SS": (_, 0.77, 0.97, 1.03, 0.94, 0.79, 0.91, 1.01, 1.35, 1.19, 1.29, 1.49),
+    "SM": (_, 2.78, 3.45, 3.68, 3.39, 2.82, 3.37, 3.81, 4.55, 4.15, 4.43, 4.74),
+    "SL": (_, _, _, _, 4.84, 4.17, 4.97, 5.52, 6.37, 5.62, 5.59, 6.95),
+    "MS": (_, _, 1.02, 1.09, _, 1.08, 1.07, 1.20, 1.51, 1.29, 1.34, 1.73),
+    "MM": (_, _, _, _, _, 4.23, 3.91, 4.08, 5.34, 4.39, 4.56, 5.44),
+    "ML": (_, _, _, _, _, 4.99, 4.66, 4.53, 6.86, 5.79, 6.52, 7.12),
+    "LS": (_, _, _, _, _, 1.51, 1.64, 1.76, 2.55, 2.53, 2.83, 2.94),
+    "LM": (_, _, _, _, _, _, _, _, _, 7.71, 8.81, 9.17),
+    "LL": (_, _, _, _, _, _, _, _, _, 12.99, 11.89, 13.21),
+}
+
+# shares of the classes, percent, in the order of CLASSES: Azure LLM inference traces 2023 (CC-BY-4.0)
+MIX = {
+    "conversation": (3.58, 9.80, 0.05, 19.00, 10.41, 7.74, 15.09, 8.77, 25.56),
+    "coding": (15.44, 0.51, 0.10, 20.74, 1.01, 0.06, 59.44, 2.35, 0.35),
+}
+
+
+def paper_row(class_: str) -> Row:
+    """{(tp, GHz): Wh} of a class, cells that broke a promise left out."""
+    return {column: wh for column, wh in zip(COLUMNS, PAPER_WH[class_]) if wh is not None}
+
+
+def best(row: Row) -> tuple[Setting, float]:
+    """((tp, GHz), change against the reference in percent) of the least energy in a row."""
+    column = min(row, key=row.__getitem__)
+    return column, change_percent(row[column], row[REFERENCE])
+
+
+@dataclass(frozen=True, slots=True)
+class MixChange:
+    """Arithmetic on the published table, per mean request of a trace."""
+
+    reference_wh: float
+    chosen_wh: float
+    change_percent: float
+
+
+def mix_change(mix: str, degrees: Sequence[int] = DEGREES, clocks_ghz: Sequence[float] = CLOCKS_GHZ) -> MixChange:
+    """Table I times the shares of a trace: all at the reference, and each class at its best among the columns given.
+
+    Regression arithmetic on published figures, not a result: it takes the table's unit to be one request's energy.
+    """
+    shares = [share / sum(MIX[mix]) for share in MIX[mix]]
+    reference = chosen = 0.0
+    for share, class_ in zip(shares, CLASSES):
+        row = paper_row(class_)
+        own = [wh for (tp, ghz), wh in row.items() if tp in degrees and ghz in clocks_ghz]
+        reference += share * row[REFERENCE]
+        chosen += share * min(own, default=row[REFERENCE])
+    return MixChange(reference, chosen, change_percent(chosen, reference))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of both tables: what is published, and the simulated rest, given also where a promise is broken."""
+
+    class_: str
+    tp: int
+    ghz: float
+    paper_wh: float | None  # None: the promise was broken
+    feasible: bool  # ours keeps both promises at TPS
+    power_w: float
+    share_wh: float  # power over request rate
+    lifetime_wh: float  # power times a request's mean lifetime
+    ttft_p99_s: float
+    tbt_p99_s: float
+
+
+def simulated_cells(
+    gpu: str, model: str, requests: int = REQUESTS, seed: int = 1, host_s: float = HOST_S, **limits: int
+) -> list[Cell]:
+    """Every class at every column: a simulated instance under TPS tokens/s. limits: as make_profile.measure."""
+    loads = {class_: Load.draw(class_, requests, seed) for class_ in CLASSES}
+    made = []
+    for tp in DEGREES:
+        steps = StepModel(gpu, model, tp, host_s=host_s)
+        for ghz in CLOCKS_GHZ:
+            # the table says 2.0 where the GPU's highest clock is 1.98
+            engine = steps.at(min(round(1000 * ghz), steps.top_mhz))
+            for class_, load in loads.items():
+                point = measure(engine, steps.kv_tokens, load, TPS, **limits)
+                lifetime_s = point.ttft_mean_s + (float(load.output.mean()) - 1) * point.tbt_mean_s
+                made.append(
+                    Cell(
+                        class_,
+                        tp,
+                        ghz,
+                        paper_row(class_).get((tp, ghz)),
+                        excess(class_, point) <= 1,
+                        point.power_w,
+                        point.power_w * load.tokens / TPS / 3600,
+                        point.power_w * lifetime_s / 3600,
+                        point.ttft_p99_s,
+                        point.tbt_p99_s,
+                    )
+                )
+    return sorted(made, key=lambda cell: (CLASSES.index(cell.class_), cell.tp, cell.ghz))
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A class of both tables, in both readings of the unit; None where nothing can be compared."""
+
+    class_: str
+    paper_best: Setting  # least energy among feasible cells
+    ours_best_share: Setting | None
+    ours_best_lifetime: Setting | None
+    feasible_alike: int  # of 12 cells
+    order_share: float | None  # share of pairs of cells feasible in both that stand in the same order
+    order_lifetime: float | None
+    ratio_error_share: float | None  # mean |ratio to the reference, ours over theirs, minus 1|
+    ratio_error_lifetime: float | None
+
+
+def agreement(cells: Sequence[Cell]) -> list[Agreement]:
+    """An Agreement for each class of `cells`."""
+    made = []
+    for class_ in CLASSES:
+        own = {(cell.tp, cell.ghz): cell for cell in cells if cell.class_ == class_}
+        paper = paper_row(class_)
+        feasible = {column for column, cell in own.items() if cell.feasible}
+        both = [column for column in COLUMNS if column in feasible and column in paper]
+        share, lifetime = (
+            {column: getattr(cell, name) for column, cell in own.items()} for name in ("share_wh", "lifetime_wh")
+        )
+        made.append(
+            Agreement(
+                class_=class_,
+                paper_best=best(paper)[0],
+                ours_best_share=min(feasible, key=share.__getitem__, default=None),
+                ours_best_lifetime=min(feasible, key=lifetime.__getitem__, default=None),
+                feasible_alike=sum((column in feasible) == (column in paper) for column in COLUMNS),
+                order_share=_order(both, paper, share),
+                order_lifetime=_order(both, paper, lifetime),
+                ratio_error_share=_ratio_error(both, paper, share),
+                ratio_error_lifetime=_ratio_error(both, paper, lifetime),
+            )
+        )
+    return made
+
+
+def _order(columns: Sequence[Setting], paper: Row, ours: Row) -> float | None:
+    pairs = [(a, b) for place, a in enumerate(columns) for b in columns[:place] if paper[a] != paper[b]]
+    alike = sum(bool((paper[a] < paper[b]) == (ours[a] < ours[b])) for a, b in pairs)
+    return alike / len(pairs) if pairs else None
+
+
+def _ratio_error(columns: Sequence[Setting], paper: Row, ours: Row) -> float | None:
+    if REFERENCE not in columns or len(columns) < 2:
+        return None
+    ratios = [
+        (ours[column] / ours[REFERENCE]) / (paper[column] / paper[REFERENCE])
+        for column in columns
+        if column != REFERENCE
+    ]
+    return float(sum(abs(ratio - 1) for ratio in ratios) / len(ratios))
+
+
+def mixes() -> list[dict]:
+    """What each class at its best cell would save on each trace, with both knobs and with one."""
+    knobs: dict[str, dict] = {
+        "degree and clock": {},
+        "clock alone": {"degrees": (8,)},
+        "degree alone": {"clocks_ghz": (2.0,)},
+    }
+    return [
+        {"trace": mix, "knobs": knob} | asdict(mix_change(mix, **limits))
+        for mix in MIX
+        for knob, limits in knobs.items()
+    ]
+
+
+def experiment(gpu: str, model: str, **options: Any) -> dict:
+    """All of it as plain JSON values. options: as simulated_cells."""
+    cells = simulated_cells(gpu, model, **options)
+    return {
+        "subject": f"simulated {gpu_spec.resolve(gpu)['name']}, {model}",
+        "cells": [asdict(cell) for cell in cells],
+        "agreement": [asdict(row) for row in agreement(cells)],
+        "mix": mixes(),
+    }
