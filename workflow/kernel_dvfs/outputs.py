@@ -54,7 +54,7 @@ class Output:
 
     @property
     def digest(self) -> str:
-        """Of the function and its declaration: an edited one is made again, and no other."""
+        """Of the function and its declaration, not of what it calls: with it, one that is edited is made again."""
         return hashlib.sha256(inspect.getsource(self.make).encode()).hexdigest()[:12]
 
     @property

@@ -1,6 +1,6 @@
-"""The kinds of study, by name: which modules declare what a study makes, and what reads its folder.
+"""The kinds of study, by name: which modules declare what one makes, what reads its folder, which a folder is of.
 
-The one place that knows all of them. Nothing is imported before it is asked for.
+Nothing is imported before it is asked for: the pipeline and the serving study are packages beside this one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-# Clocks chosen from the profile: one job a schedule, so that a new slack leaves the others as they are.
+# Clocks chosen from the profile, locally and globally: one job a schedule, so that a new slack leaves the others as they
+# are. Which schedules a study asks for: kernel_dvfs/plan/study.py.
 
 
 rule choose:
@@ -17,7 +18,8 @@ rule choose_schedule:
     log:
         "logs/" + FOLDER + "/choose-{level}-{scope}-{objective}{slack}{weights}.log",
     wildcard_constraints:
-        objective="waste|edp|energy",
+        # slack belongs to waste
+        objective=r"waste(?=-slack)|edp(?!-slack)|energy(?!-slack)",
         slack=r"|-slack\d+(\.\d+)?",
         weights="|-counts|-raw|-equal-time",
     group:

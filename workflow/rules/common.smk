@@ -131,7 +131,7 @@ def after_profile(paths):
     return inputs
 
 
-# a run ends with the answer of what was asked for, and with no other
+# a run ends with one answer: of the pipeline or the serving study where that is its target, else of the study of a GPU
 if beside := {"pipeline", "serving"}.intersection(sys.argv):
     for name, folder in (("pipeline", PIPELINE.folder), ("serving", SERVING.replay)):
         if name in beside:

@@ -66,8 +66,8 @@ rule write_setup:
 
 if STUDY.is_real:
 
-    # The one thing that a real GPU needs otherwise: a rule a clock pair, in descending priority, so that all targets are
-    # measured at one pair before the clocks change to the next.
+    # What the sweep of a real GPU needs otherwise: a rule a clock pair, in descending priority, so that all targets are
+    # measured at one pair before the clocks change to the next. (validate.smk has a rule a session, for the same reason.)
     for rank, ((core, mem), repeat) in enumerate(STUDY.points):
 
         rule:

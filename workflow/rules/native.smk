@@ -1,5 +1,6 @@
-# The native layer: C reference of the kernels (cpu) and CUDA kernels (cuda). Where a tool is missing, the record
-# says so and the rest goes on.
+# The native layer, a transformer's kernels behind pybind11: their C reference (cpu), the CUDA kernels (cuda), what reads
+# captured CUDA graphs (graph), and the search of the pipeline study (pipeline). Where a tool is missing, the record says
+# so and the rest goes on.
 import os
 import sysconfig
 

@@ -1,10 +1,13 @@
-# Tables and figures of every study: each declares what it is made from. Then the pages of them all.
+# Tables and figures of every study: each declares above its function what it is made from. The paper's are in
+# kernel_dvfs/report: Table 1 is tables/kernel_clocks, Table 2 tables/strategies, its claims tables/claims; Figures 2 to 8
+# are figures/fig2_desirability, fig3_forward_pass, fig4_backward_pass, fig5_kernels, fig6_relaxed_waste,
+# fig7_data_parallelism and fig8_tensor_parallelism. Then the pages of them all.
 
 # {path without its ending: what a study asks for}
 ASKED = {
-    path: asked
+    path: each
     for kind, plan in (("gpu", STUDY), ("pipeline", PIPELINE), ("serving", SERVING))
-    for path, asked in outputs.asked_by(registry.outputs(kind), plan).items()
+    for path, each in outputs.asked_by(registry.outputs(kind), plan).items()
 }
 
 
@@ -20,8 +23,8 @@ def folders_of(kind):
 
 def made(kind, wildcards):
     """The table or figure of a path, as it is asked for by what is known now."""
-    asked = ASKED[f"{wildcards.folder}/{kind}s/{wildcards.name}"]
-    return outputs.Asked(asked.output, as_known()) if asked.plan is STUDY else asked
+    each = ASKED[f"{wildcards.folder}/{kind}s/{wildcards.name}"]
+    return outputs.Asked(each.output, as_known()) if each.plan is STUDY else each
 
 
 def made_from(kind):
@@ -54,7 +57,7 @@ rule table:
     params:
         options=lambda wildcards: made("table", wildcards).options,
         caption=lambda wildcards: made("table", wildcards).output.in_words,
-        # an edited table is made again, and no other
+        # one whose function or declaration is edited is made again, and no other
         digest=lambda wildcards: made("table", wildcards).output.digest,
     shell:
         "{RUN} output {wildcards.folder:q} tables/{wildcards.name} --options {params.options:q} --log {log:q}"
@@ -71,17 +74,18 @@ rule figure:
             subcategory="{folder}",
         ),
     log:
-        "logs/{folder}/{name}.log",
+        "logs/{folder}/figure-{name}.log",
     wildcard_constraints:
         folder=folders_of("figure"),
         name=r"\w+",
     group:
         "figures"
     params:
+        options=lambda wildcards: made("figure", wildcards).options,
         caption=lambda wildcards: made("figure", wildcards).output.in_words,
         digest=lambda wildcards: made("figure", wildcards).output.digest,
     shell:
-        "{RUN} output {wildcards.folder:q} figures/{wildcards.name} --log {log:q}"
+        "{RUN} output {wildcards.folder:q} figures/{wildcards.name} --options {params.options:q} --log {log:q}"
 
 
 # every GPU and workload that lies in results/, whichever was made last

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from kernel_dvfs.errors import InputError, one_line
 from kernel_dvfs.files import parse_json
 
-# help of an option that several commands have
+# help of an option that every command has, and of one that several have
+LOG = "what would be said here goes to this file (of `measure` and `measure compare`, errors alone)"
 THROUGH = "how clocks are set: nvml, broker, zeusd, sudo, dcgm, or auto, the first of these that works (auto)"
 
 
@@ -22,9 +23,10 @@ class Command(NamedTuple):
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int | None]  # the exit code; None: 0. Raises InputError
     listed: bool = True  # False: only rules of the workflow call it
+    talks: bool = False  # True: what it says while it runs is for the user, so only its errors go to a log
 
 
-def command_of(module: str, name: str, what: str, listed: bool = True) -> Command:
+def command_of(module: str, name: str, what: str, listed: bool = True, talks: bool = False) -> Command:
     """The command that `add_NAME` and `run_NAME` of a module of this package make. It is imported when the command is
     called, and not before."""
 
@@ -35,7 +37,7 @@ def command_of(module: str, name: str, what: str, listed: bool = True) -> Comman
         code: int | None = getattr(import_module(f"kernel_dvfs.cli.{module}"), f"run_{name}")(options)
         return code
 
-    return Command(what, add_arguments, run, listed)
+    return Command(what, add_arguments, run, listed, talks)
 
 
 def tell(*told: str) -> None:

@@ -74,7 +74,6 @@ def run_demo(options: Namespace) -> None:
     from pathlib import Path
 
     from kernel_dvfs import api
-    from kernel_dvfs.files import write_json
 
     began, folder = time.monotonic(), Path(options.output)
     sweep = api.simulate(options.gpu, folder)
@@ -378,7 +377,6 @@ def run_deployable(options: Namespace) -> None:
     import sys
 
     from kernel_dvfs.choice.schedule_file import read_schedule
-    from kernel_dvfs.files import write_json
     from kernel_dvfs.layout import DEPLOYABLE, iteration_name
     from kernel_dvfs.sequence.changes import Timing
     from kernel_dvfs.sequence.costs import ASSUMED, in_words, read_latency

@@ -8,9 +8,10 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kernel_dvfs.cli import Command, command_of
+from kernel_dvfs.cli import LOG, Command, command_of
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
+from kernel_dvfs.files import write_text
 from kernel_dvfs.package import VERSION
 
 if TYPE_CHECKING:
@@ -47,10 +48,12 @@ COMMANDS = {
     "identify": command_of(
         "hardware", "identify", "find out which GPU a cluster gives, and keep what a study must know about it"
     ),
-    "measure": command_of("measuring", "measure", "measure one target at one clock pair: one record"),
+    "measure": command_of("measuring", "measure", "measure one target at one clock pair: one record", talks=True),
 }
 _MEASURE = {
-    "compare": command_of("measuring", "compare", "measure auto and a schedule's clocks in turn: a validation"),
+    "compare": command_of(
+        "measuring", "compare", "measure auto and a schedule's clocks in turn: a validation", talks=True
+    ),
     "sweep": command_of(
         "measuring", "sweep", "measure every target at every pair in one process (simulated GPU): a profile"
     ),
@@ -100,20 +103,23 @@ def every_command() -> dict[str, Command]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    log = words[words.index("--log") + 1] if "--log" in words[:-1] else ""
     try:
-        run, options = parsed(sys.argv[1:] if arguments is None else list(arguments))
-        said_in = _SaidIn(options.log) if options.log else None
-    except (InputError, OSError) as error:
-        _tell([_reason(error)] if isinstance(error, OSError) else lines(error))
-        return 2
-    if said_in is None:
-        return _code(run, options)
-    with said_in:
-        return _code(run, options)
+        run, options = parsed(words)
+        if not log or options.talks:
+            return _code(run, options, log)
+        with _SaidIn(log):
+            return _code(run, options)
+    except InputError as error:
+        _tell(lines(error), log)
+    except OSError as error:  # of the log itself
+        _tell([_reason(error)])
+    return 2
 
 
-def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace) -> int:
-    """The exit code of a command, which says of itself why it is not 0."""
+def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace, log: str = "") -> int:
+    """The exit code of a command, which says of itself why it is not 0. log: where errors go; "": to stderr."""
     try:
         code = run(options) or 0
         # what the reader of a pipe refuses shows here, and not when the program is over
@@ -123,23 +129,23 @@ def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace)
     except (InputError, ExceptionGroup) as error:
         if any(not isinstance(each, InputError) for each in leaves(error)):
             raise
-        _tell(lines(error))
+        _tell(lines(error), log)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         extra = _EXTRAS.get(package)
         if extra is None:
             raise
-        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"])
+        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], log)
     except BrokenPipeError:
         if not sys.stdout or not _is_output_refused():
             raise
         return _READER_GONE
     except KeyboardInterrupt:
-        _tell(["interrupted"])
+        _tell(["interrupted"], log)
         return _INTERRUPTED
     except OSError as error:
         # a file that can be neither read nor written: no fault of the program, so no traceback
-        _tell([_reason(error)])
+        _tell([_reason(error)], log)
     return 2
 
 
@@ -170,17 +176,25 @@ class _SaidIn:
         for number in (1, 2):
             os.dup2(self._file.fileno(), number)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         sys.stdout, sys.stderr, *before = self._before
         for number, own in enumerate(before, start=1):
             os.dup2(own, number)
             os.close(own)
+        if error is not None and not isinstance(error, SystemExit):
+            import traceback  # a fault of the program: where it is looked for
+
+            traceback.print_exception(error, file=self._file)
         self._file.close()
 
 
-def _tell(errors: list[str]) -> None:
-    """Print a line for each error on stderr."""
-    print("".join(f"error: {error}\n" for error in errors), file=sys.stderr, end="")
+def _tell(errors: list[str], log: str = "") -> None:
+    """Print a line for each error on stderr; where there is a log, write them there instead."""
+    text = "".join(f"error: {error}\n" for error in errors)
+    if log:
+        write_text(log, text)
+    else:
+        print(text, file=sys.stderr, end="")
 
 
 def _reason(error: OSError) -> str:
@@ -227,7 +241,8 @@ def _help(prog: str) -> argparse.HelpFormatter:
 def _of_command(name: str, command: Command, words: list[str]) -> tuple[Callable[..., Any], argparse.Namespace]:
     parser = _Parser(prog=f"kernel-dvfs {name}", description=command.help, formatter_class=_help)
     command.add_arguments(parser)
-    parser.add_argument("--log", default="", metavar="FILE", help="say everything in this file instead of here")
+    parser.add_argument("--log", default="", metavar="FILE", help=LOG)
+    parser.set_defaults(talks=command.talks)
     if name in GROUPS:
         parser.epilog = (
             f"{parser.epilog}; further commands: {', '.join(f'{name} {each}' for each in _listed(group(name)))}"

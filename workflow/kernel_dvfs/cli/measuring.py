@@ -11,7 +11,7 @@ from kernel_dvfs.cli import json_object
 from kernel_dvfs.cli.arguments import COUNT, REPEAT, one_of, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import compact_json, parse_json, write_text
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, label, parse
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, label
 from kernel_dvfs.gpu.clocks import parse as parse_pair
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _measure(setup: Setup, path: str, options: Namespace) -> None:
     from kernel_dvfs.measurement import job, target
 
     what = target.parse(setup, options.target)
-    pair = parse(options.clocks)
+    pair = parse_pair(options.clocks)
     job.measure(setup, path, what, pair, options.campaign, options.repeat, options.output, session=options.session)
 
 
@@ -194,7 +194,7 @@ def run_sweep(options: Namespace) -> None:
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
 
-    pairs = [parse(text, "-") for text in options.pairs.split(",")]
+    pairs = [parse_pair(text, "-") for text in options.pairs.split(",")]
     aggregate.from_bench(read(options.gpu), pairs, options.auto_repeats, options.output, options.studies)
 
 
@@ -265,7 +265,7 @@ def run_pool(options: Namespace) -> None:
     from kernel_dvfs.search import search_file
 
     setup = read(options.gpu)
-    pairs = [parse(text, "-") for text in options.pairs.split(",") if text]
+    pairs = [parse_pair(text, "-") for text in options.pairs.split(",") if text]
     requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
     checks, stay = [], set()
     if options.search:
@@ -327,21 +327,20 @@ def run_records(options: Namespace) -> int:
     folder = Path(options.folder).resolve()
     points = sorted(path for study in ("kernel", "pass") for path in folder.glob(f"{study}/*/*/r*.json"))
     comparisons = sorted(
-        [
-            path
-            for name in ("validation", "validation-*", "locked", "batch-*", "tp-*")
-            for path in folder.glob(f"{name}/*.json")
-        ]
+        [path for name in ("validation*", "locked-*", "batch-*", "tp-*") for path in folder.glob(f"{name}/**/*.json")]
         + list(folder.parent.glob("variants/*/fresh.json"))
     )
     total = len(points) + len(comparisons)
     if not total:
         raise InputError(f"{options.folder}: holds no records; name a folder 'measurements' with kernel/ and pass/")
     bad = 0
-    for check, paths in ((_check_point, points), (_check_comparison, comparisons)):
+    for paths in (points, comparisons):
         for path in paths:
             try:
-                check(path, setup, folder)
+                if paths is points:
+                    _check_point(path, setup)
+                else:
+                    _check_comparison(path, setup, folder)
             except InputError as error:
                 bad += 1
                 print(error, file=sys.stderr)
@@ -351,12 +350,12 @@ def run_records(options: Namespace) -> int:
     return 2 if bad and not options.delete_bad else 0
 
 
-def _check_point(path: Path, setup: Setup, folder: Path) -> None:
+def _check_point(path: Path, setup: Setup) -> None:
     from kernel_dvfs.measurement import record
     from kernel_dvfs.measurement.target import Target
 
     study, name, pair = path.parts[-4:-1]
-    what = str(path), setup, Target(study, name), parse(pair, "-")
+    what = str(path), setup, Target(study, name), parse_pair(pair, "-")
     if not record.read_skipped(*what):
         record.read_point(*what)
 
@@ -368,8 +367,7 @@ def _check_comparison(path: Path, setup: Setup, folder: Path) -> None:
     own = folder.parent / "setup" / f"{digest}.json"
     if not own.is_file():
         raise InputError(f"record {path}: foreign: its setup {digest} is not in {own.parent}")
-    kind, name = path.parent.name, path.stem
-    is_validation = kind.startswith("validation")
+    name, is_validation = path.stem, path.parent.name.startswith("validation")
     if is_validation and digest != setup.digest:
         raise InputError(f"record {path}: foreign: its setup is {digest}, expected {setup.digest}")
     for each in comparisons:

@@ -184,7 +184,7 @@ def run_report(options: Namespace) -> None:
     if options.prometheus is not None:
         _check_metrics(folder, options.prometheus, is_comparison)
     if is_comparison:
-        html, missing = comparison_page.make(folder, left_out)
+        html, missing = comparison_page.make(folder)
     else:
         html, missing = study_page.make(folder, left_out, options.usd_per_kwh, options.co2_g_per_kwh)
     page = Path(options.output or folder / "report.html")

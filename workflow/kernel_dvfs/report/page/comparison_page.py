@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_dvfs import registry
@@ -19,11 +18,8 @@ _FIRST = ("gpu", "workload", "kind")
 _OTHERS = {"pipeline": "Training pipelines", "serving": "Inference serving"}
 
 
-def make(folder: str | Path, left_out: Sequence[str] = ()) -> tuple[str, list[str]]:
-    """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.csv is not readable.
-
-    left_out: accepted as study_page's, and of no use here.
-    """
+def make(folder: str | Path) -> tuple[str, list[str]]:
+    """(the page as HTML, [what is missing]) of `results/comparison`. Raises InputError where gpus.csv is unreadable."""
     folder = Path(folder)
     missing: list[str] = []
     known = comparison.OUTPUTS.of("table")

@@ -1,6 +1,6 @@
 """The page of one study: what is there in `results/<gpu>/<workload>`, in the order that a reader asks for it.
 
-Which section a table or figure belongs to is said by its own module. A part that is missing or broken is named on the
+Which section a table or figure belongs to is said by its declaration. A part that is missing or broken is named on the
 page, and the rest is shown.
 """
 
