@@ -133,7 +133,7 @@ def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_version
     assert content["name"] == project["name"]
 
 
-def test_the_conda_environment_names_no_path_because_snakemake_makes_it_from_a_copy_elsewhere(root, conda):
+def test_the_conda_environment_names_no_path(root, conda):
     (from_pip,) = (entry["pip"] for entry in conda[0]["dependencies"] if isinstance(entry, dict))
     assert not [text for text in from_pip if text.startswith((".", "/", "-"))]
     # so the project itself, with its logger plugin, is installed by a command of its own
