@@ -62,6 +62,24 @@ def test_no_change_is_none():
     assert seen.step_s == pytest.approx(1e-9 * STEP_NS)
 
 
+def test_several_stalls_add_up_and_the_longest_is_told():
+    """A millisecond after the request 3 ms, 2 ms later 1 ms, and a clock of its own before it has settled."""
+
+    def clock(at_s):
+        into_s = at_s - ASKED_S
+        if into_s < 0.001:
+            return 1.98
+        if into_s < 0.004 or 0.006 <= into_s < 0.007:
+            return 0.0
+        return 0.9 if into_s < 0.008 else 0.345
+
+    seen = change_seen(stamps(clock), 1, "core")
+    assert seen.stall_s == pytest.approx(0.004, abs=2e-9 * STEP_NS)
+    assert seen.longest_stall_s == pytest.approx(0.003, abs=1e-9 * STEP_NS)
+    assert seen.first_effect_s == pytest.approx(0.001, abs=2e-9 * STEP_NS)
+    assert seen.settled_s == pytest.approx(0.008, abs=2e-9 * STEP_NS) and seen.is_settled
+
+
 @pytest.mark.parametrize("cycles", [21_000, 1_000])
 def test_a_change_between_two_stamps_begins_in_the_first_interval_that_differs_and_ends_with_it(cycles):
     """Stamps each 20 us from 7 ms on, the request between the 400th and the next, another pace from the 450th on: of

@@ -57,7 +57,7 @@ def test_the_interval_is_scipys_whatever_the_number_of_windows(count):
     energies = list(np.random.default_rng(count).normal(734.2, 3.1, count))
     mean, sem = statistics.fmean(energies), stats.sem(energies)
     low, high = stats.t.interval(0.95, count - 1, loc=mean, scale=sem)
-    assert interval_percent(energies) == pytest.approx(100 * (high - low) / 2 / mean, rel=2.5e-4)
+    assert interval_percent(energies) == pytest.approx(100 * (high - low) / 2 / mean, rel=1e-9)
 
 
 @pytest.mark.parametrize("count", [4, 11, 12])

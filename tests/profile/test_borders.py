@@ -3,8 +3,11 @@
 import hashlib
 import json
 import statistics
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from kernel_dvfs.errors import InputError
@@ -14,7 +17,7 @@ from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.profile import aggregate
+from kernel_dvfs.profile import aggregate, step
 from kernel_dvfs.profile.contribution import plausible
 from kernel_dvfs.profile.records import Records, changed
 from kernel_dvfs.profile.table import import_table
@@ -226,6 +229,69 @@ def test_rows_of_one_setting_are_pooled_by_mean_and_sample_deviation(tmp_path):
     assert read.columns["time_sd_s"] == [pytest.approx(statistics.stdev(times)), None]
     assert read.columns["energy_sd_j"] == [pytest.approx(statistics.stdev(energies)), None]
     assert read.columns["n"] == [3, 1] and read.columns["is_baseline"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("word", "auto"),
+    [("0", False), ("1", True), ("0.0", False), ("1.0", True), ("false", False), ("TRUE", True), ("", False)],
+)
+def test_a_mark_says_whether_a_row_is_auto(tmp_path, word, auto):
+    """The other row is marked the other way, and one of both is the baseline."""
+    rows = [f"k,1980,,2.0,300,{word}", f"k,1470,,2.2,280,{int(not auto)}"]
+    assert table(tmp_path, rows).columns["is_baseline"] == [auto, not auto]
+
+
+def test_a_setting_is_the_reference_where_any_of_its_rows_is_marked_or_where_it_is_asked_for(tmp_path):
+    head = "kernel,core_mhz,mem_mhz,time_s,energy_j,is_reference"
+    rows = ["k,1980,,2.0,300,0", "k,1980,,2.1,310,1", "k,1470,,2.2,280,0"]
+    marked, asked = table(tmp_path, rows, head), table(tmp_path, rows, head, reference="1470")
+    assert (marked.columns["is_baseline"], marked.workload["reference"]) == ([True, False], None)
+    assert (asked.columns["is_baseline"], asked.workload["reference"]) == ([False, True], "1470")
+    with pytest.raises(InputError, match="no point at reference 1470,auto,power_cap_w=200"):
+        table(tmp_path, rows, head, reference="1470,auto,power_cap_w=200")
+
+
+@pytest.mark.parametrize(("energy", "said"), [("1.4", "700 mW"), ("1.1e4", "5.5 kW"), ("3e6", "1.5 MW")])
+def test_a_power_that_is_no_boards_is_told_in_its_unit(tmp_path, energy, said):
+    with pytest.raises(InputError, match=f"is a mean power of {said}, which no GPU draws"):
+        table(tmp_path, ["k,,,2.0,300,1", f"k,1470,,2.0,{energy},0"])
+
+
+def test_a_step_is_told_what_was_measured_of_it_in_us_mj_and_mhz(monkeypatch):
+    @dataclass
+    class Of:
+        id: str
+        auto_time_us: float = 0.0
+        auto_energy_mj: float = 0.0
+        auto_core_mhz: float = 0.0
+
+    @dataclass
+    class Step:
+        checksum: str
+        targets: tuple
+
+    rows = [
+        {
+            "study": study,
+            "target": "a",
+            "time_s": 3e-4,
+            "energy_j": 0.07,
+            "reached_core_mhz": 1845.0,
+            "is_baseline": base,
+        }
+        for study, base in (("kernel", True), ("kernel", False), ("pass", True))
+    ]
+    rows[1] |= {"time_s": 9.0, "energy_j": 9.0}
+    rows[2] |= {"time_s": 8.0, "energy_j": 8.0}
+    read = SimpleNamespace(table=pa.Table.from_pylist(rows), metadata={"workload": {"step": {"checksum": "c"}}})
+    monkeypatch.setattr(step, "read", lambda _: Step("c", (Of("a"), Of("b"))))
+    monkeypatch.setattr(step, "read_profile", lambda _: read)
+    measured, unknown = step.measured_step("step.json", "profile.parquet").targets
+    assert (measured.auto_time_us, measured.auto_energy_mj, measured.auto_core_mhz) == pytest.approx((300, 70, 1845))
+    assert unknown == Of("b")
+    monkeypatch.setattr(step, "read", lambda _: Step("another", ()))
+    with pytest.raises(InputError, match=r"of c, step\.json is another"):
+        step.measured_step("step.json", "profile.parquet")
 
 
 def test_which_rows_are_the_baseline_is_told_where_only_some_kernels_have_auto(tmp_path):

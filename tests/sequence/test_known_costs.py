@@ -186,6 +186,9 @@ def test_where_no_price_finds_a_choice_within_the_limit_the_best_known_one_is_bu
     known.offer(chain.fits)
     assert _line_search(chain, known, chain.slow, 6.0) == pytest.approx((17 - 1.6 * 6, 1.6))
     assert known.best == (9.0, 5.0, chain.fits) and known.fastest_s == 5.0
+    # without it, the best of the bounds at rising prices, of which the first is auto's mean power, 400 W
+    scale = MADE.baseline_energy_j / MADE.baseline_time_s
+    assert _line_search(chain, _Known(chain, 6.0), chain.slow, 6.0) == pytest.approx((9 - scale, scale))
     nothing = _Known(chain, 4.0)
     bound, price = _line_search(chain, nothing, chain.slow, 4.0)
     assert nothing.best is None and bound == pytest.approx(9 + price)
