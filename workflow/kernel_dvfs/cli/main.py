@@ -107,15 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = words[words.index("--log") + 1] if "--log" in words[:-1] else ""
     try:
         run, options = parsed(words)
-        if not log or options.talks:
-            return _code(run, options, log)
-        with _SaidIn(log):
-            return _code(run, options)
+        said_in = _SaidIn(log) if log and not options.talks else None
     except InputError as error:
         _tell(lines(error), log)
-    except OSError as error:  # of the log itself
+        return 2
+    except OSError as error:  # the log cannot be written
         _tell([_reason(error)])
-    return 2
+        return 2
+    if said_in is None:
+        return _code(run, options, log)
+    with said_in:
+        return _code(run, options)
 
 
 def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace, log: str = "") -> int:

@@ -1,0 +1,75 @@
+"""`--log FILE`: what a command and what it starts say, its errors, and where a fault of the program is looked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+import kernel_dvfs.cli.main as program
+from kernel_dvfs.cli import Command
+from kernel_dvfs.errors import InputError
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """`command(run, **about)` makes `kernel-dvfs devices` run that."""
+
+    def made(run, **about):
+        monkeypatch.setitem(program.COMMANDS, "devices", Command("", lambda parser: None, run, **about))
+
+    return made
+
+
+def speak(_):
+    print("an answer")
+    print("a note", file=sys.stderr)
+    subprocess.run(["sh", "-c", "echo a compiler; echo its warning >&2"], check=True)
+
+
+def test_all_that_is_said_goes_there_and_nothing_to_the_terminal(command, tmp_path, capfd):
+    command(speak)
+    log = tmp_path / "logs/job.log"
+    assert program.main(["devices", "--log", str(log)]) == 0
+    assert sorted(log.read_text().splitlines()) == ["a compiler", "a note", "an answer", "its warning"]
+    assert capfd.readouterr() == ("", "")
+    assert program.main(["devices"]) == 0
+    assert "its warning" in capfd.readouterr().err
+
+
+def test_what_talks_to_its_user_still_does_and_only_its_error_goes_there(command, tmp_path, capfd):
+    def run(_):
+        print("the GPU is being heated", file=sys.stderr)
+        raise InputError("no clocks here; name another GPU")
+
+    command(run, talks=True)
+    assert program.main(["devices", "--log", str(tmp_path / "job.log")]) == 2
+    assert (tmp_path / "job.log").read_text() == "error: no clocks here; name another GPU\n"
+    assert capfd.readouterr().err == "the GPU is being heated\n"
+
+
+@pytest.mark.parametrize("name", ["measure", "measure compare"])
+def test_measuring_talks_to_its_user(name):
+    assert program.every_command()[name].talks
+
+
+def test_a_fault_of_the_program_leaves_its_traceback_there_and_is_still_one(command, tmp_path):
+    def run(_):
+        raise RuntimeError("never thought of")
+
+    command(run)
+    with pytest.raises(RuntimeError):
+        program.main(["devices", "--log", str(tmp_path / "job.log")])
+    assert "never thought of" in (tmp_path / "job.log").read_text()
+
+
+def test_a_mistake_on_the_command_line_is_there_too(tmp_path):
+    assert program.main(["choose", "--scoep", "local", "--log", str(tmp_path / "job.log")]) == 2
+    assert (tmp_path / "job.log").read_text().startswith("error: choose: ")
+
+
+def test_a_log_that_cannot_be_written_is_one_line(command, tmp_path, capfd):
+    command(speak)
+    (tmp_path / "file").write_text("")
+    assert program.main(["devices", "--log", str(tmp_path / "file/job.log")]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("error: ") and said.count("\n") == 1 and str(tmp_path / "file") in said
