@@ -129,12 +129,14 @@ def _allowed(schema: dict) -> str:
 
 def commands() -> str:
     """Every command of kernel-dvfs with its options."""
+    from kernel_dvfs.cli import LOG
     from kernel_dvfs.cli.arguments import arguments_of
     from kernel_dvfs.cli.main import every_command
 
     found = every_command()
     parts = [
-        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each.\n"
+        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. Every "
+        f"command takes `--log FILE`: {LOG}.\n"
     ]
     for name, command in found.items():
         if not command.listed:

@@ -152,7 +152,7 @@ def bases(folder):
         ],
         "measure sweep": ["--gpu", own, "--pairs", "auto-auto,1470-auto", "--auto-repeats", "1", *out],
         "measure search": ["--gpu", own, "--records", "out/records", "--options", json.dumps(search), *out],
-        "measure pool": ["--gpu", own, "--records", "records", "--pairs", pairs, "--auto-repeats", "2", *out],
+        "measure aggregate": ["--gpu", own, "--records", "records", "--pairs", pairs, "--auto-repeats", "2", *out],
         "measure step": ["step.json", "--profile", profile, *out],
         "measure records": ["records", "--gpu", own],
         "pipeline profile": ["stages.csv", "out/study", "--options", "{}", "--scale-time", "2"],

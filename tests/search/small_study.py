@@ -75,5 +75,13 @@ class Folder:
 
     def words(self) -> list:
         """The command line that pools the sweep and the search."""
-        words = ["measure", "pool", "--gpu", self.path, "--records", self.measurements, f"--pairs={OPTIONS['pairs']}"]
+        words = [
+            "measure",
+            "aggregate",
+            "--gpu",
+            self.path,
+            "--records",
+            self.measurements,
+            f"--pairs={OPTIONS['pairs']}",
+        ]
         return [*words, "--auto-repeats", "3", "--search", str(self.output), "-o", str(self.root / "profile.parquet")]

@@ -159,7 +159,7 @@ if STUDY.is_measured:
             auto_repeats=STUDY.options["auto_repeats"],
             search=f"--search {STUDY.search_file}" if STUDY.is_searched else "",
         shell:
-            "{RUN} measure pool --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
+            "{RUN} measure aggregate --gpu {input.gpu:q} --records {FOLDER:q}/measurements --pairs={params.pairs} "
             "--auto-repeats {params.auto_repeats} {params.search} --log {log:q} -o {output:q}"
 
 else:

@@ -60,7 +60,7 @@ _MEASURE = {
     "search": command_of(
         "measuring", "search", "after a sweep, measure again what might be chosen, until no more is needed"
     ),
-    "pool": command_of("measuring", "pool", "pool records into a profile"),
+    "aggregate": command_of("measuring", "aggregate", "aggregate records into a profile"),
     "step": command_of("measuring", "add_step", "add what a study measured of a captured step to the step's record"),
     "records": command_of("measuring", "records", "find truncated and foreign records, and delete them on request"),
     "serve": command_of("measuring", "serve", "the measuring process of a real GPU", listed=False),

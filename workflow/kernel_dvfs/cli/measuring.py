@@ -236,12 +236,12 @@ def run_search(options: Namespace) -> None:
     loop.run(options.gpu, options.records, given, options.output, kernels, options.token)
 
 
-# --- pool -----------------------------------------------------------------------------------------------------------
+# --- aggregate -----------------------------------------------------------------------------------------------------------
 
 
-def add_pool(parser: ArgumentParser) -> None:
+def add_aggregate(parser: ArgumentParser) -> None:
     parser.epilog = (
-        "example: kernel-dvfs measure pool --gpu SETUP.json --records measurements "
+        "example: kernel-dvfs measure aggregate --gpu SETUP.json --records measurements "
         "--pairs auto-auto,1470-auto -o profile.parquet"
     )
     parser.add_argument("--gpu", required=True, metavar="SETUP", help="the setup that the records were measured under")
@@ -258,7 +258,7 @@ def add_pool(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="P.parquet")
 
 
-def run_pool(options: Namespace) -> None:
+def run_aggregate(options: Namespace) -> None:
     from kernel_dvfs.measurement import request
     from kernel_dvfs.measurement.setup import read
     from kernel_dvfs.profile import aggregate
@@ -277,7 +277,9 @@ def run_pool(options: Namespace) -> None:
             )
         requests, checksums, checks, stay = requests + found.requests, found.records, found.checks, found.stay
     if not requests:
-        raise InputError("measure pool: nothing to pool: give --pairs of the sweep, or --search S.json, or both")
+        raise InputError(
+            "measure aggregate: nothing to aggregate: give --pairs of the sweep, or --search S.json, or both"
+        )
     where = options.records, requests, options.auto_repeats, options.output
     aggregate.from_records(setup, *where, checksums, checks, stay)
 

@@ -1,4 +1,4 @@
-"""Pool measured points into a profile: one row per target and pair, repeats weighted alike, in s and J.
+"""Aggregate measured points into a profile: one row per target and pair, repeats weighted alike, in s and J.
 
 A row also says how far its pooled mean may be off. Repeats of one session share its conditions, so averaging them does
 not remove what is particular to it; only repeats of other sessions show it. `standard_errors` counts both. A session is
