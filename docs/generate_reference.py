@@ -135,8 +135,8 @@ def commands() -> str:
 
     found = every_command()
     parts = [
-        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. Every "
-        f"command takes `--log FILE`: {LOG}.\n"
+        "# Commands\n\n`kernel-dvfs COMMAND --help` says the same. Exit code 0: done; 2: bad input, in one line each. "
+        f"Every command takes `--log FILE`: {LOG}.\n"
     ]
     for name, command in found.items():
         if not command.listed:

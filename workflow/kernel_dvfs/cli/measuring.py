@@ -236,7 +236,7 @@ def run_search(options: Namespace) -> None:
     loop.run(options.gpu, options.records, given, options.output, kernels, options.token)
 
 
-# --- aggregate -----------------------------------------------------------------------------------------------------------
+# --- aggregate ------------------------------------------------------------------------------------------------------
 
 
 def add_aggregate(parser: ArgumentParser) -> None:
