@@ -1,4 +1,4 @@
-# Finds nvcc (NVCC): $CUDACXX, else on PATH, in pip's wheel, in /usr/local/cuda.
+# Finds nvcc (NVCC): $CUDACXX, else on PATH, in pip's wheel, in /usr/local/cuda. Names its host compiler ($CUDAHOSTCXX).
 # A toolkit comes as a system installation, as a conda environment, or as pip wheels, which unpack to
 # site-packages/nvidia/cu<major> and lack what a system has: lib64 and libraries without a version in their name.
 set(TOOLKIT_REMEDY "install a CUDA toolkit (12 or 13) and put its nvcc on PATH, or \
@@ -22,4 +22,11 @@ cmake_path(GET nvcc PARENT_PATH nvcc)
 cmake_path(REPLACE_FILENAME nvcc lib OUTPUT_VARIABLE lib)
 if(EXISTS ${lib}/libcudart_static.a)
   set(CMAKE_CUDA_FLAGS_INIT "-L${lib}")
+endif()
+# host code goes to the C++ compiler, which is the second word of $CXX where the first is a launcher such as ccache
+if("$ENV{CUDAHOSTCXX}" STREQUAL "")
+  set(ENV{CUDAHOSTCXX} ${CMAKE_CXX_COMPILER})
+  if("${CMAKE_CXX_COMPILER_ARG1}" MATCHES "^ *([^ -][^ ]*)")
+    set(ENV{CUDAHOSTCXX} ${CMAKE_MATCH_1})
+  endif()
 endif()

@@ -30,7 +30,9 @@ def build_record(folder: Path, simulation: Path = SOURCES / "simulated_load.py",
     """A record of `simulation` as the library of kernels, as a build of the native layer leaves one; its path."""
     library = {"file": str(simulation), "sha256": hashlib.sha256(simulation.read_bytes()).hexdigest()}
     path = folder / "simulated_load.json"
-    path.write_text(json.dumps({"schema": "kernel-dvfs/build/1", "status": "built", **made_of, "library": library}))
+    path.write_text(
+        json.dumps({"schema": "kernel-dvfs/build/1", "status": "built", "reason": None, **made_of, "library": library})
+    )
     return path
 
 

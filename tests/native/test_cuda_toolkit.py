@@ -8,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernel_dvfs.native.build import watched
+
 # what the project does before and between the two files that find things
 SCRIPT = """
 function(missing text)
@@ -15,7 +17,9 @@ function(missing text)
   message(FATAL_ERROR "${{text}}")
 endfunction()
 set(TOOLS "{{}}")
+get_filename_component(CMAKE_CXX_COMPILER "$ENV{{CXX}}" PROGRAM PROGRAM_ARGS CMAKE_CXX_COMPILER_ARG1)
 include({sources}/nvcc.cmake)
+string(JSON TOOLS SET "${{TOOLS}}" host "\\"$ENV{{CUDAHOSTCXX}}\\"")
 string(JSON TOOLS SET "${{TOOLS}}" nvcc "\\"${{NVCC}}\\"")
 string(JSON TOOLS SET "${{TOOLS}}" flags "\\"${{CMAKE_CUDA_FLAGS_INIT}}\\"")
 file(WRITE {folder}/tools.json "${{TOOLS}}")
@@ -64,8 +68,9 @@ def machine(root, tmp_path, monkeypatch):
     cmake = pytest.importorskip("cmake")
     at = SimpleNamespace(path=tmp_path / "path", site=tmp_path / "site", system=tmp_path / "cuda")
     at.wheel = at.site / "nvidia" / "cu13"
-    for name in ("CUDACXX", "CUDAARCHS"):
+    for name in ("CUDACXX", "CUDAARCHS", "CUDAHOSTCXX"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CXX", program(at.path / "c++"))
 
     def find(version="13.0.88", include=at.system / "include"):
         script = tmp_path / "find.cmake"
@@ -93,6 +98,39 @@ def test_nvcc_is_the_named_one_else_that_on_path_else_the_wheels_else_the_system
         if place == places[-1]:
             monkeypatch.setenv("CUDACXX", expected)
         assert machine.find()["nvcc"] == expected
+
+
+def test_a_workflow_watches_the_nvcc_that_is_found_and_the_libraries_of_its_toolkit(machine, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(machine.path))
+    monkeypatch.setattr("sys.path", [str(machine.site)])
+    of_cuda_12 = program(machine.site / "nvidia" / "cuda_nvcc" / "bin" / "nvcc")
+    assert of_cuda_12 not in watched("cuda"), "no build takes it"
+    of_wheel = program(machine.wheel / "bin" / "nvcc")
+    cublaslt(machine.wheel, library="lib")
+    assert watched("cuda")[1] == machine.find()["nvcc"] == of_wheel
+    toolkit = tmp_path / "cuda-13.0"
+    own = Path(cublaslt(toolkit, library="targets/sbsa-linux/lib"), "libcublasLt.so.13")
+    real = program(toolkit / "bin" / "nvcc")
+    (machine.path / "nvcc").symlink_to(real)
+    assert machine.find()["nvcc"] == str(machine.path / "nvcc")
+    assert watched("cuda")[1] == real
+    assert {str(own), str(machine.wheel / "lib" / "libcublasLt.so.13")} <= set(watched("cuda"))
+
+
+def test_host_code_goes_to_the_named_compiler_else_to_the_cxx_compiler_behind_its_launcher(machine, monkeypatch):
+    program(machine.path / "nvcc")
+    cublaslt(machine.system)
+    cxx, launcher = program(machine.path / "g++-12"), program(machine.path / "ccache")
+    for words, host in (
+        ("g++-12", cxx),
+        ("g++-12 -m64", cxx),
+        ("ccache g++-12", "g++-12"),
+        (f"{launcher} {cxx} -m64", cxx),
+    ):
+        monkeypatch.setenv("CXX", words)
+        assert machine.find()["host"] == host, words
+    monkeypatch.setenv("CUDAHOSTCXX", "g++-11")
+    assert machine.find()["host"] == "g++-11"
 
 
 @pytest.mark.parametrize("library", ["lib64", "lib"])

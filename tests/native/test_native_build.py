@@ -150,6 +150,45 @@ def test_a_compiler_named_by_cxx_that_does_not_exist_is_named(root, tmp_path, mo
         build(root / "native", tmp_path / "out", "pipeline", mode="on")
 
 
+def test_a_launcher_before_the_compiler_is_kept(sources, tmp_path, monkeypatch, results):
+    launcher = tmp_path / "ccache"
+    launcher.write_text('#!/bin/sh\nexec "$@"\n', encoding="utf-8")
+    launcher.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{launcher} c++ -pipe")
+    found = 'missing("${CMAKE_CXX_COMPILER}${CMAKE_CXX_COMPILER_ARG1}")'
+    (sources / "pipeline" / "CMakeLists.txt").write_text(found, encoding="utf-8")
+    with pytest.raises(MissingTool, match=f"^{launcher} c\\+\\+ -pipe$"):
+        build(sources, tmp_path / "out", "pipeline", mode="on")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CMAKE_ARGS", "-DTOLD=yes"),
+        ("CMAKE_BUILD_TYPE", "Debug"),
+        ("CMAKE_TOOLCHAIN_FILE", "told.cmake"),
+        ("SKBUILD_CMAKE_ARGS", "-DTOLD=yes"),
+        ("SKBUILD_CMAKE_DEFINE", "TOLD=yes"),
+        ("SKBUILD_CMAKE_BUILD_TYPE", "Debug"),
+    ],
+)
+def test_settings_of_the_builds_own_tools_do_not_reach_it(root, tmp_path, monkeypatch, results, variable, value):
+    """No record would tell of them, so a library made with others would be taken for a fresh one. Seen by a project
+    that ends with what it was told."""
+    project = tmp_path / "native"
+    project.mkdir()
+    shutil.copy(root / "native" / "pyproject.toml", project)
+    (project / "told.cmake").write_text("set(TOLD yes)", encoding="utf-8")
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.31)\nproject(told LANGUAGES NONE)\n"
+        'file(WRITE ${CMAKE_BINARY_DIR}/missing.txt "${CMAKE_BUILD_TYPE} told: ${TOLD}.")\nmessage(FATAL_ERROR here)\n',
+        encoding="utf-8",
+    )
+    monkeypatch.setenv(variable, str(project / value) if value.endswith(".cmake") else value)
+    with pytest.raises(MissingTool, match=r"^Release told: \.$"):
+        build(project, tmp_path / "out", "cpu", mode="on")
+
+
 def test_a_build_package_that_is_absent_is_named_with_the_remedy(root, built, said, monkeypatch, tmp_path):
     (tmp_path / "scikit_build_core.py").write_text("raise ImportError('absent')", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

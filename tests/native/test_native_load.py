@@ -62,6 +62,10 @@ def test_an_unknown_backend_is_refused(tmp_path):
         ),
         (BUILD | {"library": {"file": "_cpu.cpython-27-x.so", "sha256": ""}}, "built for another Python"),
         (BUILD | {"library": {"file": "_cpu@SUFFIX", "sha256": ""}}, "not whole"),
+        (
+            {"schema": SCHEMA, "status": "unavailable"},
+            "unknown: build record @FOLDER/build.json: reason is missing; run `kernel-dvfs build`",
+        ),
         (BUILD, "library is missing; run `kernel-dvfs build`"),
         ({"schema": "foreign"}, "build.json: not a kernel-dvfs/build/1 file; run `kernel-dvfs build`"),
         ([], "build.json: not a kernel-dvfs/build/1 file; run `kernel-dvfs build`"),
@@ -73,6 +77,7 @@ def test_a_record_that_leads_to_no_library_says_why(tmp_path, record, message):
     folder = tmp_path / "native" / "cpu"
     folder.mkdir(parents=True)
     text = json.dumps(record).replace("@SUFFIX", EXTENSION_SUFFIXES[0])
+    message = message.replace("@FOLDER", str(folder))
     (folder / "build.json").write_text(text, encoding="utf-8")
     assert message in backends(tmp_path)["cpu"]
     with pytest.raises(InputError, match="cpu is ") as refused:

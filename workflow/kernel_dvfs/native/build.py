@@ -37,6 +37,8 @@ PACKAGES = "scikit-build-core pybind11 cmake ninja"
 HOOK = "import json, sys, scikit_build_core.build as b; b.build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
 # settings that compilers read from the environment
 VARIABLES = ("CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+# settings that the build's own tools read, of which no record would tell: they are kept from them
+HIDDEN = re.compile(r"SKBUILD_|(CMAKE_ARGS|CMAKE_BUILD_TYPE|CMAKE_TOOLCHAIN_FILE)$")
 LANGUAGES = {".c": "c", ".cpp": "cxx", ".cu": "cuda"}
 TOOLS = ("pybind11", "compilers", "architectures", "cublaslt", "cudnn")  # what CMake says of them
 # what a backend is made of, below the source folder
@@ -110,14 +112,17 @@ def watched(backend: str) -> list[str | None]:
     cxx = _which("CXX", "c++", "g++", "clang++")
     if backend != "cuda":
         return [cxx]
+    # the places of native/cuda/nvcc.cmake, in its order
+    wheel = (f"{place}/nvidia/cu13/bin/nvcc" for place in sys.path)
+    nvcc = _which("CUDACXX", "nvcc", *wheel, "/usr/local/cuda/bin/nvcc")
+    nvcc = nvcc and os.path.realpath(nvcc)
     wheels = [path for place in sys.path for path in glob.glob(f"{glob.escape(place)}/nvidia/*")]
-    nvcc = _which("CUDACXX", "nvcc", *(f"{path}/bin/nvcc" for path in wheels), "/usr/local/cuda/bin/nvcc")
-    toolkit = os.path.dirname(os.path.dirname(os.path.realpath(nvcc or "/usr/local/cuda/bin/nvcc")))
+    toolkit = [os.path.dirname(os.path.dirname(nvcc))] if nvcc else []
     libraries = {
         os.path.realpath(path)
-        for place in (*wheels, toolkit, "/usr/local/cuda", "/usr")
+        for place in (*wheels, *toolkit, "/usr/local/cuda", "/usr")
         for name in ("libcublasLt.so.[0-9]*", "libcudnn.so.[0-9]*")
-        for folder in ("lib", "lib64", "lib/*")
+        for folder in ("lib", "lib64", "lib/*", "targets/*/lib")
         for path in glob.glob(f"{glob.escape(place)}/{folder}/{name}")
     }
     return [cxx, nvcc, *sorted(libraries)]
@@ -170,7 +175,8 @@ def _run_hook(backend: str, source_dir: Path, work: Path, settings: dict[str, st
     """
     # packages of this Python are found wherever they were installed; CMake knows its site-packages alone
     places = [*filter(os.path.isdir, sys.path), os.environ.get("CMAKE_PREFIX_PATH", "")]
-    environment = {**os.environ, "CMAKE_PREFIX_PATH": os.pathsep.join(places)}
+    environment = {name: value for name, value in os.environ.items() if not HIDDEN.match(name)}
+    environment["CMAKE_PREFIX_PATH"] = os.pathsep.join(places)
     with open(work / "log", "w", encoding="utf-8") as output:
         done = subprocess.run(
             [sys.executable, "-P", "-c", HOOK, work, json.dumps(settings)],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import module_from_spec, spec_from_file_location
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, TypedDict
 
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.shape import checked, read
@@ -31,7 +31,7 @@ class BuiltLibrary(TypedDict):
 class _Record(TypedDict):
     schema: str
     status: Literal["built", "unavailable"]
-    reason: NotRequired[str | None]
+    reason: str | None  # why it is unavailable
 
 
 class Build(_Record):
