@@ -3,8 +3,9 @@
     python tests/mutate.py ROOM [COUNT] [--seed 1] [--without FOLDER] [--tests tests/ROOM ...] [--most 60]
         [--again OUTPUT] [-o OUTPUT]
 
-ROOM: a folder or file below workflow/kernel_dvfs, or below workflow (kernel_dvfs_pipeline). A break is a changed comparison, sign, number, `and`, `not`, `min`
-inside a function; what only makes a message is left alone. The same room, seed and code give the same breaks.
+ROOM: a folder or file below workflow/kernel_dvfs, or below workflow (kernel_dvfs_pipeline). A break is a changed
+comparison, sign, number, `and`, `not`, `min` inside a function; what only makes a message is left alone. The same room,
+seed and code give the same breaks.
 
 It works on a copy of the tree. First the tests run once, unbroken, and each function of the room is noted with the
 tests that call it. Then each break is shown to these alone, the quickest first, until one fails. A break that makes
