@@ -14,6 +14,7 @@ model's step from token to token, with and without a CUDA graph. Weights, caches
 serving_steps.py fits the simulated GPU's serving figures to some of these rows and holds it to the others.
 """
 
+# ruff: noqa: E402 - options are read before torch is imported
 import argparse
 import csv
 import datetime

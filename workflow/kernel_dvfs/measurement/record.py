@@ -247,7 +247,7 @@ def read_skipped(path: str, setup: Setup, target: Target, pair: Pair) -> str:
 
 
 def read_any(path: str | PathLike[str]) -> dict[str, Any]:
-    """A point's record, of whatever setup, target and pair it is, or what stands in its place (its schema is SKIPPED)."""
+    """A point's record, of whatever setup, target and pair, or why there is none (its schema is then SKIPPED)."""
     content: Any = read(path, object, "", _REMEDY, "record", "run snakemake again")
     is_skipped = type(content) is dict and content.get("schema") == SKIPPED
     kind, schema = (SkippedRecord, SKIPPED) if is_skipped else (PointRecord, POINT)
