@@ -3,8 +3,9 @@
     python tests/mutate.py ROOM [COUNT] [--seed 1] [--without FOLDER] [--tests tests/ROOM ...] [--most 60]
         [--again OUTPUT] [-o OUTPUT]
 
-ROOM: a folder or file below workflow/kernel_dvfs. A break is a changed comparison, sign, number, `and`, `not`, `min`
-inside a function; what only makes a message is left alone. The same room, seed and code give the same breaks.
+ROOM: a folder or file below workflow/kernel_dvfs, or below workflow (kernel_dvfs_pipeline). A break is a changed
+comparison, sign, number, `and`, `not`, `min` inside a function; what only makes a message is left alone. The same room,
+seed and code give the same breaks.
 
 It works on a copy of the tree. First the tests run once, unbroken, and each function of the room is noted with the
 tests that call it. Then each break is shown to these alone, the quickest first, until one fails. A break that makes
@@ -41,8 +42,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = Path("workflow/kernel_dvfs")
+ROAD, SIBLINGS = Path("workflow/kernel_dvfs"), Path("workflow")  # what holds rooms
 QUIET = ["-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--fuzz=200", "-m", "not workflow and not compiles"]
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)  # a run of pytest that came to its end
 # what tests import, loaded once: every run is a fork of this process
 LIBRARIES = ("numpy", "pandas", "pyarrow.parquet", "scipy.special", "jsonschema", "yaml", "mpmath", "hypothesis")
 
@@ -65,7 +67,7 @@ class Break:
     change: str  # in words
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(SOURCE)}:{self.line} {self.change}"
+        return f"{str(self.path).removeprefix(f'{ROAD}/')}:{self.line} {self.change}"
 
 
 def main() -> None:
@@ -74,12 +76,14 @@ def main() -> None:
     parser.add_argument("count", type=int, nargs="?", default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without", action="append", default=[], help="a folder of the room that is left alone")
-    parser.add_argument("--tests", nargs="+", help="default: tests/ROOM")
+    parser.add_argument("--tests", nargs="+", help="default: tests/ROOM, without kernel_dvfs_")
     parser.add_argument("--most", type=float, default=60, help="CPU seconds of tests that a break is shown to (60)")
     parser.add_argument("--again", type=Path, help="only those of the breaks that survived in this output")
     parser.add_argument("-o", "--output", type=argparse.FileType("w"), default=sys.stdout)
     given = parser.parse_args()
     breaks = breaks_of(given.room, given.without)
+    if not breaks:
+        parser.error(f"{given.room}: nothing to break there; name a folder or file below {ROAD}, or below {SIBLINGS}")
     chosen = random.Random(given.seed).sample(breaks, min(given.count, len(breaks)))
 
     if given.again:
@@ -90,7 +94,9 @@ def main() -> None:
         print(line, file=given.output, flush=True)
 
     with copy_of_the_tree() as folder:
-        reached, seconds = unbroken(given.room, given.tests or [f"tests/{given.room}"])
+        reached, seconds = unbroken(
+            source_of(given.room), given.tests or [f"tests/{given.room.removeprefix('kernel_dvfs_')}"]
+        )
         say(f"{given.room}: {len(breaks)} places, seed {given.seed}, {len(seconds)} tests")
         noticed = 0
         for each in chosen:
@@ -106,15 +112,21 @@ def main() -> None:
 
 
 def breaks_of(room: str, without: list[str]) -> list[Break]:
-    """All breaks of a room, file after file."""
-    start = ROOT / SOURCE / room
-    left_alone = [ROOT / SOURCE / room / each for each in without]
+    """All breaks of a room, file after file; none where there is no such room."""
+    start = ROOT / source_of(room)
+    left_alone = [start / each for each in without]
     found = []
-    for path in sorted(start.rglob("*.py")) if start.is_dir() else [start.with_suffix(".py")]:
+    for path in [start] if start.is_file() else sorted(start.rglob("*.py")):
         if not any(path.is_relative_to(each) for each in left_alone):
             for number, (node, function) in enumerate(places(ast.parse(path.read_text("utf-8"))).items()):
                 found.append(Break(path.relative_to(ROOT), number, node.lineno, function, in_words(node)))
     return found
+
+
+def source_of(room: str) -> Path:
+    """The folder or file of a room, below the root; it may not be there."""
+    paths = [base / f"{room}{ending}" for base in (ROAD, SIBLINGS) for ending in ("", ".py")]
+    return next((path for path in paths if (ROOT / path).exists()), paths[0])
 
 
 def places(tree: ast.Module) -> dict[ast.expr, int]:
@@ -220,8 +232,8 @@ class Watch:
     """A pytest plugin: which tests failed, the CPU time of each, and which functions of a room each called, through its
     fixtures too."""
 
-    def __init__(self, room: str = "") -> None:
-        self.room = f"{Path.cwd() / SOURCE / room}" if room else None
+    def __init__(self, source: Path | None = None) -> None:
+        self.room = f"{Path.cwd() / source}" if source else None
         self.failed: list[str] = []
         self.seconds: dict[str, float] = defaultdict(float)
         self.called: dict[str, set[tuple[str, int]]] = defaultdict(set)  # by test, and by fixture
@@ -295,8 +307,10 @@ def forked(watch: Watch, words: list[str], limit_s: float) -> dict[str, Any] | N
             os.dup2(null, each)
         found: dict[str, Any] = {"failed": ["the run itself"], "seconds": {}, "reached": {}}
         try:
-            pytest.main([*QUIET, *words], plugins=[watch])
-            found = {"failed": watch.failed, "seconds": watch.seconds, "reached": watch.reached()}
+            code = pytest.main([*QUIET, *words], plugins=[watch])
+            # a run that does not get to its end, for example as a conftest.py cannot be imported, fails no test
+            failed = watch.failed or (found["failed"] if code not in _ENDED else [])
+            found = {"failed": failed, "seconds": watch.seconds, "reached": watch.reached()}
         finally:
             with os.fdopen(writer, "w") as pipe:
                 json.dump(found, pipe)
@@ -317,9 +331,9 @@ def forked(watch: Watch, words: list[str], limit_s: float) -> dict[str, Any] | N
     return json.loads(b"".join(parts)) if parts else None
 
 
-def unbroken(room: str, tests: list[str]) -> tuple[dict[tuple[str, int], set[str]], dict[str, float]]:
+def unbroken(source: Path, tests: list[str]) -> tuple[dict[tuple[str, int], set[str]], dict[str, float]]:
     """({function: the tests that call it}, {test: seconds}). A test that fails unbroken is left out."""
-    found = forked(Watch(room), tests, 3600)
+    found = forked(Watch(source), tests, 3600)
     if found is None or not found["reached"]:
         raise SystemExit(f"error: {' '.join(tests)}: no test ran to its end")
     if found["failed"]:

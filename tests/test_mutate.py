@@ -46,7 +46,7 @@ def test_a_broken_file_differs_in_one_place():
         assert sum(one != other for one, other in zip(whole, broken, strict=True)) == 1 and function == 4
 
 
-@pytest.mark.parametrize("room", ["choice", "choice/margin"])
+@pytest.mark.parametrize("room", ["choice", "choice/margin", "kernel_dvfs_pipeline"])
 def test_a_room_has_the_same_breaks_each_time_each_in_a_function_that_can_be_called(room):
     breaks = mutate.breaks_of(room, [])
     assert breaks == mutate.breaks_of(room, []) and len(set(map(str, breaks))) > 0.9 * len(breaks)
@@ -61,3 +61,18 @@ def test_tests_come_file_by_file_the_quickest_first_as_long_as_their_time_allows
     assert mutate.quickest_first(set(seconds), seconds, 60) == order
     assert mutate.quickest_first(set(seconds), seconds, 3.6) == order[:3]
     assert mutate.quickest_first({"slow.py::a"}, seconds, 3.6) == ["slow.py::a"], "one at least"
+
+
+@pytest.mark.parametrize("room", ["chioce", "../../nowhere", "kernel_dvfs_pipelin", "rules"])
+def test_a_room_that_is_not_there_is_refused_in_one_line(room, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["mutate.py", room])
+    with pytest.raises(SystemExit, match="2"):
+        mutate.main()
+    assert f"error: {room}: nothing to break there; name a folder or file below" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", pytest.ExitCode)
+def test_a_run_that_does_not_get_to_its_end_has_failed(monkeypatch, code):
+    monkeypatch.setattr(pytest, "main", lambda words, plugins: code)
+    ended = code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    assert mutate.forked(mutate.Watch(), [], 30)["failed"] == ([] if ended else ["the run itself"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict, final
 
 import pytest
@@ -46,6 +46,7 @@ class Path:
     points: tuple[Point, ...]
     size: tuple[int, int]
     about: dict[str, str]
+    by_name: dict[str, tuple[Point, ...]] = field(default_factory=dict)
     end: Point | None = None
 
 
@@ -85,6 +86,7 @@ WRONG = [
 def test_what_fits_has_no_fault_and_may_hold_more():
     assert fault(GOOD, Whole) == fault(GOOD | {"note": "n", "clock": 1470.5, "more": 1}, Whole) == ""
     assert fault({"own": True}, Closed) == "" and fault([], Whole) == f"it is [], expected {GROUP}"
+    assert fault([1], tuple[int, int]) == "it is [1], expected a list of 2"
 
 
 @pytest.mark.parametrize(("changed", "told"), WRONG, ids=[told[:30] for _, told in WRONG])
@@ -112,6 +114,7 @@ def test_dataclasses_and_named_tuples_are_made_of_what_fits():
     assert fault(content, Path) == ""
     assert made(content, Path) == Path("p", (Point(1), Point(2, 3)), (4, 5), {"k": "v"})
     assert made(content | {"end": {"x": 9}}, Path).end == Point(9) and made(content | {"end": None}, Path).end is None
+    assert made(content | {"by_name": {"a": [{"x": 1}]}}, Path).by_name == {"a": (Point(1),)}
     assert fault(content | {"size": [1]}, Path) == "size is [1], expected a list of 2"
     assert fault(content | {"points": [{"y": 1}]}, Path) == "points[0].x is missing"
 
@@ -119,6 +122,7 @@ def test_dataclasses_and_named_tuples_are_made_of_what_fits():
 def test_a_kind_in_words():
     assert words(Positive | None) == "a positive number or null" and words(list[Inner]) == LIST
     assert words(Literal["a", "b"]) == "one of a, b" and words(Inner) == words(dict[str, Inner]) == GROUP
+    assert words(tuple[int, str]) == "a list of 2" and words(tuple[int, ...]) == LIST
     assert words(list[str]) == "a list, each a text" and words(dict[str, float]) == f"{GROUP}, each a number"
 
 

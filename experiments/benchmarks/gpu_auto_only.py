@@ -80,7 +80,7 @@ def main() -> None:
     targets = [f"kernel/{name}" for name in study.kernels] + [f"pass/{name}" for name in study.passes]
     targets = [target for target in targets if options.only in target]
     done = {result["target"] for result in results}
-    save(output, options.name, study, setup, results, targets, algorithms)
+    save(output, options.name, setup, results, targets, algorithms)
     try:
         for target in targets:
             if target in done:
@@ -88,7 +88,7 @@ def main() -> None:
             if time.monotonic() - begin_s + longest_s(setup.measurement) > options.limit_s:
                 break
             results.append(job(study, target))
-            save(output, options.name, study, setup, results, targets, algorithms)
+            save(output, options.name, setup, results, targets, algorithms)
             print(line(results[-1]), flush=True)
     finally:
         subprocess.run(
@@ -160,7 +160,7 @@ def identity(setup) -> dict:
     return {"GPU": gpu, "workload": setup.workload, "protocol": setup.measurement, "library": library_sha256()}
 
 
-def save(output: Path, name: str, study, setup, results: list, targets: list, algorithms: Path) -> None:
+def save(output: Path, name: str, setup, results: list, targets: list, algorithms: Path) -> None:
     """Everything, whole or not at all, file by file."""
     write_text(output / "records.jsonl", "".join(json.dumps(each) + "\n" for each in results))
     write_json(output / "session.json", identity(setup))

@@ -14,6 +14,7 @@ model's step from token to token, with and without a CUDA graph. Weights, caches
 serving_steps.py fits the simulated GPU's serving figures to some of these rows and holds it to the others.
 """
 
+# ruff: noqa: E402 - options are read before torch is imported
 import argparse
 import csv
 import datetime
@@ -26,6 +27,19 @@ from collections import deque
 from contextlib import suppress
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "workflow"))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--window-s", type=float, default=1.0)
+    parser.add_argument("--budget-s", type=float, default=240, help="measure nothing later than this (default: 240)")
+    parser.add_argument("--only", help="some of the parts, with commas")
+    parser.add_argument("-o", "--output", required=True)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    OPTIONS = parsed()  # before torch, which --help does without
 
 import torch
 import torch.nn.functional as F
@@ -697,13 +711,7 @@ PARTS = {
 }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--window-s", type=float, default=1.0)
-    parser.add_argument("--budget-s", type=float, default=240, help="measure nothing later than this (default: 240)")
-    parser.add_argument("--only", help=f"parts, with commas: {', '.join(PARTS)}")
-    parser.add_argument("-o", "--output", required=True)
-    options = parser.parse_args()
+def main(options: argparse.Namespace) -> None:
     torch.manual_seed(1)
     with Library() as nvml, torch.no_grad():
         bench = Bench(resolve(nvml, ""), nvml, options)
@@ -718,4 +726,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(OPTIONS)

@@ -3,6 +3,7 @@
 python experiments/benchmarks/gpu_table.py
 """
 
+import argparse
 import csv
 from pathlib import Path
 
@@ -41,4 +42,5 @@ def table(kernels="gpu_kernels_h200.csv", clocks="auto_only_h200.csv") -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(table())

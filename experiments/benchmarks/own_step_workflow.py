@@ -48,7 +48,7 @@ PROTOCOL = {
 _PATIENCE_S = 60
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", nargs="+", default=STEPS, choices=STEPS, help="default: all, in this order")
     parser.add_argument("--gpu", default="nvml", help="nvml, nvml:UUID or nvml:INDEX (default: nvml)")
@@ -57,7 +57,10 @@ def main() -> None:
         "--no-pages", action="store_true", help="measure only; without it, a later call makes the pages"
     )
     parser.add_argument("-o", "--output", required=True, help="folder for the results")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main(options: argparse.Namespace) -> None:
     output, begin_s = Path(options.output), time.monotonic()
     output.mkdir(parents=True, exist_ok=True)
     spent = {}
@@ -205,6 +208,7 @@ def _reached(how: str, record: dict) -> dict:
 
 
 if __name__ == "__main__":
+    asked = parsed()
     with Library():
         pass  # refuses in one line where there is no driver
-    main()
+    main(asked)

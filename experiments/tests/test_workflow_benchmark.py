@@ -49,7 +49,7 @@ def benchmarked(tmp_path, monkeypatch):
         monkeypatch.chdir(ROOT)
         ended = ""
         try:
-            own_step_workflow.main()
+            own_step_workflow.main(own_step_workflow.parsed())
         except SystemExit as error:
             ended = str(error)
         with (tmp_path / "out/steps.csv").open(newline="") as file:

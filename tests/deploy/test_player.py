@@ -247,9 +247,9 @@ def test_a_schedule_for_other_launches_is_refused(chosen, tmp_path):
 
     write_json(tmp_path / "it.json", chosen[1]())
     iteration = read_iteration(tmp_path / "it.json")
-    with pytest.raises(InputError, match=r"field launches\.2: made for workload gpt3-125m-b16-tp1 with .* launches"):
+    with pytest.raises(InputError, match=r"schedule .*it\.json: launches\[2\] is not .* gpt3-125m-b16-tp1; choose"):
         Player(iteration, NoBoard(), None, launches=[*iteration.names[:2], "another", *iteration.names[3:]])
-    with pytest.raises(InputError, match=rf"field launches\.{len(iteration.names) - 1}: "):
+    with pytest.raises(InputError, match=rf": launches\[{len(iteration.names) - 1}\] is not "):
         Player(iteration, NoBoard(), None, launches=iteration.names[:-1])
 
 
@@ -260,7 +260,7 @@ def test_a_schedule_that_asks_before_its_iteration_begins_is_refused(chosen, tmp
     content["changes"][0][0] = 0
     write_json(tmp_path / "it.json", content)
     with pytest.raises(
-        InputError, match=r"launch 0 wants a change that has to be asked for 5 ms before the iteration begins"
+        InputError, match=r"launches\[0\] wants a change that has to be asked for 5 ms before the iteration begins"
     ):
         Player(read_iteration(tmp_path / "it.json"), NoBoard(), None)
 

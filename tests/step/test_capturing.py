@@ -9,7 +9,8 @@ from step_record import DEVICE, record
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.step import assembly, capturing, grouping, nodes, pace, trial
+from kernel_dvfs.files import read_json
+from kernel_dvfs.step import assembly, capturing, grouping, nodes, pace, trace, trial
 from kernel_dvfs.step.trial import Tried
 from kernel_dvfs.workload import step as steps
 from kernel_dvfs.workload.step import State
@@ -291,8 +292,11 @@ def test_the_child_tells_a_whole_step(whole_step, tmp_path):
     assert step.beginnings("backward") == ([0, 1], [0, 1, 2, 3])
     assert step.whole.time_us == pytest.approx(4000.0) and step.whole.same_bits and step.whole.deterministic
     assert [line for line in said if "tried" in line] and step.versions["cuda_driver"] == "13.0"
-    kept = capturing.recorded(str(tmp_path))
-    assert kept[0] == opened.living.nodes and kept[1] == opened.living.functions
+    kept = read_json(tmp_path / "nodes.json")
+    assert nodes.from_json(kept["nodes"]) == opened.living.nodes and kept["functions"] == opened.living.functions
+    assert kept["segments"] == [list(each) for each in opened.living.memory.segments]
+    traced = read_json(tmp_path / "trace.json")["calls"]
+    assert [trace.from_json(call) for call in traced] == list(opened.calls)
 
 
 def test_a_section_in_several_pieces_or_too_short_is_no_difference():

@@ -83,7 +83,8 @@ def fault(value: Any, kind: Any, where: str = "") -> str:
 
 
 def made(value: Any, kind: type[Kind]) -> Kind:
-    """A value without fault as its kind: dataclasses and named tuples of groups, tuples of lists."""
+    """A value without fault as its kind: dataclasses and named tuples of groups, tuples of lists,
+    within lists and dicts too."""
     make: Callable[[Any], Kind] = _maker(typing.cast("Any", kind))
     return make(value)
 
@@ -105,7 +106,9 @@ def words(kind: Any) -> str:
     if origin in (list, dict):
         of = inner[-1]  # what it holds: said where that is in a word
         return _WORDS[origin] + ("" if of is Any or _has_parts(of) else f", each {words(of)}")
-    return _WORDS[list] if origin is tuple else _WORDS.get(kind, _WORDS[dict])
+    if origin is tuple:
+        return _WORDS[list] + ("" if ... in inner else f" of {len(inner)}")
+    return _WORDS.get(kind, _WORDS[dict])
 
 
 _Test = Callable[[Any, str], str]  # (value, where it stands) -> what is wrong with it, "" where nothing
@@ -204,7 +207,7 @@ def _listed(kind: Any, each: _Test) -> _Test:
 def _row(kind: Any, tests: Sequence[_Test]) -> _Test:
     def test(value: Any, where: str) -> str:
         if type(value) not in _LISTS or len(value) != len(tests):
-            return f"{where} is {repr(value)[:40]}, expected a list of {len(tests)}"
+            return _wrong(value, where, kind)
         found = (each(own, f"{where}[{place}]") for place, (each, own) in enumerate(zip(tests, value)))
         return next(filter(None, found), "")
 
@@ -273,6 +276,9 @@ def _maker(kind: Any) -> Callable[[Any], Any]:
     if origin is list or (origin is tuple and inner[1:] == (...,)):
         each = _maker(inner[0])
         return lambda value: origin(map(each, value))
+    if origin in (dict, Mapping):
+        named = _maker(inner[1])
+        return lambda value: {name: named(own) for name, own in value.items()}
     if origin is tuple:
         each_own = [_maker(own) for own in inner]
         return lambda value: tuple(make(own) for make, own in zip(each_own, value))

@@ -18,7 +18,9 @@ def read_rows(path: Path | str, what: str) -> tuple[list[str], Iterator[tuple[in
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise InputError(f"{what} {path}: {error.strerror}; name a CSV file") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{what} {path}: {error}; name a CSV file") from None
     header = [column.strip() for column in rows[0]] if rows else []
     return header, _filled(path, rows[1:], len(header))

@@ -101,7 +101,7 @@ class PlanDocument(TypedDict):
 def check_options(where: str, options: Any) -> None:
     """Raise InputError, naming `where` they come from, for options of a study that are missing or impossible."""
     if wrong := fault(options, Options):
-        raise InputError(f"{where}: {wrong}")
+        raise InputError(f"{where}: {wrong}; give what study.json says")
 
 
 # methods of a study, as its records name them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, final
 
 from kernel_dvfs.files import write_json
 from kernel_dvfs.shape import Is, checked, read
@@ -27,9 +27,9 @@ _Factor: TypeAlias = Annotated[float, Is("a number above 0, at most 1e9", lambda
 
 @final
 class _Week(TypedDict):
-    service: Any
-    scale: Any
-    days: Any
+    service: Literal["conversation", "coding"]
+    scale: Annotated[float, Is("a number above 0, at most 100", lambda value: 0 < value <= 100)]
+    days: Annotated[float, Is("a number above 0, at most 7", lambda value: 0 < value <= 7)]
 
 
 class Asked(TypedDict):

@@ -125,10 +125,12 @@ def schema_of(path: str | PathLike[str]) -> str:
 
 def pairs_of(path: str | PathLike[str], schedule: Schedule) -> dict[str, Pair]:
     """{target: pair} that a GPU is to be asked for. Raises InputError where nothing is chosen, or not clocks alone."""
-    if schedule["status"] != "optimal" or not schedule["targets"]:
+    if schedule["status"] != "optimal":
         raise InputError(
             f"schedule {path}: status is {schedule['status']!r}, there is nothing to play; choose with more slack"
         )
+    if not schedule["targets"]:
+        raise InputError(f"schedule {path}: targets is empty; {REMEDY}")
     return {
         name: Pair(*(_clock_of(f"schedule {path}: targets.{name}", clocks, each) for each in ("core_mhz", "mem_mhz")))
         for name, clocks in schedule["targets"].items()

@@ -202,7 +202,11 @@ def _tell(errors: list[str], log: str = "") -> None:
 def _reason(error: OSError) -> str:
     # a rename names its target second, and that is the file the user knows
     name = error.filename2 or error.filename
-    text = f"{name}: {error.strerror}" if name is not None and error.strerror else str(error) or repr(error)
+    text = (
+        f"{name}: {error.strerror}; name another path, or mend this one"
+        if name is not None and error.strerror
+        else str(error) or repr(error)
+    )
     return one_line(text)
 
 

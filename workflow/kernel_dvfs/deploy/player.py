@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kernel_dvfs.deploy.events import Source
     from kernel_dvfs.sequence.schedule import Iteration
 
+_REMEDY = "choose again with kernel-dvfs choose --sequence"
 _LOOK_EVERY_S = 0.0005
 # sums of times in a file may be off by so much
 _ROUNDED_S = 1e-9
@@ -104,22 +105,22 @@ class Player:
         tolerance: Tolerance | None = None,
         expects: Mapping[Pair, Pair] | None = None,
     ) -> None:
-        timing, where = iteration.timing, iteration.path
+        timing, where = iteration.timing, f"schedule {iteration.path}"
         if about is not None:
             from kernel_dvfs.deploy.schedules import check_gpu
 
-            check_gpu(where, iteration.gpu, about)
+            check_gpu(iteration.path, iteration.gpu, about)
         if launches is not None and list(launches) != iteration.names:
             place = next(
                 (at for at, (own, theirs) in enumerate(zip(iteration.names, launches)) if own != theirs),
                 min(len(iteration.names), len(launches)),
             )
             raise InputError(
-                f"{where}, field launches.{place}: made for workload {iteration.workload.get('name')} with "
-                f"{len(iteration.names)} launches, this program launches {len(launches)} and differs there"
+                f"{where}: launches[{place}] is not what this program launches there: it has {len(launches)} launches, "
+                f"the schedule {len(iteration.names)}, of workload {iteration.workload.get('name')}; {_REMEDY}"
             )
         for number, pair in enumerate(iteration.pairs):
-            control.check(pair, f"{where}, field pairs.{number}")
+            control.check(pair, f"{where}: pairs[{number}]")
         self._iteration, self._control, self.events = iteration, control, events
         self._timing, self._tolerance = timing, tolerance or Tolerance()
         self._expects = expects or {}
@@ -146,8 +147,8 @@ class Player:
         ask_s = self._until_s[launch] - ahead_s
         if ask_s < -_ROUNDED_S:
             raise InputError(
-                f"{self._iteration.path}, field changes: launch {launch} wants a change that has to be asked for "
-                f"{-1000 * ask_s:.3g} ms before the iteration begins; choose again with kernel-dvfs choose --sequence"
+                f"schedule {self._iteration.path}: launches[{launch}] wants a change that has to be asked for "
+                f"{-1000 * ask_s:.3g} ms before the iteration begins; {_REMEDY}"
             )
         # the last boundary before the moment to ask, so that little can go wrong in between
         anchor = min(bisect.bisect_right(self._until_s, ask_s) - 1, self._count - 1)

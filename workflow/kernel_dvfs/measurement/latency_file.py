@@ -174,12 +174,15 @@ def as_csv(found: dict[str, Any]) -> str:
 
 def read(path: str | PathLike[str]) -> Latency:
     """Read and check a file of `kernel-dvfs latency`. Raises InputError, in one line."""
-    return checked(str(path), shape.read(path, LatencyFile, SCHEMA, _REMEDY))
+    return _latency(str(path), shape.read(path, LatencyFile, SCHEMA, _REMEDY))
 
 
 def checked(path: str, found: Any) -> Latency:
     """What a file of `kernel-dvfs latency` says, of its content. Raises InputError with its path, in one line."""
-    content = shape.checked(found, LatencyFile, path, _REMEDY, SCHEMA)
+    return _latency(path, shape.checked(found, LatencyFile, path, _REMEDY, SCHEMA))
+
+
+def _latency(path: str, content: LatencyFile) -> Latency:
     if content.get("is_dry_run"):
         raise InputError(f"{path}: of a dry run, which sets no clock and so measures no change; {_REMEDY}")
     gpu, way = content["gpu"], content.get("through", NVML)

@@ -22,9 +22,11 @@ from kernel_dvfs.measurement.point import Mhz, Point
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.measurement.window import Device
-from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, fault, read
+from kernel_dvfs.shape import FILLED, AtLeastOne, Count, NotNegative, checked, fault, read
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from kernel_dvfs.measurement.campaign import AnyBench
 
 POINT = "kernel-dvfs/point/1"
@@ -244,6 +246,16 @@ def read_skipped(path: str, setup: Setup, target: Target, pair: Pair) -> str:
     return content["reason"]
 
 
+def read_any(path: str | PathLike[str]) -> dict[str, Any]:
+    """A point's record, of whatever setup, target and pair, or why there is none (its schema is then SKIPPED)."""
+    content: Any = read(path, object, "", _REMEDY, "record", "run snakemake again")
+    is_skipped = type(content) is dict and content.get("schema") == SKIPPED
+    kind, schema = (SkippedRecord, SKIPPED) if is_skipped else (PointRecord, POINT)
+    checked(content, cast("type[Any]", kind), f"record {path}", _REMEDY, schema)
+    _unchanged(path, content)
+    return content
+
+
 def read_comparison(path: str) -> tuple[str, list[Comparison]]:
     """(digest of the setup, comparisons) of a record."""
     content = read(path, ComparisonRecord, COMPARISON, _REMEDY, "record", "run snakemake again")
@@ -278,7 +290,7 @@ def _disagreement(content: ComparisonRecord) -> str:
     return next(filter(None, found), "")
 
 
-def _unchanged(path: str, content: Mapping[str, Any]) -> None:
+def _unchanged(path: str | PathLike[str], content: Mapping[str, Any]) -> None:
     """Raise InputError where a record has another content than when it was written."""
     rest = {name: value for name, value in content.items() if name != _CHECKSUM}
     if _CHECKSUM in content and content[_CHECKSUM] != _checksum(rest):
@@ -301,7 +313,7 @@ def _same(path: str, what: str, found: Any, expected: Any) -> None:
         _refuse(path, f"foreign: its {what} is {found}, expected {expected}")
 
 
-def _refuse(path: str, wrong: str) -> None:
+def _refuse(path: str | PathLike[str], wrong: str) -> None:
     """Raise InputError where something is wrong."""
     if wrong:
         raise InputError(f"record {path}: {wrong}; {_REMEDY}")

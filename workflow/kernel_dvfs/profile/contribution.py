@@ -41,6 +41,7 @@ SCHEMA = "kernel-dvfs/contribution/1"
 LICENCE = "CC-BY-4.0"
 ABOUT, PROFILE, LATENCY = "contribution.json", "profile.csv", "latency.json"
 MEMBERS = (ABOUT, PROFILE, LATENCY)
+_REMEDY = "get it again, or ask who made it (docs/contribute.md says how)"
 ENDINGS = (".tar.gz", ".tgz")
 _LARGEST_BYTE = 256 << 20  # of an archive, unpacked
 
@@ -114,21 +115,23 @@ def read(path: AnyPath) -> Contribution:
     except KeyError:
         raise InputError(f"{path}: no {ABOUT} in it; docs/contribute.md says how such an archive is made") from None
     except ValueError as error:
-        raise InputError(f"{path}: {ABOUT}: {error}") from None
+        raise InputError(f"{path}: {ABOUT}: {error}; {_REMEDY}") from None
     fault = about_fault(about) or _files_fault(about["files"], texts)
     if fault:
-        raise InputError(f"{path}: {ABOUT}: {fault}")
+        raise InputError(f"{path}: {ABOUT}: {fault}; {_REMEDY}")
     columns = _columns(f"{path}: {PROFILE}", texts[PROFILE], about["settings"][2:])
     if len(columns["target"]) != about["rows"]:
-        raise InputError(f"{path}: {PROFILE}: {len(columns['target'])} rows, {ABOUT} says {about['rows']}")
+        rows = len(columns["target"])
+        raise InputError(f"{path}: {PROFILE}: {rows} rows, {ABOUT} says {about['rows']}; {_REMEDY}")
     latency = None
     if LATENCY in texts:
         try:
             latency = parse_json(texts[LATENCY])
         except ValueError as error:
-            raise InputError(f"{path}: {LATENCY}: {error}") from None
+            raise InputError(f"{path}: {LATENCY}: {error}; {_REMEDY}") from None
         if (measured := latency_file.checked(f"{path}: {LATENCY}", latency)).gpu_name != about["board"]["name"]:
-            raise InputError(f"{path}: {LATENCY}: of {measured.gpu_name}, the rest is of {about['board']['name']}")
+            board = about["board"]["name"]
+            raise InputError(f"{path}: {LATENCY}: of {measured.gpu_name}, the rest is of {board}; {_REMEDY}")
     plausible(str(path), about, columns)
     return Contribution(about, columns, about["settings"], latency)
 
@@ -165,26 +168,26 @@ def _columns(where: str, text: str, extra: list[str]) -> dict[str, list[Any]]:
     try:
         rows = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {error}; {_REMEDY}") from None
     names = [*store.COLUMNS, *extra]
     if not rows or rows[0] != names:
-        raise InputError(f"{where}: its columns are not those of a profile: {', '.join(names)}")
+        raise InputError(f"{where}: its columns are not those of a profile: {', '.join(names)}; {_REMEDY}")
     kinds = {name: str(type_) for name, type_, _ in store.FIELDS}
     filled = {name for name, _, may_be_null in store.FIELDS if not may_be_null}
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(names):
-            raise InputError(f"{where}, line {number}: {len(row)} cells, {len(names)} columns")
+            raise InputError(f"{where}, line {number}: {len(row)} cells, {len(names)} columns; {_REMEDY}")
         for name, cell in zip(names, row):
             if cell == "" and name in filled:
-                raise InputError(f"{where}, line {number}: {name} is empty")
+                raise InputError(f"{where}, line {number}: {name} is empty; {_REMEDY}")
             try:
                 columns[name].append(_cell(cell, kinds.get(name, "double")))
             except ValueError:
                 if name in extra:
                     columns[name].append(cell)  # a setting that is text
                     continue
-                raise InputError(f"{where}, line {number}: {name} is {cell[:40]!r}") from None
+                raise InputError(f"{where}, line {number}: {name} is {cell[:40]!r}; {_REMEDY}") from None
     for name in extra:  # of one kind
         if any(isinstance(value, str) for value in columns[name]):
             columns[name] = [None if value is None else str(value) for value in columns[name]]
@@ -234,7 +237,7 @@ def _folder(path: AnyPath) -> dict[str, str]:
     try:
         return {name: Path(path, name).read_text("utf-8") for name in MEMBERS if Path(path, name).is_file()}
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {error}; {_REMEDY}") from None
 
 
 def about_fault(about: Any) -> str:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs import layout
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json
 from kernel_dvfs.gpu.clocks import AUTO, label
 from kernel_dvfs.layout import STRICT
-from kernel_dvfs.measurement.record import SKIPPED
+from kernel_dvfs.measurement.record import SKIPPED, read_any
 from kernel_dvfs.outputs import MEASURED, Outputs
 from kernel_dvfs.report.step_costs import auto_records, cap_share
 from kernel_dvfs.workload.step import paced_kernel
@@ -258,7 +257,7 @@ def omitted_pairs(results: Results, omitted: list[tuple[str, str, str]], skipped
 
     rows = [{"target": "all", "core_mhz": core, "mem_mhz": mem, "reason": reason} for core, mem, reason in omitted]
     for path in sorted(results.folder.glob("measurements/kernel/*/*/r0.json")) if skipped else ():
-        content = read_json(path)
+        content = read_any(path)
         if content["schema"] == SKIPPED:
             request = {name: content["request"][name] for name in ("core_mhz", "mem_mhz")}
             rows.append({"target": content["kernel"]["name"]} | request | {"reason": content["reason"]})

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from kernel_dvfs.files import read_json
+from kernel_dvfs.measurement.record import read_any
 from kernel_dvfs.workload.step import paced_kernel
 from kernel_dvfs.workload.workload import WHOLE
 
@@ -100,7 +100,7 @@ def how_many_make(values: pd.Series, percent: float = MOST_PERCENT) -> int:
 def auto_records(folder: Path, study: str, target: str) -> list[dict]:
     """The records of a target at auto. study: as the profile has it."""
     kind = "kernel" if study == "kernel" else "pass"
-    return [read_json(path) for path in sorted((folder / f"measurements/{kind}/{target}/auto-auto").glob("r*.json"))]
+    return [read_any(path) for path in sorted((folder / f"measurements/{kind}/{target}/auto-auto").glob("r*.json"))]
 
 
 def cap_share(records: list[dict]) -> float | None:

@@ -140,7 +140,7 @@ def fit(candidates: Candidates, seen: Seen, known: Fit | None = None) -> Fit:
         weights, precision, g, scatter = known.weights, known.precision, known.g, known.scatter
     kept = None if known is None else (known.g, known.g_covariance)
     mean = scale + features @ weights
-    theta = _start(points, gpu, g, mean, precision, scatter, len(candidates.targets))
+    theta = _start(points, g, mean, precision, scatter, len(candidates.targets))
     for _ in range(_ROUNDS if known is None else 2):
         theta, g, hessian, g_covariance = _descend(points, gpu, theta, g, mean, precision, scatter, kept)
         own = np.linalg.inv(hessian)
@@ -202,7 +202,6 @@ def _features(candidates: Candidates, seen: Seen) -> tuple[np.ndarray, np.ndarra
 
 def _start(
     points: Points,
-    gpu: GpuModel,
     g: np.ndarray,
     mean: np.ndarray,
     precision: np.ndarray,

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kernel_dvfs.errors import InputError, lines
-from kernel_dvfs.files import compact_json, read_json, write_json
+from kernel_dvfs.files import compact_json, write_json
 from kernel_dvfs.native.load import load
 from kernel_dvfs.step import assembly, framework, grouping, nodes, pace, trace, trial
 from kernel_dvfs.step.framework import Opened
@@ -350,14 +350,6 @@ def _content(step: Step) -> tuple[Any, ...]:
 
 def _has_clocks(step: Step) -> bool:
     return any(target.core_mhz for target in step.targets)
-
-
-def recorded(folder: str) -> tuple[list[nodes.Node], list[str], list[tuple[int, int]], list[list[trace.Event]]]:
-    """(nodes, functions, segments, calls) that `keep` left in a folder."""
-    content = read_json(os.path.join(folder, "nodes.json"))
-    calls = [trace.from_json(call) for call in read_json(os.path.join(folder, "trace.json"))["calls"]]
-    segments = [(address, byte) for address, byte in content["segments"]]
-    return nodes.from_json(content["nodes"]), content["functions"], segments, calls
 
 
 if __name__ == "__main__":

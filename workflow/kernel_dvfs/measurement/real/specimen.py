@@ -12,10 +12,11 @@ from pathlib import Path
 
 from kernel_dvfs import slurm
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.files import read_json, write_text
+from kernel_dvfs.files import write_text
 from kernel_dvfs.gpu.nvml.board import uuids
 from kernel_dvfs.gpu.nvml.facts import identify
 from kernel_dvfs.gpu.nvml.library import Library
+from kernel_dvfs.measurement import setup
 from kernel_dvfs.measurement.real.allocation import wait
 
 _TELL = ".snakemake/kernel-dvfs-identify.said"
@@ -73,7 +74,7 @@ def given_by_slurm() -> list[str]:
 
 def check_is_here(setup_path: str) -> None:
     """Raise InputError unless Slurm gave this job the GPU of a setup, unchanged; keeps the facts as they are now."""
-    gpu, results = read_json(setup_path)["gpu"], str(Path(setup_path).parents[3])
+    gpu, results = setup.read(setup_path).gpu, str(Path(setup_path).parents[3])
     given = given_by_slurm()
     if gpu["uuid"] not in given:
         raise InputError(
