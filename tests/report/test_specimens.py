@@ -60,7 +60,7 @@ def test_other_types_and_simulated_gpus_are_no_specimens(tmp_path):
     board(tmp_path, "one", name="H200", kind="simulated")
     board(tmp_path, "two", name="H200", kind="simulated")
     assert specimens(tmp_path).empty
-    comparison.write(tmp_path, "specimens")
+    comparison.write(tmp_path)
     assert (tmp_path / "comparison/specimens.csv").read_text().startswith("gpu,workload,first,second,")
     assert "No two boards" in (tmp_path / "comparison/specimens.md").read_text()
 
@@ -68,6 +68,6 @@ def test_other_types_and_simulated_gpus_are_no_specimens(tmp_path):
 def test_the_table_names_both_boards(tmp_path):
     board(tmp_path, "1a2b3c4d")
     board(tmp_path, "5e6f7a8b", factor=1.02)
-    comparison.write(tmp_path, "specimens")
+    comparison.write(tmp_path)
     text = (tmp_path / "comparison/specimens.md").read_text()
     assert "nvidia-h200-1a2b3c4d" in text and "nvidia-h200-5e6f7a8b" in text and "nan" not in text
