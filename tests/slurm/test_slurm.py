@@ -27,7 +27,7 @@ def test_a_gpu_study_runs_to_its_end_through_one_job_that_holds_the_gpu(site):
     assert (folder / "tables/validation.csv").is_file() and (folder / "figures/fig5_kernels.pdf").is_file()
     assert site.boards.locks == ("none", "none") and not list(site.locks.glob("*.json"))
     submitted = {path.name.rpartition("-")[0] for path in (site.directory / "logs/slurm").iterdir()}
-    assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-pool_records", "kernel-dvfs-GROUP"} <= submitted
+    assert {"kernel-dvfs-identify", "kernel-dvfs-gpu", "kernel-dvfs-aggregate", "kernel-dvfs-GROUP"} <= submitted
     repeats = [json.loads(path.read_text()) for path in folder.glob("measurements/validation/repeat-*.json")]
     sessions = [{comparison["session"] for comparison in repeat["comparisons"]} for repeat in repeats]
     assert len(sessions) == 2 and all(len(each) == 1 for each in sessions) and not sessions[0] & sessions[1]

@@ -56,11 +56,16 @@ def snakemake(directory, *targets, check=True, env=None, dry=False, **more) -> s
 
 
 def planned(directory, *targets, **more) -> dict:
-    """{rule: jobs} that Snakemake would run, the bare target `all` left out; {} where nothing is to be done."""
+    """{rule: jobs} that Snakemake would run, the bare target `all` left out; {} where nothing is to be done.
+
+    A table or figure is a job by its own name: {"tables/claims": 1, "figures/fig5_kernels": 1}.
+    """
     said = snakemake(directory, *targets, dry=True, **more).stdout
     block = re.search(r"Job stats:\n.*?\n-+ +-+\n(.*?)\n\n", said, re.S)
-    jobs = dict(line.split() for line in block[1].splitlines()) if block else {}
-    return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total")}
+    jobs = {rule: int(count) for rule, count in map(str.split, block[1].splitlines())} if block else {}
+    drawn = re.findall(r"^ *rule (?:table|figure):\n(?: +input: .*\n)? +output: \S+/(\w+/\w+)\.", said, re.M)
+    assert len(set(drawn)) == jobs.pop("table", 0) + jobs.pop("figure", 0), said[-4000:]
+    return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")} | dict.fromkeys(drawn, 1)
 
 
 # what Snakemake and parsing a workflow import, which is half of what a plan costs

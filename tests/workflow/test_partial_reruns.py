@@ -39,7 +39,7 @@ def test_another_slack_measures_only_its_own_fresh_repeats(study):
 def test_another_way_to_choose_does_not_repeat_the_sweep(study, change):
     jobs = planned(study, config=[change])
     assert "choose_schedule" in jobs
-    assert not {"measure", "pool_records", "sweep_variant"} & set(jobs)
+    assert not {"measure", "aggregate", "sweep_variant"} & set(jobs)
 
 
 A4000 = ("gpu=rtx_a4000", "grid={core_mhz: [1050, 1470], mem_mhz: [7001], auto: false}")
@@ -53,7 +53,7 @@ def test_another_gpu_measures_its_own_and_keeps_the_first(study):
     assert {path: path.stat().st_mtime_ns for path in before} == before
     back = planned(study)
     # the first GPU's claims about other GPUs, and the tables of all GPUs, have something new to say, and so their pages
-    assert back == {"table_claims": 1, "compare_gpus": 1, "report_page": 1, "comparison_page": 1}
+    assert back == {"tables/claims": 1, "compare_gpus": 1, "report_page": 1, "comparison_page": 1}
     snakemake(study)
     assert "RTX A4000" in (study / "results/comparison/gpus.csv").read_text()
     assert planned(study) == {}
@@ -90,11 +90,9 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
     snakemake(study, "profile")
     # the profile has other bytes, so all is looked at again
     jobs = planned(study)
-    figures = {name for name in jobs if name.startswith("fig")}
-    assert jobs["choose_schedule"] == 18 and len(figures) == 7
-    assert {"validate", "table_strategies", "table_claims", "headline_map", "report_page", "comparison_page"} <= set(
-        jobs
-    )
+    figures = {name for name in jobs if name.startswith("figures/")}
+    assert jobs["choose_schedule"] == 18 and len(figures) == 8
+    assert {"validate", "tables/strategies", "tables/claims", "report_page", "comparison_page"} <= set(jobs)
     assert not (MEASURING - {"validate", "carry_over"}) & set(jobs)
     snakemake(study, str(FOLDER / "tables/strategies.csv"))
     after = files(study)
@@ -104,14 +102,14 @@ def test_a_record_that_is_measured_again_to_other_bytes_runs_all_that_rests_on_i
     schedule = "schedules/kernel-global-waste-slack0.json"
     assert {"profile.parquet", schedule, "tables/strategies.csv"} <= changed
     left = planned(study)
-    assert "table_strategies" not in left and left["report_page"] == 1, "a page rests on all tables (test_pages.py)"
+    assert "tables/strategies" not in left and left["report_page"] == 1, "a page rests on all tables (test_pages.py)"
     assert not [path for path in changed if path.startswith(("variants", "measurements/pass"))]
 
 
 def test_a_truncated_record_stops_the_study_by_name_and_is_measured_again_once_deleted(study):
     whole = record(study).read_bytes()
     record(study).write_bytes(whole[:100])
-    said = snakemake(study, "profile", check=False, options=["--forcerun", "pool_records"])
+    said = snakemake(study, "profile", check=False, options=["--forcerun", "aggregate"])
     assert said.returncode != 0
     assert "forward_gelu/1470-9251/r0.json: truncated" in said.stdout
     record(study).unlink()
@@ -130,11 +128,11 @@ def test_a_finer_grid_measures_only_the_new_pairs(study):
 
 
 def test_a_new_caption_is_on_the_page_and_in_the_report_and_only_its_figure_is_drawn_again(study):
-    module = study / "workflow/kernel_dvfs/report/figures/fig5_kernels.py"
+    module = study / "workflow/kernel_dvfs/report/figures.py"
     text = module.read_text()
     assert "One launch of each kernel at auto clocks." in text
     module.write_text(text.replace("One launch of each kernel at auto clocks.", "A caption like no other."))
-    assert planned(study) == {"fig5_kernels": 1, "report_page": 1, "comparison_page": 1}
+    assert planned(study) == {"figures/fig5_kernels": 1, "report_page": 1, "comparison_page": 1}
     snakemake(study)
     assert "A caption like no other" in (study / FOLDER / "report.html").read_text()
     snakemake(study, options=["--report", "report.html"])

@@ -275,7 +275,7 @@ def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(
     verdicts = {(record["request"]["mem_mhz"], record["verdict"]) for record in real.records()}
     assert (2201, "not_reached") in verdicts and (2201, "ok") not in verdicts
     left = real.planned(config=external)
-    assert left["report_page"] == 1 and not {"validate", "table_validation"} & set(left)
+    assert left["report_page"] == 1 and not {"validate", "tables/validation"} & set(left)
     assert real.boards.get("sets") == "0"
 
 

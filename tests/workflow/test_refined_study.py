@@ -79,7 +79,7 @@ def test_a_record_that_the_search_measured_and_that_is_gone_is_measured_again_an
     assert planned(refined, *MADE, config=(*QUICK, ON)) == {}
     # nor do they in the whole study, pages and all: what is to be done there is what nobody has made yet
     assert not_made and planned(refined, config=(*QUICK, ON)) == not_made
-    assert not {"measure", "search", "pool_records", "choose_schedule", "table_headline"} & set(not_made)
+    assert not {"measure", "search", "aggregate", "choose_schedule", "tables/headline"} & set(not_made)
 
 
 def test_a_record_that_the_search_measured_and_that_was_changed_makes_it_choose_again(refined):
@@ -109,7 +109,7 @@ def test_another_protocol_leaves_no_search_that_rests_on_the_old_one(refined):
 
 def test_off_and_on_again_measures_nothing(refined):
     off = planned(refined, "choose", config=QUICK)
-    assert off["pool_records"] == 1 and not {"measure", "search"} & set(off)
+    assert off["aggregate"] == 1 and not {"measure", "search"} & set(off)
     before = times(refined)
     snakemake(refined, "profile", config=QUICK)
     snakemake(refined, "profile", config=(*QUICK, ON))

@@ -69,7 +69,7 @@ def test_a_trace_is_replayed_once(finished):
 def test_another_setting_is_another_study_on_the_same_profile(finished):
     other = SMALL.replace("pools: 2", "pools: 1, margin: 1.3")
     jobs = planned(finished, savings(finished, other), config=[other])
-    assert jobs == {"serving_study": 1, "serving_experiment": 1, "serving_table_savings": 1}
+    assert jobs == {"serving_study": 1, "serving_experiment": 1, "tables/savings": 1}
 
 
 @pytest.mark.parametrize(

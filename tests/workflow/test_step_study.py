@@ -200,7 +200,7 @@ def test_other_kernels_are_another_workload_which_is_measured(stepped):
     assert json.loads((stepped.directory / FOLDER / "step.json").read_text())["checksum"] == "0123456789ab"
     setups = {record["run"]["setup"] for record in stepped.records()}
     assert len(setups) == 1 and len(stepped.records()) == POINTS, "every record was measured again"
-    assert "table_step_kernels" in stepped.planned()
+    assert "tables/step_kernels" in stepped.planned()
 
 
 def test_auto_only_gives_the_energy_profile_of_the_step_without_any_right(stepped, tmp_path, capsys):

@@ -27,18 +27,26 @@ def made(kind, wildcards):
     return outputs.Asked(each.output, as_known()) if each.plan is STUDY else each
 
 
+def own_profile(wildcards):
+    """The profile, for tables and figures of the study of a GPU. An input by itself: what else they are made from is
+    planned before it is there."""
+    return profile(wildcards) if wildcards.folder == FOLDER else []
+
+
 def made_from(kind):
-    """What a table or figure is made from; of the study of a GPU, once its profile is there."""
+    """What else a table or figure is made from; of a captured step, once its kernels are known."""
 
     def inputs(wildcards):
-        own = [profile(wildcards)] if wildcards.folder == FOLDER else []
-        return own + made(kind, wildcards).inputs
+        if wildcards.folder == FOLDER:
+            study(wildcards)
+        return made(kind, wildcards).inputs
 
     return inputs
 
 
 rule table:
     input:
+        own_profile,
         made_from("table"),
     output:
         report(
@@ -65,6 +73,7 @@ rule table:
 
 rule figure:
     input:
+        own_profile,
         made_from("figure"),
     output:
         report(
