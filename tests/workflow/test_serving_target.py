@@ -28,8 +28,7 @@ def plan(directory, text=SMALL) -> ServingPlan:
 
 def savings(directory, text=SMALL) -> str:
     """Path of the table of savings."""
-    with chdir(directory):
-        return plan(directory, text).table_files("savings")[0]
+    return f"{plan(directory, text).replay}/tables/savings.csv"
 
 
 def refused(directory, config, dry=False) -> str:

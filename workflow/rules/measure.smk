@@ -3,9 +3,8 @@
 RECORD = FOLDER + "/measurements/{kind}/{target}/{core}-{mem}/r{repeat}.json"
 
 
-def sweep(wildcards):
+def swept_by(known):
     """The records of the sweep: kernel x core clock x memory clock, auto as often as `auto_repeats` says."""
-    known = study(wildcards)
     return [
         record
         for kind, targets in (("kernel", known.kernels), ("pass", known.passes))
@@ -14,6 +13,9 @@ def sweep(wildcards):
             RECORD, kind=kind, target=targets, core=core, mem=mem, repeat=range(known.repeats_at(core, mem))
         )
     ]
+
+
+sweep = asked(swept_by)
 
 
 rule setup:
@@ -123,7 +125,7 @@ if STUDY.is_searched:
     rule search:
         input:
             kernels,
-            records=sweep,
+            sweep,
             gpu=setup,
         output:
             STUDY.search_file,
@@ -134,8 +136,9 @@ if STUDY.is_searched:
             gpu=GPUS,
         params:
             options=json.dumps(STUDY.search_options()),
-            # another one where a record that it measured is gone or has changed
-            token=lambda wildcards, input: STUDY.search_token(input.records),
+            # another one where a record that it measured is gone or has changed; not from `input`, since Snakemake does not
+            # look at what follows from inputs for a change
+            token=lambda wildcards: STUDY.search_token(swept_by(as_known())),
             kernels=f"--kernels {KERNELS}" if STUDY.is_real else "",
         shell:
             "{RUN} measure search --gpu {input.gpu:q} --records {FOLDER:q}/measurements --options {params.options:q} "
