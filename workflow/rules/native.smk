@@ -59,8 +59,6 @@ if STUDY.is_real:
             KERNELS,
         log:
             "logs/kernels.log",
-        conda:
-            "../../envs/pipeline.yaml"
         params:
             of="--step" if STUDY.is_step else "",
         shell:
