@@ -110,3 +110,11 @@ def test_a_broken_table_beside_it_is_named(own, capsys):
     page = page_of(own)
     said = capsys.readouterr().err
     assert "specimens.csv" in said and said.count("\n") == 1 and "specimens.csv" in page.text
+
+
+def test_a_table_of_gpus_without_a_column_that_a_page_needs_is_refused_in_one_line(own, capsys):
+    (own / "comparison/gpus.csv").write_text("gpu,workload\nToy,toy\n")
+    assert main(["report", str(own / "comparison")]) == 2
+    assert capsys.readouterr().err == (
+        f"error: table {own}/comparison/gpus.csv: no column kind; delete it and run snakemake report\n"
+    )

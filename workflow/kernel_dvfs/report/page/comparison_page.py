@@ -24,6 +24,9 @@ def make(folder: str | Path) -> tuple[str, list[str]]:
     missing: list[str] = []
     known = comparison.OUTPUTS.of("table")
     rows = read_rows(folder / TABLE)
+    lacking = [each for each in _FIRST if rows and each not in rows[0]]
+    if lacking:
+        raise InputError(f"table {folder / TABLE}: no column {', '.join(lacking)}; delete it and run snakemake report")
     further = []
     for path in sorted(folder.glob("*.csv")):
         if path.name != TABLE:
