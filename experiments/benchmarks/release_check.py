@@ -12,9 +12,9 @@ import argparse
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 import venv
@@ -69,8 +69,7 @@ def build(python: Path, folder: Path) -> tuple:
     # by the backend's own hooks: no further package
     hook = "from setuptools import build_meta as b; import sys; print(b.build_{}(sys.argv[1]))"
     sdist = folder / call(python, "-c", hook.format("sdist"), folder, cwd=copy_of(folder)).splitlines()[-1]
-    with tarfile.open(sdist) as archive:
-        archive.extractall(folder, filter="data")
+    shutil.unpack_archive(sdist, folder)
     unpacked = folder / sdist.name.removesuffix(".tar.gz")
     wheel = folder / call(python, "-c", hook.format("wheel"), folder, cwd=unpacked).splitlines()[-1]
     return unpacked, wheel

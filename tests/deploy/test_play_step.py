@@ -210,8 +210,8 @@ def test_one_pair_for_the_whole_run_is_locked_and_given_back_through_whatever_se
 @pytest.mark.parametrize(
     ("schedule", "settings", "named"),
     [
-        ({}, {"through": "dcgm"}, ["pairs.", "through: dcgm", "lock: exact"]),
-        ("half", {"through": "dcgm", "lock": "exact"}, ["pairs.", "through: dcgm", "both clocks or none"]),
+        ({}, {"through": "dcgm"}, ["pairs[0]", "through: dcgm", "lock: exact"]),
+        ("half", {"through": "dcgm", "lock": "exact"}, ["pairs[0]", "through: dcgm", "both clocks or none"]),
         ({}, {"through": "dcgm", "lock": "exact", "after": "core=900-900"}, ["both core and mem, or none"]),
         ({}, {"through": "broker", "after": "core=345-1700"}, ["through broker", "leave `after` empty"]),
         ({}, {"through": "magic"}, ["magic", "allowed: auto, nvml, broker"]),

@@ -174,7 +174,7 @@ def test_nothing_but_whole_figures_is_left_behind(drawn):
 @pytest.mark.parametrize("name", [DEFINITION, "fig3_forward_pass"])
 def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
     shutil.copy(study / "profile.parquet", tmp_path)
-    assert main.main(["study", "figure", name, str(tmp_path)]) == 0
+    assert main.main(["output", str(tmp_path), f"figures/{name}"]) == 0
     for form in ("pdf", "png"):
         assert (tmp_path / "figures" / f"{name}.{form}").read_bytes() == (drawn / f"{name}.{form}").read_bytes()
 
@@ -486,7 +486,7 @@ def test_the_command_is_ready_before_plotnine_is(root):
     import sys
 
     code = (
-        "import sys; sys.path.insert(0, 'workflow'); import kernel_dvfs.cli.figure;"
+        "import sys; sys.path.insert(0, 'workflow'); import kernel_dvfs.cli.output;"
         "assert not {'plotnine', 'pandas', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

@@ -9,7 +9,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs_serving import experiments
 from kernel_dvfs_serving.replay import outcome
 from kernel_dvfs_serving.report import figures
-from kernel_dvfs_serving.report.share import split
+from kernel_dvfs_serving.report.share import shapley
 from kernel_dvfs_serving.study import ServingStudy
 from kernel_dvfs_serving.system import KNOBS, SETTINGS, SIZED, SUBSETS
 from kernel_dvfs_serving.trace import hours, write_trace
@@ -114,7 +114,7 @@ def test_the_parts_of_the_change_are_the_whole(folder):
     assert frame.drop("all").sum() == pytest.approx(frame["all"])
     # one knob that saves alike whatever the others do gets just that
     energy = {name: 100.0 - 10 * ("clocks" in knobs) - 3 * ("degrees" in knobs) for knobs, name in SUBSETS.items()}
-    assert split(energy) == pytest.approx({"instances": 0, "degrees": -3, "clocks": -10}) and len(KNOBS) == 3
+    assert shapley(energy) == pytest.approx({"instances": 0, "degrees": -3, "clocks": -10}) and len(KNOBS) == 3
 
 
 @pytest.mark.parametrize("idle", ["ScaleFreq", "SinglePool", "all"])
