@@ -17,24 +17,28 @@ def checksums(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path)
-    options = parser.parse_args()
-    before, after = checksums(options.before), checksums(options.after)
+def tell(before: dict[str, str], after: dict[str, str]) -> bool:
+    """Print how many files are the same and which are not; whether all are. Both: {path: SHA-256}."""
     differ = sorted(path for path in before.keys() & after.keys() if before[path] != after[path])
     groups = {
         "only before": sorted(before.keys() - after.keys()),
         "only after": sorted(after.keys() - before.keys()),
         "differ": differ,
     }
-    print(f"{len(before.keys() & after.keys()) - len(differ)} files are the same")
+    print(f"{len(before.keys() & after.keys()) - len(differ)} of {len(before)} files are the same")
     for name, paths in groups.items():
         if paths:
             print(f"{name}: {len(paths)}")
             print("".join(f"  {path}\n" for path in paths), end="")
-    return int(any(groups.values()))
+    return not any(groups.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    options = parser.parse_args()
+    return int(not tell(checksums(options.before), checksums(options.after)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ study's experiments: such files differ between two runs of one version as well.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import re
 import shutil
@@ -21,6 +20,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
+
+from compare_results import checksums, tell
 
 _NO_BUILD = "native={cpu: 'off', cuda: 'off', pipeline: 'off'}"
 _TABLE = """gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto
@@ -90,11 +91,7 @@ def results(checkout: Path, folder: Path, study: Study) -> tuple[dict[str, str],
     if done.returncode:
         sys.exit(f"error: {checkout}: {study.target} failed:\n{done.stdout[-2000:]}")
     jobs = re.search(r"Job stats:\n.*?\n-+ +-+\n(.*?)\n\n", planned, re.S)
-    files = [path for path in sorted((folder / "results").rglob("*")) if path.is_file()]
-    return (
-        {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
-        dict(line.split() for line in jobs[1].splitlines()) if jobs else {},
-    )
+    return checksums(folder / "results"), dict(line.split() for line in jobs[1].splitlines()) if jobs else {}
 
 
 def main() -> None:
@@ -111,12 +108,8 @@ def main() -> None:
             with TemporaryDirectory() as folder:
                 found.append(results(checkout, Path(folder), STUDIES[name]))
         (before, jobs_before), (after, jobs_after) = found
-        changed = [path for path in before if after.get(path, before[path]) != before[path]]
-        equal = len(before.keys() & after.keys()) - len(changed)
-        print(f"{name}: {equal} of {len(before)} files equal (ratio {equal / len(before):.3f})")
-        for word, paths in (("changed", changed), ("gone", before.keys() - after), ("new", after.keys() - before)):
-            for path in sorted(paths):
-                print(f"  {word}: {path}")
+        print(f"{name}: ", end="")
+        tell(before, after)
         for rule, count in sorted({*jobs_before.items()} ^ {*jobs_after.items()}):
             print(f"  jobs {'before' if jobs_before.get(rule) == count else 'after'}: {rule} {count}")
 

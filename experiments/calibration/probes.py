@@ -1,8 +1,8 @@
 """The energy probes of a GPU: which loads are measured to calibrate its spec, at which intensities.
 
-Pure data: benchmarks/gpu_energy.py runs the loads, energy.py concludes from them. No probe is a kernel of the workload.
-Nothing sets a clock, so the power cap does: the more intense a load, the lower the clock that the cap leaves it. A
-ladder of intensities of one load therefore shows the voltage at each of these clocks.
+Pure data: experiments/benchmarks/gpu_energy.py runs the loads, energy.py concludes from them. No probe is a kernel of
+the workload. Nothing sets a clock, so the power cap does: the more intense a load, the lower the clock that the cap
+leaves it. A ladder of intensities of one load therefore shows the voltage at each of these clocks.
 """
 
 from collections.abc import Iterable

@@ -130,6 +130,7 @@ def test_one_that_is_edited_has_another_digest_and_no_other_has():
     about = {"kind": "table", "name": "t", "caption": "c"}
     digests = [Output(make=make, **about).digest for make in (first, second, first)]
     assert digests[0] == digests[2] != digests[1]
+    assert Output(make=first, **about | {"caption": "d"}).digest != digests[0], "what a constant puts into a caption"
     # captions stand above their functions, so they count
     assert "@OUTPUTS.table(" in inspect.getsource(OUTPUTS["table", "relaxed"].make)
     assert len({each.digest for each in OUTPUTS.values()}) == len(OUTPUTS)

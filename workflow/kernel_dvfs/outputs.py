@@ -54,8 +54,9 @@ class Output:
 
     @property
     def digest(self) -> str:
-        """Of the function and its declaration, not of what it calls: with it, one that is edited is made again."""
-        return hashlib.sha256(inspect.getsource(self.make).encode()).hexdigest()[:12]
+        """Of the function and its declaration, not of what it calls: with it, one that is edited is made again. The
+        caption counts by its words, since a constant of the module may stand in it."""
+        return hashlib.sha256(f"{inspect.getsource(self.make)}{self.caption}".encode()).hexdigest()[:12]
 
     @property
     def files(self) -> list[str]:

@@ -119,8 +119,6 @@ def _straggler_row(
 
 
 _PAPER_GPUS = 8 * 8
-
-
 _PAPER_BATCH = 1536
 
 

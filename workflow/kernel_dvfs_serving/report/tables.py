@@ -32,11 +32,7 @@ def _of(experiment: str) -> Callable[[ServingStudy], str]:
 
 
 LATENCIES = ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")
-
-
 KEPT = ("kept_percent", "ttft_kept_percent", "tbt_kept_percent")
-
-
 STATES = ("busy_kwh", "idle_kwh", "starting_kwh", "switching_kwh")
 
 
@@ -138,8 +134,6 @@ def events(study: ServingStudy) -> pd.DataFrame:
 
 
 _ALONE = {knobs[0]: system for knobs, system in SUBSETS.items() if len(knobs) == 1}
-
-
 PARTS = {"instances": "instances (consolidation)", "degrees": "tensor-parallel degree", "clocks": "clock"}
 
 
@@ -176,11 +170,7 @@ def split(study: ServingStudy) -> pd.DataFrame:
 
 
 _SIZE = "servers are given, not sized to the load: what the trace does not need of them is saved by switching it off"
-
-
 _UNIT = "what their load counts, and per what, is not known; ours is prompt and answer tokens/s per server"
-
-
 _ENGINE = (
     "no server too many in the baseline, so this is degrees, clocks and the load's slack over time; depends on the "
     "engine's speed and on the load slots (tables/slots)"
@@ -188,8 +178,6 @@ _ENGINE = (
 
 
 _KNOB = "their reference is not stated; ours is MultiPool on the same servers"
-
-
 _DAY_S = 72_000  # a trace at least this long stands beside the paper's day
 
 
