@@ -23,6 +23,8 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
+# a pool of threads in each of many processes only makes them wait, and a process with threads is not safe to fork
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # thousands of processes are started from here: what they import is compiled once, whatever the shell says
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

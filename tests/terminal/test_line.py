@@ -4,6 +4,8 @@ import io
 import logging
 import os
 import signal
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -249,6 +251,26 @@ def test_where_ctrl_c_is_ignored_it_stays_so(seen):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     seen()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_it_is_closed_by_one_who_holds_its_lock_as_logging_does_at_the_end_of_a_process(seen):
+    run = seen(terminal=True)
+    run.handler.intervals_s = (0.001, 0.001)
+    run.begin(measure=1).start(1, "measure")
+
+    def shut_down():
+        run.handler.acquire()
+        time.sleep(0.1)  # until the ticker waits for the lock
+        run.handler.close()
+        run.handler.release()
+
+    ending = threading.Thread(target=shut_down, daemon=True)
+    ending.start()
+    ending.join(20)
+    assert not ending.is_alive()
+    before = run.stream.getvalue()
+    run.tick()
+    assert run.stream.getvalue() == before, "it said something after its end"
 
 
 def test_a_terminal_that_has_gone_stops_nothing(seen):

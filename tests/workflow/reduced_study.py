@@ -1,5 +1,6 @@
 """Snakemake on a reduced study: run once, then asked what it would do again."""
 
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -48,7 +49,7 @@ def snakemake(directory, *targets, check=True, env=None, dry=False, **more) -> s
         done = _dry_run(directory, words)
     else:
         done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory, env=env
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory, env=env, timeout=800
         )
     if check:
         assert done.returncode == 0, done.stdout[-4000:]
@@ -93,6 +94,8 @@ def _call(directory, words, said, environment) -> None:
     with open(said, "w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+        # a plan takes some seconds; one that hangs says where
+        faulthandler.dump_traceback_later(300, exit=True, file=2)
         from snakemake.cli import main
 
         main(words)

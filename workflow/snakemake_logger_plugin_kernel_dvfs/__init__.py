@@ -79,16 +79,19 @@ class LogHandler(LogHandlerBase):
     def tick(self) -> None:
         """Write the line anew: on a terminal in its place, else below the last one."""
         self.acquire()
-        if self._kind or not self._total:  # between the plan and the first job the Snakefile's onstart speaks
+        # between the plan and the first job the Snakefile's onstart speaks
+        if not self._stop.is_set() and (self._kind or not self._total):
             self._write(line=self._counted() + (self._now() if self._kind else ""))
         self.release()
 
     def close(self) -> None:
         """Give the answer, or say how to go on. Called more than once, it speaks once."""
-        if not self._stop.is_set():
-            self._stop.set()
-            if self._ticker.is_alive():
-                self._ticker.join()
+        # the ticker is not waited for: it may wait for the lock, which logging.shutdown holds while it calls this
+        self.acquire()
+        is_first = not self._stop.is_set()
+        self._stop.set()
+        self.release()
+        if is_first:
             self._end()
         super().close()
 
