@@ -59,7 +59,7 @@ def test_pairs_that_cannot_be_the_best_to_change_to_are_left_out_and_no_others(k
         for price in (0.0, 120.0, 900.0):
             some, every = (own.starts(price) for own in ways)
             assert some == pytest.approx(every, rel=1e-12)
-            assert ways[0].values(price, 2) == pytest.approx(ways[1].values(price, 2), rel=1e-12)
+            assert ways[0].values(price, [2]) == pytest.approx(ways[1].values(price, [2]), rel=1e-12)
         move, seen = ways[0]._likely, []
         ways[0]._likely = lambda *args, move=move, seen=seen: seen.append(len(found := move(*args))) or found
         ways[0].starts(120.0)
@@ -85,6 +85,19 @@ def test_the_programme_finds_the_least_of_all_choices_that_begin_with_a_pair_at_
                 assert cost == pytest.approx(least, rel=1e-12) == pytest.approx(energy_j + price * time_s, rel=1e-12)
 
 
+@pytest.mark.parametrize("timing", [("ahead", 6e-4, 0.0, 5e-5, 1e-4), ("lag", 8e-4, 0.6), ("ahead", 8e-4, 0.4)])
+def test_several_ends_at_once_are_what_each_is_alone(timing):
+    for seed in range(5):
+        chain = chain_of(small(seed, launches=7, pairs=4), Timing(*timing))
+        ways = ways_to_the_end(chain, 90.0, [3, 0, 2])
+        assert list(ways) == [3, 0, 2]
+        for first, both in ways.items():
+            alone = ways_to_the_end(chain, 90.0, [first])[first]
+            assert all(map(np.array_equal, both, alone))
+            # of what ends at the pair that it begins with, the programme's own least
+            assert both[0][0, first] == chain.closed(90.0, first)[0]
+
+
 def two_that_mix():
     """(programme, two choices that lower one launch each, both together)."""
     sequence = small(4, launches=7, pairs=3)
@@ -101,7 +114,7 @@ def test_a_mixture_takes_a_change_of_each_and_may_use_the_limit_up():
     chain, choices, both = two_that_mix()
     time_s, energy_j = chain.totals(both)
     price = 40.0
-    values = chain.values(price, 0)
+    values = chain.values(price, [0])[0]
     bound_j = values[0, 0] - price * time_s
     assert energy_j < min(chain.totals(each)[1] for each in choices)
     assert max(chain.totals(each)[1] for each in choices) < chain.sequence.baseline_energy_j
@@ -127,7 +140,7 @@ def test_a_search_finds_the_best_within_the_limit_that_betters_what_is_known_and
             fits = [energy_j for _, time_s, energy_j in totals if time_s <= limit_s]
             if not fits:
                 continue
-            ways = ways_to_the_end(chain, 150.0, 0)
+            ways = ways_to_the_end(chain, 150.0, [0])[0]
             found, whole, _ = search(chain, 150.0, 0, limit_s, 1.001 * min(fits), 10**4, 10**8, ways)
             assert whole and chain.totals(found)[0] <= limit_s
             assert chain.totals(found)[1] == pytest.approx(min(fits), rel=1e-12)

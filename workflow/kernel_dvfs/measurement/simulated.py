@@ -84,6 +84,14 @@ class SimulatedGpu:
         other.__dict__.update(self.__dict__)
         return other
 
+    def warmed(self, load: Load, pair: Pair, seconds: float) -> State:
+        """What `load` settles at once it has run at a pair for a while: the truth, with nothing drawn. This GPU stays
+        as it is."""
+        other = self.copy()
+        other.pair = pair
+        other.warm_up(load, seconds)
+        return other._state(load)
+
     def _state(self, load: Load) -> State:
         return settle(self.spec, load, self.pair, self.temperature_c)
 

@@ -16,12 +16,11 @@ import numpy as np
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, check
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
-from kernel_dvfs.measurement.window import Window
 from kernel_dvfs.search.candidates import Context
 from kernel_dvfs.search.guided import candidates_of
 from kernel_dvfs.workload.formulas import gemm
@@ -30,7 +29,6 @@ from kernel_dvfs.workload.traffic import dense_gemm_byte
 
 _ROW_OPTIONS = ("model", "batch", "tensor_parallel", "bias_split", "row_parallel_bias")
 _DIGITS = 4
-_KEY = ("truth",)  # an exact GPU draws nothing
 
 Spec = dict[str, Any]
 
@@ -80,12 +78,13 @@ def headline_map(
 
 
 class _Truth:
-    """Time and energy of loads at every pair, on the exact GPU of a spec; each load is computed once."""
+    """True time and energy of loads at every pair, on the GPU of a spec; each load is computed once."""
 
     def __init__(self, spec: Spec, settings: Mapping[str, Any], pairs: Sequence[Pair]) -> None:
-        self._gpu = SimulatedGpu(spec, settings["seed"], exact=True)
+        for pair in pairs:
+            check(spec["clocks"], pair)
+        self._gpu = SimulatedGpu(spec, settings["seed"])
         self._pairs, self._warmup_s = pairs, settings["warmup_s"]
-        self._window_s = settings["window_s"] * settings["windows"]
         self._known: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
 
     def of(self, load: Load) -> tuple[np.ndarray, np.ndarray]:
@@ -93,18 +92,11 @@ class _Truth:
         key = tuple(load)
         if key not in self._known:
             hot = self._gpu.copy()
-            with hot.locked(BASELINE, _KEY):
-                hot.condition(load)
-            windows = [self._window(hot.copy(), load, pair) for pair in self._pairs]
-            time_s = np.array([window["time_us"] * 1e-6 for window in windows])
-            watt = np.array([window["energy_mj"] * 1e-3 / window["duration_s"] for window in windows])
+            hot.condition(load)
+            states = [hot.warmed(load, pair, self._warmup_s) for pair in self._pairs]
+            time_s, watt = (np.array(each) for each in zip(*((state.time_s, state.power_w) for state in states)))
             self._known[key] = time_s, time_s * watt
         return self._known[key]
-
-    def _window(self, gpu: SimulatedGpu, load: Load, pair: Pair) -> Window:
-        with gpu.locked(pair, _KEY):
-            gpu.warm_up(load, self._warmup_s)
-            return gpu.window(load, self._window_s, _KEY, 0)
 
 
 class _Loads:

@@ -16,13 +16,17 @@ ahead with jitter, and lag: what is done by the landing costs what it costs at a
 Without jitter, the best b depends on a only through the stall, which has four values: the least of each core clock, of
 each memory clock and of all pairs are enough, so a boundary takes time and memory in proportion to P. With it, a
 boundary's P x P costs are made when it is their turn, of the few b that can be the best; none are kept.
+
+A programme keeps costs alone: which b is the best is worked out again where a choice passes. One for several ends takes
+little longer than for one (B of them, the last axis of its arrays).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence as Several
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,10 +38,24 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Price: TypeAlias = float | np.ndarray  # of time, W: one for all launches, or (N,) one for each
-    # what a programme finds: cost from each first pair (P,), decisions (N, P), cost from every state (N + 1, P)
-    Values: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
-    # (boundary, U (N + 2, P)) -> (best pair to change to, its V), for each pair
-    Move: TypeAlias = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+class Moves(NamedTuple):
+    """What changes cost at a price, by U (N + 2, P, B)."""
+
+    cost: Callable[[int, np.ndarray], np.ndarray]  # (boundary, U) -> (P, B) V after the best change from each pair
+    best: Callable[
+        [int, int, np.ndarray], int
+    ]  # (boundary, pair, U (N + 2, P)) -> the pair that it is best to change to
+
+
+class Values(NamedTuple):
+    """What a programme finds."""
+
+    begin: np.ndarray  # (P, B) cost from the begin of each first pair
+    least: np.ndarray  # (N + 1, P, B) cost from every state to the end
+    chosen: Callable[[int, int], int]  # (boundary, pair) -> the pair to go on at, where B = 1
+
 
 # of values, for the bound on closed choices
 _ITERATIONS = 2
@@ -75,12 +93,11 @@ class Chain(ABC):
         self._spent: dict[tuple[int, int, int], tuple[float, float]] = {}
 
     @abstractmethod
-    def _mover(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Move:
-        """What a change costs at a price. weight, until: w (N, P) and its sums up to each boundary (N + 1, P). price:
-        (N,) of each launch."""
+    def _moves(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Moves:
+        """weight, until: w (N, P) and its sums up to each boundary (N + 1, P). price: (N,) of each launch."""
 
     @abstractmethod
-    def _moves(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _spends(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(time s, energy J) of changes at a boundary, `pair` and `to` of each, until nothing is under way any more; of
         no use where that is not in this iteration."""
 
@@ -88,24 +105,26 @@ class Chain(ABC):
 
     def starts(self, price: Price) -> np.ndarray:
         """(P,) what no closed choice from each first pair can cost less than (see `best`)."""
-        end = self._run(price, np.zeros(self.size))[0]
-        return self._run(price, end)[0] - end
+        end = self._run(price, np.zeros(self.size)).begin[:, 0]
+        return self._run(price, end).begin[:, 0] - end
 
     def closed(self, price: Price, first: int) -> tuple[float, Changes]:
         """(cost, choice): the best closed choice that begins with the pair `first`."""
-        value, decision, _ = self._run(price, self._only(first))
-        return float(value[first]), self._forward(decision, first)
+        found = self._run(price, self._only([first]))
+        return float(found.begin[first, 0]), self._forward(found, first)
 
-    def values(self, price: Price, first: int) -> np.ndarray:
-        """(N + 1, P) least cost at a price from each state to the iteration's end at the pair `first`; at boundary 0,
-        where each pair begins."""
-        return self._run(price, self._only(first))[2]
+    def values(self, price: Price, firsts: Several[int]) -> np.ndarray:
+        """(B, N + 1, P) least cost at a price from each state to the iteration's end at each of the pairs `firsts`; at
+        boundary 0, where each pair begins."""
+        found = self._run(price, self._only(firsts))
+        found.least[0] = found.begin
+        return np.ascontiguousarray(np.moveaxis(found.least, 2, 0))
 
-    def values_s(self, first: int) -> np.ndarray:
-        """(N + 1, P) least time from each state to the iteration's end at the pair `first`."""
+    def values_s(self, firsts: Several[int]) -> np.ndarray:
+        """(B, N + 1, P) least time from each state to the iteration's end at each of the pairs `firsts`."""
         # at a price at which energy does not count
         high = 1e6 * self.sequence.baseline_energy_j / self.sequence.baseline_time_s
-        return self._run(high, self._only(first))[2] / high * (1 - 1e-5)
+        return self.values(high, firsts) / high * (1 - 1e-5)
 
     def best(self, price: Price) -> tuple[float, float, Changes]:
         """(bound, cost, choice) of a good closed choice at a price; no closed choice costs less than the bound.
@@ -116,47 +135,49 @@ class Chain(ABC):
         """
         end, bound = np.zeros(self.size), -np.inf
         for _ in range(_ITERATIONS):
-            begin, decision, _ = self._run(price, end)
+            found = self._run(price, end)
+            begin = found.begin[:, 0]
             low = begin - end
             bound, end = max(bound, float(low.min())), begin - begin.min()
-        cheapest = self._forward(decision, int(low.argmin()))
+        cheapest = self._forward(found, int(low.argmin()))
         # where the cheapest of all goes is likely where the cheapest closed one begins
-        cost, found = self.closed(price, cheapest.to[-1] if cheapest.to else cheapest.first)
-        return min(bound, cost), cost, found
+        cost, closed = self.closed(price, cheapest.to[-1] if cheapest.to else cheapest.first)
+        return min(bound, cost), cost, closed
 
-    def _only(self, first: int) -> np.ndarray:
-        end = np.full(self.size, np.inf)
-        end[first] = 0.0
+    def _only(self, firsts: Several[int]) -> np.ndarray:
+        end = np.full((self.size, len(firsts)), np.inf)
+        end[firsts, np.arange(len(firsts))] = 0.0
         return end
 
     def _run(self, price: Price, end: np.ndarray) -> Values:
-        """The programme at a price, last launch first. end: (P,) cost of each last pair."""
+        """The programme at a price, last launch first. end: (P,) or (P, B) cost of each last pair."""
         own, prices = self.sequence, np.broadcast_to(np.asarray(price, dtype=float), self.count)
         weight = own.launch_energy_j + prices[:, None] * own.launch_time_s
         until = cumulated(weight)
-        move = self._mover(weight, until, prices)
-        decision = np.empty((self.count, self.size), dtype=np.int32)
-        values = np.empty((self.count + 1, self.size))
+        moves = self._moves(weight, until, prices)
+        weight, until, end = weight[:, :, None], until[:, :, None], end.reshape(self.size, -1)
+        least = np.empty((self.count + 1, *end.shape))
         # U; infinite beyond the end, where no change may land
-        goal = np.full((self.count + 2, self.size), np.inf)
-        values[-1] = end
+        goal = np.full((self.count + 2, *end.shape), np.inf)
+        least[-1] = end
         goal[self.count] = end + until[self.count]
         for place in range(self.count - 1, -1, -1):
-            stay = weight[place] + values[place + 1]
-            best, moved = move(place, goal)
-            keep = stay <= moved
-            decision[place] = np.where(keep, self._every, best)
-            values[place] = np.where(keep, stay, moved)
-            goal[place] = values[place] + until[place]
-        values[0] = goal[np.minimum(self.begin, self.count), self._every]
-        return values[0], decision, values
+            here = np.add(weight[place], least[place + 1], out=least[place])
+            np.minimum(here, moves.cost(place, goal), out=here)
+            np.add(here, until[place], out=goal[place])
 
-    def _forward(self, decision: np.ndarray, first: int) -> Changes:
+        def chosen(place: int, pair: int) -> int:
+            stays = weight[place, pair, 0] + least[place + 1, pair, 0] <= least[place, pair, 0]
+            return pair if stays else moves.best(place, pair, goal[:, :, 0])
+
+        return Values(goal[np.minimum(self.begin, self.count), self._every], least, chosen)
+
+    def _forward(self, found: Values, first: int) -> Changes:
         at: list[int] = []
         to: list[int] = []
         pair, place = first, int(self.begin[first])
         while place < self.count:
-            chosen = int(decision[place, pair])
+            chosen = found.chosen(place, pair)
             if chosen == pair:
                 place += 1
                 continue
@@ -175,7 +196,7 @@ class Chain(ABC):
     def _move(self, place: int, pair: int, to: int) -> tuple[float, float]:
         found = self._spent.get((place, pair, to))
         if found is None:
-            time, energy = self._moves(place, np.array([pair]), np.array([to]))
+            time, energy = self._spends(place, np.array([pair]), np.array([to]))
             found = self._spent[place, pair, to] = float(time[0]), float(energy[0])
         return found
 
@@ -195,7 +216,7 @@ class Chain(ABC):
         source, to = np.repeat(every, self.size), np.tile(self._every, len(pair))
         moves = to != pair[source]
         source, to = source[moves], to[moves]
-        after, (time, energy) = self._settled(place, pair[source], to), self._moves(place, pair[source], to)
+        after, (time, energy) = self._settled(place, pair[source], to), self._spends(place, pair[source], to)
         ends = np.flatnonzero(after <= self.count)
         yield after[ends], source[ends], to[ends], time[ends], energy[ends]
 
@@ -252,31 +273,39 @@ class Prompt(Chain):
         self._table = np.full((self._core.max() + 1, self._mem.max() + 1), self.size)
         self._table[self._core, self._mem] = self._every
 
-    def _mover(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Move:
+    def _moves(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Moves:
         timing, every, table = self.timing, self._every, self._table
         rate = self.sequence.stall_w + price[:, None]
         core_s, mem_s = timing.core_stall_s, timing.mem_stall_s
-        cores, mems = np.arange(table.shape[0]), np.arange(table.shape[1])
+        # of a stall of both clocks, of the memory clock alone, of the core clock alone
+        both, mem, core = ((rate * stall_s)[:, :, None] for stall_s in (core_s + mem_s, mem_s, core_s))
+        until = until[:, :, None]
 
-        def move(place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            cost = goal[self.after[place, 0], every] - until[place]
-            own = rate[place]
-            best = np.full(self.size, cost.argmin())
-            least = cost[best] + own * (core_s + mem_s)
+        def cost(place: int, goal: np.ndarray) -> np.ndarray:
+            known = np.full((self.size + 1, goal.shape[2]), np.inf)
+            known[:-1] = goal[self.after[place, 0], every]
+            known[:-1] -= until[place]
+            least = known.min(axis=0) + both[place]
             if core_s or mem_s:
-                known = np.append(cost, np.inf)
                 tabled = known[table]
-                same_core = table[cores, tabled.argmin(axis=1)][self._core]
-                same_mem = table[tabled.argmin(axis=0), mems][self._mem]
-                for other, stall_s in ((same_core, mem_s), (same_mem, core_s)):
-                    there = known[other] + own * stall_s
-                    best = np.where(there < least, other, best)
-                    least = np.minimum(there, least)
-            return best, least
+                np.minimum(least, tabled.min(axis=1)[self._core] + mem[place], out=least)
+                np.minimum(least, tabled.min(axis=0)[self._mem] + core[place], out=least)
+            return least
 
-        return move
+        def best(place: int, pair: int, goal: np.ndarray) -> int:
+            known = np.append(goal[self.after[place, 0], every] - until[place, :, 0], np.inf)
+            other = known.argmin()
+            least = known[other] + both[place, pair, 0]
+            same_core, same_mem = table[self._core[pair]], table[:, self._mem[pair]]
+            for alike, stall in ((same_core, mem), (same_mem, core)) if core_s or mem_s else ():
+                nearest = alike[known[alike].argmin()]
+                if known[nearest] + stall[place, pair, 0] < least:
+                    other, least = nearest, known[nearest] + stall[place, pair, 0]
+            return int(other)
 
-    def _moves(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return Moves(cost, best)
+
+    def _spends(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own, done = self.sequence, np.minimum(self._settled(place, pair, to), self.count)
         stall_s = self.stall_s[pair, to]
         return (
@@ -293,14 +322,13 @@ class Exchanging(Chain):
 
     progress: Progress
 
-    def _mover(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Move:
+    def _moves(self, weight: np.ndarray, until: np.ndarray, price: np.ndarray) -> Moves:
         rate = self.sequence.stall_w + price[:, None]
         stalls = self.stall_s.any()
         lands = self.after.reshape(self.count, -1).min(axis=1) <= self.count
 
-        def move(place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            if not lands[place]:
-                return self._every, np.full(self.size, np.inf)
+        def changed(place: int, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """(best pair to change to, its V), for each pair."""
             shares, spent = self.progress.shares(place), weight[self.progress.window(place)]
             after, others = self.after[place], self._likely(place, goal, spent, until, rate)
             if after.shape[1] > 1:
@@ -312,7 +340,15 @@ class Exchanging(Chain):
             best = cost.argmin(axis=1)
             return others[best], cost[self._every, best] + np.einsum("pn,np->p", shares, spent)
 
-        return move
+        def cost(place: int, goal: np.ndarray) -> np.ndarray:
+            if not lands[place]:
+                return np.full(goal.shape[1:], np.inf)
+            return np.stack([changed(place, goal[:, :, end])[1] for end in range(goal.shape[2])], axis=1)
+
+        def best(place: int, pair: int, goal: np.ndarray) -> int:
+            return int(changed(place, goal)[0][pair])
+
+        return Moves(cost, best)
 
     def _likely(
         self, place: int, goal: np.ndarray, spent: np.ndarray, until: np.ndarray, rate: np.ndarray
@@ -325,7 +361,7 @@ class Exchanging(Chain):
         most = goal[after.max(axis=0), self._every] - until[place] - least_done @ spent
         return np.flatnonzero(least <= most.min() + rate[place].max() * self.stall_s.max())
 
-    def _moves(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _spends(self, place: int, pair: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         own, window = self.sequence, self.progress.window(place)
         done, stall_s = np.minimum(self._settled(place, pair, to), self.count), self.stall_s[pair, to]
         known, which = np.unique(pair, return_inverse=True)

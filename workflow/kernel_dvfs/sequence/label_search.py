@@ -127,9 +127,9 @@ def _walked_back(labels: dict[Node, Any], node: Node, label: int, first: int) ->
     return Changes(first, tuple(at[::-1]), tuple(to[::-1]))
 
 
-def ways_to_the_end(chain: Chain, price: float, first: int) -> Ways:
-    """What `search` knows of what is left, for any number of labels: the two programmes that take most of its time."""
-    return chain.values(price, first), chain.values_s(first)
+def ways_to_the_end(chain: Chain, price: float, firsts: Sequence[int]) -> dict[int, Ways]:
+    """{first pair: what `search` knows of what is left, for any number of labels}."""
+    return dict(zip(firsts, zip(chain.values(price, firsts), chain.values_s(firsts))))
 
 
 def search(

@@ -38,7 +38,8 @@ _NEIGHBOURS = ((0.97, 1.03), (0.9, 1.1))
 WIDE = 0.005
 # in turns with so many labels kept at a boundary and pair
 _LABELS = (20, 60)
-_KEPT_BYTE = 256 << 20  # of what one turn leaves for the next
+_KEPT_BYTE = 256 << 20  # of the ways to the end that one turn leaves for the next
+_AT_ONCE = 16  # first pairs whose ways to the end are worked out together
 # pairs that a search among few takes, from so many choices, labels that it keeps, and steps that it may look at
 _FEW = 8
 _BEST = 12
@@ -192,7 +193,7 @@ def _mix(chain: Chain, known: _Known, bound: float, price: float, limit: float) 
         return
     # all begin with the pair that is best at the price, as the line search has found it
     first = min(known.all, key=lambda own: known.all[own][1] + price * known.all[own][0]).first
-    values = chain.values(price, first)
+    values = chain.values(price, [first])[0]
     choices: dict[Changes, None] = {own: None for own in known.all if own.first == first}
 
     def mix() -> None:
@@ -226,36 +227,53 @@ def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: 
     pairs = np.unique([*np.argsort(-used, kind="stable")[:_FEW], sequence.baseline])
     few = chain_of(sequence.only(pairs), chain.timing)
     low = few.starts(price)
-    for first in np.argsort(low, kind="stable").tolist():
+    ways = _Ways(few, price, low)
+    for first in ways.order:
         if known.is_within(wide, bound) or low[first] - price * limit >= known.best[0]:
             break
-        found, _, _ = search(
-            few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT, ways_to_the_end(few, price, first)
-        )
+        found, _, _ = search(few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT, ways.of(first))
         if found is not None:
             known.offer(Changes(int(pairs[found.first]), found.at, tuple(int(pairs[to]) for to in found.to)))
+
+
+class _Ways:
+    """What searches know of the ways to the end: worked out for several first pairs at once, which takes little longer
+    than for one, and kept for the next turn."""
+
+    def __init__(self, chain: Chain, price: float, low: np.ndarray) -> None:
+        self._chain, self._price = chain, price
+        # (P,) first pairs, those first whose choices may cost least
+        self.order: list[int] = np.argsort(low, kind="stable").tolist()
+        self._kept: dict[int, Ways] = {}
+
+    def of(self, first: int) -> Ways:
+        """Of a first pair; those after it in the order are likely asked for next."""
+        if first not in self._kept:
+            if sum(2 * cost.nbytes for cost, _ in self._kept.values()) > _KEPT_BYTE:
+                self._kept.clear()
+            place = self.order.index(first)
+            self._kept |= ways_to_the_end(self._chain, self._price, self.order[place : place + _AT_ONCE])
+        return self._kept[first]
 
 
 def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int, wide: float) -> float:
     """Offer what the exact search finds. Returns the bound, which is the best energy where the search was complete."""
     if known.best is None or price <= 0:
         return bound
-    low = None
-    kept: dict[int, Ways] = {}
+    if known.is_within(wide, bound):
+        return bound
+    low = chain.starts(price)
+    ways = _Ways(chain, price, low)
     for labels in _LABELS:
         if known.is_within(wide, bound):
             break
-        low = chain.starts(price) if low is None else low
         complete = True
-        for first in np.argsort(low, kind="stable").tolist():
+        for first in ways.order:
             if low[first] - price * limit >= known.best[0]:
                 break
             if effort <= 0:
                 return bound
-            ways = kept.get(first) or ways_to_the_end(chain, price, first)
-            if (len(kept) + 1) * 2 * ways[0].nbytes <= _KEPT_BYTE:
-                kept[first] = ways
-            found, whole, spent = search(chain, price, first, limit, known.best[0], labels, effort, ways)
+            found, whole, spent = search(chain, price, first, limit, known.best[0], labels, effort, ways.of(first))
             effort -= spent
             complete &= whole
             if found is not None:
