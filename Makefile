@@ -20,9 +20,17 @@ ifeq ($(origin PYTHON),command line)
   endif
 endif
 
-.PHONY: run test unit cuda lint docs reference release-check clean help
+# uv is quicker where it is there; where it cannot (a mirror that only pip is told of), pip does it
+define install
+	@{ command -v uv > /dev/null && uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1); } || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
+	@touch $@
+endef
+
+.PHONY: install run test unit cuda lint docs reference release-check clean help
 
 help:
+	@echo "make install  .venv from the lock, and nothing else; every other target does it too"
 	@echo "make run    the whole study: snakemake --cores 1 all"
 	@echo "make test   all tests (make unit: without those that run Snakemake or compile again)"
 	@echo "make cuda   install cuBLAS and cuDNN into .venv (1.1 GB) and build the CUDA kernels; needs nvcc"
@@ -30,6 +38,8 @@ help:
 	@echo "make docs   docs/ as a site: site/index.html (make reference: write docs/reference/ from the code)"
 	@echo "make release-check   build sdist and wheel, run the tutorial from them in a fresh environment"
 	@echo "make clean  remove results, logs and Snakemake's notes (keeps .venv)"
+
+install: $(VENV)/run.stamp
 
 run: $(VENV)/run.stamp
 	$(BIN)/snakemake --cores $(CORES) all $(ARGS)
@@ -72,7 +82,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }
 
-# The project as it lies here becomes importable: Snakemake finds its logger plugin among installed packages only. A .pth
+# The project as it lies here becomes importable: Snakemake finds its plugins among installed packages only. A .pth
 # file, because `pip install -e` would fetch a build backend that no lock names.
 $(BIN)/kernel-dvfs: Makefile | $(VENV)/bin/python
 	@$(BIN)/python -c 'import os, sysconfig; site = sysconfig.get_path("purelib"); \
@@ -80,17 +90,13 @@ $(BIN)/kernel-dvfs: Makefile | $(VENV)/bin/python
 	@printf '#!/bin/sh\nexec "%s/python" -m kernel_dvfs "$$@"\n' "$(CURDIR)/$(BIN)" > $@ && chmod +x $@
 
 $(VENV)/run.stamp: envs/requirements.lock | $(VENV)/bin/python $(BIN)/kernel-dvfs
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/requirements.lock
-	@touch $@
+	$(call install,envs/requirements.lock)
 
 $(VENV)/dev.stamp: envs/dev.lock $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/dev.lock
-	@touch $@
+	$(call install,envs/dev.lock)
 
 $(VENV)/docs.stamp: envs/docs.lock $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/docs.lock
-	@touch $@
+	$(call install,envs/docs.lock)
 
 $(VENV)/cuda.stamp: envs/cuda.lock $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/cuda.lock
-	@touch $@
+	$(call install,envs/cuda.lock)

@@ -154,7 +154,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_extra_that_brings_it(
     (tmp_path / "s.csv").write_text("stage,instruction,core_mhz,mem_mhz,time_s,energy_j\n")
     words = ["pipeline", "plan", str(tmp_path / "s.csv"), "--blocking-w", "1", "--microbatches", "2", "--time", "1"]
     assert main([*words, "-o", str(tmp_path / "p.json")]) == 2
-    assert capsys.readouterr().err == "error: this needs ortools: pip install 'kernel-dvfs[workflow]'\n"
+    assert capsys.readouterr().err == "error: this needs ortools: pip install 'kernel-dvfs[solver]'\n"
 
 
 def test_what_is_shipped_is_what_lies_at_the_top(root):

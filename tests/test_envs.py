@@ -45,7 +45,17 @@ def project(root):
 
 def direct(project) -> list[Requirement]:
     """What a study needs: the library's packages and the workflow's."""
-    return [Requirement(text) for text in project["dependencies"] + project["optional-dependencies"]["workflow"]]
+    return [Requirement(text) for text in project["dependencies"]] + of_extra(project, "workflow")
+
+
+def of_extra(project, name) -> list[Requirement]:
+    """The packages of an extra, those of the extras of this project that it names among them."""
+    found = []
+    for requirement in map(Requirement, project["optional-dependencies"][name]):
+        own = requirement.name == project["name"]
+        found += [each for extra in sorted(requirement.extras) for each in of_extra(project, extra)] if own else []
+        found += [] if own else [requirement]
+    return list({each.name: each for each in found}.values())
 
 
 def read_conda(path):
@@ -136,14 +146,15 @@ def test_the_conda_environment_has_the_direct_dependencies_at_the_locked_version
 def test_the_conda_environment_names_no_path(root, conda):
     (from_pip,) = (entry["pip"] for entry in conda[0]["dependencies"] if isinstance(entry, dict))
     assert not [text for text in from_pip if text.startswith((".", "/", "-"))]
-    # so the project itself, with its logger plugin, is installed by a command of its own
+    # so the project itself, with its plugins of Snakemake, is installed by a command of its own
     assert "pip install --no-deps -e ." in (root / "envs/pipeline.yaml").read_text("utf-8")
 
 
-def test_what_is_installed_includes_snakemake_s_logger_plugin(root):
+def test_what_is_installed_includes_the_plugins_of_snakemake(root):
     find = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]["find"]
-    (package,) = (path.parent for path in (root / find["where"][0]).glob("snakemake_logger_plugin_*/__init__.py"))
-    assert any(fnmatch(package.name, pattern) for pattern in find["include"])
+    packages = {path.parent.name for path in (root / find["where"][0]).glob("snakemake_*/__init__.py")}
+    assert packages == {f"snakemake_{kind}_plugin_kernel_dvfs" for kind in ("logger", "scheduler")}
+    assert all(any(fnmatch(package, pattern) for pattern in find["include"]) for package in packages)
 
 
 def test_the_conda_environment_brings_a_compiler_and_open_channels_only(conda):

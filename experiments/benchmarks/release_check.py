@@ -37,9 +37,12 @@ IN_WHEEL = (
     *("shipped/native/CMakeLists.txt", "shipped/native/pyproject.toml"),
     "kernel_dvfs_serving/traces/",
 )
-MOST_MB = 300  # of an environment with the wheel and what it asks for
-# what Snakemake shows of a run; it finds it among installed packages
-PLUGIN = "snakemake_logger_plugin_kernel_dvfs"
+# {extra: what the wheel and all that it asks for may take, MB}, an empty environment left out
+MOST_MB = {"": 15, "[tables]": 300}
+# one of a simulated GPU, as on a node
+POINT = ("--gpu", "rtx_3080_ti", "--target", "forward_gelu", "--clocks", "1470,auto")
+# what Snakemake shows of a run, and what orders its jobs; it finds them among installed packages
+PLUGINS = ("snakemake_logger_plugin_kernel_dvfs", "snakemake_scheduler_plugin_kernel_dvfs")
 # two kernels at three settings, made up: the second waits for memory
 TABLE = """gpu,kernel,core_mhz,mem_mhz,time_ms,energy_mj,is_auto
 example,product,,,10.0,3000,1
@@ -110,7 +113,7 @@ def check_contents(unpacked: Path, wheel: Path) -> None:
     missing = [name for name in IN_WHEEL if not any(each.startswith((f"kernel_dvfs/{name}", name)) for each in names)]
     if missing:
         sys.exit(f"error: the wheel lacks {', '.join(missing)}; name them in pyproject.toml, package-data")
-    foreign = {name.split("/")[0] for name in names if not name.startswith(("kernel_dvfs", PLUGIN))}
+    foreign = {name.split("/")[0] for name in names if not name.startswith(("kernel_dvfs", *PLUGINS))}
     if foreign:
         sys.exit(f"error: the wheel holds {', '.join(sorted(foreign))} beside the library")
 
@@ -158,17 +161,26 @@ def check_wheel(python: Path, folder: Path) -> None:
 
 
 def check_alone(folder: Path, wheel: Path) -> None:
-    """The wheel with nothing but what it asks for, where nothing of the project lies."""
+    """The wheel with nothing but what it asks for, where nothing of the project lies: what a node needs. Then with the
+    extra `tables`: clocks from a table, and a page."""
     made, empty = folder / "alone", folder / "nowhere"
     venv.create(made, with_pip=True)
     empty.mkdir()
     python, command = made / "bin/python", made / "bin/kernel-dvfs"
     pins = (line.removesuffix("\\") for line in (ROOT / "envs/requirements.lock").read_text("utf-8").splitlines())
     (folder / "pins.txt").write_text("".join(f"{pin}\n" for pin in pins if pin[:1].isalnum()))
-    call(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", folder / "pins.txt", wheel)
-    size_mb = sum(path.stat().st_size for path in made.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
-    if size_mb > MOST_MB:
-        sys.exit(f"error: the wheel and what it asks for take {size_mb:.0f} MB, more than {MOST_MB}")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", folder / "pins.txt"]
+    empty_mb, told = size_mb(made), []
+    for extra, most_mb in MOST_MB.items():
+        began = time.monotonic()
+        call(*pip, f"{wheel}{extra}")
+        own_mb, installed_s = size_mb(made) - empty_mb, time.monotonic() - began
+        told.append(f"kernel-dvfs{extra}: {own_mb:.0f} MB with all that it asks for, installed in {installed_s:.0f} s")
+        if own_mb > most_mb:
+            sys.exit(f"error: {told[-1]}; more than {most_mb} MB")
+        if not extra:
+            call(command, "measure", *POINT, "-o", "r0.json", cwd=empty)
+            call(command, "apply", "--help", cwd=empty)
     began = time.monotonic()
     said = call(command, "demo", cwd=empty)
     took_s = time.monotonic() - began
@@ -182,7 +194,14 @@ def check_alone(folder: Path, wheel: Path) -> None:
     call(command, "report", "p.parquet", "s.json", cwd=empty)
     if "less energy" not in answer or not (empty / "report.html").is_file():
         sys.exit(f"error: the wheel alone chooses and reports nothing: {answer}")
-    say(f"alone: {size_mb:.0f} MB with all that it asks for; demo in {took_s:.0f} s; import, choose and report work")
+    for line in told:
+        say(line)
+    say(f"alone it measures a point; with [tables] demo takes {took_s:.0f} s, and import, choose and report work")
+
+
+def size_mb(folder: Path) -> float:
+    """Of an environment."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
 
 
 def check_tutorial(python: Path, unpacked: Path) -> None:

@@ -5,7 +5,7 @@ The names that notebooks and programs use are those of kernel_dvfs.api; `import 
 
 from typing import TYPE_CHECKING
 
-from kernel_dvfs.package import NAMES, VERSION
+from kernel_dvfs.package import NAMES, VERSION, remedy
 
 __version__ = VERSION
 
@@ -22,5 +22,8 @@ def __getattr__(name: str) -> object:
     if name in NAMES:
         from importlib import import_module
 
-        return getattr(import_module("kernel_dvfs.api"), name)
+        try:
+            return getattr(import_module("kernel_dvfs.api"), name)
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(remedy(error) or error, name=error.name) from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -182,7 +182,7 @@ def write_page(
 def plot(profile: str | Path, target: str, schedules: Sequence[Mapping[str, Any]] = ()) -> p9.ggplot:
     """Energy over time of one kernel or pass at every pair of clocks, against auto; chosen pairs are marked.
 
-    Needs plotnine: pip install 'kernel-dvfs[workflow]'. Raises InputError for a target that the profile lacks.
+    Needs plotnine: pip install 'kernel-dvfs[figures]'. Raises InputError for a target that the profile lacks.
     """
     import textwrap
 

@@ -7,6 +7,15 @@ VERSION = "0.1.0"
 # the folder that holds the package, which a process that is started from here must find it in
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+# packages that not everything needs -> the extra of this one that brings them
+_EXTRAS = (
+    dict.fromkeys(("numpy", "pyarrow", "mpmath", "jinja2"), "tables")
+    | dict.fromkeys(("pandas", "plotnine", "PIL", "tabulate"), "figures")
+    | dict.fromkeys(("pybind11", "cmake", "scikit_build_core"), "native")
+    | dict.fromkeys(("snakemake", "scipy", "simpy"), "workflow")
+    | {"ortools": "solver", "torch": "torch"}
+)
+
 # what kernel_dvfs.api offers, and `import kernel_dvfs` too
 NAMES = (
     "InputError",
@@ -22,3 +31,10 @@ NAMES = (
     "validate",
     "write_page",
 )
+
+
+def remedy(error: ModuleNotFoundError) -> str:
+    """How to install what is missing, in a line; "" where no extra brings it."""
+    package = (error.name or "").partition(".")[0]
+    extra = _EXTRAS.get(package)
+    return f"this needs {package}: pip install 'kernel-dvfs[{extra}]'" if extra else ""
