@@ -37,7 +37,6 @@ onerror:
 rule all:
     default_target: True
     input:
-        rules.native.input if STUDY.is_measured else [],
         rules.profile.input,
         rules.choose.input,
         rules.report.input,

@@ -1,21 +1,32 @@
-"""What the default study costs beside a null workflow with as many jobs, and what an up-to-date rerun costs.
+"""What a study costs beside a null workflow with as many jobs: the default study, and sweeps of up to 100,000 targets.
 
-    python experiments/benchmarks/pipeline.py [--config KEY=VALUE ...]
+    python experiments/benchmarks/pipeline.py [study | scale] [--against CHECKOUT] [--steps 210 50 19] [--planned 4]
 
-Both sides run in one go, in empty folders, with the shipped default profile and one core. The null workflow's jobs
-each run `python3 -c "print(1)"` with the same Python. Targets: ratio <= 1.3, wall <= 4 min, rerun <= 6 s, largest
-process <= 600 MB.
+All sides run in one go, in empty folders, by this Python, with the shipped profile and one core.
+
+study  the default study; null workflows whose jobs do nothing, once in a process each (`python3 -c "print(1)"`) and
+       once within Snakemake; the study again when there is nothing to do, and with one record deleted; where its time
+       went, by Snakemake's own notes. --against: the study of another checkout beside it.
+scale  the sweep of the simulated RTX 3080 Ti (target `profile`: a job and a record for every kernel and pass at every
+       clock pair) on core grids of --steps MHz: planned, run once, and again, beside a null workflow within Snakemake.
+       On the grid of --planned MHz only planned. Between sizes the exponent of the growth law.
+
+Wants a machine that does nothing else.
 """
 
 import argparse
+import json
+import math
 import os
 import re
-import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 NULL = """
@@ -24,45 +35,189 @@ rule all:
 
 rule one:
     output: "out/{{i}}.txt"
-    shell: 'python3 -c "print(1)" > {{output}}'
+    {does}
 """
+PROCESSES = "shell: 'python3 -c \"print(1)\" > {output}'"
+WITHIN = """threads: 0
+    run: open(output[0], "w").close()"""
+RECORD = "results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements/kernel/forward_gelu/1470-9251/r0.json"
+STUDY_S, AGAIN_S, LARGEST_MB, RATIO = 150, 6, 600, 1.5
+# core grids, MHz: 3,168 records (the shipped grid), 10,272 and 25,488; 118,128 only planned
+STEPS, PLANNED = (210, 50, 19), 4
 
 
-def snakemake(directory: Path, snakefile: Path, config: list, *options) -> tuple:
-    """(wall s, output) of one run."""
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", "--directory", str(directory)]
-    command += ["--snakefile", str(snakefile), "--workflow-profile", str(ROOT / "profiles/default")]
-    command += [*options, *(["--config", *config] if config else [])]
-    environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    began = time.perf_counter()
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        sys.exit(f"error: {' '.join(command)} failed:\n{done.stdout[-3000:]}")
-    return time.perf_counter() - began, done.stdout
+class Took(NamedTuple):
+    """What one run of Snakemake took, and said."""
+
+    wall_s: float
+    cpu_s: float  # of all its processes
+    largest_mb: float  # of them
+    said: str
+
+
+def snakemake(folder: Path, *options, config=()) -> Took:
+    """Run it in a folder that has a Snakefile and profiles. Ends the program where it fails."""
+    words = [sys.executable, "-m", "snakemake", "--cores", "1", *options, *(["--config", *config] if config else [])]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # the library and the plugins of this folder's checkout, not of this Python's
+    environment = dict(os.environ, PATH=path, PYTHONPATH=str(folder / "workflow"))
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as output:
+        run = subprocess.Popen(words, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        said = output.read()
+    if run.returncode:
+        sys.exit(f"error: {' '.join(words)} failed:\n{said[-3000:]}")
+    return Took(time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, said)
+
+
+def clone(checkout: Path, folder: Path) -> Path:
+    """What a run reads of a checkout, in a new folder."""
+    folder.mkdir()
+    for name in ("Snakefile", "config.yaml"):
+        shutil.copy2(checkout / name, folder)
+    for name in ("workflow", "profiles", "native", "envs"):
+        shutil.copytree(checkout / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def null(folder: Path, jobs: int, does: str) -> Took:
+    """A null workflow, run by this checkout's profile and plugins."""
+    clone(ROOT, folder)
+    (folder / "Snakefile").write_text(NULL.format(jobs=jobs, does=does))
+    return snakemake(folder)
+
+
+def planned(said: str) -> int:
+    """Jobs, by the last table of a dry run."""
+    return int(re.findall(r"^total +(\d+)", said, re.M)[-1])
+
+
+def finished(said: str) -> int:
+    """Jobs, by the last line that counts them; the two checkouts' lines are alike."""
+    return int(re.findall(r"([\d,]+) of [\d,]+ jobs", said)[-1].replace(",", ""))
+
+
+def phases(folder: Path) -> list[tuple[str, int, float, float]]:
+    """[(rule, jobs, seconds from its first start to its last end, seconds that no earlier rule covers)], by start."""
+    spans = defaultdict(set)
+    for note in (folder / ".snakemake/metadata").rglob("*"):
+        if note.is_file():
+            content = json.loads(note.read_text())
+            # all sessions and clock pairs of a rule in one row
+            rule = re.sub(r"_\d+.*", "", content["rule"])
+            spans[rule].add((content["starttime"], content["endtime"], *content["log"]))
+    rows, covered = [], 0.0
+    for rule, jobs in sorted(spans.items(), key=lambda item: min(item[1])):
+        begin, end = min(job[0] for job in jobs), max(job[1] for job in jobs)
+        rows.append((rule, len(jobs), end - begin, max(0.0, end - max(begin, covered))))
+        covered = max(covered, end)
+    return rows
+
+
+def study(against: Path | None, folder: Path) -> None:
+    """The default study beside null workflows, and beside another checkout's."""
+    here = clone(ROOT, folder / "study")
+    run = snakemake(here, "all")
+    jobs = finished(run.said)
+    again = snakemake(here, "all")
+    assert "Nothing to be done" in again.said, again.said[-2000:]
+    (here / RECORD).unlink()
+    mended = snakemake(here, "all")
+    sides = {f"null, {jobs} processes": (PROCESSES, RATIO), f"null, {jobs} within Snakemake": (WITHIN, None)}
+    print(f"study, {jobs} jobs: {told(run)}; {verdict(run.wall_s, STUDY_S, 's')}")
+    for number, (name, (does, most)) in enumerate(sides.items()):
+        other = null(folder / f"null-{number}", jobs - 1, does)
+        ratio = run.wall_s / other.wall_s
+        print(f"{name}: {told(other)}; the study takes {verdict(ratio, most, 'times as long')}")
+    print(f"nothing to do: {told(again)}; {verdict(again.wall_s, AGAIN_S, 's')}")
+    print(f"one record deleted, {finished(mended.said)} jobs: {told(mended)}")
+    print(f"largest process: {verdict(run.largest_mb, LARGEST_MB, 'MB')}")
+    rows = phases(here)
+    if against:
+        other = snakemake(clone(against, folder / "other"), "all")
+        ratio = other.wall_s / run.wall_s
+        print(f"other checkout, {finished(other.said)} jobs: {told(other)}; {ratio:.1f} times as long as this one")
+        print("\nof the other checkout:")
+        tell(phases(folder / "other"))
+        print("\nof this one:")
+    tell(rows)
+
+
+def told(took: Took) -> str:
+    return f"{took.wall_s:.1f} s, {took.cpu_s:.1f} CPU s, {took.largest_mb:.0f} MB"
+
+
+def verdict(value: float, most: float | None, unit: str) -> str:
+    """A number with its target, and whether it is met; None: it has none."""
+    words = f"{value:.2f}" if value < 10 else f"{value:.0f}"
+    return f"{words} {unit}" + ("" if most is None else f" (target {most}: {'met' if value <= most else 'MISSED'})")
+
+
+def tell(rows: list) -> None:
+    print(f"{'rule':20}{'jobs':>6}{'span s':>9}{'own s':>8}   own: covered by no rule that began earlier")
+    for rule, jobs, span_s, own_s in rows:
+        print(f"{rule:20}{jobs:6}{span_s:9.1f}{own_s:8.1f}")
+
+
+def grid(step: int) -> tuple[str, ...]:
+    """Configuration of a sweep and nothing after it."""
+    return (
+        f"grid={{core_mhz: {{step: {step}}}, mem_mhz: all, auto: true}}",
+        "refine={rounds: 0, gain: 0.5, checks: 2, margin_z: 2}",
+        "data_parallel_batches=[]",
+        "tensor_parallel_degrees=[]",
+    )
+
+
+def scale(steps: list[int], only_planned: int, folder: Path) -> None:
+    """Sweeps of growing size beside null workflows within Snakemake."""
+    print(f"{'':10}{'jobs':>8}{'wall s':>9}{'CPU s':>9}{'MB':>7}{'ms a job':>10}   growth of CPU s with jobs, exponent")
+    before: dict[str, tuple[int, float]] = {}
+
+    def row(name: str, jobs: int, took: Took) -> None:
+        line = f"{name:10}{jobs:8}{took.wall_s:9.1f}{took.cpu_s:9.1f}{took.largest_mb:7.0f}"
+        line += f"{1000 * took.wall_s / jobs:10.2f}"
+        if name in before:
+            fewer, less_s = before[name]
+            line += f"{math.log(took.cpu_s / less_s) / math.log(jobs / fewer):11.2f}"
+        print(line, flush=True)
+        before[name] = jobs, took.cpu_s
+
+    for step in steps:
+        here = clone(ROOT, folder / str(step))
+        plan = snakemake(here, "--dry-run", "--quiet", "rules", "--", "profile", config=grid(step))
+        jobs = planned(plan.said)
+        row("planned", jobs, plan)
+        run = snakemake(here, "--", "profile", config=grid(step))
+        row("run", jobs, run)
+        row("again", jobs, snakemake(here, "--", "profile", config=grid(step)))
+        other = null(folder / f"null-{step}", jobs - 1, WITHIN)
+        row("null", jobs, other)
+        print(f"{'':10}the run takes {run.wall_s / other.wall_s:.2f} times as long as the null workflow", flush=True)
+        shutil.rmtree(here)
+    if only_planned:
+        plan = snakemake(
+            clone(ROOT, folder / "planned"), "--dry-run", "--quiet", "rules", "--", "profile", config=grid(only_planned)
+        )
+        row("planned", planned(plan.said), plan)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", nargs="*", default=[], help="configuration of the study, e.g. a smaller grid")
-    config = parser.parse_args().config
+    parser.add_argument("what", nargs="?", choices=("study", "scale"), default="study")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout, run beside this one")
+    parser.add_argument("--steps", nargs="*", type=int, default=STEPS, metavar="MHZ", help="core grids of scale")
+    parser.add_argument("--planned", type=int, default=PLANNED, metavar="MHZ", help="a core grid that is only planned")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} CPU cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        study, null = Path(folder, "study"), Path(folder, "null")
-        study.mkdir()
-        null.mkdir()
-        _, said = snakemake(study, ROOT / "Snakefile", config, "--dry-run")
-        jobs = int(re.findall(r"^total +(\d+)", said, re.M)[-1])
-        wall_s, said = snakemake(study, ROOT / "Snakefile", config)
-        largest_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        again_s, said = snakemake(study, ROOT / "Snakefile", config)
-        assert "Nothing to be done" in said, said[-2000:]
-        (null / "Snakefile").write_text(NULL.format(jobs=jobs - 1))
-        null_s, _ = snakemake(null, null / "Snakefile", [])
-    print(f"jobs                     {jobs}")
-    print(f"study, wall              {wall_s:8.1f} s   {1000 * wall_s / jobs:6.1f} ms a job   (target <= 240 s)")
-    print(f"null workflow, wall      {null_s:8.1f} s   {1000 * null_s / jobs:6.1f} ms a job")
-    print(f"ratio study / null       {wall_s / null_s:8.2f}                     (target <= 1.3)")
-    print(f"up-to-date rerun         {again_s:8.1f} s   = {again_s / wall_s:.3f} of the study (target <= 6 s)")
-    print(f"largest process          {largest_mb:8.0f} MB                    (target <= 600 MB)")
+        if options.what == "study":
+            study(options.against, Path(folder))
+        else:
+            scale(options.steps, options.planned, Path(folder))
 
 
 if __name__ == "__main__":

@@ -176,8 +176,8 @@ def test_what_slurm_cannot_give_is_one_line_before_anything_is_measured(site, op
     assert not site.records()
 
 
-def test_a_simulated_sweep_is_a_few_jobs_of_many_members(site):
+def test_a_simulated_sweep_is_no_job_of_slurm(site):
     config = ["gpu=rtx_3080_ti", "grid={core_mhz: [1470], mem_mhz: [9251], auto: false}", "tensor_energy_pj=[]"]
     site.run("profile", config=config)
     assert len(site.records()) == RECORDS
-    assert len(list((site.directory / "logs/slurm").iterdir())) == 2, "one group, and the profile"
+    assert len(list((site.directory / "logs/slurm").iterdir())) == 1, "the profile alone"

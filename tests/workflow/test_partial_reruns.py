@@ -26,6 +26,28 @@ def test_a_finished_study_has_nothing_to_do(study):
 def test_the_study_is_complete_and_leaves_nothing_half_written(finished):
     assert len(list((finished / FOLDER / "measurements").glob("*/*/*/r*.json"))) == RECORDS
     assert not [path for path in finished.rglob(".*-*") if path.is_file() and ".snakemake" not in path.parts]
+    assert not (finished / "results/native").exists(), "nothing is compiled that a simulated GPU does not run"
+
+
+# a clock that the board has not
+REFUSED = str(FOLDER / "measurements/kernel/forward_gelu/1471-9251/r0.json")
+
+
+def test_a_measurement_that_is_refused_within_snakemake_is_one_line_and_stays_in_its_log(study):
+    done = snakemake(study, REFUSED, check=False)
+    assert done.returncode != 0 and "Traceback" not in done.stdout
+    (line,) = {each for each in done.stdout.splitlines() if each.startswith("error: ")}
+    assert "1471" in line
+    log = study / "logs" / FOLDER / "measure/kernel-forward_gelu-1471-9251-r0.log"
+    assert log.read_text() == f"{line}\n" and not (study / REFUSED).exists()
+
+
+def test_without_the_option_that_keeps_measurements_in_one_process_a_run_says_so_and_measures_the_same(study):
+    whole = record(study).read_bytes()
+    record(study).unlink()
+    said = snakemake(study, str(record(study).relative_to(study)), options=["--workflow-profile", "none"]).stdout
+    assert said.count("note: --force-use-threads is missing") == 1
+    assert record(study).read_bytes() == whole
 
 
 def test_another_slack_measures_only_its_own_fresh_repeats(study):
@@ -154,32 +176,35 @@ def test_llmc_rows_differ_between_degrees_and_carry_over_all_the_same(tmp_path):
     assert jobs["carry_over"] == 48, "degree 2 has two more rows than degree 1"
 
 
+# more than a moment's work: 13 pairs
+SWEEP = ("grid={core_mhz: [1050, 1260, 1470, 1680, 1890, 2100], mem_mhz: [9251, 5001], auto: false}",)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_is_completed_without_repeating_what_was_done(tmp_path, how):
+def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
     directory = clone(tmp_path / "clone")
     log = tmp_path / "log"
     with log.open("w") as output:
         running = subprocess.Popen(
-            command("profile"), cwd=directory, stdout=output, stderr=output, start_new_session=True
+            command("profile", config=SWEEP), cwd=directory, stdout=output, stderr=output, start_new_session=True
         )
     folder = directory / FOLDER / "measurements"
     deadline = time.monotonic() + 300  # long enough for a busy machine
     while len(list(folder.glob("*/*/*/r0.json"))) < 40:
         assert running.poll() is None and time.monotonic() < deadline, f"should be measuring: {log.read_text()}"
-        time.sleep(0.05)
+        time.sleep(0.01)
     if how == signal.SIGKILL:
         os.killpg(running.pid, how)
     else:
         running.send_signal(how)
     running.wait(timeout=300)
-    done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/r0.json")}
-    assert 40 <= len(done) < RECORDS, log.read_text()
-    snakemake(directory, "profile")
-    repeated = [path for path, written in done.items() if path.stat().st_mtime_ns != written]
-    # the jobs that were running at the kill are made again, finished ones are not
-    assert len(repeated) <= 2
-    assert len(list(folder.glob("*/*/*/r0.json"))) == RECORDS
-    assert (directory / FOLDER / "profile.parquet").exists()
+    assert not (directory / FOLDER / "profile.parquet").exists(), log.read_text()
+    # whole, although some are measured again: those of the batch that was under way
+    done = {path: path.read_bytes() for path in folder.glob("*/*/*/r0.json")}
+    snakemake(directory, "profile", config=SWEEP)
+    assert {path: path.read_bytes() for path in done} == done
+    assert len(list(folder.glob("*/*/*/r0.json"))) == 48 * 13
+    assert planned(directory, "profile", config=SWEEP) == {}
 
 
 def test_two_runs_in_one_folder_do_not_disturb_each_other(study):

@@ -10,6 +10,7 @@ LIBRARY = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(LIBRARY))
 
 from kernel_dvfs import environment, files, layout, lock, outputs, registry, slurm
+from kernel_dvfs.cli.main import main as command
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import clocks_argument, gpu_freq
 from kernel_dvfs.measurement import campaign
@@ -49,6 +50,13 @@ wildcard_constraints:
     microbatches=r"\d+",
 
 
+def within(log, *words):
+    """Run a command in this process, for a `run:` block: it takes less time than the start of another process, or than
+    its imports. What it refuses is in its log, and told from there."""
+    if command([*words, "--log", str(log)], alone=False):
+        raise RuntimeError(f"kernel-dvfs {' '.join(words)}: see {log}")
+
+
 def start():
     """Hold the folder for this run, on a real GPU only that GPU's: several are measured side by side."""
     try:
@@ -61,6 +69,13 @@ def start():
         sys.exit(f"error: {error}")
     if STUDY.facts:
         STUDY.facts.write()
+    if not (STUDY.is_real or workflow.use_threads):
+        print(
+            "note: --force-use-threads is missing, which profiles/default has: each simulated measurement starts a "
+            "Snakemake of its own, some seconds instead of some ms",
+            file=sys.stderr,
+            flush=True,
+        )
     for line in planning.notices(STUDY):
         print(line, file=sys.stderr, flush=True)
 

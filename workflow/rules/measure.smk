@@ -58,12 +58,13 @@ rule write_setup:
         folder="results/.+",
         digest="[0-9a-f]+",
     localrule: True
+    threads: 0
     params:
         text=lambda wildcards: planning.text_of(
             f"{wildcards.folder}/setup/{wildcards.digest}.json", [*as_known().setups(), *PIPELINE.setups()]
         ),
-    shell:
-        "printf %s {params.text:q} > {output:q} 2> {log:q}"
+    run:
+        files.write_text(output[0], params.text)
 
 
 if STUDY.is_real:
@@ -99,6 +100,7 @@ if STUDY.is_real:
 
 else:
 
+    # A point takes a few ms and no core of its own, and runs within Snakemake's process.
     rule measure:
         input:
             gpu=setup,
@@ -106,16 +108,23 @@ else:
             RECORD,
         log:
             "logs/" + FOLDER + "/measure/{kind}-{target}-{core}-{mem}-r{repeat}.log",
-        group:
-            "sweep"
+        localrule: True
+        threads: 0
         params:
             campaign=lambda wildcards: campaign.of_repeat(
                 (wildcards.core, wildcards.mem), int(wildcards.repeat), STUDY.options["auto_repeats"]
             ),
-        shell:
-            "{RUN_LIGHT} measure --gpu {input.gpu:q} --target {wildcards.kind}/{wildcards.target} "
-            "--clocks {wildcards.core},{wildcards.mem} --campaign {params.campaign} --repeat {wildcards.repeat} "
-            "--log {log:q} -o {output:q}"
+        run:
+            within(
+                log,
+                "measure",
+                f"--gpu={input.gpu}",
+                f"--target={wildcards.kind}/{wildcards.target}",
+                f"--clocks={wildcards.core},{wildcards.mem}",
+                f"--campaign={params.campaign}",
+                f"--repeat={wildcards.repeat}",
+                f"--output={output}",
+            )
 
 
 if STUDY.is_searched:

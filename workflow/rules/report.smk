@@ -60,15 +60,14 @@ rule table:
     wildcard_constraints:
         folder=folders_of("table"),
         name=r"\w+",
-    group:
-        "tables"
+    localrule: True
     params:
         options=lambda wildcards: made("table", wildcards).options,
         caption=lambda wildcards: made("table", wildcards).output.in_words,
         # one whose function or declaration is edited is made again, and no other
         digest=lambda wildcards: made("table", wildcards).output.digest,
-    shell:
-        "{RUN} output {wildcards.folder:q} tables/{wildcards.name} --options {params.options:q} --log {log:q}"
+    run:
+        within(log, "output", wildcards.folder, f"tables/{wildcards.name}", f"--options={params.options}")
 
 
 rule figure:
@@ -87,14 +86,13 @@ rule figure:
     wildcard_constraints:
         folder=folders_of("figure"),
         name=r"\w+",
-    group:
-        "figures"
+    localrule: True
     params:
         options=lambda wildcards: made("figure", wildcards).options,
         caption=lambda wildcards: made("figure", wildcards).output.in_words,
         digest=lambda wildcards: made("figure", wildcards).output.digest,
-    shell:
-        "{RUN} output {wildcards.folder:q} figures/{wildcards.name} --options {params.options:q} --log {log:q}"
+    run:
+        within(log, "output", wildcards.folder, f"figures/{wildcards.name}", f"--options={params.options}")
 
 
 # every GPU and workload that lies in results/, whichever was made last

@@ -2,60 +2,69 @@
 # workload at another batch, degree or tensor-core energy, swept and chosen again.
 
 
-# each repeat in a session of its own: what a session does to all its repeats, none of them can show
-rule validate:
-    input:
-        kernels,
-        gpu=setup,
-        # a folder that names no schedule is the strict one's
-        schedule=after_profile(lambda wildcards: STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT)),
-    output:
-        FOLDER + "/measurements/validation{schedule}/repeat-{repeat}.json",
-    log:
-        "logs/" + FOLDER + "/validate{schedule}-{repeat}.log",
-    wildcard_constraints:
-        schedule="|-(kernel|pass)-global-.+",
-    group:
-        "validate"
-    localrule: STUDY.is_real
-    resources:
-        gpu=GPUS,
-    shell:
-        "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} --new-session "
-        "--first {wildcards.repeat} --last {wildcards.repeat} --log {log:q} -o {output:q}"
+def validated(wildcards):
+    """The schedule that is measured again; a folder that names none is the strict one's."""
+    return STUDY.schedule(wildcards.schedule.removeprefix("-") or layout.STRICT)
 
 
-# a rule a session, one after the other; a simulated GPU has one
-for number, (part, (first, last)) in enumerate(layout.parts(STUDY.repeats, STUDY.sessions).items()):
+def compare(input, output, log, **options):
+    """Measure auto and a schedule's clocks in turn on a simulated GPU, within this process."""
+    own = [f"--gpu={input.gpu}", f"--schedule={input.schedule}", f"--output={output}"]
+    within(log, "measure", "compare", *own, *(f"--{name}={value}" for name, value in options.items()))
 
-    rule:
-        name:
-            f"carry_over_{number}" if part else "carry_over"
-        input:
-            kernels,
-            gpu=setup_of,
-            schedule=after_profile(STUDY.schedule(layout.STRICT)),
-        output:
-            FOLDER + "/measurements/{variant}/" + part + "{target}.json",
-        log:
-            "logs/" + FOLDER + "/carry-over/{variant}/" + part + "{target}.log",
-        wildcard_constraints:
-            variant=r"(batch|tp)-\d+",
-        priority: -number
-        group:
-            "carry"
-        localrule: STUDY.is_real
-        resources:
-            gpu=GPUS,
-        params:
-            repeats=f"--first {first} --last {last}",
-            session=f"--session repeats-{number}" if part else "",
-        shell:
-            "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} "
-            "--target {wildcards.target} {params.repeats} {params.session} --log {log:q} -o {output:q}"
+
+VALIDATION = FOLDER + "/measurements/validation{schedule}/repeat-{repeat}.json"
+VALIDATED = r"|-(kernel|pass)-global-.+"
+CARRIED = r"(batch|tp)-\d+"
 
 
 if STUDY.is_real:
+
+    # each repeat in a session of its own: what a session does to all its repeats, none of them can show
+    rule validate:
+        input:
+            kernels,
+            gpu=setup,
+            schedule=after_profile(validated),
+        output:
+            VALIDATION,
+        log:
+            "logs/" + FOLDER + "/validate{schedule}-{repeat}.log",
+        wildcard_constraints:
+            schedule=VALIDATED,
+        localrule: True
+        resources:
+            gpu=GPUS,
+        shell:
+            "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} --new-session "
+            "--first {wildcards.repeat} --last {wildcards.repeat} --log {log:q} -o {output:q}"
+
+    # a rule a session, one after the other
+    for number, (part, (first, last)) in enumerate(layout.parts(STUDY.repeats, STUDY.sessions).items()):
+
+        rule:
+            name:
+                f"carry_over_{number}" if part else "carry_over"
+            input:
+                kernels,
+                gpu=setup_of,
+                schedule=after_profile(STUDY.schedule(layout.STRICT)),
+            output:
+                FOLDER + "/measurements/{variant}/" + part + "{target}.json",
+            log:
+                "logs/" + FOLDER + "/carry-over/{variant}/" + part + "{target}.log",
+            wildcard_constraints:
+                variant=CARRIED,
+            priority: -number
+            localrule: True
+            resources:
+                gpu=GPUS,
+            params:
+                repeats=f"--first {first} --last {last}",
+                session=f"--session repeats-{number}" if part else "",
+            shell:
+                "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} "
+                "--target {wildcards.target} {params.repeats} {params.session} --log {log:q} -o {output:q}"
 
     # whether auto is the same as locked at the highest clocks, which every percentage takes it not to be: the core clock
     # alone, the memory clock alone, both
@@ -85,6 +94,40 @@ if STUDY.is_real:
                 "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --clocks {params.clocks} "
                 "--target {wildcards.target} {params.repeats} {params.session} --log {log:q} -o {output:q}"
 
+else:
+
+    rule validate:
+        input:
+            gpu=setup,
+            schedule=after_profile(validated),
+        output:
+            VALIDATION,
+        log:
+            "logs/" + FOLDER + "/validate{schedule}-{repeat}.log",
+        wildcard_constraints:
+            schedule=VALIDATED,
+        localrule: True
+        threads: 0
+        run:
+            compare(input, output, log, first=wildcards.repeat, last=wildcards.repeat)
+
+    rule carry_over:
+        input:
+            gpu=setup_of,
+            schedule=after_profile(STUDY.schedule(layout.STRICT)),
+        output:
+            FOLDER + "/measurements/{variant}/{target}.json",
+        log:
+            "logs/" + FOLDER + "/carry-over/{variant}/{target}.log",
+        wildcard_constraints:
+            variant=CARRIED,
+        localrule: True
+        threads: 0
+        params:
+            last=STUDY.repeats - 1,
+        run:
+            compare(input, output, log, target=wildcards.target, last=params.last)
+
 
 VARIANT = FOLDER + "/variants/{variant}"
 
@@ -96,16 +139,20 @@ rule sweep_variant:
         VARIANT + "/profile.parquet",
     log:
         "logs/" + FOLDER + "/sweep-{variant}.log",
+    localrule: True
     params:
         pairs=clocks_argument(STUDY.pairs),
-        auto_repeats=STUDY.options["auto_repeats"],
         # passes are chosen again only where the headline is repeated
         studies=lambda wildcards: (
             "kernel pass" if wildcards.variant in STUDY.variants_of("tensor-energy") else "kernel"
         ),
-    shell:
-        "{RUN} measure sweep --gpu {input.gpu:q} --pairs {params.pairs} --studies {params.studies} "
-        "--auto-repeats {params.auto_repeats} --log {log:q} -o {output:q}"
+        auto_repeats=STUDY.options["auto_repeats"],
+    run:
+        within(
+            log,
+            *("measure", "sweep", f"--gpu={input.gpu}", f"--pairs={params.pairs}"),
+            *("--studies", *params.studies.split(), f"--auto-repeats={params.auto_repeats}", f"--output={output}"),
+        )
 
 
 rule choose_variant:
@@ -133,8 +180,9 @@ rule validate_variant:
         VARIANT + "/fresh.json",
     log:
         "logs/" + FOLDER + "/validate-{variant}.log",
+    localrule: True
+    threads: 0
     params:
         last=STUDY.repeats - 1,
-    shell:
-        "{RUN_LIGHT} measure compare --gpu {input.gpu:q} --schedule {input.schedule:q} --last {params.last} "
-        "--log {log:q} -o {output:q}"
+    run:
+        compare(input, output, log, last=params.last)

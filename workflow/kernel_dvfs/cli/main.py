@@ -12,7 +12,7 @@ from kernel_dvfs.cli import LOG, Command, command_of
 from kernel_dvfs.cli.arguments import arguments_of
 from kernel_dvfs.errors import InputError, leaves, lines, meant, one_line
 from kernel_dvfs.files import write_text
-from kernel_dvfs.package import VERSION
+from kernel_dvfs.package import VERSION, remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,9 +77,6 @@ _STUDY = {
         "output", "compare_gpus", "put every GPU and workload in a results folder side by side", listed=False
     ),
 }
-# packages that not every command needs -> the extra that brings them
-_WORKFLOW = ("snakemake", "pandas", "plotnine", "scipy", "ortools", "simpy", "PIL", "tabulate", "pybind11", "cmake")
-_EXTRAS = dict.fromkeys(_WORKFLOW, "workflow") | {"torch": "torch"}
 # group -> what its commands are about; `measure` by itself is a command as well
 GROUPS = {
     "measure": "more ways to measure",
@@ -101,13 +98,17 @@ def every_command() -> dict[str, Command]:
     return COMMANDS | within
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone."""
+def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
+    """Run a command; returns its exit code: 0 success, 2 bad input, 130 stopped by Ctrl-C, 141 its reader is gone.
+
+    alone: whether the process is there for this command. If not, its log gets errors alone: what the command prints
+    cannot be told from what others in the process do.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
     log = words[words.index("--log") + 1] if "--log" in words[:-1] else ""
     try:
         run, options = parsed(words)
-        said_in = _SaidIn(log) if log and not options.talks else None
+        said_in = _SaidIn(log) if log and alone and not options.talks else None
     except InputError as error:
         _tell(lines(error), log)
         return 2
@@ -133,11 +134,9 @@ def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace,
             raise
         _tell(lines(error), log)
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        extra = _EXTRAS.get(package)
-        if extra is None:
+        if not (told := remedy(error)):
             raise
-        _tell([f"this needs {package}: pip install 'kernel-dvfs[{extra}]'"], log)
+        _tell([told], log)
     except BrokenPipeError:
         if not sys.stdout or not _is_output_refused():
             raise

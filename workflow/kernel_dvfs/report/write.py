@@ -5,6 +5,7 @@ Tables: CSV for programs, Markdown and LaTeX for people. Figures: PDF and PNG, t
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ from kernel_dvfs.report.headings import headings
 if TYPE_CHECKING:
     import pandas as pd
     from plotnine import ggplot
+
+
+# matplotlib keeps its settings and open figures once a process, and several threads of the workflow may draw
+_DRAWING = threading.Lock()
 
 
 def write(made: pd.DataFrame | ggplot, output: Output, folder: str | Path, subject: str) -> None:
@@ -91,7 +96,7 @@ def write_figure(plot: ggplot, folder: str | Path, name: str, caption: str, subj
         },
         "png": {"Title": title, "Description": description, "Software": "kernel-dvfs"},
     }
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
+    with _DRAWING, matplotlib.rc_context({"pdf.fonttype": 42}):
         for form in FORMATS["figure"]:
             with whole(Path(folder) / "figures" / f"{name}.{form}") as temporary:
                 # drawn once for each: plotnine sizes a colour bar for the resolution that it is first saved at

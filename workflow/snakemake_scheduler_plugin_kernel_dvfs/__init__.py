@@ -1,0 +1,32 @@
+"""Which of the ready jobs run next: those of the highest priority, as many as fit, in one pass over them.
+
+A scheduler plugin of Snakemake, `scheduler: kernel-dvfs` in a profile. Snakemake's own two look at all ready jobs again
+for each job that they select, or for each that ends: a sweep has thousands that are ready at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from snakemake_interface_scheduler_plugins.base import SchedulerBase
+
+
+class Scheduler(SchedulerBase):
+    """Snakemake gives it the ready jobs and what is free of each resource."""
+
+    def select_jobs(
+        self,
+        selectable_jobs: Sequence[Any],
+        remaining_jobs: Sequence[Any],
+        available_resources: Mapping[str, int | str],
+        input_sizes: Mapping[Any, int],
+    ) -> Sequence[Any]:
+        """The jobs to run now. A job that does not fit leaves its place to those after it."""
+        free = {name: amount for name, amount in available_resources.items() if isinstance(amount, int)}
+        selected = []
+        for job in sorted(selectable_jobs, key=lambda job: -job.priority):
+            needed = {name: job.scheduler_resources.get(name, 0) for name in free}
+            if all(needed[name] <= free[name] for name in free):
+                selected.append(job)
+                for name, amount in needed.items():
+                    free[name] -= amount
+        return selected
