@@ -31,7 +31,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--fuzz", type=int, default=2000, help="damaged inputs of each kind (2000; 10000 by hand)")
+    parser.addoption("--fuzz", type=int, default=400, help="damaged inputs of each kind (400; 10000 by hand)")
     parser.addoption("--fuzz-seed", default="", help="other damaged inputs than those of every day")
 
 
@@ -137,6 +137,23 @@ def once(tmp_path_factory):
         return folder
 
     return folder_of
+
+
+@pytest.fixture(scope="session")
+def native_results(root, once):
+    """`native_results("cpu")` is a results folder that holds this backend, not to be changed; skips where a tool for it
+    is missing."""
+    from kernel_dvfs.native.build import MissingTool, build
+
+    def results(backend: str) -> Path:
+        try:
+            return once(
+                f"native-{backend}", lambda folder: build(root / "native", folder / "native", backend, mode="on")
+            )
+        except MissingTool as missing:
+            pytest.skip(f"{backend} not testable: {missing}")
+
+    return results
 
 
 @pytest.fixture(scope="session")

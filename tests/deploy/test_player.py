@@ -4,6 +4,7 @@ is what comes about, and whatever else happens ends at auto."""
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,15 @@ def chosen(setup_of, tmp_path_factory):
     aggregate.from_bench(setup, pairs, 10, str(folder / "p.parquet"), ("kernel",))
     read = read_sequence(folder / "p.parquet")
 
-    def schedule(latency_s=LATENCY_S, jitter=0.0, behaviour="ahead", stall_s=(0.0, 0.0)):
+    @cache
+    def text(latency_s=LATENCY_S, jitter=0.0, behaviour="ahead", stall_s=(0.0, 0.0)):
         timing = Timing(behaviour, latency_s, jitter, *stall_s)
         choice = choose_changes(read.sequence, timing, 0.01)
-        return iteration_schedule(read, timing, choice, 1.0, "least power", {"latency": "assumed", "stalls": "assumed"})
+        sources = {"latency": "assumed", "stalls": "assumed"}
+        return json.dumps(iteration_schedule(read, timing, choice, 1.0, "least power", sources))
 
-    return path, schedule
+    # a new one each time, since tests break it
+    return path, lambda **about: json.loads(text(**about))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The native layer, built once per test session into temporary folders; skipped where a tool is missing."""
+"""The native layer, built once a session of tests; skipped where a tool is missing."""
 
 import shutil
 import subprocess
@@ -44,9 +44,9 @@ def to_ptx(nvcc, root):
 
 
 @pytest.fixture(scope="session")
-def results(root, build_or_skip, once):
+def results(native_results):
     """A results folder that holds the built backend `cpu`."""
-    return once("native-cpu", lambda folder: build_or_skip(root / "native", folder / "native", "cpu"))
+    return native_results("cpu")
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,9 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def graph_results(root, build_or_skip, tmp_path_factory):
+def graph_results(native_results):
     """A results folder that holds the built backend `graph`."""
-    folder = tmp_path_factory.mktemp("graph")
-    build_or_skip(root / "native", folder / "native", "graph")
-    return folder
+    return native_results("graph")
 
 
 @pytest.fixture(scope="session")

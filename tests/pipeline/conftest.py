@@ -6,7 +6,6 @@ import pytest
 from made_up import profile
 
 from kernel_dvfs.gpu.clocks import sweep_pairs
-from kernel_dvfs.native.build import build
 from kernel_dvfs.profile import aggregate
 from kernel_dvfs_pipeline.solver import Solver
 from kernel_dvfs_pipeline.stage_profile import write_stage_profile
@@ -15,11 +14,9 @@ from kernel_dvfs_pipeline.study import PipelineStudy
 
 
 @pytest.fixture(scope="session")
-def pipeline_core(root, tmp_path_factory):
+def pipeline_core(native_results):
     """A results folder with the compiled core in it."""
-    results = tmp_path_factory.mktemp("core")
-    build(root / "native", results / "native", "pipeline", mode="on")
-    return results
+    return native_results("pipeline")
 
 
 OPTIONS = {

@@ -127,7 +127,7 @@ def carry_out(config, schema, folder):
         record.read_point(path, setup, target, pair)
 
 
-def test_thousands_of_configurations_are_refused_in_one_line_or_carried_out(config, root, tmp_path, fuzz, fuzz_seed):
+def test_many_configurations_are_refused_in_one_line_or_carried_out(config, root, tmp_path, fuzz, fuzz_seed):
     from kernel_dvfs.gpu.spec import resolve
 
     schema, spec = root / "workflow/schemas/config.schema.yaml", resolve("rtx_3080_ti")

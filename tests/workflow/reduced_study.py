@@ -45,12 +45,12 @@ def clone(directory: Path) -> Path:
 def snakemake(directory, *targets, check=True, env=None, dry=False, **more) -> subprocess.CompletedProcess:
     """Run it in a clone; the finished process with all its output in stdout. env: of the process, else this one's."""
     words = command(*targets, dry=dry, **more)
-    if dry and not env:  # an environment may be read as a process starts
-        done = _dry_run(directory, words)
-    else:
+    if env:  # it may be read as a process starts
         done = subprocess.run(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory, env=env, timeout=800
         )
+    else:
+        done = _started(directory, words)
     if check:
         assert done.returncode == 0, done.stdout[-4000:]
     return done
@@ -73,16 +73,16 @@ def planned(directory, *targets, **more) -> dict:
 _IMPORTED = ["snakemake.cli", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
 
 
-def _dry_run(directory, words) -> subprocess.CompletedProcess:
-    """The same command in a process in which Snakemake lies imported."""
-    planners = multiprocessing.get_context("forkserver")
-    planners.set_forkserver_preload(_IMPORTED)
+def _started(directory, words) -> subprocess.CompletedProcess:
+    """The command in a process in which Snakemake lies imported."""
+    starter = multiprocessing.get_context("forkserver")
+    starter.set_forkserver_preload(_IMPORTED)
     own = [str(word) for word in words[words.index("snakemake") + 1 :]]
     with tempfile.NamedTemporaryFile("r") as said:
-        planner = planners.Process(target=_call, args=(os.fspath(directory), own, said.name, dict(os.environ)))
-        planner.start()
-        planner.join()
-        return subprocess.CompletedProcess(words, planner.exitcode, said.read())
+        run = starter.Process(target=_call, args=(os.fspath(directory), own, said.name, dict(os.environ)))
+        run.start()
+        run.join()
+        return subprocess.CompletedProcess(words, run.exitcode, said.read())
 
 
 def _call(directory, words, said, environment) -> None:
@@ -94,8 +94,8 @@ def _call(directory, words, said, environment) -> None:
     with open(said, "w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-        # a plan takes some seconds; one that hangs says where
-        faulthandler.dump_traceback_later(300, exit=True, file=2)
+        # one that hangs says where
+        faulthandler.dump_traceback_later(800, exit=True, file=2)
         from snakemake.cli import main
 
         main(words)

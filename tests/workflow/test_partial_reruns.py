@@ -50,6 +50,17 @@ def test_without_the_option_that_keeps_measurements_in_one_process_a_run_says_so
     assert record(study).read_bytes() == whole
 
 
+@pytest.mark.parametrize(("output", "drawing"), [("tables/claims", []), ("figures/fig5_kernels", ["plotnine"])])
+def test_a_table_is_written_without_what_draws(study, output, drawing):
+    code = (
+        "import sys; from kernel_dvfs.cli.main import main;"
+        "assert not main(['output', *sys.argv[1:]]); print(*{'plotnine'} & set(sys.modules))"
+    )
+    words = [sys.executable, "-c", code, str(FOLDER), output]
+    done = subprocess.run(words, cwd=study, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == drawing
+
+
 def test_another_slack_measures_only_its_own_fresh_repeats(study):
     jobs = planned(study, config=["slack_percent=5"])
     assert not (MEASURING - {"validate"}) & set(jobs)
