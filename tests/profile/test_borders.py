@@ -330,6 +330,7 @@ def judged(*rows, limit_mw=700_000, date="2026-11-22", workload=None):
         ({"energy_j": 25.0}, None, True),
         ({"energy_j": 25.01}, None, False),
         ({"time_s": 0.0}, 700_000, False),
+        ({"energy_j": 0.0}, 700_000, False),
         ({"time_s": -0.01, "energy_j": -3.0}, 700_000, False),
         ({"core_mhz": 1.0}, None, True),
         ({"core_mhz": 0.9}, None, False),
