@@ -245,6 +245,11 @@ def test_an_iteration_of_a_profile_has_each_replicates_own_time_and_the_least_po
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(InputError, match="expected a number of W >= 0"):
             read_sequence(columns, stall_w=wrong)
+    lacking = {name: values[:3] + values[4:] if name != "metadata" else values for name, values in columns.items()}
+    with pytest.raises(InputError, match=r"kernel z has no usable row at pair 900-auto .* 1 such.*--shared-pairs"):
+        read_sequence(lacking)
+    shared = read_sequence(lacking, shared_pairs=True)
+    assert shared.sequence.pairs == ((None, None),) and len(shared.notices) == 1
     only = found.only(np.array([auto]))
     assert (only.pairs, only.baseline, only.stall_w.tolist()) == (((None, None),), 0, [pytest.approx(250.0)])
 
