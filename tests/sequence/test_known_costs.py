@@ -1,5 +1,7 @@
 """What a chain of clock changes costs, worked out by hand for four launches."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -163,6 +165,18 @@ def test_one_pair_a_pass_is_the_best_of_all_nine_with_both_stalls_paid(limit_ms,
                 best.append((energy_j, changes))
     assert baselines.per_pass(MADE, timing, limit_ms / 6 - 1) == min(best)[1]
     assert baselines.per_pass(MADE, timing, 5.9 / 6 - 1) is None
+
+
+@pytest.mark.parametrize("stall_w", [(50.0, 40.0, 30.0), (1100.0, 700.0, 500.0), (100.0, 700.0, 1100.0)])
+@pytest.mark.parametrize("limit_ms", [6.0, 7.0, 7.5, 7.9, 8.2, 9.0, 12.0])
+def test_of_pairs_a_pass_none_is_played_that_is_too_slow_or_uses_more(limit_ms, stall_w, monkeypatch):
+    """By the least energy first, where sums tell it exactly: the first that keeps the limit is the best of all."""
+    made = replace(MADE, stall_w=np.array(stall_w))
+    chain = chain_of(made, Timing("ahead", 5e-4, 0.0, CORE_S, MEM_S))
+    play, tried = chain.totals, []
+    monkeypatch.setattr(chain, "totals", lambda changes: tried.append(changes) or play(changes))
+    found = baselines.per_pass(made, chain.timing, limit_ms / 6 - 1, chain)
+    assert tried == [found]
 
 
 class Blind:
