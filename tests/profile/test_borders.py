@@ -330,7 +330,6 @@ def judged(*rows, limit_mw=700_000, date="2026-11-22", workload=None):
         ({"energy_j": 25.0}, None, True),
         ({"energy_j": 25.01}, None, False),
         ({"time_s": 0.0}, 700_000, False),
-        ({"energy_j": 0.0}, 700_000, False),
         ({"time_s": -0.01, "energy_j": -3.0}, 700_000, False),
         ({"core_mhz": 1.0}, None, True),
         ({"core_mhz": 0.9}, None, False),
@@ -355,6 +354,12 @@ def test_a_contribution_holds_what_a_board_can_do(row, limit_mw, fits):
     else:
         with pytest.raises(InputError, match="x: kernel/k at "):
             judged(row, limit_mw=limit_mw)
+
+
+@pytest.mark.parametrize("row", [{"time_s": 0.0}, {"time_s": -0.01}, {"energy_j": 0.0}, {"energy_j": float("nan")}])
+def test_a_time_or_an_energy_that_is_none_is_called_so(row):
+    with pytest.raises(InputError, match="time and energy are not positive"):
+        judged(row)
 
 
 def test_what_is_odd_but_possible_is_told():
