@@ -81,7 +81,7 @@ def test_a_break_is_not_taken_for_the_one_before_which_is_as_long(tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(mutate, "QUIET", ["-q", "-p", "no:cacheprovider"])
-    for number, noticed in ((0, "test_own.py::test_f"), (1, ""), (0, "test_own.py::test_f"), (1, "")):
+    for number, noticed in ((0, "test_own.py::test_f"), (1, "")):
         each = mutate.Break(Path("own.py"), number, 2, 1, "")
         assert mutate.broken(each, tmp_path, ["test_own.py"], 1.0) == noticed
 
