@@ -62,6 +62,24 @@ def test_no_change_is_none():
     assert seen.step_s == pytest.approx(1e-9 * STEP_NS)
 
 
+@pytest.mark.parametrize(
+    ("after", "changes"), [(1.98, False), (1.983, False), (1.977, False), (1.985, True), (1.975, True)]
+)
+def test_a_pace_that_comes_back_to_within_a_fifth_of_a_percent_has_not_changed(after, changes):
+    """Of 1.98 GHz, after 9 ms at 0.9 GHz: stamps each 20 us, the request at the 400th, the slow ones from the 450th."""
+    rows, place = np.zeros((2000, 4), np.int64), np.arange(1999)
+    rows[:, 0] = 20_000 * np.arange(2000)
+    ghz = np.where(place < 450, 1.98, np.where(place < 900, 0.9, after))
+    rows[1:, 1] = np.cumsum(np.rint(20_000 * ghz))
+    rows[:, 3] = np.arange(2000) >= 400
+    seen = change_seen(rows, 1, "core")
+    assert (seen.before, seen.after) == pytest.approx((1.98, after), abs=1e-4)
+    if changes:
+        assert seen.first_effect_s == pytest.approx(51 * 20e-6) and seen.is_settled
+    else:
+        assert (seen.first_effect_s, seen.settled_s, seen.is_settled) == (None, None, False)
+
+
 def test_several_stalls_add_up_and_the_longest_is_told():
     """A millisecond after the request 3 ms, 2 ms later 1 ms, and a clock of its own before it has settled."""
 
