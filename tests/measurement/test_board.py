@@ -1,5 +1,6 @@
 """What a real GPU's points are made of, on a board of made-up numbers and virtual time."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real import gpu as real
+from kernel_dvfs.measurement.real import latency, loads, specimen
 from kernel_dvfs.measurement.real.gpu import RealGpu, TimeAccount
 
 LISTED = {"405": [210, 420], "2619": [210, 1500, 1980], "1593": [210, 1755]}
@@ -315,3 +317,103 @@ def test_a_part_of_a_points_time_within_another_stops_that_one():
     # 2 s before, 3 of windows, 1.5 within, 3.5 of windows again, 1 after
     assert spent == dict.fromkeys(real.PARTS, 0.0) | {"other": 3.0, "windows": 6.5, "preparing": 1.5}
     assert account.take()["other"] == 7.0
+
+
+# --- a change of clocks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("domain", "shown", "there", "arrived", "shown_s", "ends_s"),
+    [
+        # held for 50 ms since the later of both, NVML's sight of it and the device's own
+        ("core", [(0.02, 9)], [(0.03, 9)], True, 0.02, 0.08),
+        ("core", [(0.04, 9)], [(0.01, 9)], True, 0.04, 0.09),
+        ("core", [(0.02, 0.06), (0.1, 9)], [(0.03, 9)], True, 0.1, 0.15),
+        ("core", [(0.02, 9)], [(0.03, 0.07), (0.11, 9)], True, 0.02, 0.16),
+        # at the limit of half a second what the device runs counts, whatever NVML shows
+        ("core", [], [(0.3, 9)], True, None, 0.5),
+        ("core", [], [(0.44, 9)], True, None, 0.5),
+        ("core", [], [(0.46, 9)], False, None, 0.5),
+        ("core", [(0.1, 9)], [], False, 0.1, 0.5),
+        # of the memory clock NVML alone knows
+        ("mem", [(0.1, 9)], [], True, 0.1, 0.15),
+        ("mem", [(0.1, 0.13), (0.2, 9)], [(0.0, 9)], True, 0.2, 0.25),
+        ("mem", [], [(0.0, 9)], False, None, 0.5),
+    ],
+)
+def test_a_clock_has_come_where_it_stays_for_a_while(domain, shown, there, arrived, shown_s, ends_s):
+    board = Board()
+    begin_s = board.time_s
+
+    def at(spans):
+        now_s = board.time_s - begin_s
+        return 1500 if any(first <= now_s < last for first, last in spans) else 900
+
+    bench = latency._Bench.__new__(latency._Bench)
+    bench._domain, bench._loads, bench._shown = domain, board, lambda: at(shown)
+    bench._protocol, bench._pace = SimpleNamespace(limit_s=0.5, hold_s=0.05), lambda: 1e-3 * at(there)
+    found, found_s = bench._comes_to(1500)
+    assert found is arrived and (found_s is None) == (shown_s is None)
+    assert found_s is None or found_s - begin_s == pytest.approx(shown_s, abs=0.0051)
+    assert board.time_s - begin_s == pytest.approx(ends_s, abs=0.0101)
+
+
+def test_changes_are_those_between_the_lowest_a_middle_and_the_highest_clock_or_those_asked_for():
+    clocks = {"core_mhz": {"listed": {"405": [210], "2619": [210, 900, 1500, 1980]}}, "mem_mhz": [2619, 405]}
+    found = latency.transitions(clocks, [], [])
+    assert found == [
+        *(("core", one, other) for one in (210, 1500, 1980) for other in (210, 1500, 1980) if one != other),
+        *(("mem", 405, 2619), ("mem", 2619, 405)),
+    ]
+    assert latency.transitions(clocks, [1980, 900, 900], [405]) == [("core", 900, 1980), ("core", 1980, 900)]
+    with pytest.raises(InputError, match="--mem 500: this GPU has no such clock"):
+        latency.transitions(clocks, [], [500])
+    with pytest.raises(InputError, match="lists no clocks"):
+        latency.transitions(clocks | {"core_mhz": {}}, [], [])
+
+
+# --- which GPU, and what runs on it -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("which", "given", "asked"),
+    [("", ["GPU-2", "GPU-1"], "GPU-2"), ("1", ["GPU-2"], "1"), ("", [], ""), ("GPU-7", [], "GPU-7")],
+)
+def test_a_job_takes_the_gpu_that_is_named_else_the_first_that_slurm_gave_it(
+    monkeypatch, tmp_path, which, given, asked
+):
+    monkeypatch.setattr(specimen, "given_by_slurm", lambda: given)
+    monkeypatch.setattr(specimen, "identify", lambda name, results: {"uuid": f"that of '{name}'"})
+    assert specimen.here(which, "results", str(tmp_path / "said")) == f"that of '{asked}'"
+    assert (tmp_path / "said").read_text() == f"that of '{asked}'\n"
+
+
+@pytest.mark.parametrize(
+    ("visible", "given"), [("2,0", ["GPU-c", "GPU-a"]), ("0,7,x", ["GPU-a"]), ("3", None), ("", None)]
+)
+def test_slurm_gives_gpus_by_their_place(monkeypatch, visible, given):
+    monkeypatch.setattr(specimen, "Library", lambda: nullcontext("nvml"))
+    monkeypatch.setattr(specimen, "uuids", lambda nvml: ["GPU-a", "GPU-b", "GPU-c"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert specimen.given_by_slurm() == [], "outside of jobs"
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    if given:
+        assert specimen.given_by_slurm() == given
+    else:
+        with pytest.raises(InputError, match="Slurm gave this job no GPU"):
+            specimen.given_by_slurm()
+
+
+@pytest.mark.parametrize(
+    ("hook", "is_fake", "said"),
+    [("", False, None), ("h.json", False, "is a driver's; unset it"), ("", True, "is a fake: no kernel can run")],
+)
+def test_a_simulated_load_and_a_real_driver_are_never_mixed(monkeypatch, hook, is_fake, said):
+    monkeypatch.setenv(loads.HOOK, hook)
+    nvml = SimpleNamespace(shared_library=SimpleNamespace(**({"fakenvml_now": 0} if is_fake else {})))
+    if said is None:
+        assert loads._simulated(nvml, "GPU-1") is None
+    else:
+        with pytest.raises(InputError, match=said):
+            loads._simulated(nvml, "GPU-1")

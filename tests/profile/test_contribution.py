@@ -1,11 +1,15 @@
-"""A contribution as a folder of files that were written by hand: each cell is read as what its column holds."""
+"""A contribution as a folder, or an archive, of files that were written by hand: each cell is what its column says."""
 
+import gzip
 import hashlib
+import io
 import json
+import tarfile
 
 import pytest
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.profile import contribution
 from kernel_dvfs.profile.contribution import import_contribution, is_contribution, read
 from kernel_dvfs.profile.store import COLUMNS, read_profile
 
@@ -74,7 +78,8 @@ def test_each_cell_is_read_as_what_its_column_holds(folder, tmp_path):
 
 def test_a_latency_file_goes_beside_the_profile_and_its_board_is_the_same(folder, tmp_path):
     found, lines = import_contribution(folder(latency=LATENCY), tmp_path / "p.parquet", "Other name")
-    assert found.latency == LATENCY == json.loads((tmp_path / "p-latency.json").read_text())
+    assert found.latency == LATENCY
+    assert (tmp_path / "p-latency.json").read_text() == json.dumps(LATENCY, indent=1) + "\n"
     assert len(lines) == 3 and lines[2].startswith(f"{tmp_path}/p-latency.json: ")
     assert read_profile(tmp_path / "p.parquet").metadata["gpu"]["slug"] == "table-other-name"
     with pytest.raises(InputError, match=r"latency\.json: of NVIDIA A100, the rest is of NVIDIA H200"):
@@ -134,3 +139,39 @@ def test_a_cell_is_of_its_columns_kind_or_named_with_its_line(folder, column, ce
 def test_a_contribution_whose_parts_do_not_agree_is_refused(folder, more, said):
     with pytest.raises(InputError, match=said):
         read(folder(**more))
+
+
+def packed(path, members):
+    """An archive of (name, text) in this order; None: a folder, "": a link to the first one."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in members:
+            about = tarfile.TarInfo(name)
+            if text is None:
+                about.type = tarfile.DIRTYPE
+            elif not text:
+                about.type, about.linkname = tarfile.SYMTYPE, members[0][0]
+            else:
+                about.size = len(text.encode())
+            archive.addfile(about, io.BytesIO((text or "").encode()))
+    return path
+
+
+def test_an_archive_is_read_as_its_folder_is_and_holds_nothing_else(folder, tmp_path, monkeypatch):
+    made, path = folder(latency=LATENCY), tmp_path / "mine.tar.gz"
+    texts = [(file.name, file.read_text()) for file in made.iterdir()]
+    within = [("mine", None), *((f"mine/{name}", text) for name, text in texts)]
+    for members in (texts, within):
+        assert read(packed(path, members)) == read(made)
+    assert import_contribution(path, tmp_path / "p.parquet")[1][0].startswith(f"{path}: 2 targets of NVIDIA H200")
+    assert read_profile(tmp_path / "p.parquet").metadata["gpu"]["slug"] == "table-mine"
+    more = (("a/b/profile.csv", "x"), ("mine/other.csv", "x"), ("other/profile.csv", "x"), ("mine/x.csv", ""))
+    for name, text in more:
+        with pytest.raises(InputError, match=f"holds '{name}'; expected contribution.json, profile.csv, latency.json"):
+            read(packed(path, [*within, (name, text)]))
+    packed(path, within)
+    plain = len(gzip.decompress(path.read_bytes()))
+    monkeypatch.setattr(contribution, "_LARGEST_BYTE", plain)
+    assert read(path) == read(made)
+    monkeypatch.setattr(contribution, "_LARGEST_BYTE", plain - 1)
+    with pytest.raises(InputError, match=f"holds more than {plain - 1} bytes"):
+        read(path)

@@ -59,6 +59,10 @@ CASES = {
     ),
     "decimal comma": (table(AUTO, 'G,k,210,405,"1,5",1,0'), r"line 3, column time_ms: '1,5' is not a number"),
     "digit grouping": (table(AUTO, "G,k,210,405,1_5,1,0"), r"line 3, column time_ms: '1_5' is not a number"),
+    "digit grouping everywhere": (
+        table("G,k,,,1_0,1,1", "G,k,210,405,2_0,1,0"),
+        r"line 2, column time_ms: '1_0' is not a number",
+    ),
     "empty time": (table(AUTO, "G,k,210,405,,1,0"), r"line 3, column time_ms: is empty"),
     "zero time": (table(AUTO, "G,k,210,405,0,1,0"), r"line 3, column time_ms: '0' is not above zero"),
     "negative time": (table(AUTO, "G,k,210,405,-1,1,0"), r"line 3, column time_ms: '-1' is not above zero"),
