@@ -1,6 +1,8 @@
 """The global choice is exact on large, tight and nearly tied problems, and says what proves it."""
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -181,6 +183,20 @@ def test_a_search_that_gives_up_says_how_far_it_may_be_from_the_optimum(monkeypa
     least, energy = (problem.energy[each.option].sum() for each in (exact, found))
     assert found.by == "gap" and found.gap > global_waste.GAP
     assert energy * (1 - found.gap) <= least <= energy
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_times_are_rounded_up_the_limit_down_and_energies_to_the_nearest_unit(shape):
+    """By exact fractions; both units are at most a billionth part of the totals."""
+    problem = shape(np.random.default_rng(21), 11, 15)
+    limit = 1.0123 * problem.baseline_time
+    grid = integer_grid_of(problem, limit, only_fitting=False)
+    time_unit, energy_unit = Fraction(grid.time_unit), Fraction(grid.energy_unit)
+    assert math.floor(Fraction(limit * (1 + 1e-9)) / time_unit) == grid.budget
+    for t, time, e, energy in zip(grid.t, problem.time, grid.e, problem.energy):
+        assert math.ceil(Fraction(time) / time_unit) == t and round(Fraction(energy) / energy_unit) == e
+    least = np.minimum.reduceat(problem.energy, problem.first).sum()
+    assert 2**-41 < 11 * grid.time_unit / limit <= 2**-35 and 2**-41 < 11 * grid.energy_unit / least <= 2**-35
 
 
 @pytest.mark.parametrize("quantum", [1.0, 0.01, 3e-4])
