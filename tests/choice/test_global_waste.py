@@ -1,6 +1,7 @@
 """The global choice is exact on large, tight and nearly tied problems, and says what proves it."""
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -75,6 +76,12 @@ def test_the_bound_lies_below_and_the_witness_agrees(shape):
     assert found.bound <= energy
     assert problem.time[found.option].sum() <= limit * (1 + 1e-9)
     assert found.by == "bound" or (found.confirmed and "INFEASIBLE" in found.proof)
+    # what the proof tells is of the options that fit, in the problem's units
+    told, percent = map(
+        float, re.match(r"LP bound (\S+) over the options that fit, (\S+) % below", found.proof).groups()
+    )
+    assert found.bound * (1 - 1e-8) <= told <= energy * (1 + 1e-8) and told > 0.99 * energy
+    assert percent == pytest.approx(100 * (1 - told / energy), abs=1e-6, rel=0.01)
 
 
 def test_the_witness_objects_as_soon_as_one_unit_less_is_possible():

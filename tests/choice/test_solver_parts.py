@@ -104,6 +104,25 @@ def test_swaps_make_a_choice_better_and_never_break_its_limit():
     assert helped > 20
 
 
+@pytest.mark.parametrize(
+    ("helps", "turns"), [("--", 2), ("+-", 2), ("-+-+", 4), ("-+--", 4), ("++-+", 4), ("++--", 4), ("+++++", 4)]
+)
+def test_swaps_go_on_while_one_of_both_ways_to_halve_the_targets_helps_four_turns_at_most(monkeypatch, helps, turns):
+    """The way changes from turn to turn; after the second of both has not helped, none will."""
+    problem = nearly_tied(np.random.default_rng(4), 8, 12)
+    grid = integer_grid_of(problem, 1.01 * problem.baseline_time)
+    relaxation, asked = relax(grid), []
+
+    def match(*_):
+        asked.append(helps[len(asked)])
+        # the last of either list stands for no change
+        return (-1.0, 0.0, -1, -1) if asked[-1] == "+" else None
+
+    monkeypatch.setattr(meet_in_the_middle, "match", match)
+    assert meet_in_the_middle.swap(grid, relaxation, relaxation.choice).tolist() == relaxation.choice.tolist()
+    assert len(asked) == turns
+
+
 SEARCHES = {
     "programme": lambda undecided, known, bound, margin: programme.run(undecided, *known, bound, margin, 1e9),
     "meet": lambda undecided, known, bound, margin: meet_in_the_middle.meet(undecided, *known, bound, margin, 10**6),
