@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.counter import EnergyCounter
 from kernel_dvfs.measurement.real import gpu as real
 from kernel_dvfs.measurement.real import latency, loads, specimen
@@ -55,7 +55,7 @@ class Board:
         return self.shown[-1][0]
 
     def mem_mhz(self):
-        return self.shown[-1][1]
+        return self.shown[-1][1] if self.shown else 2619
 
     def compute_processes(self):
         return self.processes
@@ -210,6 +210,32 @@ def test_processes_of_others_and_another_power_limit_are_disturbances():
 
 
 @pytest.mark.parametrize(
+    ("run_s", "settles_s", "takes_s"),
+    [
+        # slices of a quarter of a second, or of six runs; 3 s at least, then until two agree
+        (1e-4, 0.0, 3.0),
+        (1e-4, 4.1, 4.5),
+        (0.2, 4.1, 6.0),
+        # for 5 s more at most, or four slices
+        (1e-4, 99.0, 8.0),
+        (0.2, 99.0, 8.4),
+        (0.5, 99.0, 15.0),
+    ],
+)
+def test_a_warm_up_goes_on_until_clocks_agree_or_for_long_enough(run_s, settles_s, takes_s):
+    """They fall by a percent from slice to slice until they settle."""
+    board = Board()
+    board.run_s, begin_s, falling = run_s, board.time_s, iter(range(99))
+    board.between = lambda start_s, end_s: {
+        "sm_mhz": 1980 * 0.99 ** next(falling) if end_s - begin_s < settles_s else 900.0
+    }
+    gpu = gpu_of(board)
+    gpu.warm_up(board, 3.0)
+    assert board.time_s - begin_s == pytest.approx(takes_s, abs=0.02)
+    assert gpu.account.take()["warm_up"] == pytest.approx(takes_s, abs=0.02)
+
+
+@pytest.mark.parametrize(
     ("limit_s", "takes_s", "hot_c"),
     [
         # half a degree a second from 60 to 70 C, and at most 1 C in 30 s from 48 s on
@@ -284,6 +310,8 @@ def test_a_request_says_which_clocks_it_allowed(lock, core, mem):
     found = gpu.request(Pair(1500, 2619))
     assert (found["lock"], found["core_range_mhz"]) == (lock, core) and found["mem_range_mhz"][1] == mem[1]
     assert gpu.request(BASELINE) == {}
+    for pair, left in ((Pair(1500, AUTO), "mem_range_mhz"), (Pair(AUTO, 2619), "core_range_mhz")):
+        assert [name for name, value in gpu.request(pair).items() if value is None] == [left]
 
 
 @pytest.mark.parametrize(

@@ -214,3 +214,42 @@ def test_what_is_said_reaches_who_waits_or_the_next_one(ends):
     made._client = None
     made._say("cold")
     assert made._notices == ["cold"]
+
+
+def test_a_process_listens_for_its_user_alone_or_where_the_one_before_it_did(tmp_path):
+    path = tmp_path / "kernel-dvfs.sock"
+    path.write_text("left by a killed one")
+    made = server_of(_path=str(path))
+    with made._listen() as listener:
+        assert path.is_socket() and path.stat().st_mode & 0o777 == 0o600
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+        assert server_of(_path="elsewhere", _inherited=listener)._listen() is listener
+    with socket.socket(socket.AF_UNIX) as unbound:
+        again = server_of(_path=str(path), _inherited=unbound)._listen()
+        assert again is unbound and unbound.getsockname() == str(path)
+
+
+@pytest.mark.parametrize("successor", [False, True])
+def test_a_process_that_nobody_asks_rests_once_and_ends_ten_seconds_after_the_last_request(
+    monkeypatch, tmp_path, successor
+):
+    """It looks each 3 s; asked at 56 s, it goes on for longer, and rests once more."""
+    now, path = [50.0], tmp_path / "s.sock"
+    monkeypatch.setattr(serving.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(serving, "REST_AFTER_S", 3.0)
+    for asked_s, rests_s, ends_s in ((None, [53.0], 62.0), (56.0, [53.0, 59.0], 68.0)):
+        path.touch()
+        now[0], rests, answered = 50.0, [], []
+
+        def select(readable, write, wrong, wait_s, asked_s=asked_s):
+            now[0] += wait_s
+            return (readable if now[0] == asked_s else []), [], []
+
+        monkeypatch.setattr(serving.select, "select", select)
+        made = server_of(_end_after_s=10.0, _path=str(path), _has_successor=successor)
+        monkeypatch.setattr(made, "_answer", lambda session, answered=answered: answered.append(now[0]) or True)
+        listener = SimpleNamespace(accept=lambda: (None, None))
+        made._answer_all(SimpleNamespace(rest=lambda rests=rests: rests.append(now[0])), listener)
+        assert (now[0], rests, answered) == (ends_s, rests_s, [asked_s] if asked_s else [])
+        assert path.exists() is successor

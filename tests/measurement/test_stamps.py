@@ -114,6 +114,21 @@ def test_a_change_between_two_stamps_begins_in_the_first_interval_that_differs_a
     assert pace(rows, "core") == pytest.approx((450 * 30_000 + 1549 * cycles) / (1999 * 20_000))
 
 
+def test_a_gap_between_stamps_began_half_a_step_after_the_last_one():
+    """Stamps each 20 us, the request at the 400th, another pace from the 450th on, after a gap of 0.5 ms there and one of
+    0.3 ms at the 460th, when it has settled."""
+    steps = np.full(1999, 20_000)
+    steps[[450, 460]] = 500_000, 300_000
+    rows = np.zeros((2000, 4), np.int64)
+    rows[1:, 0] = np.cumsum(steps)
+    rows[1:, 1] = np.cumsum(np.where(np.arange(1999) < 450, 30_000, np.where(steps > 20_000, 21_000, 1.05 * steps)))
+    rows[461:, 1] += 21 * 14_000
+    rows[:, 3] = np.arange(2000) >= 400
+    seen = change_seen(rows, 1, "core")
+    assert seen.stall_s == seen.longest_stall_s == pytest.approx(490e-6)
+    assert seen.first_effect_s == pytest.approx(51 * 20e-6) and seen.settled_s == pytest.approx(50.5 * 20e-6 + 500e-6)
+
+
 def test_a_clock_that_wanders_at_the_end_has_not_settled():
     seen = change_seen(stamps(lambda at_s: 1.98 if at_s < 0.1 else 0.5 if at_s % 0.01 < 0.004 else 0.7), 1, "core")
     assert not seen.is_settled
