@@ -115,8 +115,8 @@ def test_a_change_between_two_stamps_begins_in_the_first_interval_that_differs_a
 
 
 def test_a_gap_between_stamps_began_half_a_step_after_the_last_one():
-    """Stamps each 20 us, the request at the 400th, another pace from the 450th on, after a gap of 0.5 ms there and one of
-    0.3 ms at the 460th, when it has settled."""
+    """Stamps each 20 us, the request at the 400th, another pace from the 450th on, after a gap of 0.5 ms there, and one
+    of 0.3 ms at the 460th, when it has settled."""
     steps = np.full(1999, 20_000)
     steps[[450, 460]] = 500_000, 300_000
     rows = np.zeros((2000, 4), np.int64)
