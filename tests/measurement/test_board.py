@@ -26,14 +26,14 @@ class Board:
         self.time_s, self.celsius, self.highest_c, self.runs = 7.0, celsius, highest_c, False
         self.facts, self.board, self.nvml = {}, self, SimpleNamespace(versions={})
         self.counters, self.processes, self.limit_mw, self.shown = [(0, 0)], 3, 700_000, []
-        self.asked = []
+        self.asked, self.warms = [], 0.5
 
     def now_s(self):
         return self.time_s
 
     def sleep(self, seconds):
         self.time_s += seconds
-        self.celsius = min(self.celsius + seconds * (0.5 if self.runs else -0.25), self.highest_c)
+        self.celsius = min(self.celsius + seconds * (self.warms if self.runs else -0.25), self.highest_c)
 
     def temperature_c(self):
         return round(self.celsius, 3)
@@ -278,6 +278,15 @@ def test_a_board_is_heated_to_the_middle_of_the_lower_half_of_its_band_or_cools_
     assert gpu._start_c == pytest.approx(start_c, abs=0.51) and not board.runs
     spent = gpu.account.take()
     assert spent["conditioning"] == pytest.approx(board.time_s - 7.0) and spent["other"] == spent["windows"] == 0
+
+
+def test_a_degree_and_a_fifth_in_half_a_minute_is_no_plateau():
+    """From 60 to 66 C in 150 s; 25 of the last 30 s go by until only one degree is left of them."""
+    board = Board(highest_c=66.0)
+    board.warms = 0.04
+    gpu = gpu_of(board)
+    gpu.condition(board)
+    assert board.time_s - 7.0 == pytest.approx(155.0, abs=1.5) and gpu.hot_c == pytest.approx(66.0)
 
 
 def test_the_first_point_finds_the_temperature_that_all_start_from():

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.measurement.real import allocation, step_loads
 from kernel_dvfs.measurement.real import server as serving
 from kernel_dvfs.measurement.real import session as sessions
 from kernel_dvfs.measurement.real.gpu import Unwanted
@@ -204,6 +206,9 @@ def test_a_client_is_looked_at_now_and_then_and_one_that_has_gone_wants_nothing(
     for at_s, wanted in ((100.09, True), (100.11, False)):
         now[0] = at_s
         assert made._is_wanted() is wanted
+    own.close()
+    now[0] = 101.0
+    assert made._is_wanted() is False, "a connection that has broken"
 
 
 def test_what_is_said_reaches_who_waits_or_the_next_one(ends):
@@ -253,3 +258,56 @@ def test_a_process_that_nobody_asks_rests_once_and_ends_ten_seconds_after_the_la
         made._answer_all(SimpleNamespace(rest=lambda rests=rests: rests.append(now[0])), listener)
         assert (now[0], rests, answered) == (ends_s, rests_s, [asked_s] if asked_s else [])
         assert path.exists() is successor
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "answer", "asked"),
+    [
+        ({"job": "7"}, "RUNNING", {}, 1),
+        ({"job": "7"}, "RUNNING", {"errors": ["clock stuck", "twice"]}, 1),
+        ({"job": "7"}, "RUNNING", None, 1),
+        ({"job": "7"}, "PENDING", {"errors": ["x"]}, 0),
+        (None, "RUNNING", {"errors": ["x"]}, 0),
+    ],
+)
+def test_a_new_session_within_a_job_ends_the_process_that_runs_there(monkeypatch, known, state, answer, asked):
+    """None: the process could not be asked."""
+    told = []
+
+    def tell(job, path, request):
+        told.append((job, path, request))
+        if answer is None:
+            raise ValueError
+        return answer
+
+    monkeypatch.setattr(allocation, "read", lambda path: SETUP)
+    monkeypatch.setattr(allocation, "_known", lambda uuid: known)
+    monkeypatch.setattr(allocation.slurm, "status", lambda job: {"JobState": state})
+    monkeypatch.setattr(allocation, "_told", tell)
+    if asked and answer:
+        with pytest.raises(InputError, match="clock stuck; twice"):
+            allocation.renew("s.json")
+    else:
+        allocation.renew("s.json")
+    assert told == [("7", "s.json", {"do": "renew"})] * asked
+
+
+@pytest.mark.parametrize(("share", "rest_ns"), [(0.2, 103_000), (0.0, 0)])
+def test_a_paced_kernel_rests_for_its_share_of_the_time_and_no_try_may_take_too_long(monkeypatch, share, rest_ns):
+    """412 us of work: at a share of a quarter 549.3 us a round, of a fifth 515 us."""
+    armed, tried, put_back = [], [], []
+    load = step_loads.StepLoad.__new__(step_loads.StepLoad)
+    load._part = step_loads._Part([3, 4], 2, 5, mains=(1,), paced_mhz=1500.0)
+    load._living, load._name, load.meet_s = None, "kernel/k", 7.5
+    load._dog = SimpleNamespace(arm=lambda seconds, name: armed.append(seconds))
+    monkeypatch.setattr(step_loads.StepLoad, "put_back", lambda self: put_back.append(1))
+    monkeypatch.setattr(step_loads.pace, "alone_mhz", lambda *words: tried.append(words[1:]) or 1234.0)
+    monkeypatch.setattr(step_loads.pace, "rest_share", lambda wanted, mhz: (share, mhz(0.25)))
+    part = load._paced(412.0, 1500.0)
+    assert (part.rest_ns, part.less is not None) == (rest_ns, rest_ns > 0)
+    if part.less:
+        assert part.less == step_loads._Part([], 2, 5, restores=False, rest_ns=rest_ns)
+    # a graph of about 4 ms: seven rounds
+    assert tried == [([3, 4], (1,), 7, 137_333)] and put_back == [1]
+    longest_s = 7.5 + step_loads._TRY_S + step_loads._TRY_ROUNDS * 1e-6 * 412 / 0.75
+    assert armed == [pytest.approx(longest_s), 7.5]
