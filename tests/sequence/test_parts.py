@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ from kernel_dvfs.sequence.chains import Jittering, Lagging, chain_of
 from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.label_search import best_mixture, search, ways_to_the_end
 from kernel_dvfs.sequence.launches import Read, Sequence
-from kernel_dvfs.sequence.programme import Choice, _Known, _line_search, _mix, _search_few
+from kernel_dvfs.sequence.programme import Choice, _Known, _line_search, _mix, _search, _search_few
 from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
 
 
@@ -156,6 +157,31 @@ def test_a_search_among_few_pairs_betters_what_is_known_where_its_gap_is_wide():
             before_j = known.best[0]
             _search_few(chain, known, 0.0, 150.0, limit_s, wide)
             assert known.best[0] == pytest.approx(min(least_j, before_j) if searches else before_j, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 4096.0])
+def test_the_exact_search_finds_the_best_of_all_choices_and_then_the_bound_is_its_energy(scale):
+    """Of an iteration of milliseconds and of one of seconds, from one pair for all launches."""
+    bettered = 0
+    for seed in range(4):
+        made = small(seed, launches=5, pairs=3)
+        sequence = replace(made, time_s=scale * made.time_s, stall_w=made.stall_w / scale)
+        chain = chain_of(sequence, Timing("ahead", scale * 2e-4, 0.0, scale * 1e-5, scale * 2e-5))
+        limit_s, price = 1.03 * sequence.baseline_time_s, 150.0 / scale
+        totals = [chain.totals(changes) for changes in every_choice(sequence)]
+        least_j = min(energy_j for time_s, energy_j in totals if time_s <= limit_s)
+        bound = float(chain.starts(price).min()) - price * limit_s
+
+        def searched(effort, wide=0.0, chain=chain, bound=bound, limit_s=limit_s, price=price):
+            known = _Known(chain, limit_s)
+            known.offer(Changes(0, (), ()))
+            return _search(chain, known, bound, price, limit_s, effort, wide), known.best[0]
+
+        alone_j = sequence.baseline_energy_j
+        assert searched(10**8) == (pytest.approx(least_j, rel=1e-12),) * 2
+        assert searched(0) == searched(1) == (bound, alone_j)
+        bettered += least_j < alone_j * (1 - 1e-6)
+    assert bettered >= 2
 
 
 def test_mixing_offers_what_the_known_choices_give_together_at_any_price_of_time():
