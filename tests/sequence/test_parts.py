@@ -235,6 +235,15 @@ def test_labels_of_a_pair_that_another_one_matches_are_dropped_and_cut_where_too
     assert kept[3].tolist() == [6, 7, 4] and cut
 
 
+def test_the_least_time_from_a_node_is_that_of_the_quickest_way_on_to_the_end():
+    """2 + 4 s by way of one node, 1 + 3.5 s by way of another, from which 0.7 s lead on to the first."""
+    begin, one, other, end = (0, 0), (2, 0), (1, 1), (3, 0)
+    steps = {(begin, one): 2.0, (one, end): 4.0, (begin, other): 1.0, (other, end): 3.5, (other, one): 0.7}
+    edges = {edge: (time_s, 9.0) for edge, time_s in steps.items()}
+    found = label_search._least_time(edges, sorted((begin, one, other, end)))
+    assert found == {begin: 4.5, one: 4.0, other: 3.5, end: 0.0}
+
+
 def test_as_many_labels_as_may_be_kept_are_kept(monkeypatch):
     """Four launches of which each may run at one of two other pairs: seven ways to the end are worth keeping."""
     chain = two_that_mix()[0]
