@@ -296,6 +296,23 @@ def test_a_choice_that_takes_just_the_limit_is_found_by_search_and_mixture_and_o
     assert known.best == (energy_j, limit * unit_s, changes)
 
 
+def test_what_would_end_too_late_is_not_looked_at_further():
+    """Only all of auto takes 10 units: both ways to the end, and from each of three boundaries both pairs."""
+    chain = dyadic()
+    found, whole, effort = search(chain, 16.0, 0, 10 / 1024, 1e3, 10, 10**6, ways_to_the_end(chain, 16.0, 0))
+    assert (found, whole, effort) == (Changes(0, (), ()), True, 2 * 3 * 2 + 3 * 2)
+
+
+def test_with_jitter_the_next_change_is_asked_for_when_the_last_one_must_have_landed():
+    """Launches of 1, 10 and 1 ms. A change may land 0.2 ms late, and the next one takes 0.5 ms: 0.7 ms after each
+    boundary, which is within the launch that begins there, the last one too."""
+    about = {"names": ("a", "b", "a"), "kernel": np.array([0, 1, 0]), "pairs": ((1400.0, None), (900.0, None))}
+    time_s = 1e-3 * np.array([[1.0, 1.0], [10.0, 10.0]])
+    made = Sequence(**about, time_s=time_s, energy_j=300 * time_s, baseline=0, stall_w=np.array([64.0, 32.0]))
+    chain = chain_of(made, Timing("ahead", 5e-4, 0.4))
+    assert chain.after[:, 0, :].tolist() == [[1, 1], [2, 2], [3, 3]]
+
+
 # --- prices -----------------------------------------------------------------------------------------------------------
 
 
