@@ -168,6 +168,8 @@ def test_an_archive_is_read_as_its_folder_is_and_holds_nothing_else(folder, tmp_
     for name, text in more:
         with pytest.raises(InputError, match=f"holds '{name}'; expected contribution.json, profile.csv, latency.json"):
             read(packed(path, [*within, (name, text)]))
+    with pytest.raises(InputError, match="holds 'a/mine/"):
+        read(packed(path, [(f"a/mine/{name}", text) for name, text in texts]))
     packed(path, within)
     plain = len(gzip.decompress(path.read_bytes()))
     monkeypatch.setattr(contribution, "_LARGEST_BYTE", plain)
