@@ -1,6 +1,8 @@
 """Breaks made on purpose: each changes the code in one place, the same ones for the same code, and messages stay."""
 
 import ast
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +71,19 @@ def test_a_room_that_is_not_there_is_refused_in_one_line(room, monkeypatch, caps
     with pytest.raises(SystemExit, match="2"):
         mutate.main()
     assert f"error: {room}: nothing to break there; name a folder or file below" in capsys.readouterr().err
+
+
+def test_a_break_is_not_taken_for_the_one_before_which_is_as_long(tmp_path, monkeypatch):
+    """Both within a second: compiled code is told from other code by its source's size and time, in whole seconds."""
+    (tmp_path / "own.py").write_text("def f(a, b):\n    return a + b\n\n\ndef g(a, b):\n    return a * b\n")
+    (tmp_path / "test_own.py").write_text("from own import f\n\n\ndef test_f():\n    assert f(2, 3) == 5\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(mutate, "QUIET", ["-q", "-p", "no:cacheprovider"])
+    for number, noticed in ((0, "test_own.py::test_f"), (1, "")):
+        each = mutate.Break(Path("own.py"), number, 2, 1, "")
+        assert mutate.broken(each, tmp_path, ["test_own.py"], 1.0) == noticed
 
 
 @pytest.mark.parametrize("code", pytest.ExitCode)

@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
+from whole_schedule import whole_schedule
 
 from kernel_dvfs.choice.schedule import choose
+from kernel_dvfs.choice.schedule_file import pairs_of, read_schedule
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import Pair
 from profiles import profile
 
 CONTRACT = [
@@ -138,3 +141,45 @@ def test_the_margin_told_is_all_of_the_distance_that_was_kept_from_the_limit():
     plain = choose(profile(rows))
     assert found["lower_bound_energy"] == pytest.approx(plain["lower_bound_energy"], rel=1e-8)
     assert plain["energy"] < found["energy"]
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """stored(targets, **changed): the path of a schedule of these clocks, and what is read of it."""
+
+    def write(targets, **changed):
+        path = tmp_path / "s.json"
+        path.write_text(json.dumps(whole_schedule(targets=targets, **changed)))
+        return path, read_schedule(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("mhz", "is_one"),
+    [(1, True), (0.5, False), (0, False), (1410.0, True), (1410.5, False), (999_999, True), (1_000_000, False)],
+)
+def test_a_clock_that_a_gpu_can_be_asked_for_is_a_whole_number_of_mhz(stored, mhz, is_one):
+    for name in ("core_mhz", "mem_mhz"):
+        clocks = {"core_mhz": 900, "mem_mhz": "auto"} | {name: mhz}
+        if is_one:
+            pair = pairs_of(*stored({"a": clocks, "b": {"core_mhz": "auto", "mem_mhz": 5001}}))
+            assert pair == {"a": Pair(clocks["core_mhz"], clocks["mem_mhz"]), "b": Pair("auto", 5001)}
+            assert all(isinstance(each, (int, str)) for each in pair["a"])
+        else:
+            with pytest.raises(InputError, match=rf"targets\.a\.{name} is"):
+                pairs_of(*stored({"a": clocks}))
+
+
+@pytest.mark.parametrize(
+    ("targets", "changed", "said"),
+    [
+        ({}, {}, "targets is empty"),
+        ({}, {"status": "infeasible"}, "there is nothing to play"),
+        ({"a": {"core_mhz": 900, "mem_mhz": 405, "fan": "low"}}, {}, r"targets\.a\.fan: a setting that cannot be made"),
+        ({"a": {"core_mhz": 900}}, {}, r"targets\.a\.mem_mhz is None, expected a number"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_by_its_field(stored, targets, changed, said):
+    with pytest.raises(InputError, match=said):
+        pairs_of(*stored(targets, **changed))

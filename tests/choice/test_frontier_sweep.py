@@ -45,6 +45,25 @@ def test_saving_of_time_by_hand():
     assert largest_time_saving_percent(problem, "single") == pytest.approx(0)
 
 
+@pytest.mark.parametrize(
+    ("keys", "percent"),
+    [
+        # both at b: 1.5 and 3.5 of 2 + 6 units of time
+        ([["a", "b", "c"], ["a", "b", "d"]], 37.5),
+        # both at b, the one faster, the other slower: 3 + 4; at a nothing is saved
+        ([["a", "c", "b"], ["a", "d", "b"]], 12.5),
+        ([["a", "b", "c"], ["a", "d", "e"]], 0.0),
+        ([["a", "b", "c"], ["d", "e", "f"]], 0.0),
+    ],
+)
+def test_saving_of_time_at_one_setting_for_all_is_that_of_the_fastest_that_all_know(keys, percent):
+    problem = Problem.of([[2.0, 1.5, 3.0], [6.0, 3.5, 4.0]], [[1.0] * 3] * 2, [0, 0], keys)
+    assert largest_time_saving_percent(problem, "single") == pytest.approx(percent)
+    # of a quarter and five twelfths; 1.5 + 3.5 of 8
+    assert largest_time_saving_percent(problem, "local") == pytest.approx(25)
+    assert largest_time_saving_percent(problem, "global") == pytest.approx(37.5)
+
+
 def test_a_sweep_of_forty_slacks_falls_from_one_to_the_next(problem):
     points = frontier(problem, np.linspace(-2, 30, 40))
     energies = [point.energy for point in points if point.status == "optimal"]

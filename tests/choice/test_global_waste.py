@@ -1,5 +1,11 @@
 """The global choice is exact on large, tight and nearly tied problems, and says what proves it."""
 
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
 import numpy as np
 import pytest
 from brute import best
@@ -10,9 +16,10 @@ from kernel_dvfs.choice.dominance import undominated
 from kernel_dvfs.choice.frontier import largest_time_saving_percent
 from kernel_dvfs.choice.global_waste import compute_waste, least_energy
 from kernel_dvfs.choice.integer_grid import highest_total, integer_grid_of
+from kernel_dvfs.choice.margin import flattery, guarded, price_of_time
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import relax
-from kernel_dvfs.choice.scopes import solve
+from kernel_dvfs.choice.scopes import OBJECTIVES, SCOPES, solve
 from kernel_dvfs.choice.undecided import undecided_of
 from kernel_dvfs.errors import InputError
 
@@ -69,6 +76,12 @@ def test_the_bound_lies_below_and_the_witness_agrees(shape):
     assert found.bound <= energy
     assert problem.time[found.option].sum() <= limit * (1 + 1e-9)
     assert found.by == "bound" or (found.confirmed and "INFEASIBLE" in found.proof)
+    # what the proof tells is of the options that fit, in the problem's units
+    told, percent = map(
+        float, re.match(r"LP bound (\S+) over the options that fit, (\S+) % below", found.proof).groups()
+    )
+    assert found.bound * (1 - 1e-8) <= told <= energy * (1 + 1e-8) and told > 0.99 * energy
+    assert percent == pytest.approx(100 * (1 - told / energy), abs=1e-6, rel=0.01)
 
 
 def test_the_witness_objects_as_soon_as_one_unit_less_is_possible():
@@ -80,6 +93,41 @@ def test_the_witness_objects_as_soon_as_one_unit_less_is_possible():
     assert certificate.no_better(undecided, least, effort=1.0)
     with pytest.raises(RuntimeError, match="better choice"):
         certificate.no_better(undecided, least + 1, effort=1.0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_other_units_the_choice_is_the_same_to_the_last_digit(shape):
+    """Times in units 4096 times smaller and energies in ones 2^23 times larger: each float keeps its digits."""
+    time, energy = 2.0**12, 2.0**-23
+    problem = shape(np.random.default_rng(12), 9, 15)
+    problem = replace(problem, time_se=0.01 * problem.time, energy_se=0.02 * problem.energy, n=problem.target + 2)
+    other = replace(problem, time=time * problem.time, energy=energy * problem.energy)
+    other = replace(other, time_se=time * problem.time_se, energy_se=energy * problem.energy_se)
+    for slack in (0.0, 0.03):
+        limit = (1 + slack) * problem.baseline_time
+        one, two = least_energy(problem, limit, effort=0), least_energy(other, time * limit, effort=0)
+        assert one.option.tolist() == two.option.tolist() and two.bound == energy * one.bound
+        assert (one.by, one.states, one.gap, one.undecided_options) == (
+            two.by,
+            two.states,
+            two.gap,
+            two.undecided_options,
+        )
+        kept, also = guarded(problem, slack, 1.645, 0), guarded(other, slack, 1.645, 0)
+        assert kept.option.tolist() == also.option.tolist() and (also.sd, also.limit) == (
+            time * kept.sd,
+            time * kept.limit,
+        )
+        price = price_of_time(kept)
+        assert price_of_time(also) == energy / time * price
+        nothing = np.zeros(len(problem.time))
+        assert flattery(other, energy / time * price, nothing) == time * flattery(problem, price, nothing)
+        for scope, objective in product(SCOPES, OBJECTIVES):
+            first, second = (solve(each, scope, objective, slack, effort=0) for each in (problem, other))
+            assert (first.option is None) == (second.option is None)
+            if first.option is not None:
+                assert first.option.tolist() == second.option.tolist()
+                assert second.lower_bound_energy == energy * first.lower_bound_energy
 
 
 def test_dominated_options_change_nothing():
@@ -142,6 +190,20 @@ def test_a_search_that_gives_up_says_how_far_it_may_be_from_the_optimum(monkeypa
     least, energy = (problem.energy[each.option].sum() for each in (exact, found))
     assert found.by == "gap" and found.gap > global_waste.GAP
     assert energy * (1 - found.gap) <= least <= energy
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_times_are_rounded_up_the_limit_down_and_energies_to_the_nearest_unit(shape):
+    """By exact fractions; both units are at most a billionth part of the totals."""
+    problem = shape(np.random.default_rng(21), 11, 15)
+    limit = 1.0123 * problem.baseline_time
+    grid = integer_grid_of(problem, limit, only_fitting=False)
+    time_unit, energy_unit = Fraction(grid.time_unit), Fraction(grid.energy_unit)
+    assert math.floor(Fraction(limit * (1 + 1e-9)) / time_unit) == grid.budget
+    for t, time, e, energy in zip(grid.t, problem.time, grid.e, problem.energy):
+        assert math.ceil(Fraction(time) / time_unit) == t and round(Fraction(energy) / energy_unit) == e
+    least = np.minimum.reduceat(problem.energy, problem.first).sum()
+    assert 2**-41 < 11 * grid.time_unit / limit <= 2**-35 and 2**-41 < 11 * grid.energy_unit / least <= 2**-35
 
 
 @pytest.mark.parametrize("quantum", [1.0, 0.01, 3e-4])

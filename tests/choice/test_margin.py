@@ -4,10 +4,12 @@ import math
 from dataclasses import replace
 from itertools import product
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from kernel_dvfs.choice import margin
 from kernel_dvfs.choice.margin import decide, flattery, guarded, price_of_time
 from kernel_dvfs.choice.problem import Problem
 
@@ -66,6 +68,34 @@ def test_where_nothing_keeps_the_margin_all_stay_at_auto():
     made = problem([[1.0, 0.99]], [[1.0, 0.5]], [[0.02, 0.02]])
     found = guarded(made, 0, 2)
     assert found.option.tolist() == [0] and found.sd == 0 and found.optimum is None
+
+
+def test_an_error_that_leaves_no_choice_is_halved_six_times_and_one_that_changes_is_followed_four_times(monkeypatch):
+    """z = 2 and a variance of 0.05^2 or of 0.02^2: at an error s, 0.97 + 0.05^2 / s within 1 - s."""
+    made, asked = problem([[1.0, 0.97, 0.96]], [[1.0, 0.8, 0.7]], [[0.0, 0.05, 0.02]]), []
+
+    def told(options):
+        def least_energy(own, limit, effort):
+            asked.append((own.time.tolist(), limit))
+            option = options[min(len(asked), len(options)) - 1]
+            return option and SimpleNamespace(option=np.array([option]))
+
+        asked.clear()
+        monkeypatch.setattr(margin, "least_energy", least_energy)
+        return guarded(made, 0.0, 2.0)
+
+    def linear(s):
+        return [1.0, 0.97 + 0.05**2 / s, 0.96 + 0.02**2 / s], 1 - s
+
+    assert told([1, None]).option.tolist() == [0]
+    assert [time for time, _ in asked[1:]] == [pytest.approx(linear(0.05 / 2**k)[0]) for k in range(6)]
+    assert [limit for _, limit in asked] == pytest.approx([1.0, *(linear(0.05 / 2**k)[1] for k in range(6))])
+    # of those found on the way the one of least energy is kept
+    found = told([1, 1, 2, 1, 1, 1])
+    assert [limit for _, limit in asked[1:]] == pytest.approx([linear(s)[1] for s in (0.05, 0.05, 0.02, 0.05)])
+    assert (found.option.tolist(), found.sd, found.limit) == ([2], pytest.approx(0.02), pytest.approx(linear(0.05)[1]))
+    # the same again ends it
+    assert told([1, 2, 2, 1]).option.tolist() == [2] and len(asked) == 3
 
 
 def test_a_choice_whose_total_is_known_for_certain_asks_for_no_margin():

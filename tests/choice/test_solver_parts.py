@@ -13,7 +13,7 @@ from kernel_dvfs.choice import meet_in_the_middle, programme
 from kernel_dvfs.choice.dominance import Edges, lower_hull, pareto
 from kernel_dvfs.choice.integer_grid import IntegerGrid, integer_grid_of
 from kernel_dvfs.choice.problem import Problem
-from kernel_dvfs.choice.relaxation import lower_bound, relax
+from kernel_dvfs.choice.relaxation import Relaxation, lower_bound, price_of_time, relax
 from kernel_dvfs.choice.undecided import undecided_of
 
 SHAPES = [roofline, uniform, nearly_tied]
@@ -104,6 +104,25 @@ def test_swaps_make_a_choice_better_and_never_break_its_limit():
     assert helped > 20
 
 
+@pytest.mark.parametrize(
+    ("helps", "turns"), [("--", 2), ("+-", 2), ("-+-+", 4), ("-+--", 4), ("++-+", 4), ("++--", 4), ("+++++", 4)]
+)
+def test_swaps_go_on_while_one_of_both_ways_to_halve_the_targets_helps_four_turns_at_most(monkeypatch, helps, turns):
+    """The way changes from turn to turn; after the second of both has not helped, none will."""
+    problem = nearly_tied(np.random.default_rng(4), 8, 12)
+    grid = integer_grid_of(problem, 1.01 * problem.baseline_time)
+    relaxation, asked = relax(grid), []
+
+    def match(*_):
+        asked.append(helps[len(asked)])
+        # the last of either list stands for no change
+        return (-1.0, 0.0, -1, -1) if asked[-1] == "+" else None
+
+    monkeypatch.setattr(meet_in_the_middle, "match", match)
+    assert meet_in_the_middle.swap(grid, relaxation, relaxation.choice).tolist() == relaxation.choice.tolist()
+    assert len(asked) == turns
+
+
 SEARCHES = {
     "programme": lambda undecided, known, bound, margin: programme.run(undecided, *known, bound, margin, 1e9),
     "meet": lambda undecided, known, bound, margin: meet_in_the_middle.meet(undecided, *known, bound, margin, 10**6),
@@ -146,6 +165,52 @@ def test_a_list_that_was_cut_short_is_no_proof():
     assert programme.run(*args, 1e9).complete
 
 
+def searched():
+    """(undecided targets, energy and time of the choice known, bound, margin) of a problem with 1,273 states."""
+    problem = nearly_tied(np.random.default_rng(6), 10, 12)
+    grid = integer_grid_of(problem, problem.baseline_time)
+    relaxation = relax(grid)
+    known = float(grid.e[relaxation.choice].sum()), float(grid.t[relaxation.choice].sum())
+    return undecided_of(grid, relaxation, known[0]), *known, relaxation.bound, relaxation.margin
+
+
+def test_a_list_that_was_cut_above_what_is_left_of_the_gap_is_a_proof():
+    """Both lists are cut at 300, above what a choice may cost that betters the one found on the way."""
+    args = searched()
+    found, exact = meet_in_the_middle.meet(*args, 300), programme.run(*args, 1e9)
+    assert found.states == 600 < meet_in_the_middle.meet(*args, 10**6).states
+    assert found.complete and (found.energy, found.time) == (exact.energy, exact.time) and exact.energy < args[1]
+    assert not meet_in_the_middle.meet(*args, 100).complete, "though it has found the best one too"
+
+
+@pytest.mark.parametrize("wide", [13, 20, 45])
+def test_no_more_states_are_made_together_than_memory_has_room_for(wide, monkeypatch):
+    """Of up to 62, 12 of which come from one state."""
+    args, sizes, filtered = searched(), [], programme.pareto
+    monkeypatch.setattr(programme, "pareto", lambda t, e, other: sizes.append(len(t)) or filtered(t, e, other))
+    exact = programme.run(*args, 1e9)
+    assert max(sizes) == 62
+    sizes.clear()
+    monkeypatch.setattr(programme, "WIDE", wide)
+    found = programme.run(*args, 1e9)
+    assert (found.energy, found.time, found.complete) == (exact.energy, exact.time, True)
+    assert wide / 2 < max(sizes) <= wide
+
+
+def test_states_take_turns_the_most_promising_last():
+    bound = np.array([3.0, 1.0, 2.0, 5.0, 4.0])
+    assert [part.tolist() for part in programme._turns(bound, 2)] == [[3], [0, 4], [1, 2]]
+    assert [part.tolist() for part in programme._turns(bound, 5)] == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-3, 1e-2])
+def test_what_is_better_by_less_than_a_tolerance_is_not_looked_for(tolerance):
+    args = searched()
+    exact, near = programme.run(*args, 1e9), programme.run(*args, 1e9, tolerance)
+    assert near.complete and near.states < exact.states
+    assert exact.energy <= near.energy <= exact.energy / (1 - tolerance)
+
+
 def whole(times, energies, budget):
     """An integer grid by hand."""
     target = np.repeat(np.arange(len(times)), [len(own) for own in times])
@@ -161,6 +226,35 @@ def test_a_swap_may_use_the_budget_up_to_its_last_unit():
     assert meet_in_the_middle.swap(grid, relax(grid), fastest).tolist() == [1, 2], "10 saved in 3, with 3 to spare"
     tight = whole([[5, 8], [4, 9]], [[50, 40], [10, 1]], 11)
     assert meet_in_the_middle.swap(tight, relax(tight), fastest).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(("budget", "price", "choice"), [(17, 0.0, [1, 3]), (16, 1.8, [1, 2]), (11, 10 / 3, [0, 2])])
+def test_time_has_no_price_where_the_budget_leaves_room_for_what_uses_least(budget, price, choice):
+    """8 and 9 units of time use 41 of energy. 10 saved in 3 units is 10 / 3 a unit, 9 in 5 is 1.8."""
+    found, fast = price_of_time(whole([[5, 8], [4, 9]], [[50, 40], [10, 1]], budget))
+    assert found == pytest.approx(price) and fast.tolist() == choice
+
+
+def test_what_is_undecided_by_hand():
+    """12 units of time, at 1.8 a unit: 50 + 9, 40 + 14.4 and 43 + 10.8; 10 + 7.2 and 1 + 16.2; 7 + 3.6; so that the
+    least energy is 53.8 + 17.2 + 10.6 - 1.8 x 14 = 56.4 at best."""
+    grid = whole([[5, 8, 6], [4, 9], [2, 3]], [[50, 40, 43], [10, 1], [7, 7]], 14)
+    reduced = np.array([5.2, 0.6, 0.0, 0.0, 0.0, 0.0, 1.8])
+    relaxation = Relaxation(1.8, 56.4, reduced, np.array([2, 2, 5]), 0.5)
+    few = undecided_of(grid, relaxation, 57.0)
+    (one, other) = few.groups
+    assert (one.position.tolist(), one.dt.tolist(), one.de.tolist()) == ([3, 4], [0.0, 5.0], [0.0, -9.0])
+    assert (other.position.tolist(), other.dt.tolist(), other.de.tolist()) == ([2, 1], [0.0, 2.0], [0.0, -3.0])
+    assert one.reduced.tolist() == [0.0, 0.0] and other.reduced.tolist() == [0.0, 0.6]
+    assert (few.fastest.tolist(), few.t, few.e, few.budget) == ([2, 3, 5], 12.0, 60.0, 14.0)
+    assert few.gap == pytest.approx(0.6) and few.options == 4
+    assert few.choice(np.array([1, 0]), grid.target).tolist() == [2, 4, 5]
+    # the third target's slower option uses as much energy, so it is never left
+    every = undecided_of(grid, relaxation, 62.0)
+    assert [group.position.tolist() for group in every.groups] == [[3, 4], [0, 2, 1]]
+    assert (every.fastest.tolist(), every.t, every.e) == ([0, 3, 5], 11.0, 67.0)
+    none = undecided_of(grid, Relaxation(1.8, 56.4, np.where(reduced, reduced, [0, 0, 0, 0, 9, 0, 0]), None, 0.5), 56.3)
+    assert none.groups == [] and (none.fastest.tolist(), none.t, none.e) == ([2, 3, 5], 12.0, 60.0)
 
 
 @pytest.mark.parametrize("search", [*SEARCHES, "swap"])

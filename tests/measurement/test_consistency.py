@@ -87,6 +87,15 @@ def test_mean_power_lies_between_a_watt_and_what_the_limit_allows(device, power_
     assert (said == "") is fits and (fits or "no power of this GPU in mW" in said)
 
 
+@pytest.mark.parametrize(("limit_mw", "most_mw"), [(350_000, 525_000), (None, 10_000_000)])
+def test_the_least_and_the_most_power_are_such_as_a_board_may_draw(limit_mw, most_mw):
+    for power_mw, fits in ((1000, True), (999.999, False), (most_mw, True), (1.000001 * most_mw, False)):
+        point = recorded(power_limit_mw=limit_mw)
+        energy_mj = power_mw * point["summary"]["time_us"] * 1e-6
+        point["summary"] |= {"power_mw": power_mw, "energy_mj": energy_mj}
+        assert (consistency.of_summary("", point, point["device"]) == "") is fits
+
+
 @pytest.mark.parametrize(
     ("device", "said"),
     [

@@ -58,6 +58,12 @@ def test_a_window_has_the_power_of_its_time_within_a_read(counter, board):
     assert window.energy_mj / 1e3 / duration_s == pytest.approx(true_w, rel=READ_S / 5.0)
 
 
+@pytest.mark.parametrize(("window_s", "lasts_s"), [(0.0, 0.1), (0.02, 0.1), (0.14, 0.1), (0.16, 0.2), (1.26, 1.3)])
+def test_a_window_ends_at_the_edge_that_is_nearest_to_what_was_asked_for_but_not_at_once(counter, window_s, lasts_s):
+    window = counter.window(window_s)
+    assert window.end_s - window.start_s == pytest.approx(lasts_s, abs=READ_S)
+
+
 def test_an_unaligned_window_is_off_by_a_share_of_a_period(board):
     """What the edges are good for: 0.9 s between any two reads are wrong by up to a period, 11 %."""
     board.time_s = 10.099

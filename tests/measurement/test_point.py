@@ -41,6 +41,13 @@ def test_measurements_scatter_around_the_truth(setup):
         assert 0.001 < statistics.stdev(values) < 0.01
 
 
+def test_a_simulated_device_tells_its_limit_in_mw_and_its_counter_in_ms(setup):
+    """340 W, 100 ms, 4.1 ms."""
+    device = Bench(setup, GEMM).device
+    told = [device[name] for name in ("power_limit_mw", "counter_period_ms", "counter_read_ms")]
+    assert told == [340_000, pytest.approx(100), pytest.approx(4.1)]
+
+
 def test_every_point_starts_from_the_same_hot_board(setup):
     bench = Bench(setup, GEMM)
     first = bench.point(Pair(1470, 9251))

@@ -62,6 +62,24 @@ def test_no_change_is_none():
     assert seen.step_s == pytest.approx(1e-9 * STEP_NS)
 
 
+@pytest.mark.parametrize(
+    ("after", "changes"), [(1.98, False), (1.983, False), (1.977, False), (1.985, True), (1.975, True)]
+)
+def test_a_pace_that_comes_back_to_within_a_fifth_of_a_percent_has_not_changed(after, changes):
+    """Of 1.98 GHz, after 9 ms at 0.9 GHz: stamps each 20 us, the request at the 400th, the slow ones from the 450th."""
+    rows, place = np.zeros((2000, 4), np.int64), np.arange(1999)
+    rows[:, 0] = 20_000 * np.arange(2000)
+    ghz = np.where(place < 450, 1.98, np.where(place < 900, 0.9, after))
+    rows[1:, 1] = np.cumsum(np.rint(20_000 * ghz))
+    rows[:, 3] = np.arange(2000) >= 400
+    seen = change_seen(rows, 1, "core")
+    assert (seen.before, seen.after) == pytest.approx((1.98, after), abs=1e-4)
+    if changes:
+        assert seen.first_effect_s == pytest.approx(51 * 20e-6) and seen.is_settled
+    else:
+        assert (seen.first_effect_s, seen.settled_s, seen.is_settled) == (None, None, False)
+
+
 def test_several_stalls_add_up_and_the_longest_is_told():
     """A millisecond after the request 3 ms, 2 ms later 1 ms, and a clock of its own before it has settled."""
 
@@ -94,6 +112,21 @@ def test_a_change_between_two_stamps_begins_in_the_first_interval_that_differs_a
     # 50 steps and a half from the request to that stamp, and half a step or a whole one more
     assert seen.first_effect_s == pytest.approx(51 * 20e-6) and seen.settled_s == pytest.approx(51.5 * 20e-6)
     assert pace(rows, "core") == pytest.approx((450 * 30_000 + 1549 * cycles) / (1999 * 20_000))
+
+
+def test_a_gap_between_stamps_began_half_a_step_after_the_last_one():
+    """Stamps each 20 us, the request at the 400th, another pace from the 450th on, after a gap of 0.5 ms there, and one
+    of 0.3 ms at the 460th, when it has settled."""
+    steps = np.full(1999, 20_000)
+    steps[[450, 460]] = 500_000, 300_000
+    rows = np.zeros((2000, 4), np.int64)
+    rows[1:, 0] = np.cumsum(steps)
+    rows[1:, 1] = np.cumsum(np.where(np.arange(1999) < 450, 30_000, np.where(steps > 20_000, 21_000, 1.05 * steps)))
+    rows[461:, 1] += 21 * 14_000
+    rows[:, 3] = np.arange(2000) >= 400
+    seen = change_seen(rows, 1, "core")
+    assert seen.stall_s == seen.longest_stall_s == pytest.approx(490e-6)
+    assert seen.first_effect_s == pytest.approx(51 * 20e-6) and seen.settled_s == pytest.approx(50.5 * 20e-6 + 500e-6)
 
 
 def test_a_clock_that_wanders_at_the_end_has_not_settled():

@@ -222,6 +222,33 @@ def test_a_reference_named_by_the_user_is_the_baseline(csv_table, reference, row
     assert [i for i, base in enumerate(imported.columns["is_baseline"]) if base] == [row]
 
 
+@pytest.mark.parametrize(
+    ("clocks", "row"),
+    [
+        # by the memory clock, then by the core clock; an unlocked one is below any, however low
+        ([",", "0.5,", ",877"], 2),
+        ([",", "0.5,", "0.4,"], 1),
+        ([",0.5", ",", "1410,"], 0),
+        (["1410,810", "1005,877", "900,877"], 1),
+    ],
+)
+def test_the_highest_clocks_are_the_highest_memory_clock_then_core_clock(csv_table, clocks, row):
+    """Of equal power caps the highest clocks win, however slow they are."""
+    rows = [f"k,{clock},300,{3 - abs(number - row)},1" for number, clock in enumerate(clocks)]
+    stated = {"core_mhz": "mhz", "mem_mhz": "mhz", "time_s": "s", "energy_kj": "kj"}
+    imported = import_table(csv_table(*rows, header=NO_BASELINE), reference="highest", columns_in=stated)
+    assert imported.columns["is_baseline"] == [number == row for number in range(3)]
+
+
+def test_of_points_at_the_reference_the_highest_power_cap_wins_then_the_least_time(csv_table):
+    header = NO_BASELINE + ",fan"
+    rows = ["k,1410,877,300,3,1,a", "k,1410,877,300,2,1,b", "k,1410,877,,1,1,c", "k,1410,877,250,1,1,d"]
+    imported = import_table(csv_table(*rows, header=header), settings=["fan"], reference="1410,877")
+    assert imported.columns["is_baseline"] == [False, True, False, False]
+    imported = import_table(csv_table(*rows, header=header), settings=["fan"], reference="1410,877,fan=a")
+    assert imported.columns["is_baseline"] == [True, False, False, False]
+
+
 def test_a_named_reference_goes_before_the_marks_of_the_table(csv_table):
     imported = import_table(csv_table(*ROWS), reference="1470,9251")
     assert imported.columns["is_baseline"] == [False, False, True, False, False, True]

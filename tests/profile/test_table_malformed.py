@@ -45,12 +45,24 @@ CASES = {
         table(AUTO, "G,k,210,405,1,inf,0"),
         r"line 3, column energy_mj: 'inf' is not a finite",
     ),
+    **{
+        f"a number as large as {cell}": (
+            table(AUTO, f"G,k,210,405,{cell},1,0"),
+            f"column time_ms: '{cell}' is not a fin",
+        )
+        for cell in ("1e300", "1.2e300", "-1e300", "-1.2e300")
+    },
+    "a number that is nearly as large": (table(AUTO, "G,k,210,405,9e299,1,0"), "'9e299' is too large to be true"),
     "time that is a word": (
         table(AUTO, "G,k,210,405,fast,1,0"),
         r"line 3, column time_ms: 'fast' is not a number",
     ),
     "decimal comma": (table(AUTO, 'G,k,210,405,"1,5",1,0'), r"line 3, column time_ms: '1,5' is not a number"),
     "digit grouping": (table(AUTO, "G,k,210,405,1_5,1,0"), r"line 3, column time_ms: '1_5' is not a number"),
+    "digit grouping everywhere": (
+        table("G,k,,,1_0,1,1", "G,k,210,405,2_0,1,0"),
+        r"line 2, column time_ms: '1_0' is not a number",
+    ),
     "empty time": (table(AUTO, "G,k,210,405,,1,0"), r"line 3, column time_ms: is empty"),
     "zero time": (table(AUTO, "G,k,210,405,0,1,0"), r"line 3, column time_ms: '0' is not above zero"),
     "negative time": (table(AUTO, "G,k,210,405,-1,1,0"), r"line 3, column time_ms: '-1' is not above zero"),

@@ -178,6 +178,24 @@ def test_a_power_cap_in_milliwatts_is_refused_and_can_be_stated(said):
     assert said(text, "--units", "power_cap_w=mw")[0] == 0
 
 
+def test_a_power_cap_may_be_any_above_zero_in_its_unit(tmp_path):
+    path = tmp_path / "t.csv"
+    text = "kernel,core_mhz,mem_mhz,power_cap_w,time_s,energy_j,is_reference\nk,1410,,0.3,1,200,1\nk,1410,,{},2,250,0\n"
+    for cap, watts in (("0.15", 150.0), ("", None), ("5.5", 5500.0)):
+        path.write_text(text.format(cap))
+        assert import_table(path, columns_in={"power_cap_w": "kw"}).columns["power_cap_w"] == [300.0, watts]
+    path.write_text(text.format("0"))
+    with pytest.raises(InputError, match="'0' is no power cap: a number above zero"):
+        import_table(path, columns_in={"power_cap_w": "kw"})
+    for cap, fits in (("5000", True), ("5001", False)):
+        path.write_text(text.replace("0.3", "300").format(cap))
+        if fits:
+            assert import_table(path).columns["power_cap_w"] == [300.0, 5000.0]
+        else:
+            with pytest.raises(InputError, match="'5001' is no power cap in W"):
+                import_table(path)
+
+
 def test_rows_that_are_exact_copies_are_noted(said):
     code, text = said(GOOD + "One,softmax,1470,9251,2.5,350,0\n")
     assert code == 0

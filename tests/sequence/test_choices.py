@@ -1,13 +1,14 @@
 """The choice over a sequence: no worse than any other, and never better than its own bound."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from small_iterations import every_choice, played, small
 
 from kernel_dvfs.choice.global_waste import least_energy
-from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.problem import TOLERANCE, Problem
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.sequence import baselines
 from kernel_dvfs.sequence.chains import chain_of
@@ -123,6 +124,40 @@ def test_the_programme_of_stalls_agrees_with_cp_sat():
     assert solver.solve(model) == cp_model.OPTIMAL
     found = choose_changes(sequence, timing, 0.05)
     assert found.energy_j == pytest.approx(solver.objective_value / unit, rel=1e-6)
+
+
+@pytest.mark.parametrize("case", [*CASES, *JITTERED])
+def test_in_other_units_the_choice_is_the_same_to_the_last_digit(case):
+    """Times in units 4096 times smaller, energies in ones a million times smaller: powers of two, so that each float
+    keeps its digits."""
+    time, energy = 2.0**12, 2.0**20
+    behaviour, latency_s, jitter, *stalls = case
+    timings = [
+        Timing(behaviour, scale * latency_s, jitter, *(scale * each for each in stalls)) for scale in (1.0, time)
+    ]
+    for seed, slack in ((0, 0.05), (1, 0.0)):
+        made = replace(small(seed, launches=8, pairs=4), passes=(("forward", 0), ("backward", 4)))
+        more = {"time_s": time * made.time_s, "energy_j": energy * made.energy_j}
+        scaled = replace(made, **more, stall_w=energy / time * made.stall_w)
+        both = list(zip((made, scaled), timings))
+        for more in ({"wide": 0}, {"effort": 500, "wide": 0}):
+            one, other = (choose_changes(*each, slack, **more) for each in both)
+            assert other.changes == one.changes
+            assert other.time_s == time * one.time_s
+            assert (other.energy_j, other.bound_j) == (energy * one.energy_j, energy * one.bound_j)
+        one, other = (baselines.per_pass(*each, slack) for each in both)
+        assert one == other and (slack == 0.0 or one is not None)
+        for way in (baselines.single, baselines.latency_free):
+            assert way(made, slack) == way(scaled, slack)
+
+
+def test_a_choice_that_takes_as_long_as_the_limit_allows_keeps_it():
+    """1.3 times the baseline's time at another pair, and so is the limit; or a hair less."""
+    base_s = 1.7e-3
+    for limit_s, pair in ((1.3 * base_s * (1 + TOLERANCE), 1), (1.3 * base_s * (1 + TOLERANCE) * (1 + 1e-15), 0)):
+        made = replace(small(1, launches=1, pairs=2), kernel=np.zeros(1, dtype=np.intp))
+        made = replace(made, time_s=np.array([[base_s, limit_s]]), energy_j=np.array([[0.9, 0.4]]))
+        assert baselines.single(made, 1.3 - 1) == Changes(pair, (), ())
 
 
 def of_launches(sequence):

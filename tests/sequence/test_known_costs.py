@@ -1,5 +1,7 @@
 """What a chain of clock changes costs, worked out by hand for four launches."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -165,6 +167,18 @@ def test_one_pair_a_pass_is_the_best_of_all_nine_with_both_stalls_paid(limit_ms,
     assert baselines.per_pass(MADE, timing, 5.9 / 6 - 1) is None
 
 
+@pytest.mark.parametrize("stall_w", [(50.0, 40.0, 30.0), (1100.0, 700.0, 500.0), (100.0, 700.0, 1100.0)])
+@pytest.mark.parametrize("limit_ms", [6.0, 7.0, 7.5, 7.9, 8.2, 9.0, 12.0])
+def test_of_pairs_a_pass_none_is_played_that_is_too_slow_or_uses_more(limit_ms, stall_w, monkeypatch):
+    """By the least energy first, where sums tell it exactly: the first that keeps the limit is the best of all."""
+    made = replace(MADE, stall_w=np.array(stall_w))
+    chain = chain_of(made, Timing("ahead", 5e-4, 0.0, CORE_S, MEM_S))
+    play, tried = chain.totals, []
+    monkeypatch.setattr(chain, "totals", lambda changes: tried.append(changes) or play(changes))
+    found = baselines.per_pass(made, chain.timing, limit_ms / 6 - 1, chain)
+    assert tried == [found]
+
+
 class Blind:
     """A programme that finds one choice at every price, too slow with 10 s and 1 J, where 5 s and 9 J are known."""
 
@@ -245,6 +259,11 @@ def test_an_iteration_of_a_profile_has_each_replicates_own_time_and_the_least_po
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(InputError, match="expected a number of W >= 0"):
             read_sequence(columns, stall_w=wrong)
+    lacking = {name: values[:3] + values[4:] if name != "metadata" else values for name, values in columns.items()}
+    with pytest.raises(InputError, match=r"kernel z has no usable row at pair 900-auto .* 1 such.*--shared-pairs"):
+        read_sequence(lacking)
+    shared = read_sequence(lacking, shared_pairs=True)
+    assert shared.sequence.pairs == ((None, None),) and len(shared.notices) == 1
     only = found.only(np.array([auto]))
     assert (only.pairs, only.baseline, only.stall_w.tolist()) == (((None, None),), 0, [pytest.approx(250.0)])
 

@@ -3,17 +3,20 @@
 import copy
 import json
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from small_iterations import every_choice, small
 
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.sequence import label_search, programme
 from kernel_dvfs.sequence.chains import Jittering, Lagging, chain_of
 from kernel_dvfs.sequence.changes import Changes, Timing
 from kernel_dvfs.sequence.label_search import best_mixture, search, ways_to_the_end
-from kernel_dvfs.sequence.launches import Read
-from kernel_dvfs.sequence.programme import Choice, _Known, _mix, _search_few
+from kernel_dvfs.sequence.launches import Read, Sequence
+from kernel_dvfs.sequence.programme import Choice, _Known, _line_search, _mix, _search, _search_few
 from kernel_dvfs.sequence.schedule import iteration_schedule, read_iteration
 
 
@@ -169,6 +172,31 @@ def test_a_search_among_few_pairs_betters_what_is_known_where_its_gap_is_wide():
             assert known.best[0] == pytest.approx(min(least_j, before_j) if searches else before_j, rel=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1.0, 4096.0])
+def test_the_exact_search_finds_the_best_of_all_choices_and_then_the_bound_is_its_energy(scale):
+    """Of an iteration of milliseconds and of one of seconds, from one pair for all launches."""
+    bettered = 0
+    for seed in range(4):
+        made = small(seed, launches=5, pairs=3)
+        sequence = replace(made, time_s=scale * made.time_s, stall_w=made.stall_w / scale)
+        chain = chain_of(sequence, Timing("ahead", scale * 2e-4, 0.0, scale * 1e-5, scale * 2e-5))
+        limit_s, price = 1.03 * sequence.baseline_time_s, 150.0 / scale
+        totals = [chain.totals(changes) for changes in every_choice(sequence)]
+        least_j = min(energy_j for time_s, energy_j in totals if time_s <= limit_s)
+        bound = float(chain.starts(price).min()) - price * limit_s
+
+        def searched(effort, wide=0.0, chain=chain, bound=bound, limit_s=limit_s, price=price):
+            known = _Known(chain, limit_s)
+            known.offer(Changes(0, (), ()))
+            return _search(chain, known, bound, price, limit_s, effort, wide), known.best[0]
+
+        alone_j = sequence.baseline_energy_j
+        assert searched(10**8) == (pytest.approx(least_j, rel=1e-12),) * 2
+        assert searched(0) == searched(1) == (bound, alone_j)
+        bettered += least_j < alone_j * (1 - 1e-6)
+    assert bettered >= 2
+
+
 def test_mixing_offers_what_the_known_choices_give_together_at_any_price_of_time():
     chain, choices, both = two_that_mix()
     limit_s = chain.totals(both)[0] * (1 + 1e-9)
@@ -184,6 +212,196 @@ def test_mixing_offers_what_the_known_choices_give_together_at_any_price_of_time
             known.offer(each)
         _mix(chain, known, 0.0, price, limit_s)
         assert set(known.all) == set(given)
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("most", "kept"), [(3, [2, 5, 9]), (4, [0, 5, 8, 9]), (1, [9]), (12, [0, 2, 5, 8, 9])])
+def test_of_too_many_labels_the_cheapest_of_each_stretch_of_time_stays(most, kept):
+    """Times 5 to 17, so that three stretches begin at 5, 9 and 13 s, four at 5, 8, 11 and 14, and the last one holds
+    17; labels 1, 3 and 4 are not among those to be thinned."""
+    time = np.array([5.0, 0.0, 8.5, 99.0, 1.0, 9.5, 12.0, 14.5, 13.5, 17.0])
+    cost = np.array([4.0, 0.0, 3.0, 0.0, 0.0, 2.5, 2.6, 2.7, 2.8, 1.0])
+    keep = np.array([0, 2, 5, 8, 9])
+    assert label_search._thinned(keep, time, cost, most).tolist() == kept
+    alike = np.array([3, 5, 6])
+    assert label_search._thinned(alike, np.full(9, 7.0), np.array([0.0] * 3 + [5, 0, 2, 4, 0, 0]), 2).tolist() == [5]
+
+
+def test_labels_of_a_pair_that_another_one_matches_are_dropped_and_cut_where_too_many_are_left():
+    """(pair, s, J, number): of pair 2 the second is slower and dearer than the first; the last two are alike but for
+    the number of their changes' trail."""
+    labels = [
+        (2, 1.0, 7.0, 4),
+        (2, 1.5, 7.5, 5),
+        (1, 1.0, 9.0, 6),
+        (1, 2.0, 6.0, 7),
+        (1, 3.0, 5.5, 3),
+        (1, 3.0, 5.5, 2),
+    ]
+    columns = [np.array(each) for each in zip(*labels)]
+    *kept, cut = label_search._undominated(*columns, 2.0, 3)
+    assert list(zip(*(each.tolist() for each in kept))) == [labels[place] for place in (2, 3, 5, 0)] and not cut
+    # at 2 W the second costs 10 J and the third 11.5, both in the second half of the time
+    *kept, cut = label_search._undominated(*columns, 2.0, 2)
+    assert kept[3].tolist() == [6, 7, 4] and cut
+
+
+def test_the_least_time_from_a_node_is_that_of_the_quickest_way_on_to_the_end():
+    """2 + 4 s by way of one node, 1 + 3.5 s by way of another, from which 0.7 s lead on to the first."""
+    begin, one, other, end = (0, 0), (2, 0), (1, 1), (3, 0)
+    steps = {(begin, one): 2.0, (one, end): 4.0, (begin, other): 1.0, (other, end): 3.5, (other, one): 0.7}
+    edges = {edge: (time_s, 9.0) for edge, time_s in steps.items()}
+    found = label_search._least_time(edges, sorted((begin, one, other, end)))
+    assert found == {begin: 4.5, one: 4.0, other: 3.5, end: 0.0}
+
+
+def test_as_many_labels_as_may_be_kept_are_kept(monkeypatch):
+    """Four launches of which each may run at one of two other pairs: seven ways to the end are worth keeping."""
+    chain = two_that_mix()[0]
+    alone = [Changes(0, (n, n + 1), (pair, 0)) for n in (1, 2, 4, 5) for pair in (1, 2)]
+    thinned, values = [], chain.values(40.0, 0)
+    monkeypatch.setattr(label_search, "_thinned", lambda keep, *_: thinned.append(len(keep)) or keep)
+    free = best_mixture(chain, alone, 40.0, values, 1.0, 1e3)
+    assert free == Changes(0, (1, 2, 4, 5), (1, 0, 1, 0)) and not thinned
+    for most, times in ((7, 0), (6, 2), (3, 2), (2, 9)):
+        monkeypatch.setattr(label_search, "_LABELS", most)
+        thinned.clear()
+        assert best_mixture(chain, alone, 40.0, values, 1.0, 1e3) == free
+        assert len(thinned) == times and min(thinned, default=most + 1) > most
+
+
+def dyadic():
+    """A programme of three launches whose times and energies are exact in binary; the first of the two pairs is the
+    fastest and uses most."""
+    time_s, energy_j = np.array([[4.0, 5.0], [2.0, 4.0]]) / 1024, np.array([[3.0, 2.5], [2.0, 1.75]])
+    about = {"names": ("a", "b", "a"), "kernel": np.array([0, 1, 0]), "pairs": ((1400.0, None), (900.0, None))}
+    sequence = Sequence(**about, time_s=time_s, energy_j=energy_j, baseline=0, stall_w=np.array([64.0, 32.0]))
+    return chain_of(sequence, Timing("ahead", 0.0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "changes", "energy_j"),
+    [
+        # 4 + 2 + 4 units of time at auto; a unit more for each of the launches of a, two more for b's
+        (10, Changes(0, (), ()), 8.0),
+        (11, Changes(0, (0, 1), (1, 0)), 7.5),
+        (12, Changes(1, (1, 2), (0, 1)), 7.0),
+        (14, Changes(1, (), ()), 6.75),
+    ],
+)
+def test_a_choice_that_takes_just_the_limit_is_found_by_search_and_mixture_and_offered(limit, changes, energy_j):
+    chain, unit_s, hair_s, first = dyadic(), 1 / 1024, 2.0**-30, changes.first
+    for price in (16.0, 300.0):
+        ways = ways_to_the_end(chain, price, first)
+        found, whole, _ = search(chain, price, first, limit * unit_s, energy_j + 0.25, 10, 10**6, ways)
+        assert chain.totals(found) == (limit * unit_s, energy_j) and whole
+        # nothing is better than what is known
+        assert search(chain, price, first, limit * unit_s, energy_j, 10, 10**6, ways)[:2] == (None, True)
+        few = [changes, Changes(first, (), ())]
+        mixed = best_mixture(chain, few, price, ways[0], limit * unit_s, 1e3)
+        assert chain.totals(mixed) == (limit * unit_s, energy_j)
+        less = best_mixture(chain, few, price, ways[0], limit * unit_s - hair_s, 1e3)
+        assert less is None or chain.totals(less)[0] < limit * unit_s
+    known = _Known(chain, limit * unit_s)
+    known.offer(changes)
+    assert known.best == (energy_j, limit * unit_s, changes)
+
+
+def test_what_would_end_too_late_is_not_looked_at_further():
+    """Only all of auto takes 10 units: both ways to the end, and from each of three boundaries both pairs."""
+    chain = dyadic()
+    found, whole, effort = search(chain, 16.0, 0, 10 / 1024, 1e3, 10, 10**6, ways_to_the_end(chain, 16.0, 0))
+    assert (found, whole, effort) == (Changes(0, (), ()), True, 2 * 3 * 2 + 3 * 2)
+
+
+def test_with_jitter_the_next_change_is_asked_for_when_the_last_one_must_have_landed():
+    """Launches of 1, 10 and 1 ms. A change may land 0.2 ms late, and the next one takes 0.5 ms: 0.7 ms after each
+    boundary, which is within the launch that begins there, the last one too."""
+    about = {"names": ("a", "b", "a"), "kernel": np.array([0, 1, 0]), "pairs": ((1400.0, None), (900.0, None))}
+    time_s = 1e-3 * np.array([[1.0, 1.0], [10.0, 10.0]])
+    made = Sequence(**about, time_s=time_s, energy_j=300 * time_s, baseline=0, stall_w=np.array([64.0, 32.0]))
+    chain = chain_of(made, Timing("ahead", 5e-4, 0.4))
+    assert chain.after[:, 0, :].tolist() == [[1, 1], [2, 2], [3, 3]]
+
+
+# --- prices -----------------------------------------------------------------------------------------------------------
+
+
+class Stepping:
+    """A programme that tells how many launches were at the lower of two prices."""
+
+    count = 11
+
+    def __init__(self):
+        self.prices = []
+
+    def closed(self, price, first):
+        self.prices.append(price)
+        return 0.0, (first, int((np.asarray(price) < 100.0).sum()))
+
+
+def test_a_price_steps_where_the_limit_is_met_which_is_sought_by_halving():
+    """Of eleven launches up to seven may be at the lower price: 5 may, 8 not, 6 and 7 may."""
+    chain = Stepping()
+    known = SimpleNamespace(fits=lambda own: own[1] <= 7)
+    assert programme._stepped(0.25)(chain, known, 100.0, 2) == [(2, 5), (2, 8), (2, 6), (2, 7)]
+    for middle, prices in zip((5, 8, 6, 7), chain.prices):
+        assert prices.tolist() == [75.0] * middle + [125.0] * (11 - middle)
+
+
+def test_neighbouring_prices_are_multiples_of_the_price():
+    chain = Stepping()
+    assert programme._neighbouring((0.75, 1.5))(chain, None, 100.0, 1) == [(1, 1), (1, 0)]
+    assert chain.prices == [75.0, 150.0]
+
+
+class Hull:
+    """A programme that knows a few choices by (time s, energy J); its bound at a price of 2 W is a loose one."""
+
+    sequence = SimpleNamespace(baseline_energy_j=0.75, baseline_time_s=6.0)
+
+    def __init__(self, *spent):
+        self.spent = {Changes(number, (), ()): own for number, own in enumerate(spent)}
+        self.prices = []
+
+    def totals(self, changes):
+        return self.spent[changes]
+
+    def best(self, price):
+        self.prices.append(price)
+        cost, found = min((energy + price * time, own) for own, (time, energy) in self.spent.items())
+        return cost - (1.5 if price == pytest.approx(2) else 0.0), cost, found
+
+
+def test_the_bound_is_the_best_one_of_all_prices_not_that_of_the_last():
+    """Within 6.9 s. The price rises from an eighth of a watt, that of the baseline, to where a choice fits. The lines
+    through the choices that bound the limit then have the prices 1.6, 3 and 2 W, with 14.2, 23.5 and 17 J, the last
+    one known to 1.5 J: 3.16, 2.8 and 1.7 J within the limit."""
+    chain, slow = Hull((5.0, 9.0), (7.0, 3.0), (6.5, 4.0), (10.0, 1.0)), Changes(3, (), ())
+    known = _Known(chain, 6.9)
+    assert _line_search(chain, known, slow, 6.9) == pytest.approx((3.16, 1.6))
+    assert chain.prices == pytest.approx([0.125, 12.5, 1.6, 3.0, 2.0])
+    assert known.best == (4.0, 6.5, Changes(2, (), ()))
+    # where nothing fits but at the highest price
+    chain, slow = Hull((6.9, 2e5), (10.0, 1.0)), Changes(1, (), ())
+    assert _line_search(chain, _Known(chain, 6.9), slow, 6.9)[0] == pytest.approx(2e5)
+    assert chain.prices[:4] == pytest.approx([0.125, 12.5, 1250.0, 1.25e6])
+
+
+def test_a_search_among_few_pairs_ends_where_what_it_found_will_do(monkeypatch):
+    """Of three first pairs none is tried once the gap is narrow."""
+    sequence = small(3, launches=5, pairs=3)
+    chain = chain_of(sequence, Timing("ahead", 0.0))
+    known = _Known(chain, 1.2 * sequence.baseline_time_s)
+    known.offer(Changes(0, (), ()))
+    tried = []
+    monkeypatch.setattr(programme, "search", lambda few, price, first, *_: tried.append(first) or (None, True, 1))
+    monkeypatch.setattr(_Known, "is_within", lambda self, *_: len(tried) > 1)
+    low = chain.starts(150.0)
+    _search_few(chain, known, 0.0, 150.0, known.limit, 0.1)
+    assert tried == np.argsort(low).tolist()[:2]
 
 
 def test_a_gap_is_within_a_share_of_the_saving_and_a_choice_at_the_limit_fits():

@@ -274,7 +274,7 @@ def plausible(where: str, about: Mapping[str, Any], columns: Mapping[str, list[A
     rows = [dict(zip(columns, cells)) for cells in zip(*columns.values(), strict=True)]
     for row in rows:
         what = f"{where}: {row['study']}/{row['target']} at {_clock(row['core_mhz'])}/{_clock(row['mem_mhz'])} MHz"
-        if not (row["time_s"] and row["energy_j"] and row["time_s"] > 0 and row["energy_j"] > 0):
+        if not (row["time_s"] > 0 and row["energy_j"] > 0):
             raise InputError(f"{what}: time and energy are not positive")
         power_w = row["energy_j"] / row["time_s"]
         powers.append(power_w)

@@ -1,0 +1,313 @@
+"""What a measuring process does with its GPU and its clients: a session and a server of made-up parts."""
+
+import json
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.measurement.real import allocation, step_loads
+from kernel_dvfs.measurement.real import server as serving
+from kernel_dvfs.measurement.real import session as sessions
+from kernel_dvfs.measurement.real.gpu import Unwanted
+from kernel_dvfs.measurement.real.server import Server
+from kernel_dvfs.measurement.real.session import Session
+from kernel_dvfs.measurement.setup import Setup
+from kernel_dvfs.measurement.target import Target
+
+MEASUREMENT = {"clocks": "external", "temperature": "plateau", "share": False, "window_s": 2.5, "windows": 4}
+MEASUREMENT |= {"max_windows": 9, "energy_ci_percent": 1.0, "after": {}}
+SETUP = Setup("d" * 12, {"uuid": "GPU-1", "clocks": {}}, {"name": "w"}, {}, MEASUREMENT)
+TARGET, PAIR = Target("kernel", "k"), Pair(1500, 2619)
+
+
+class Plateau:
+    """A file that holds 71.5 C until it is forgotten."""
+
+    def __init__(self):
+        self.celsius = 71.5
+
+    def known_c(self):
+        return self.celsius
+
+    def forget(self):
+        self.celsius = None
+
+    def keep(self, celsius):
+        self.celsius = celsius
+
+
+def session_of(**more):
+    made = Session.__new__(Session)
+    made._setup, made._plateau, made._say, made._is_wanted = SETUP, Plateau(), print, lambda: True
+    made._hot_by_file, made._points, made._gpu, made._id = False, 0, None, "boot-1-2"
+    vars(made).update(more)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("counts", "policy", "own", "hot_c"),
+    [((3, 5), "plateau", 2, 71.5), ((0, 1), "cool", 1, None), ((None, 1), "cool", None, None)],
+)
+def test_opening_a_session_counts_its_own_processes_and_asks_for_the_plateau_where_one_is_wanted(
+    monkeypatch, counts, policy, own, hot_c
+):
+    told, counts = [], iter(counts)
+    board = SimpleNamespace(compute_processes=lambda: next(counts))
+    measurement = MEASUREMENT | {"temperature": policy}
+    made = session_of(_guard=SimpleNamespace(board=board, nvml=None), _setup=SETUP._replace(measurement=measurement))
+    for name in ("check_board", "check_counter", "check_permission"):
+        monkeypatch.setattr(sessions.preflight, name, lambda *words, name=name: told.append(name))
+    loads = SimpleNamespace(now_s=None, sleep=None)
+    monkeypatch.setattr(sessions.kernels, "open_loads", lambda *words: loads)
+    monkeypatch.setattr(sessions, "RealGpu", lambda *words: SimpleNamespace(hot_c=None, own=words[5]))
+    made._open()
+    assert (made.gpu.own, made.gpu.hot_c, made._hot_by_file) == (own, hot_c, hot_c is not None)
+    assert told == ["check_board", "check_counter"], "clocks that are not ours to set need no right"
+
+
+def test_a_comparison_is_of_single_windows_auto_chosen_chosen_auto(monkeypatch):
+    asked = []
+
+    def point(self, setup, target, pair, campaign, number):
+        asked.append((setup.measurement["windows"], setup.measurement["max_windows"], pair, campaign, number))
+        return {"summary": {"time_us": 10.0 + number}, "windows": [{}]}, {}, {}
+
+    monkeypatch.setattr(Session, "point", point)
+    found = session_of().compare(SETUP, TARGET, PAIR, 7)
+    assert asked == [(1, 1, each, "fresh-7", n) for n, each in enumerate((BASELINE, PAIR, PAIR, BASELINE))]
+    assert found == {
+        "target": "k",
+        "repeat": 7,
+        "session": "boot-1-2",
+        "points": [{"summary": {"time_us": 10.0 + number}} for number in range(4)],
+    }
+    assert MEASUREMENT["windows"] == 4
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "by_file", "reasons", "left_c"),
+    [
+        (["ok"], True, [], 71.5),
+        (["disturbed", "ok"], False, ["measured twice: the first time was disturbed as well"], 71.5),
+        (["disturbed", "disturbed"], True, ["measured twice: the first time was disturbed as well"], None),
+        (["throttled"], True, [], 71.5),
+    ],
+)
+def test_a_disturbed_point_is_measured_once_more_and_a_plateau_of_yore_is_not_believed_then(
+    monkeypatch, verdicts, by_file, reasons, left_c
+):
+    gpu = SimpleNamespace(hot_c=71.5, settings_made=5, account=SimpleNamespace(take=lambda: {"other": 0.5}))
+    gpu.device = lambda: {"counter_period_ms": 100.0}
+    made, left, checked = session_of(_gpu=gpu, _hot_by_file=by_file, _points=2), list(verdicts), []
+    monkeypatch.setattr(sessions.preflight, "check_window", lambda *words: checked.append(words))
+    load = SimpleNamespace(about={"instance": "i"})
+    monkeypatch.setattr(made, "_measure", lambda *words: ({"verdict": left.pop(0), "reasons": []}, load))
+    point, run, kernel = made.point(SETUP, TARGET, PAIR, "sweep", 3)
+    assert not left and (point["verdict"], point["reasons"]) == (verdicts[-1], reasons)
+    assert (run["order"], run["block"], run["config_sha256"], kernel) == (3, 5, "d" * 12, {"instance": "i"})
+    assert checked == [("GPU-1", pytest.approx(0.1), 2.5)]
+    assert made._plateau.celsius == gpu.hot_c == left_c and made._hot_by_file is (by_file and left_c is not None)
+
+
+@pytest.mark.parametrize(("pair", "looked"), [(BASELINE, 1), (PAIR, 0)])
+@pytest.mark.parametrize(
+    ("hot_c", "policy", "kept_c"), [(None, "plateau", 68.0), (None, "cool", 71.5), (70.0, "plateau", 71.5)]
+)
+def test_a_plateau_that_was_found_is_kept_and_clocks_at_auto_are_looked_at(
+    monkeypatch, pair, looked, hot_c, policy, kept_c
+):
+    done = []
+    load = SimpleNamespace(check=lambda: done.append("check"))
+    gpu = SimpleNamespace(hot_c=hot_c, prepare=lambda *words: load, check_free=lambda windows: done.append(windows))
+    gpu.come_into_band = lambda heater: setattr(gpu, "hot_c", gpu.hot_c or 68.0)
+    made = session_of(_gpu=gpu)
+    monkeypatch.setattr(sessions, "measure", lambda *words: {"windows": ["w"]})
+    made._measure(SETUP._replace(measurement=MEASUREMENT | {"temperature": policy}), TARGET, pair, None)
+    assert made._plateau.celsius == kept_c and done == [["w"]] * looked + ["check"]
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def server_of(**more):
+    made = Server.__new__(Server)
+    made._client, made._looked_s, made._name, made._notices = None, 0.0, "", []
+    made._inherited, made._has_successor, made._ready = None, False, None
+    vars(made).update(more)
+    return made
+
+
+@pytest.fixture
+def ends():
+    """(the server's end of a connection, the client's)."""
+    pair = socket.socketpair()
+    yield pair
+    for each in pair:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "known", "inherits", "goes_on", "successor", "name"),
+    [
+        ({"do": "stop"}, "", True, False, False, ""),
+        ({"do": "renew"}, "", True, False, True, ""),
+        ({"do": "renew"}, "", False, False, False, ""),
+        ({"do": "point", "setup": "another"}, "", True, False, False, ""),
+        # the first name is the session's; with another one, another process goes on
+        ({"do": "point", "setup": "own"}, "", True, True, False, ""),
+        ({"do": "point", "setup": "own", "session": "a"}, "", True, True, False, "a"),
+        ({"do": "point", "setup": "own", "session": "a"}, "a", True, True, False, "a"),
+        ({"do": "point", "setup": "own"}, "a", True, True, False, "a"),
+        ({"do": "point", "setup": "own", "session": "b"}, "a", True, False, True, "a"),
+        ({"do": "point", "setup": "own", "session": "b"}, "a", False, False, False, "a"),
+        ({"do": "point", "setup": "own", "gone": True}, "a", True, True, False, "a"),
+    ],
+)
+def test_a_request_is_answered_by_the_session_it_belongs_to(
+    monkeypatch, ends, request_, known, inherits, goes_on, successor, name
+):
+    def measured(session, setup, request):
+        if request.get("gone"):
+            raise Unwanted("gone")
+        return {"point": 7}
+
+    monkeypatch.setattr(serving, "read", lambda path: path)
+    monkeypatch.setattr(serving, "identity", lambda setup: f"identity of {setup}")
+    monkeypatch.setattr(serving, "_measured", measured)
+    own, client = ends
+    made = server_of(_client=own, _name=known, _inherited=object() if inherits else None, _notices=["heated"])
+    client.sendall(json.dumps(request_).encode() + b"\n")
+    assert made._answer(SimpleNamespace(identity="identity of own")) is goes_on
+    assert (made._has_successor, made._name) == (successor, name)
+    if goes_on and "gone" not in request_:
+        assert json.loads(client.recv(999)) == {"notices": ["heated"], "point": 7} and made._notices == []
+    if goes_on:
+        assert client.recv(9) == b"" and made._client is None, "the connection is closed"
+
+
+def test_a_client_that_leaves_before_it_has_asked_is_no_request(ends):
+    own, client = ends
+    client.sendall(b'{"do": "st')
+    client.close()
+    made = server_of(_client=own)
+    assert made._answer(None) is True and made._client is None
+
+
+def test_a_client_is_looked_at_now_and_then_and_one_that_has_gone_wants_nothing(monkeypatch, ends):
+    own, client = ends
+    now = [100.0]
+    monkeypatch.setattr(serving.time, "monotonic", lambda: now[0])
+    made = server_of(_client=own)
+    assert server_of()._is_wanted() is made._is_wanted() is True and made._looked_s == 100.0
+    client.close()
+    for at_s, wanted in ((100.09, True), (100.11, False)):
+        now[0] = at_s
+        assert made._is_wanted() is wanted
+    own.close()
+    now[0] = 101.0
+    assert made._is_wanted() is False, "a connection that has broken"
+
+
+def test_what_is_said_reaches_who_waits_or_the_next_one(ends):
+    own, client = ends
+    made = server_of(_client=own)
+    made._say("hot")
+    assert json.loads(client.recv(99)) == {"say": "hot"} and made._notices == []
+    made._client = None
+    made._say("cold")
+    assert made._notices == ["cold"]
+
+
+def test_a_process_listens_for_its_user_alone_or_where_the_one_before_it_did(tmp_path):
+    path = tmp_path / "kernel-dvfs.sock"
+    path.write_text("left by a killed one")
+    made = server_of(_path=str(path))
+    with made._listen() as listener:
+        assert path.is_socket() and path.stat().st_mode & 0o777 == 0o600
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+        assert server_of(_path="elsewhere", _inherited=listener)._listen() is listener
+    with socket.socket(socket.AF_UNIX) as unbound:
+        again = server_of(_path=str(path), _inherited=unbound)._listen()
+        assert again is unbound and unbound.getsockname() == str(path)
+
+
+@pytest.mark.parametrize("successor", [False, True])
+def test_a_process_that_nobody_asks_rests_once_and_ends_ten_seconds_after_the_last_request(
+    monkeypatch, tmp_path, successor
+):
+    """It looks each 3 s; asked at 56 s, it goes on for longer, and rests once more."""
+    now, path = [50.0], tmp_path / "s.sock"
+    monkeypatch.setattr(serving.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(serving, "REST_AFTER_S", 3.0)
+    for asked_s, rests_s, ends_s in ((None, [53.0], 62.0), (56.0, [53.0, 59.0], 68.0)):
+        path.touch()
+        now[0], rests, answered = 50.0, [], []
+
+        def select(readable, write, wrong, wait_s, asked_s=asked_s):
+            now[0] += wait_s
+            return (readable if now[0] == asked_s else []), [], []
+
+        monkeypatch.setattr(serving.select, "select", select)
+        made = server_of(_end_after_s=10.0, _path=str(path), _has_successor=successor)
+        monkeypatch.setattr(made, "_answer", lambda session, answered=answered: answered.append(now[0]) or True)
+        listener = SimpleNamespace(accept=lambda: (None, None))
+        made._answer_all(SimpleNamespace(rest=lambda rests=rests: rests.append(now[0])), listener)
+        assert (now[0], rests, answered) == (ends_s, rests_s, [asked_s] if asked_s else [])
+        assert path.exists() is successor
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "answer", "asked"),
+    [
+        ({"job": "7"}, "RUNNING", {}, 1),
+        ({"job": "7"}, "RUNNING", {"errors": ["clock stuck", "twice"]}, 1),
+        ({"job": "7"}, "RUNNING", None, 1),
+        ({"job": "7"}, "PENDING", {"errors": ["x"]}, 0),
+        (None, "RUNNING", {"errors": ["x"]}, 0),
+    ],
+)
+def test_a_new_session_within_a_job_ends_the_process_that_runs_there(monkeypatch, known, state, answer, asked):
+    """None: the process could not be asked."""
+    told = []
+
+    def tell(job, path, request):
+        told.append((job, path, request))
+        if answer is None:
+            raise ValueError
+        return answer
+
+    monkeypatch.setattr(allocation, "read", lambda path: SETUP)
+    monkeypatch.setattr(allocation, "_known", lambda uuid: known)
+    monkeypatch.setattr(allocation.slurm, "status", lambda job: {"JobState": state})
+    monkeypatch.setattr(allocation, "_told", tell)
+    if asked and answer:
+        with pytest.raises(InputError, match="clock stuck; twice"):
+            allocation.renew("s.json")
+    else:
+        allocation.renew("s.json")
+    assert told == [("7", "s.json", {"do": "renew"})] * asked
+
+
+@pytest.mark.parametrize(("share", "rest_ns"), [(0.2, 103_000), (0.0, 0)])
+def test_a_paced_kernel_rests_for_its_share_of_the_time_and_no_try_may_take_too_long(monkeypatch, share, rest_ns):
+    """412 us of work: at a share of a quarter 549.3 us a round, of a fifth 515 us."""
+    armed, tried, put_back = [], [], []
+    load = step_loads.StepLoad.__new__(step_loads.StepLoad)
+    load._part = step_loads._Part([3, 4], 2, 5, mains=(1,), paced_mhz=1500.0)
+    load._living, load._name, load.meet_s = None, "kernel/k", 7.5
+    load._dog = SimpleNamespace(arm=lambda seconds, name: armed.append(seconds))
+    monkeypatch.setattr(step_loads.StepLoad, "put_back", lambda self: put_back.append(1))
+    monkeypatch.setattr(step_loads.pace, "alone_mhz", lambda *words: tried.append(words[1:]) or 1234.0)
+    monkeypatch.setattr(step_loads.pace, "rest_share", lambda wanted, mhz: (share, mhz(0.25)))
+    part = load._paced(412.0, 1500.0)
+    assert (part.rest_ns, part.less is not None) == (rest_ns, rest_ns > 0)
+    if part.less:
+        assert part.less == step_loads._Part([], 2, 5, restores=False, rest_ns=rest_ns)
+    # a graph of about 4 ms: seven rounds
+    assert tried == [([3, 4], (1,), 7, 137_333)] and put_back == [1]
+    longest_s = 7.5 + step_loads._TRY_S + step_loads._TRY_ROUNDS * 1e-6 * 412 / 0.75
+    assert armed == [pytest.approx(longest_s), 7.5]
