@@ -1,6 +1,7 @@
 """Breaks made on purpose: each changes the code in one place, the same ones for the same code, and messages stay."""
 
 import ast
+import faulthandler
 import sys
 from pathlib import Path
 
@@ -75,6 +76,8 @@ def test_a_room_that_is_not_there_is_refused_in_one_line(room, monkeypatch, caps
 
 def test_a_break_is_not_taken_for_the_one_before_which_is_as_long(tmp_path, monkeypatch):
     """Both within a second: compiled code is told from other code by its source's size and time, in whole seconds."""
+    # the watch over this test is a thread, which the process that is forked has not and would wait for
+    faulthandler.cancel_dump_traceback_later()
     (tmp_path / "own.py").write_text("def f(a, b):\n    return a + b\n\n\ndef g(a, b):\n    return a * b\n")
     (tmp_path / "test_own.py").write_text("from own import f\n\n\ndef test_f():\n    assert f(2, 3) == 5\n")
     monkeypatch.chdir(tmp_path)

@@ -261,7 +261,7 @@ def test_as_many_labels_as_may_be_kept_are_kept(monkeypatch):
     """Four launches of which each may run at one of two other pairs: seven ways to the end are worth keeping."""
     chain = two_that_mix()[0]
     alone = [Changes(0, (n, n + 1), (pair, 0)) for n in (1, 2, 4, 5) for pair in (1, 2)]
-    thinned, values = [], chain.values(40.0, 0)
+    thinned, values = [], chain.values(40.0, [0])[0]
     monkeypatch.setattr(label_search, "_thinned", lambda keep, *_: thinned.append(len(keep)) or keep)
     free = best_mixture(chain, alone, 40.0, values, 1.0, 1e3)
     assert free == Changes(0, (1, 2, 4, 5), (1, 0, 1, 0)) and not thinned
@@ -294,7 +294,7 @@ def dyadic():
 def test_a_choice_that_takes_just_the_limit_is_found_by_search_and_mixture_and_offered(limit, changes, energy_j):
     chain, unit_s, hair_s, first = dyadic(), 1 / 1024, 2.0**-30, changes.first
     for price in (16.0, 300.0):
-        ways = ways_to_the_end(chain, price, first)
+        ways = ways_to_the_end(chain, price, [first])[first]
         found, whole, _ = search(chain, price, first, limit * unit_s, energy_j + 0.25, 10, 10**6, ways)
         assert chain.totals(found) == (limit * unit_s, energy_j) and whole
         # nothing is better than what is known
@@ -312,7 +312,7 @@ def test_a_choice_that_takes_just_the_limit_is_found_by_search_and_mixture_and_o
 def test_what_would_end_too_late_is_not_looked_at_further():
     """Only all of auto takes 10 units: both ways to the end, and from each of three boundaries both pairs."""
     chain = dyadic()
-    found, whole, effort = search(chain, 16.0, 0, 10 / 1024, 1e3, 10, 10**6, ways_to_the_end(chain, 16.0, 0))
+    found, whole, effort = search(chain, 16.0, 0, 10 / 1024, 1e3, 10, 10**6, ways_to_the_end(chain, 16.0, [0])[0])
     assert (found, whole, effort) == (Changes(0, (), ()), True, 2 * 3 * 2 + 3 * 2)
 
 
