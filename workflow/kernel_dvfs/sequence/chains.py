@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 class Moves(NamedTuple):
     """What changes cost at a price, by U (N + 2, P, B)."""
 
-    cost: Callable[[int, np.ndarray], np.ndarray]  # (boundary, U) -> (P, B) V after the best change from each pair
-    best: Callable[
-        [int, int, np.ndarray], int
-    ]  # (boundary, pair, U (N + 2, P)) -> the pair that it is best to change to
+    # (boundary, U) -> (P, B) V after the best change from each pair
+    cost: Callable[[int, np.ndarray], np.ndarray]
+    # (boundary, pair, U (N + 2, P)) -> the pair that it is best to change to
+    best: Callable[[int, int, np.ndarray], int]
 
 
 class Values(NamedTuple):
