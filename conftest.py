@@ -45,6 +45,13 @@ def pytest_collection_modifyitems(items) -> None:
     cores but one idle."""
     slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("workflow", "compiles"))))
     items.sort(key=lambda item: -slow[item.path])
+    # what a test starts follows from what it asks for
+    for item in items:
+        asked = {*getattr(item, "fixturenames", ())}
+        if "fake_library" in asked:
+            item.add_marker("boards")
+        if asked & {"native_results", "cuda_results"}:
+            item.add_marker("compiles")
 
 
 @pytest.fixture(scope="session")
