@@ -96,7 +96,7 @@ def planned(said: str) -> int:
 
 
 def finished(said: str) -> int:
-    """Jobs, by the last line that counts them; the two checkouts' lines are alike."""
+    """Jobs, by the last line that counts them."""
     return int(re.findall(r"([\d,]+) of [\d,]+ jobs", said)[-1].replace(",", ""))
 
 
@@ -139,7 +139,7 @@ def study(against: Path | None, folder: Path) -> None:
     if against:
         other = snakemake(clone(against, folder / "other"), "all")
         ratio = other.wall_s / run.wall_s
-        print(f"other checkout, {finished(other.said)} jobs: {told(other)}; {ratio:.1f} times as long as this one")
+        print(f"the study of the other checkout: {told(other)}; {ratio:.1f} times as long as this one's")
         print("\nof the other checkout:")
         tell(phases(folder / "other"))
         print("\nof this one:")
