@@ -121,7 +121,7 @@ def study(against: Path | None, folder: Path) -> None:
     """The default study beside null workflows, and beside another checkout's."""
     here = clone(ROOT, folder / "study")
     run = snakemake(here, "all")
-    jobs = finished(run.said)
+    jobs, rows = finished(run.said), phases(here)
     again = snakemake(here, "all")
     assert "Nothing to be done" in again.said, again.said[-2000:]
     (here / RECORD).unlink()
@@ -135,7 +135,6 @@ def study(against: Path | None, folder: Path) -> None:
     print(f"nothing to do: {told(again)}; {verdict(again.wall_s, AGAIN_S, 's')}")
     print(f"one record deleted, {finished(mended.said)} jobs: {told(mended)}")
     print(f"largest process: {verdict(run.largest_mb, LARGEST_MB, 'MB')}")
-    rows = phases(here)
     if against:
         other = snakemake(clone(against, folder / "other"), "all")
         ratio = other.wall_s / run.wall_s
