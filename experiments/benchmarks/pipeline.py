@@ -44,6 +44,7 @@ RECORD = "results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements/kernel/forward_ge
 STUDY_S, AGAIN_S, LARGEST_MB, RATIO = 150, 6, 600, 1.5
 # core grids, MHz: 3,168 records (the shipped grid), 10,272 and 25,488; 118,128 only planned
 STEPS, PLANNED = (210, 50, 19), 4
+PLAN = ("--dry-run", "--quiet", "rules")
 
 
 class Took(NamedTuple):
@@ -55,9 +56,10 @@ class Took(NamedTuple):
     said: str
 
 
-def snakemake(folder: Path, *options, config=()) -> Took:
+def snakemake(folder: Path, target: str = "all", options=(), config=()) -> Took:
     """Run it in a folder that has a Snakefile and profiles. Ends the program where it fails."""
-    words = [sys.executable, "-m", "snakemake", "--cores", "1", *options, *(["--config", *config] if config else [])]
+    words = [sys.executable, "-m", "snakemake", "--cores", "1", *options]
+    words += [*(["--config", *config] if config else []), "--", target]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     # the library and the plugins of this folder's checkout, not of this Python's
     environment = dict(os.environ, PATH=path, PYTHONPATH=str(folder / "workflow"))
@@ -120,12 +122,12 @@ def phases(folder: Path) -> list[tuple[str, int, float, float]]:
 def study(against: Path | None, folder: Path) -> None:
     """The default study beside null workflows, and beside another checkout's."""
     here = clone(ROOT, folder / "study")
-    run = snakemake(here, "all")
+    run = snakemake(here)
     jobs, rows = finished(run.said), phases(here)
-    again = snakemake(here, "all")
+    again = snakemake(here)
     assert "Nothing to be done" in again.said, again.said[-2000:]
     (here / RECORD).unlink()
-    mended = snakemake(here, "all")
+    mended = snakemake(here)
     sides = {f"null, {jobs} processes": (PROCESSES, RATIO), f"null, {jobs} within Snakemake": (WITHIN, None)}
     print(f"study, {jobs} jobs: {told(run)}; {verdict(run.wall_s, STUDY_S, 's')}")
     for number, (name, (does, most)) in enumerate(sides.items()):
@@ -136,7 +138,7 @@ def study(against: Path | None, folder: Path) -> None:
     print(f"one record deleted, {finished(mended.said)} jobs: {told(mended)}")
     print(f"largest process: {verdict(run.largest_mb, LARGEST_MB, 'MB')}")
     if against:
-        other = snakemake(clone(against, folder / "other"), "all")
+        other = snakemake(clone(against, folder / "other"))
         ratio = other.wall_s / run.wall_s
         print(f"the study of the other checkout: {told(other)}; {ratio:.1f} times as long as this one's")
         print("\nof the other checkout:")
@@ -187,20 +189,18 @@ def scale(steps: list[int], only_planned: int, folder: Path) -> None:
 
     for step in steps:
         here = clone(ROOT, folder / str(step))
-        plan = snakemake(here, "--dry-run", "--quiet", "rules", "--", "profile", config=grid(step))
+        plan = snakemake(here, "profile", PLAN, grid(step))
         jobs = planned(plan.said)
         row("planned", jobs, plan)
-        run = snakemake(here, "--", "profile", config=grid(step))
+        run = snakemake(here, "profile", config=grid(step))
         row("run", jobs, run)
-        row("again", jobs, snakemake(here, "--", "profile", config=grid(step)))
+        row("again", jobs, snakemake(here, "profile", config=grid(step)))
         other = null(folder / f"null-{step}", jobs - 1, WITHIN)
         row("null", jobs, other)
         print(f"{'':10}the run takes {run.wall_s / other.wall_s:.2f} times as long as the null workflow", flush=True)
         shutil.rmtree(here)
     if only_planned:
-        plan = snakemake(
-            clone(ROOT, folder / "planned"), "--dry-run", "--quiet", "rules", "--", "profile", config=grid(only_planned)
-        )
+        plan = snakemake(clone(ROOT, folder / "planned"), "profile", PLAN, grid(only_planned))
         row("planned", planned(plan.said), plan)
 
 
