@@ -1,6 +1,6 @@
 """What a study costs beside a null workflow with as many jobs: the default study, and sweeps of up to 100,000 targets.
 
-    python experiments/benchmarks/pipeline.py [study | scale] [--against CHECKOUT] [--steps 210 50 19] [--planned 4]
+    python experiments/benchmarks/pipeline.py [study | scale] [--against CHECKOUT] [--steps 210 50 19] [--planned 1000]
 
 All sides run in one go, in empty folders, by this Python, with the shipped profile and one core.
 
@@ -9,7 +9,8 @@ study  the default study; null workflows whose jobs do nothing, once in a proces
        went, by Snakemake's own notes. --against: the study of another checkout beside it.
 scale  the sweep of the simulated RTX 3080 Ti (target `profile`: a job and a record for every kernel and pass at every
        clock pair) on core grids of --steps MHz: planned, run once, and again, beside a null workflow within Snakemake.
-       On the grid of --planned MHz only planned. Between sizes the exponent of the growth law.
+       Every clock that the board has, with --planned repeats of auto (1,000: the most that one study may have), is only
+       planned. Between sizes the exponent of the growth law.
 
 Wants a machine that does nothing else.
 """
@@ -42,8 +43,8 @@ WITHIN = """threads: 0
     run: open(output[0], "w").close()"""
 RECORD = "results/sim-rtx-3080-ti/gpt3-xl-b40-tp1/measurements/kernel/forward_gelu/1470-9251/r0.json"
 STUDY_S, AGAIN_S, LARGEST_MB, RATIO = 150, 6, 600, 1.5
-# core grids, MHz: 3,168 records (the shipped grid), 10,272 and 25,488; 118,128 only planned
-STEPS, PLANNED = (210, 50, 19), 4
+# core grids, MHz: 3,168 records (the shipped grid), 10,272 and 25,488; every clock; repeats of auto
+STEPS, EVERY, PLANNED = (210, 50, 19), 15, 1000
 PLAN = ("--dry-run", "--quiet", "rules")
 
 
@@ -200,7 +201,8 @@ def scale(steps: list[int], only_planned: int, folder: Path) -> None:
         print(f"{'':10}the run takes {run.wall_s / other.wall_s:.2f} times as long as the null workflow", flush=True)
         shutil.rmtree(here)
     if only_planned:
-        plan = snakemake(clone(ROOT, folder / "planned"), "profile", PLAN, grid(only_planned))
+        every = (*grid(EVERY), f"auto_repeats={only_planned}")
+        plan = snakemake(clone(ROOT, folder / "planned"), "profile", PLAN, every)
         row("planned", planned(plan.said), plan)
 
 
@@ -209,7 +211,7 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("study", "scale"), default="study")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout, run beside this one")
     parser.add_argument("--steps", nargs="*", type=int, default=STEPS, metavar="MHZ", help="core grids of scale")
-    parser.add_argument("--planned", type=int, default=PLANNED, metavar="MHZ", help="a core grid that is only planned")
+    parser.add_argument("--planned", type=int, default=PLANNED, metavar="N", help="repeats of what is only planned")
     options = parser.parse_args()
     print(f"{os.cpu_count()} CPU cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -69,10 +69,10 @@ def start():
         sys.exit(f"error: {error}")
     if STUDY.facts:
         STUDY.facts.write()
-    if not (STUDY.is_real or workflow.use_threads):
+    if not workflow.use_threads:
         print(
-            "note: --force-use-threads is missing, which profiles/default has: each simulated measurement starts a "
-            "Snakemake of its own, some seconds instead of some ms",
+            "note: --force-use-threads is missing, which profiles/default has: each table, figure and simulated "
+            "measurement starts a Snakemake of its own, which takes seconds",
             file=sys.stderr,
             flush=True,
         )

@@ -39,7 +39,7 @@ WIDE = 0.005
 # in turns with so many labels kept at a boundary and pair
 _LABELS = (20, 60)
 _KEPT_BYTE = 256 << 20  # of the ways to the end that one turn leaves for the next
-_AT_ONCE = 16  # first pairs whose ways to the end are worked out together
+_AT_ONCE = 16  # first pairs whose ways to the end are worked out together, where they are no larger
 # pairs that a search among few takes, from so many choices, labels that it keeps, and steps that it may look at
 _FEW = 8
 _BEST = 12
@@ -242,6 +242,8 @@ class _Ways:
 
     def __init__(self, chain: Chain, price: float, low: np.ndarray) -> None:
         self._chain, self._price = chain, price
+        own_byte = 2 * 8 * (chain.count + 1) * chain.size
+        self._at_once = max(1, min(_AT_ONCE, _KEPT_BYTE // own_byte))
         # (P,) first pairs, those first whose choices may cost least
         self.order: list[int] = np.argsort(low, kind="stable").tolist()
         self._kept: dict[int, Ways] = {}
@@ -252,7 +254,7 @@ class _Ways:
             if sum(2 * cost.nbytes for cost, _ in self._kept.values()) > _KEPT_BYTE:
                 self._kept.clear()
             place = self.order.index(first)
-            self._kept |= ways_to_the_end(self._chain, self._price, self.order[place : place + _AT_ONCE])
+            self._kept |= ways_to_the_end(self._chain, self._price, self.order[place : place + self._at_once])
         return self._kept[first]
 
 
