@@ -11,7 +11,7 @@ from kernel_dvfs.search import fit as fitting
 from kernel_dvfs.search import gpu_model, posterior
 from kernel_dvfs.search.candidates import Candidates, Seen
 from kernel_dvfs.search.fit import Points, fit
-from kernel_dvfs.search.gpu_model import gpu_model_of
+from kernel_dvfs.search.gpu_model import gpu_model_of, predict
 from kernel_dvfs.search.propose import (
     Options,
     _doubted,
@@ -398,6 +398,34 @@ def at_every_pair(one, kernel):
         power_w = power_w * np.exp(part["log_x"] * gpu.auto)
         share = np.minimum(power_w, gpu.cap_w) / gpu.highest_w
     return np.stack([np.log(time_s), np.log(power_w)], -1)
+
+
+def test_a_draw_is_the_best_fit_to_its_own_points_under_its_own_prior():
+    """Points and prior as they were drawn, drawn again here: no small step from any draw has less misfit."""
+    one = fit(CANDIDATES, seen_of(noise=0.02))
+    points, number = Points(one.seen, one.gpu, one.used, one.shared), 5
+    g = np.repeat(one.g[None], number, 0)
+    theta = posterior._refit(one, points, g, np.random.default_rng(3))
+    rng = np.random.default_rng(3)
+    sd = one.scatter * one.unfit[points.target, None] / np.sqrt(points.precision)
+    log = points.log + rng.standard_normal((number, *points.log.shape)) * sd
+    tails = rng.chisquare(4, (number, K)) / 4
+    root = np.linalg.cholesky(np.linalg.inv(one.precision)).T
+    mean = one.mean + rng.standard_normal((number, K, 6)) @ root / np.sqrt(tails)[..., None]
+
+    def misfit(theta):
+        """(S, K)"""
+        off = (log - np.stack(predict(theta[:, points.target], posterior._by_draw(points.at(g))), -1)) / sd
+        data = np.stack([(off[:, points.target == k] ** 2).sum((1, 2)) for k in range(K)], -1)
+        return data + tails * np.einsum("ski,ij,skj->sk", theta - mean, one.precision, theta - mean)
+
+    least = misfit(theta)
+    assert (least < misfit(np.tile(one.theta, (number, 1, 1)))).mean() > 0.9
+    for part in range(6):
+        for step in (-0.01, 0.01):
+            moved = theta.copy()
+            moved[..., part] += step
+            assert (misfit(moved) > least - 0.05).mean() > 0.9, (part, step)
 
 
 def test_the_top_clock_falls_with_power_where_clocks_are_not_recorded():
