@@ -74,7 +74,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def script() -> Callable[[str], ModuleType]:
-    """script("experiments/benchmarks/scale.py"): a script of the repository as a module, which is in no package."""
+    """script("experiments/benchmarks/pipeline.py"): a script of the repository as a module, which is in no package."""
 
     def load(path: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)

@@ -1,4 +1,4 @@
-"""What a study costs beside a null workflow with as many jobs: the default study, and sweeps of up to 100,000 targets.
+"""What a study costs beside a null workflow with as many jobs: the default study, and sweeps of up to 80,000 targets.
 
     python experiments/benchmarks/pipeline.py [study | scale] [--against CHECKOUT] [--steps 210 50 19] [--planned 1000]
 

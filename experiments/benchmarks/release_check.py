@@ -155,9 +155,9 @@ def check_wheel(python: Path, folder: Path) -> None:
     devices = call(command, "devices", cwd=empty)
     if "rtx_3080_ti" not in devices:
         sys.exit("error: the wheel's kernel-dvfs devices names no simulated GPU")
-    # an option that takes the names of installed plugins only
-    call(python, "-m", "snakemake", "--logger=kernel-dvfs", "--version", cwd=empty)
-    say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs, has its logger for Snakemake")
+    # options that take the names of installed plugins only
+    call(python, "-m", "snakemake", "--logger=kernel-dvfs", "--scheduler=kernel-dvfs", "--version", cwd=empty)
+    say(f"wheel {version}: imports a table, chooses clocks, knows its simulated GPUs, has its plugins of Snakemake")
 
 
 def check_alone(folder: Path, wheel: Path) -> None:

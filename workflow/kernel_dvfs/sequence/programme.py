@@ -226,10 +226,9 @@ def _search_few(chain: Chain, known: _Known, bound: float, price: float, limit: 
         np.add.at(used, wanted, sequence.launch_time_s[np.arange(chain.count), wanted])
     pairs = np.unique([*np.argsort(-used, kind="stable")[:_FEW], sequence.baseline])
     few = chain_of(sequence.only(pairs), chain.timing)
-    low = few.starts(price)
-    ways = _Ways(few, price, low)
+    ways = _Ways(few, price)
     for first in ways.order:
-        if known.is_within(wide, bound) or low[first] - price * limit >= known.best[0]:
+        if known.is_within(wide, bound) or ways.low[first] - price * limit >= known.best[0]:
             break
         found, _, _ = search(few, price, first, limit, known.best[0], _FEW_LABELS, _FEW_EFFORT, ways.of(first))
         if found is not None:
@@ -240,12 +239,14 @@ class _Ways:
     """What searches know of the ways to the end: worked out for several first pairs at once, which takes little longer
     than for one, and kept for the next turn."""
 
-    def __init__(self, chain: Chain, price: float, low: np.ndarray) -> None:
+    def __init__(self, chain: Chain, price: float) -> None:
         self._chain, self._price = chain, price
+        # (P,) what no closed choice from each first pair can cost less than
+        self.low = chain.starts(price)
         own_byte = 2 * 8 * (chain.count + 1) * chain.size
         self._at_once = max(1, min(_AT_ONCE, _KEPT_BYTE // own_byte))
-        # (P,) first pairs, those first whose choices may cost least
-        self.order: list[int] = np.argsort(low, kind="stable").tolist()
+        # first pairs, those first whose choices may cost least
+        self.order: list[int] = np.argsort(self.low, kind="stable").tolist()
         self._kept: dict[int, Ways] = {}
 
     def of(self, first: int) -> Ways:
@@ -260,18 +261,13 @@ class _Ways:
 
 def _search(chain: Chain, known: _Known, bound: float, price: float, limit: float, effort: int, wide: float) -> float:
     """Offer what the exact search finds. Returns the bound, which is the best energy where the search was complete."""
-    if known.best is None or price <= 0:
+    if known.best is None or price <= 0 or known.is_within(wide, bound):
         return bound
-    if known.is_within(wide, bound):
-        return bound
-    low = chain.starts(price)
-    ways = _Ways(chain, price, low)
+    ways = _Ways(chain, price)
     for labels in _LABELS:
-        if known.is_within(wide, bound):
-            break
         complete = True
         for first in ways.order:
-            if low[first] - price * limit >= known.best[0]:
+            if ways.low[first] - price * limit >= known.best[0]:
                 break
             if effort <= 0:
                 return bound
@@ -282,6 +278,8 @@ def _search(chain: Chain, known: _Known, bound: float, price: float, limit: floa
                 known.offer(found)
         if complete:
             return known.best[0]
+        if known.is_within(wide, bound):
+            break
     return bound
 
 
