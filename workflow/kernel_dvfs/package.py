@@ -12,8 +12,9 @@ _EXTRAS = (
     dict.fromkeys(("numpy", "pyarrow", "mpmath", "jinja2"), "tables")
     | dict.fromkeys(("pandas", "plotnine", "PIL", "tabulate"), "figures")
     | dict.fromkeys(("pybind11", "cmake", "scikit_build_core"), "native")
-    | dict.fromkeys(("snakemake", "scipy", "simpy"), "workflow")
-    | {"ortools": "solver", "torch": "torch"}
+    | dict.fromkeys(("ortools", "scipy"), "solver")
+    | dict.fromkeys(("snakemake", "simpy"), "workflow")
+    | {"torch": "torch"}
 )
 
 # what kernel_dvfs.api offers, and `import kernel_dvfs` too
