@@ -9,6 +9,7 @@ over all pairs of runs, which are not independent.
 from __future__ import annotations
 
 import math
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from kernel_dvfs.errors import InputError
 WITHIN, OVER, AMBIGUOUS = "within", "over", "ambiguous"
 CONFIDENCE = 0.95
 WITHIN_SESSION = "within one session"
+
+# mpmath keeps its working precision once a process, and several threads of the workflow may ask for a quantile
+_WORKING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,10 @@ def t_quantile(freedom: float, probability: float) -> float:
     # the tails are never lighter than the normal distribution's
     low = NormalDist().inv_cdf(probability)
     high = max(2 * low, 1.0)
-    while beyond(high) > 0:
-        low, high = high, 2 * high
-    return float(mpmath.findroot(beyond, (low, high), solver="anderson", tol=1e-25))
+    with _WORKING:
+        while beyond(high) > 0:
+            low, high = high, 2 * high
+        return float(mpmath.findroot(beyond, (low, high), solver="anderson", tol=1e-25))
 
 
 def _half(sd: float, blocks: int) -> float:
