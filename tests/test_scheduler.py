@@ -58,3 +58,9 @@ def test_a_job_without_a_core_of_its_own_waits_for_none(selected):
     points = [needing(str(number), _cores=0) for number in range(300)]
     assert len(selected([needing("long"), *points], _cores=1)) == 301
     assert len(selected(points, _cores=1, _job_count=120)) == 120, "but for the limit of jobs a second"
+
+
+def test_of_thousands_some_hundreds_are_selected_at_a_time_and_of_more_an_eighth_so_that_the_counter_moves(selected):
+    points = [needing(str(number), number, _cores=0) for number in range(8000)]
+    assert selected(points, _cores=1, _job_count=10**6) == [str(number) for number in range(7999, 6999, -1)]
+    assert len(selected(points[:3000], _cores=1, _job_count=10**6)) == 500

@@ -212,6 +212,7 @@ def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
     assert not (directory / FOLDER / "profile.parquet").exists(), log.read_text()
     # whole, although some are measured again: those of the batch that was under way
     done = {path: path.read_bytes() for path in folder.glob("*/*/*/r0.json")}
+    assert 40 <= len(done) < 48 * 13, "it went on although it was stopped"
     snakemake(directory, "profile", config=SWEEP)
     assert {path: path.read_bytes() for path in done} == done
     assert len(list(folder.glob("*/*/*/r0.json"))) == 48 * 13

@@ -9,6 +9,10 @@ from typing import Any
 
 from snakemake_interface_scheduler_plugins.base import SchedulerBase
 
+# Jobs of one selection, at most so many or such a share of those that are ready. Snakemake starts all of a selection
+# before it takes note of any that ended: so long the counter stands still, and what ended is lost by a Ctrl-C
+_AT_ONCE, _SHARE = 500, 1 / 8
+
 
 class Scheduler(SchedulerBase):
     """Snakemake gives it the ready jobs and what is free of each resource."""
@@ -21,9 +25,12 @@ class Scheduler(SchedulerBase):
         input_sizes: Mapping[Any, int],
     ) -> Sequence[Any]:
         """The jobs to run now. A job that does not fit leaves its place to those after it."""
+        most = max(_AT_ONCE, int(_SHARE * len(selectable_jobs)))
         free = {name: amount for name, amount in available_resources.items() if isinstance(amount, int)}
-        selected = []
+        selected: list[Any] = []
         for job in sorted(selectable_jobs, key=lambda job: -job.priority):
+            if len(selected) == most:
+                break
             needed = {name: job.scheduler_resources.get(name, 0) for name in free}
             if all(needed[name] <= free[name] for name in free):
                 selected.append(job)
