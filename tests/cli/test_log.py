@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,39 @@ def test_what_talks_to_its_user_still_does_and_only_its_error_goes_there(command
     assert program.main(["devices", "--log", str(tmp_path / "job.log")]) == 2
     assert (tmp_path / "job.log").read_text() == "error: no clocks here; name another GPU\n"
     assert capfd.readouterr().err == "the GPU is being heated\n"
+
+
+def test_among_others_in_a_process_a_command_says_what_it_says_and_its_log_has_errors_of_now_alone(
+    command, tmp_path, capfd
+):
+    log = tmp_path / "job.log"
+    log.write_text("error: of the run before\n")
+    command(speak)
+    assert program.main(["devices", "--log", str(log)], alone=False) == 0
+    assert "a note" in capfd.readouterr().err and not log.exists()
+
+    def refuse(_):
+        raise InputError("no clocks here; name another GPU")
+
+    command(refuse)
+    assert program.main(["devices", "--log", str(log)], alone=False) == 2
+    assert log.read_text() == "error: no clocks here; name another GPU\n"
+    assert capfd.readouterr() == ("", "")
+
+    def fail(_):
+        raise RuntimeError("never thought of")
+
+    command(fail)
+    with pytest.raises(RuntimeError):
+        program.main(["devices", "--log", str(log)], alone=False)
+    told = log.read_text()
+    assert "never thought of" in told and "in fail" in told, "where a fault of the program is looked for"
+
+
+def test_a_log_that_is_a_device_stays_one(command):
+    command(lambda _: None, talks=True)
+    assert program.main(["devices", "--log", "/dev/null"]) == 0
+    assert Path("/dev/null").is_char_device()
 
 
 @pytest.mark.parametrize("name", ["measure", "measure compare"])

@@ -108,17 +108,16 @@ def main(arguments: Sequence[str] | None = None, alone: bool = True) -> int:
     log = words[words.index("--log") + 1] if "--log" in words[:-1] else ""
     try:
         run, options = parsed(words)
-        said_in = _SaidIn(log) if log and alone and not options.talks else None
+        is_quiet = log and alone and not options.talks
+        log_of = _SaidIn(log) if is_quiet else _ErrorsIn(log)
     except InputError as error:
         _tell(lines(error), log)
         return 2
     except OSError as error:  # the log cannot be written
         _tell([_reason(error)])
         return 2
-    if said_in is None:
-        return _code(run, options, log)
-    with said_in:
-        return _code(run, options)
+    with log_of:
+        return _code(run, options, "" if is_quiet else log)
 
 
 def _code(run: Callable[[argparse.Namespace], Any], options: argparse.Namespace, log: str = "") -> int:
@@ -182,11 +181,34 @@ class _SaidIn:
         for number, own in enumerate(before, start=1):
             os.dup2(own, number)
             os.close(own)
-        if error is not None and not isinstance(error, SystemExit):
-            import traceback  # a fault of the program: where it is looked for
-
-            traceback.print_exception(error, file=self._file)
+        self._file.write(_fault(error))
         self._file.close()
+
+
+class _ErrorsIn:
+    """While it is entered, a file gets errors alone, and none of an earlier run is left there. path: "" for no file.
+    Raises OSError where it cannot be deleted."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        if os.path.isfile(path):  # no device
+            os.unlink(path)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        if self._path and (text := _fault(error)):
+            write_text(self._path, text)
+
+
+def _fault(error: BaseException | None) -> str:
+    """The traceback of a fault of the program, for where it is looked for."""
+    if error is None or isinstance(error, SystemExit):
+        return ""
+    import traceback
+
+    return "".join(traceback.format_exception(error))
 
 
 def _tell(errors: list[str], log: str = "") -> None:
