@@ -19,7 +19,7 @@ PATH = Path(__file__).parent / "notebook.ipynb"
 CELLS = [
     """# Clocks that waste no energy, from Python
 
-Needs `pip install kernel-dvfs`; the last cell also `kernel-dvfs[workflow]`. All numbers here are **simulated**.""",
+Needs `kernel-dvfs[tables]`; the last cell also `kernel-dvfs[figures]`. All numbers here are **simulated**.""",
     """import kernel_dvfs as kd
 
 sweep = kd.simulate("h200_sxm", folder="sweep")  # every kernel of one iteration of GPT-3 XL, batch 40

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel_dvfs.errors import InputError, meant, unread
+from kernel_dvfs.errors import InputError, lines, meant, unread
 from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.report.results import Results
 
@@ -31,3 +31,9 @@ def test_a_gpu_that_is_nearly_known_is_named_and_the_other_ways_too():
     with pytest.raises(InputError, match=r"did you mean .rtx_3080_ti.*; nvml for a GPU of this machine; .kind: table"):
         resolve("rtx_3080ti")
     assert meant("entirely else", ["rtx_3080_ti"]) == ""
+
+
+def test_a_package_that_is_missing_is_told_with_the_extra_that_brings_it():
+    missing = ExceptionGroup("", [ModuleNotFoundError("No module named 'mpmath'", name="mpmath"), InputError("other")])
+    assert lines(missing) == ["this needs mpmath: pip install 'kernel-dvfs[tables]'", "other"]
+    assert lines(ModuleNotFoundError("No module named 'mine'", name="mine")) == ["No module named 'mine'"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kernel_dvfs.package import remedy
+
 
 def one_line(text: str) -> str:
     """Text as one line that a terminal shows and does not obey: what cannot be printed stands escaped, as `\\x1b`."""
@@ -53,5 +55,9 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 
 def lines(error: BaseException) -> list[str]:
-    """One line for the user for each error in `error`."""
-    return [one_line(str(each) or repr(each)) for each in leaves(error)]
+    """One line for the user for each error in `error`; of a package that is missing, how to install it."""
+    return [one_line(_told(each)) for each in leaves(error)]
+
+
+def _told(error: BaseException) -> str:
+    return (isinstance(error, ModuleNotFoundError) and remedy(error)) or str(error) or repr(error)
