@@ -52,8 +52,6 @@ if STUDY.is_captured_here:
 rule write_setup:
     output:
         "{folder}/setup/{digest}.json",
-    log:
-        "logs/{folder}/setup-{digest}.log",
     wildcard_constraints:
         folder="results/.+",
         digest="[0-9a-f]+",

@@ -79,10 +79,12 @@ class LogHandler(LogHandlerBase):
     def tick(self) -> None:
         """Write the line anew: on a terminal in its place, else below the last one."""
         self.acquire()
-        # between the plan and the first job the Snakefile's onstart speaks
-        if not self._stop.is_set() and (self._kind or not self._total):
-            self._write(line=self._counted() + (self._now() if self._kind else ""))
-        self.release()
+        try:
+            # between the plan and the first job the Snakefile's onstart speaks
+            if not self._stop.is_set() and (self._kind or not self._total):
+                self._write(line=self._counted() + (self._now() if self._kind else ""))
+        finally:
+            self.release()
 
     def close(self) -> None:
         """Give the answer, or say how to go on. Called more than once, it speaks once."""

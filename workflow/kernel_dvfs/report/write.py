@@ -82,7 +82,6 @@ def write_figure(plot: ggplot, folder: str | Path, name: str, caption: str, subj
     """
     import matplotlib
 
-    matplotlib.use("agg")  # no window system, whatever the machine has
     title = f"{name} ({subject})"
     description = f"{caption} ({subject})"
     metadata = {
@@ -97,6 +96,7 @@ def write_figure(plot: ggplot, folder: str | Path, name: str, caption: str, subj
         "png": {"Title": title, "Description": description, "Software": "kernel-dvfs"},
     }
     with _DRAWING, matplotlib.rc_context({"pdf.fonttype": 42}):
+        matplotlib.use("agg")  # no window system, whatever the machine has
         for form in FORMATS["figure"]:
             with whole(Path(folder) / "figures" / f"{name}.{form}") as temporary:
                 # drawn once for each: plotnine sizes a colour bar for the resolution that it is first saved at
