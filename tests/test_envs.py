@@ -1,5 +1,6 @@
 """The three lists of packages (pyproject.toml, the locks, the conda environment) say the same."""
 
+import ast
 import re
 import tomllib
 from fnmatch import fnmatch
@@ -9,6 +10,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from kernel_dvfs.package import remedy
+
 LOCKS = ("requirements.lock", "dev.lock", "cuda.lock", "docs.lock")
 # conda splits packages: these are the parts that PyPI's packages are
 CONDA_NAMES = {
@@ -17,6 +20,8 @@ CONDA_NAMES = {
     "cudnn": "nvidia-cudnn-cu13",
     "python-cudnn-frontend": "nvidia-cudnn-frontend",
 }
+# what is imported by another name than the package's
+PACKAGES = {"PIL": "pillow"}
 # needed where pip needs none, or has none
 CONDA_ONLY = {"python", "pip", "cxx-compiler"}
 
@@ -148,6 +153,22 @@ def test_the_conda_environment_names_no_path(root, conda):
     assert not [text for text in from_pip if text.startswith((".", "/", "-"))]
     # so the project itself, with its plugins of Snakemake, is installed by a command of its own
     assert "pip install --no-deps -e ." in (root / "envs/pipeline.yaml").read_text("utf-8")
+
+
+def test_of_each_package_of_an_extra_that_the_code_imports_a_message_names_one_that_brings_it(root, project):
+    trees = (ast.parse(path.read_text("utf-8")) for path in root.glob("workflow/kernel_dvfs*/**/*.py"))
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    of = {extra: {canonicalize_name(each.name) for each in of_extra(project, extra)} for extra in ("workflow", "torch")}
+    checked = set()
+    for module in {name.partition(".")[0] for name in names}:
+        package = PACKAGES.get(module, canonicalize_name(module))
+        if package in of["workflow"] | of["torch"]:
+            (extra,) = re.findall(r"kernel-dvfs\[(\w+)\]", remedy(ModuleNotFoundError(name=module)))
+            assert package in {canonicalize_name(each.name) for each in of_extra(project, extra)}, module
+            checked.add(package)
+    assert checked >= {"numpy", "mpmath", "pandas", "pillow", "scipy", "simpy", "torch"}
 
 
 def test_what_is_installed_includes_the_plugins_of_snakemake(root):
