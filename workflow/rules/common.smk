@@ -57,6 +57,15 @@ def within(log, *words):
         raise RuntimeError(f"kernel-dvfs {' '.join(words)}: see {log}")
 
 
+def measure_sweep(input, output, log, params):
+    """Measure all targets of params.studies at params.pairs on a simulated GPU, within this process: a profile."""
+    within(
+        log,
+        *("measure", "sweep", f"--gpu={input.gpu}", f"--pairs={params.pairs}"),
+        *("--studies", *params.studies.split(), f"--auto-repeats={params.auto_repeats}", f"--output={output}"),
+    )
+
+
 def start():
     """Hold the folder for this run, on a real GPU only that GPU's: several are measured side by side."""
     try:

@@ -18,12 +18,13 @@ if PIPELINE.setup:
             PIPELINE.source,
         log:
             "logs/" + PIPELINE.folder + "/kernels.log",
+        localrule: True
         params:
             pairs=clocks_argument(PIPELINE.pairs),
+            studies="kernel",
             auto_repeats=STUDY.options["auto_repeats"],
-        shell:
-            "{RUN} measure sweep --gpu {input.gpu:q} --pairs {params.pairs} --studies kernel "
-            "--auto-repeats {params.auto_repeats} --log {log:q} -o {output:q}"
+        run:
+            measure_sweep(input, output, log, params)
 
 
 rule pipeline_stages:

@@ -148,11 +148,7 @@ rule sweep_variant:
         ),
         auto_repeats=STUDY.options["auto_repeats"],
     run:
-        within(
-            log,
-            *("measure", "sweep", f"--gpu={input.gpu}", f"--pairs={params.pairs}"),
-            *("--studies", *params.studies.split(), f"--auto-repeats={params.auto_repeats}", f"--output={output}"),
-        )
+        measure_sweep(input, output, log, params)
 
 
 rule choose_variant:
