@@ -191,7 +191,7 @@ def test_llmc_rows_differ_between_degrees_and_carry_over_all_the_same(tmp_path):
 SWEEP = ("grid={core_mhz: [1050, 1260, 1470, 1680, 1890, 2100], mem_mhz: [9251, 5001], auto: false}",)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_interrupted_run_is_completed_by_the_same_command(tmp_path, how):
     directory = clone(tmp_path / "clone")
     log = tmp_path / "log"

@@ -2,7 +2,9 @@
 # decided in kernel_dvfs/plan, which is pure: parsing writes no file and starts no process.
 import json
 import re
+import signal
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -87,6 +89,9 @@ def start():
         )
     for line in planning.notices(STUDY):
         print(line, file=sys.stderr, flush=True)
+    # Snakemake 9.27 answers SIGTERM by taking a lock, which the very thread that is interrupted may hold: it would hang
+    answer = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, lambda *signalled: threading.Thread(target=answer, args=signalled).start())
 
 
 def finish():
