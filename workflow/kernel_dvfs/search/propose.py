@@ -85,7 +85,7 @@ def propose(
 
 
 def matter(candidates: Candidates, seen: Seen, threshold: float) -> np.ndarray:
-    """Indices of the targets worth a look, most energy first: the rest together could not save half the threshold."""
+    """Indices of the targets worth a look, most energy first: the rest together save half the threshold at most."""
     base = seen.pair == candidates.baseline[seen.target]
     energy = np.zeros(len(candidates.targets))
     energy[seen.target[base]] = seen.energy_j[base]
