@@ -221,10 +221,24 @@ def test_times_that_are_multiples_of_a_quantum_have_totals_that_are(quantum):
         assert highest / quantum == pytest.approx(np.floor(limit / quantum * (1 + 1e-9)), abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("limit", "quanta"),
+    [(2.5, 0), (3.4999, 0), (3.5, 1), (4.4999, 1), (4.5, 2), (4.50003, 2), (5.5, 2), (5.50003, 3), (7.0, 4)],
+)
+def test_a_highest_total_counts_in_how_far_times_are_from_whole_quanta(limit, quanta):
+    """Steps of 1, 2.00003 and 1 are 1, 2 and 1 quanta of 1.00001 by least squares, each off by at most 0.00001."""
+    problem = Problem.of([[1.0, 2.0, 3.00003], [1.5, 2.5]], [[3.0, 2.0, 1.0], [2.0, 1.0]], [0, 0])
+    found, totals = highest_total(problem, limit), np.add.outer(problem.time[:3], problem.time[3:])
+    assert found == pytest.approx(2.5 + quanta * 1.00001 + 2 * 0.00001, abs=1e-10)
+    assert found >= totals[totals <= limit].max()
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_times_without_a_quantum_tell_nothing_of_totals(shape):
     problem = shape(np.random.default_rng(10), 10, 20)
     assert highest_total(problem, problem.baseline_time) == np.inf
+    # nor where nothing can be chosen
+    assert highest_total(Problem.of([[1.0], [2.0]], [[1.0], [1.0]], [0, 0]), 4.0) == np.inf
 
 
 @pytest.mark.parametrize(

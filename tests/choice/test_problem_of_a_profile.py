@@ -38,6 +38,13 @@ def test_a_null_clock_is_auto():
     problem = made(ROWS)
     assert {problem.keys[k] for k in problem.key[problem.baseline]} == {(None, None)}
     assert (900.0, 5000.0) in problem.keys
+    # as is NaN; and 900 is 900.0
+    mixed = [
+        *ROWS[:2],
+        ("b", 3, math.nan, None, 4.0, 20.0, {"is_baseline": True}),
+        ("b", 3, 900, 5000, 5.0, 12.0),
+    ]
+    assert made(mixed).keys == made(ROWS).keys and made(mixed).key.tolist() == made(ROWS).key.tolist()
 
 
 @pytest.mark.parametrize("verdict", ["disturbed", "counter", "unsupported"])

@@ -146,6 +146,12 @@ def test_t4_results_are_read_like_a_cache(write):
     plain = import_table(write(cache(CLOCKS, ENTRIES)), reference="highest")
     assert t4.columns == plain.columns  # the file is called after the kernel
     assert any("2 of 5" in notice for notice in t4.notices)
+    # a wrong result has a time, and a failed one may not say so
+    wrong = results[0] | {"configuration": dict(zip(CLOCKS, (256, 1080, 7001))), "invalidity": "correctness"}
+    slow = dict(zip(CLOCKS, (512, 1080, 7001)))
+    slow = results[0] | {"configuration": slow, "measurements": [{"name": "time", "value": 1e20}]}
+    more = import_table(write({"results": [*results, wrong, slow], "schema_version": "1.0.0"}), reference="highest")
+    assert more.columns == t4.columns and any("4 of 7" in notice for notice in more.notices)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +159,7 @@ def test_t4_results_are_read_like_a_cache(write):
     [
         ("", "line 1, character 1: not JSON"),
         ('{"cache": {\n"1": {"time": }', "line 2, character .*: not JSON"),
+        ('{"cache":\n' + 5000 * "9" + "}", "line 1, character 1: not JSON"),  # more digits than Python reads
         ("[1]", "not a Kernel Tuner file"),
         ({"a": 1}, "neither a Kernel Tuner cache"),
         (cache(CLOCKS, ENTRIES, device_name=None), "no device_name"),

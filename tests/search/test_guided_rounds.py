@@ -144,6 +144,27 @@ def test_the_estimate_says_what_is_left_and_what_it_took(setup, play):
     assert not early["finished"] and early["left_percent"] is None
 
 
+def test_a_point_is_what_a_kernel_took_at_a_pair_of_the_grid_and_the_clocks_that_it_came_to(setup, play):
+    """Without those where a profile has none; None of what is unusable."""
+    rows = [dict(each) for each in play[0]]
+    rows[-1]["verdict"] = "disturbed"
+    beside = (
+        rows[0] | {"study": "pass", "target": "forward"},
+        rows[0] | {"target": "other"},
+        rows[0] | {"core_mhz": 1.0},
+    )
+    told, reached = columns([*rows, *beside]), ("reached_core_mhz", "reached_mem_mhz")
+    place = [PAIRS.index((row["core_mhz"] or AUTO, row["mem_mhz"] or AUTO)) for row in rows]
+
+    def points(*clocks):
+        values = [(row["n"], row["time_s"], row["energy_j"], *map(row.get, clocks)) for row in rows[:-1]]
+        return {(row["target"], pair): value for row, pair, value in zip(rows, place, [*values, None], strict=True)}
+
+    assert guided._points(told, context(setup)) == points(*reached)
+    without = {name: values for name, values in told.items() if name not in reached}
+    assert guided._points(without, context(setup)) == points("none", "none")
+
+
 def test_the_spec_of_the_gpu_is_not_read(setup, play):
     rows, rounds = play
     blind = Setup(setup.digest, None, setup.workload, setup.targets, setup.measurement)

@@ -39,7 +39,6 @@ def price_of_time(integer_grid: IntegerGrid) -> tuple[float, np.ndarray]:
     if integer_grid.t[slow].sum() <= integer_grid.budget:
         return 0.0, slow
     fast = integer_grid.best(integer_grid.t)
-    price = 0.0
     for _ in range(200):  # finite: every turn finds a new vertex; the cap only guards against float cycling
         t_fast, e_fast = integer_grid.t[fast].sum(), integer_grid.e[fast].sum()
         t_slow, e_slow = integer_grid.t[slow].sum(), integer_grid.e[slow].sum()
