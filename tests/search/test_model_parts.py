@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.optimize import approx_fprime, brentq, linprog, minimize
+from scipy.optimize import approx_fprime, brentq, least_squares, linprog, minimize
 
 from kernel_dvfs.search import fit as fitting
 from kernel_dvfs.search import gpu_model, posterior
@@ -435,11 +435,11 @@ def at_every_pair(one, kernel):
 
 
 @pytest.mark.parametrize("cap_w", [np.inf, 190.0])
-def test_a_draw_is_the_best_fit_to_its_own_points_under_its_own_prior(cap_w, monkeypatch):
-    """Points and prior as they were drawn, drawn again here: no small step from any draw has less misfit, and many more
-    steps of its own lead hardly any further."""
+def test_a_draw_is_the_best_fit_to_its_own_points_under_its_own_prior(cap_w):
+    """Points and prior as they were drawn, drawn again here: from nine of ten draws SciPy finds 0.05 less misfit at
+    most, from three of four next to none."""
     one = fit(CANDIDATES, seen_of(noise=0.02, cap_w=cap_w))
-    points, number = Points(one.seen, one.gpu, one.used, one.shared), 16
+    points, number = Points(one.seen, one.gpu, one.used, one.shared), 8
     g = np.repeat(one.g[None], number, 0)
     theta = posterior._refit(one, points, g, np.random.default_rng(3))
     rng = np.random.default_rng(3)
@@ -459,14 +459,23 @@ def test_a_draw_is_the_best_fit_to_its_own_points_under_its_own_prior(cap_w, mon
 
     least = misfit(theta)
     assert (least < misfit(np.tile(one.theta, (number, 1, 1)))).mean() > 0.9
-    for part in range(6):
-        for step in (-0.01, 0.01):
-            moved = theta.copy()
-            moved[..., part] += step
-            assert (misfit(moved) > least - 0.05).mean() > 0.9, (part, step)
-    monkeypatch.setattr(posterior, "_STEPS", 200)
-    excess = least - misfit(posterior._refit(one, points, g, np.random.default_rng(3)))
-    assert np.quantile(excess, 0.9) < 0.01 and excess.max() < 1
+    half = np.linalg.cholesky(one.precision)
+    # the exponent p is between 1 and 16
+    bounds = np.tile([[-np.inf], [np.inf]], 6)
+    bounds[:, 3] = 0, np.log(16)
+    excess = np.empty((number, K))
+    for draw, kernel in np.ndindex(number, K):
+        own = points.target == kernel
+        at = gpu_model.At(*(field[own] if np.size(field) > 1 else field for field in points.at(one.g)))
+
+        def residuals(x, draw=draw, kernel=kernel, own=own, at=at):
+            data = (log[draw, own] - np.stack(predict(x[None], at), -1)) / sd[own] * told[own]
+            return np.concatenate([data.ravel(), np.sqrt(tails[draw, kernel]) * (x - mean[draw, kernel]) @ half])
+
+        start = theta[draw, kernel].clip(bounds[0] + 1e-9, bounds[1] - 1e-9)
+        excess[draw, kernel] = least[draw, kernel] - 2 * least_squares(residuals, start, bounds=bounds).cost
+    assert -1e-6 < excess.min() < excess.max() < 1
+    assert np.quantile(excess, 0.75) < 1e-3 and np.quantile(excess, 0.9) < 0.05
 
 
 def test_the_top_clock_falls_with_power_where_clocks_are_not_recorded():
@@ -577,7 +586,7 @@ def test_a_budget_is_kept_to_a_trillionth(budget_s, price, dearer):
     time, energy = np.array([[[2.5, 1.5], [3.2, 2.7]]]), np.array([[[7.0, 10.0], [4.0, 9.0]]])
     for over, expected in ((0.9e-12, price), (1.1e-12, dearer or 1e4 * 11 / 4.2)):
         found, bound = price_of_time(time, energy, budget_s * (1 - over))
-        assert found == pytest.approx([expected], rel=1e-6)
+        assert found == pytest.approx([expected], rel=1e-6, abs=0)
         fastest_or_cheapest = (energy + expected * time).min(-1).sum()
         assert bound == pytest.approx([fastest_or_cheapest - expected * budget_s], rel=1e-4, abs=1e-4)
 
@@ -666,6 +675,14 @@ def test_memory_clocks_within_five_percent_are_one():
         wide = replace(CANDIDATES, pairs=(*PAIRS, *more), offered=np.ones((K, P + 5), bool))
         (_, first), *_ = probes(wide)
         assert first[1] == (1800.0, lower)
+
+
+@pytest.mark.parametrize(("caps_w", "probed_w"), [((300.0, 200.0), 300.0), ((200.0, 300.0), 300.0), ((200.0,), 200.0)])
+def test_clocks_are_probed_under_autos_further_settings_where_any_are_offered_there(caps_w, probed_w):
+    """Auto is measured under a power cap of 300 W."""
+    pairs = ((None, None, 300.0), *((*pair, cap_w) for cap_w in caps_w for pair in PAIRS[1:]))
+    capped = replace(CANDIDATES, pairs=pairs, offered=np.ones((K, len(pairs)), bool))
+    assert probes(capped) == [(k, [(*pair, probed_w) for pair in pairs]) for k, pairs in probes()]
 
 
 def test_what_a_search_spends_counts_every_copys_auto():
