@@ -1,6 +1,7 @@
 """A captured step's targets and passes as loads, on a captured step that notes what is asked of it."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -121,9 +122,13 @@ class Living:
 
 
 class Dog:
-    def limit(self, seconds, about):
-        from contextlib import nullcontext
+    """Notes how long it was told to wait."""
 
+    def __init__(self):
+        self.limits_s = []
+
+    def limit(self, seconds, about):
+        self.limits_s.append(seconds)
         return nullcontext()
 
     def arm(self, seconds, about): ...
@@ -150,6 +155,13 @@ def test_a_load_lets_launches_take_turns_on_the_data_of_the_last(captured):
     )
     load.check()
     assert load.about["same_bits_after"] is True and load.about["repeatable"] == "yes" and living.checked == 1
+
+
+def test_a_load_too_short_for_the_timer_is_taken_for_half_a_microsecond(captured, monkeypatch):
+    monkeypatch.setattr(Loop, "time", lambda self, count=1: 0.0)
+    target = max(captured.targets, key=lambda each: each.rotated)
+    load = step_loads.StepLoad(Living(), captured, SimpleNamespace(study="kernel", name=target.id), Dog())
+    assert load.run_s == pytest.approx(0.5e-6 / target.rotated)
 
 
 def test_a_load_that_changes_what_it_reads_is_put_back_before_it_starts_and_says_so(captured):
@@ -246,6 +258,19 @@ def test_a_kernel_with_the_name_of_a_paced_pass_is_a_kernel(captured):
     loads._step, loads._living = replace(captured, targets=(first, *captured.targets[1:])), Living()
     loads._dog, loads._clocks_mhz = Dog(), {}
     assert "paced_mhz" not in loads.prepare(None, SimpleNamespace(study="kernel", name="paced_copy")).about
+
+
+@pytest.mark.parametrize(("time_us", "meet_s"), [(2.5e6, 75.0), (None, 60.0)])
+def test_coming_to_a_target_may_take_a_minute_and_six_steps_and_reading_clocks_a_minute_and_ten_times_that(
+    captured, monkeypatch, time_us, meet_s
+):
+    monkeypatch.setattr(step_loads.pace, "within_step_mhz", lambda living, launches: [1500.0] * len(launches))
+    monkeypatch.setattr(step_loads.pace, "alone_mhz", lambda *_: 2000.0)
+    loads = object.__new__(step_loads.StepLoads)
+    loads._step = replace(captured, whole=replace(captured.whole, time_us=time_us))
+    loads._living, loads._dog, loads._clocks_mhz = Living(), Dog(), {}
+    load = loads.prepare(None, SimpleNamespace(study="pass", name=f"paced_{captured.targets[0].id}"))
+    assert load.meet_s == meet_s and loads._dog.limits_s == [60 + 10 * meet_s, meet_s]
 
 
 def test_a_kernel_whose_clock_within_the_step_is_not_known_is_not_paced(captured):
