@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -414,3 +415,15 @@ def test_a_file_that_is_no_search_is_named(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(InputError, match=rf"search\.json: {said}.*; delete it and run snakemake again"):
         search_file.read(str(path))
+
+
+def test_a_search_with_a_number_that_json_cannot_hold_is_not_written(tmp_path, finished):
+    path = tmp_path / "search.json"
+    path.write_bytes(finished[1])
+    found = search_file.read(str(path))
+    search_file.write(str(path), found)
+    assert path.read_bytes() == finished[1]
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            search_file.write(str(path), replace(found, options=found.options | {"gain": number}))
+    assert path.read_bytes() == finished[1]

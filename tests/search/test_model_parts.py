@@ -9,6 +9,7 @@ from scipy.optimize import approx_fprime, brentq, least_squares, linprog, minimi
 
 from kernel_dvfs.search import fit as fitting
 from kernel_dvfs.search import gpu_model, posterior
+from kernel_dvfs.search import propose as proposing
 from kernel_dvfs.search.candidates import Candidates, Seen
 from kernel_dvfs.search.fit import Points, fit
 from kernel_dvfs.search.gpu_model import gpu_model_of, predict
@@ -767,3 +768,21 @@ def test_a_round_asks_for_the_pair_of_most_expected_gain_and_ends_below_the_thre
     assert not any(mask[point] for point in found.points)
     enough = propose(CANDIDATES, seen, (0.0, 0.04), Options(threshold=found.left, budget=1.0, draws=16))
     assert not enough.points and "threshold" in enough.reason
+
+
+@pytest.mark.parametrize(("budget", "most"), [(1.0, 3), (31.5 / 88, 3), (30.5 / 88, 2)])
+@pytest.mark.parametrize("window_s", [None, 3e-3])
+def test_a_round_measures_half_as_many_pairs_as_kernels_each_for_a_window_or_a_launch(
+    window_s, budget, most, monkeypatch
+):
+    """Of the budget's 31 or 30 measurements, 8 were auto and 20 others; half of 5 kernels are 3."""
+    mask = np.zeros((K, P), bool)
+    mask[:, [0, 8, 9, 3, 4]] = True
+    seen, asked = seen_of(noise=0.001, mask=mask), []
+    monkeypatch.setattr(proposing, "_greedy", lambda *args: asked.append(args[-2:]) or _greedy(*args))
+    found = propose(CANDIDATES, seen, options=Options(threshold=1e-5, budget=budget, draws=16, window_s=window_s))
+    ((room, seconds),) = asked
+    assert room == most >= len(found.points) > 0
+    launch_s = np.median(draws_of(fit(CANDIDATES, seen), 16, 1)[0], 0) / CANDIDATES.weight[:, None]
+    assert launch_s.min() < 3e-3 < launch_s.max()
+    assert seconds == pytest.approx(np.ones((K, P)) if window_s is None else np.maximum(launch_s, window_s))
