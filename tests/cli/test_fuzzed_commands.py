@@ -34,7 +34,7 @@ STARTS = {
     "broker": ["--allow", "root"],
 }
 # what these commands would start is left out, or ours; a whole study, a browser: no such thing
-ALWAYS = {"apply": ["--", "true"], "broker": ["--unit"], "demo": ["--missing"]}
+ALWAYS = {"apply": ["--", "true"], "broker": ["--unit"], "demo": ["--missing"], "build": STARTS["build"]}
 # what is written or deleted must be within the test's folder
 _LEFT_OUT = ("-h", "-o", "--log", "--force", "--delete-bad", "--out", "--keep")
 # no absolute path and none that leads upwards: some of these words name what is written

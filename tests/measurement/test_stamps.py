@@ -10,28 +10,26 @@ ASKED_S = 0.05
 
 
 def stamps(clock, seconds=0.4, tick_ns=1000, noise=0.0, seed=0) -> np.ndarray:
-    """Stamps of a board whose clock at a time s is clock(s) GHz, 0 while it stands still; the request is at ASKED_S."""
-    fine_s = np.arange(0, seconds, 1e-6)
-    ghz = np.array([clock(each) for each in fine_s])
+    """Stamps of a board whose clock at times s is clock(s) GHz, 0 while it stands still; the request is at ASKED_S."""
+    at_s = np.arange(0, seconds, 1e-6)
+    at_ns = np.round(1e9 * at_s)
+    ghz = np.broadcast_to(clock(at_s), at_s.shape)
     cycles = np.concatenate([[0], np.cumsum(ghz * 1000)])[:-1]
-    rows, next_ns = [], 0
-    random = np.random.default_rng(seed)
-    for at_s, speed, count in zip(fine_s, ghz, cycles):
-        at_ns = round(1e9 * at_s)
-        if speed and at_ns >= next_ns:
-            rows.append((at_ns // tick_ns * tick_ns, count + noise * random.standard_normal(), count, at_s >= ASKED_S))
-            next_ns = max(next_ns + STEP_NS, at_ns)
-    return np.array(rows).astype(np.int64)
+    running = np.flatnonzero(ghz)
+    running_ns, places, next_ns = at_ns[running], [], 0
+    while (number := np.searchsorted(running_ns, next_ns)) < len(running):
+        places.append(running[number])
+        next_ns = max(next_ns + STEP_NS, running_ns[number])
+    seen = cycles[places] + noise * np.random.default_rng(seed).standard_normal(len(places))
+    ticks = at_ns[places] // tick_ns * tick_ns
+    return np.stack([ticks, seen, cycles[places], at_s[places] >= ASKED_S], axis=1).astype(np.int64)
 
 
 def change(lag_s, stall_s, ramp_s, before=1.98, after=0.345):
     def clock(at_s):
         into_s = at_s - ASKED_S - lag_s
-        if into_s < 0:
-            return before
-        if into_s < stall_s:
-            return 0.0
-        return after if into_s >= stall_s + ramp_s else before + (after - before) * (into_s - stall_s) / ramp_s
+        ramp = before + (after - before) * (into_s - stall_s) / (ramp_s or 1)
+        return np.select([into_s < 0, into_s < stall_s, into_s < stall_s + ramp_s], [before, 0.0, ramp], after)
 
     return clock
 
@@ -85,11 +83,8 @@ def test_several_stalls_add_up_and_the_longest_is_told():
 
     def clock(at_s):
         into_s = at_s - ASKED_S
-        if into_s < 0.001:
-            return 1.98
-        if into_s < 0.004 or 0.006 <= into_s < 0.007:
-            return 0.0
-        return 0.9 if into_s < 0.008 else 0.345
+        stands = (into_s < 0.004) | ((into_s >= 0.006) & (into_s < 0.007))
+        return np.select([into_s < 0.001, stands, into_s < 0.008], [1.98, 0.0, 0.9], 0.345)
 
     seen = change_seen(stamps(clock), 1, "core")
     assert seen.stall_s == pytest.approx(0.004, abs=2e-9 * STEP_NS)
@@ -130,7 +125,8 @@ def test_a_gap_between_stamps_began_half_a_step_after_the_last_one():
 
 
 def test_a_clock_that_wanders_at_the_end_has_not_settled():
-    seen = change_seen(stamps(lambda at_s: 1.98 if at_s < 0.1 else 0.5 if at_s % 0.01 < 0.004 else 0.7), 1, "core")
+    wandering = stamps(lambda at_s: np.select([at_s < 0.1, at_s % 0.01 < 0.004], [1.98, 0.5], 0.7))
+    seen = change_seen(wandering, 1, "core")
     assert not seen.is_settled
 
 

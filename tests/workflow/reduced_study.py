@@ -1,5 +1,6 @@
 """Snakemake on a reduced study: run once, then asked what it would do again."""
 
+import ctypes
 import faulthandler
 import json
 import multiprocessing
@@ -38,19 +39,14 @@ def clone(directory: Path) -> Path:
     for name in ("Snakefile", "config.yaml"):
         shutil.copy2(ROOT / name, directory)
     for name in ("workflow", "profiles", "native", "envs"):
-        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("__pycache__"))
+        # compiled modules as well, but none that is being written
+        shutil.copytree(ROOT / name, directory / name, ignore=shutil.ignore_patterns("*.pyc.*"))
     return directory
 
 
 def snakemake(directory, *targets, check=True, env=None, dry=False, **more) -> subprocess.CompletedProcess:
     """Run it in a clone; the finished process with all its output in stdout. env: of the process, else this one's."""
-    words = command(*targets, dry=dry, **more)
-    if env:  # it may be read as a process starts
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=directory, env=env, timeout=800
-        )
-    else:
-        done = _started(directory, words)
+    done = started(directory, command(*targets, dry=dry, **more), env)
     if check:
         assert done.returncode == 0, done.stdout[-4000:]
     return done
@@ -69,17 +65,18 @@ def planned(directory, *targets, **more) -> dict:
     return {rule: count for rule, count in jobs.items() if rule not in ("all", "total")} | dict.fromkeys(drawn, 1)
 
 
-# what Snakemake and parsing a workflow import, which is half of what a plan costs
+# what Snakemake, parsing a workflow and drawing import, which is most of what a plan or a table costs
 _IMPORTED = ["snakemake.cli", "snakemake.report", "docutils.core", "jsonschema", "numpy", "smart_open", "yte"]
+_IMPORTED += ["pandas", "pyarrow.parquet", "plotnine", "tabulate", "mpmath"]
 
 
-def _started(directory, words) -> subprocess.CompletedProcess:
-    """The command in a process in which Snakemake lies imported."""
+def started(directory, words, env=None) -> subprocess.CompletedProcess:
+    """A snakemake command line in a process in which Snakemake lies imported. env: of the process, else this one's."""
     starter = multiprocessing.get_context("forkserver")
     starter.set_forkserver_preload(_IMPORTED)
     own = [str(word) for word in words[words.index("snakemake") + 1 :]]
     with tempfile.NamedTemporaryFile("r") as said:
-        run = starter.Process(target=_call, args=(os.fspath(directory), own, said.name, dict(os.environ)))
+        run = starter.Process(target=_call, args=(os.fspath(directory), own, said.name, dict(env or os.environ)))
         run.start()
         run.join()
         return subprocess.CompletedProcess(words, run.exitcode, said.read())
@@ -91,6 +88,10 @@ def _call(directory, words, said, environment) -> None:
     os.environ.update(environment)
     os.chdir(directory)
     sys.path[:] = [path for path in sys.path if not path.startswith(str(ROOT / "tests"))]
+    # LD_LIBRARY_PATH is read as a process starts, which this one has; what is loaded is found by its name
+    library = os.path.join(environment.get("LD_LIBRARY_PATH", ""), "libnvidia-ml.so.1")
+    if os.path.isfile(library):
+        ctypes.CDLL(library)
     with open(said, "w") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)

@@ -26,21 +26,17 @@ REAL = (
     *("window_s=2", "windows=2", "max_windows=2", "energy_ci_percent=20", "warmup_s=0.1"),
 )
 TARGETS, POINTS = 48, 48 * 5
-# auto and one locked pair, each once: where the number of points proves nothing
-TWO_POINTS = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1")
+# a captured step of a few kernels, where their number proves nothing
+STEP, STEP_TARGETS = "workload=step:hand_made.json", 5 + 4
 SLUG = "simulated-h200-on-a-fake-nvml-fa4e0000"
 FOLDER = f"results/{SLUG}/gpt3-xl-b40-tp1"
+STEP_FOLDER = f"results/{SLUG}/step-hand-made"
 
 
 @pytest.fixture(scope="module")
 def finished_real(fake_library, tmp_path_factory):
     """(a clone in which the study of a board is complete, the boards). Not to be changed: use `real`."""
-    folder = tmp_path_factory.mktemp("real")
-    directory = clone(folder / "clone")
-    # a copy: it stands for the native library, which a test changes
-    shutil.copy2(ROOT / "tests/fakenvml/simulated_load.py", directory)
-    real = Real.beside_boards(folder, fake_library)
-    real.build("first sources")
+    real = Real.unmeasured(tmp_path_factory.mktemp("real"), fake_library)
     real.run("all")
     return real
 
@@ -52,8 +48,25 @@ def real(finished_real, tmp_path):
     return Real.beside_boards(tmp_path, finished_real.boards.library)
 
 
+@pytest.fixture
+def fresh(fake_library, tmp_path):
+    """A clone beside boards in which nothing is measured."""
+    return Real.unmeasured(tmp_path, fake_library)
+
+
 class Real:
     """A clone beside fake boards."""
+
+    @classmethod
+    def unmeasured(cls, folder, library):
+        """A new clone in a folder, beside boards of its own."""
+        directory = clone(folder / "clone")
+        # copies: one stands for the native library, which a test changes
+        for path in ("tests/fakenvml/simulated_load.py", "tests/workload/steps/hand_made.json"):
+            shutil.copy2(ROOT / path, directory)
+        made = cls.beside_boards(folder, library)
+        made.build("first sources")
+        return made
 
     @classmethod
     def beside_boards(cls, folder, library):
@@ -202,19 +215,19 @@ def test_another_driver_or_other_kernels_measure_anew(real):
     assert real.planned()["measure"] == POINTS - 1
 
 
-def test_clocks_above_the_power_cap_can_be_left_out_of_a_study_and_are_listed(real):
-    shutil.rmtree(real.directory / "results")
+def test_clocks_above_the_power_cap_can_be_left_out_of_a_study_and_are_listed(fresh):
     grid = "grid={core_mhz: [1500, 1650, 1980], mem_mhz: [3201], auto: false}"
-    config = [grid, "skip_capped=true", "auto_repeats=1"]
-    made = [f"{FOLDER}/{name}" for name in ("tables/omitted_pairs.csv", "schedules/kernel-global-waste-slack0.json")]
-    real.run(*made, config=config)
-    with open(real.directory / FOLDER / "tables/omitted_pairs.csv", newline="") as file:
+    config = [STEP, grid, "skip_capped=true", "auto_repeats=1"]
+    table, schedule = (
+        f"{STEP_FOLDER}/{name}" for name in ("tables/omitted_pairs.csv", "schedules/kernel-global-waste-slack0.json")
+    )
+    fresh.run(table, schedule, config=config)
+    with open(fresh.directory / table, newline="") as file:
         left_out = list(csv.DictReader(file))
-    assert left_out and all("_gemm" in row["target"] and row["core_mhz"] != "1500" for row in left_out)
+    assert left_out and all("linear" in row["target"] and row["core_mhz"] != "1500" for row in left_out)
     assert all(row["reason"].startswith("the power cap held 1") for row in left_out)
-    chosen = json.loads((real.directory / FOLDER / "schedules/kernel-global-waste-slack0.json").read_text())
-    assert chosen["status"] == "optimal"
-    assert real.planned(*made, config=config) == {}
+    assert json.loads((fresh.directory / schedule).read_text())["status"] == "optimal"
+    assert fresh.planned(table, schedule, config=config) == {}
 
 
 def test_a_build_that_gives_the_same_bytes_measures_nothing_anew(real):
@@ -231,80 +244,72 @@ def test_another_gpu_has_its_own_folder_and_the_first_one_s_results_stay(real):
     assert len(real.records()) == POINTS and real.planned(config=["gpu=nvml:0"]) == {}
 
 
-def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(real):
-    shutil.rmtree(real.directory / "results")
-    real.boards.set(deny=1)
-    done = real.run("profile", check=False)
+def test_without_the_right_nothing_starts_and_one_error_says_what_to_do(fresh):
+    fresh.boards.set(deny=1)
+    done = fresh.run("profile", check=False)
     assert done.returncode != 0
     # beside the line that names the rule
     errors = {line for line in done.stdout.splitlines() if line.startswith("error: ") and ": rule " not in line}
     assert len(errors) == 1 and "no permission" in errors.pop()
-    assert not real.records() and real.boards.get("sets") == "0"
+    assert not fresh.records() and fresh.boards.get("sets") == "0"
 
 
-def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(real):
-    shutil.rmtree(real.directory / "results")
-    real.boards.set(deny=1)
-    done = real.run("all", config=["clocks=auto-only", "auto_repeats=1"])
+def test_auto_only_gives_figure_5_and_the_baseline_and_says_what_is_missing(fresh):
+    fresh.boards.set(deny=1)
+    done = fresh.run("all", config=["clocks=auto-only", "auto_repeats=1"])
     assert "need the right to lock clocks (docs/real-gpus.md)" in done.stdout
-    folder = real.directory / FOLDER
+    folder = fresh.directory / FOLDER
     assert {path.stem for path in (folder / "tables").iterdir()} == {"baseline", "passes"}
     assert {path.stem for path in (folder / "figures").iterdir()} == {"fig5_kernels"}
     page = (folder / "report.html").read_text()
     assert "only auto clocks were measured" in page and "What is missing" not in page
-    assert len(real.records()) == TARGETS and real.boards.get("sets") == "0"
+    assert len(fresh.records()) == TARGETS and fresh.boards.get("sets") == "0"
 
 
-def test_external_clocks_are_asked_of_the_batch_system(real):
-    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--dry-run", "--quiet", "host", "--forceall"]
-    config = ["--config", *REAL, "clocks=external", "--", "profile"]
-    done = subprocess.run(
-        [*words, *config], cwd=real.directory, env=real.environment(), capture_output=True, text=True, timeout=120
-    )
-    said = done.stdout + done.stderr
+def test_external_clocks_are_asked_of_the_batch_system(fresh):
+    options = ["--quiet", "host", "--forceall"]
+    said = fresh.run("profile", config=["clocks=external"], dry=True, options=options).stdout
     assert "slurm_extra=--gpu-freq=1500,memory=2201" in said and "slurm_extra=--gpu-freq=memory=2201" in said
     assert "rule validate" not in said, "comparisons switch clocks within a job"
 
 
-def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(real):
-    shutil.rmtree(real.directory / "results")
-    real.boards.set(deny=1)
-    external = ["clocks=external", *TWO_POINTS]
-    done = real.run(f"{FOLDER}/tables/strategies.csv", config=external)
+def test_external_clocks_that_nobody_set_are_reported_as_not_reached_to_the_end(fresh):
+    fresh.boards.set(deny=1)
+    two_points = ("grid={core_mhz: [1500], mem_mhz: [2201], auto: false}", "auto_repeats=1")
+    external = [STEP, "clocks=external", *two_points]
+    done = fresh.run(f"{STEP_FOLDER}/tables/strategies.csv", config=external)
     assert "trusts the batch system to have set its clocks" in done.stdout
-    verdicts = {(record["request"]["mem_mhz"], record["verdict"]) for record in real.records()}
+    verdicts = {(record["request"]["mem_mhz"], record["verdict"]) for record in fresh.records()}
     assert (2201, "not_reached") in verdicts and (2201, "ok") not in verdicts
-    left = real.planned(config=external)
+    left = fresh.planned(config=external)
     assert left["report_page"] == 1 and not {"validate", "tables/validation"} & set(left)
-    assert real.boards.get("sets") == "0"
+    assert fresh.boards.get("sets") == "0"
 
 
-def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(real):
-    shutil.rmtree(real.directory / "results")
-    config = {each.partition("=")[0]: each for each in (*REAL, *TWO_POINTS)}.values()
-    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *config, "--", "profile"]
+def test_a_stopped_run_restores_the_clocks_and_goes_on_where_it_was(fresh):
+    words = [sys.executable, "-m", "snakemake", "--cores", "1", "--config", *REAL, STEP, "--", "profile"]
     running = subprocess.Popen(
-        words, cwd=real.directory, env=real.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        words, cwd=fresh.directory, env=fresh.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
+    records = f"{STEP_FOLDER}/measurements/*/*/*/r*.json"
     end = time.monotonic() + 90
-    while len(list(real.directory.glob(f"{FOLDER}/measurements/*/*/*/r*.json"))) < 30:
+    while len(list(fresh.directory.glob(records))) < 10:
         assert running.poll() is None and time.monotonic() < end, "the run should be measuring"
         time.sleep(0.05)
     os.kill(running.pid, signal.SIGINT)
     running.wait(timeout=60)
     end = time.monotonic() + 10
-    while not real.is_restored():
+    while not fresh.is_restored():
         assert time.monotonic() < end, "the measuring process is told to end with the run"
         time.sleep(0.1)
-    done = {path: path.stat().st_mtime_ns for path in real.directory.glob(f"{FOLDER}/measurements/*/*/*/r*.json")}
-    assert 30 <= len(done) < 2 * TARGETS
-    real.run("profile", config=TWO_POINTS)
-    assert len(real.records()) == 2 * TARGETS
+    done = {path: path.stat().st_mtime_ns for path in fresh.directory.glob(records)}
+    assert 10 <= len(done) < 5 * STEP_TARGETS
+    fresh.run("profile", config=[STEP])
+    assert len(fresh.records()) == 5 * STEP_TARGETS
     assert sum(path.stat().st_mtime_ns != written for path, written in done.items()) <= 1
 
 
-def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
-    shutil.rmtree(real.directory / "results")
+def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(fresh):
     names = [SLUG, SLUG.replace("fa4e0000", "fa4e0001")]
     runs = [
         subprocess.Popen(
@@ -313,8 +318,8 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
                 f"results/{name}/gpt3-xl-b40-tp1/measurements/kernel/{kernel}/1500-2201/r0.json"
                 for kernel in ("forward_gelu", "forward_fc_gemm", "embedding_layernorm")
             ],
-            cwd=real.directory,
-            env=real.environment(),
+            cwd=fresh.directory,
+            env=fresh.environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -325,18 +330,17 @@ def test_two_gpus_are_measured_side_by_side_in_one_folder_without_mixing(real):
         said, _ = run.communicate(timeout=120)
         assert run.returncode == 0, said[-3000:]
     for index, name in enumerate(names):
-        records = real.records(name)
+        records = fresh.records(name)
         assert len(records) == 3
-        assert {record["device"]["uuid"] for record in records} == {real.boards.get("uuid", index)}
-    assert real.is_restored() and real.boards.get("core_lock", 1) == "none"
+        assert {record["device"]["uuid"] for record in records} == {fresh.boards.get("uuid", index)}
+    assert fresh.is_restored() and fresh.boards.get("core_lock", 1) == "none"
 
 
-def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_after(real):
-    before = {record["run"]["order"] for record in real.records()}
-    on = ["refine={rounds: 1, gain: 0.5, checks: 2, margin_z: 1.645}"]
-    real.run("profile", config=on)
-    again = [record for record in real.records() if record["run"]["campaign"] != "sweep"]
-    assert len(again) > 3 * 48 and len(real.records()) == POINTS + len(again) and before
+def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_after(fresh):
+    on = [STEP, "refine={rounds: 1, gain: 0.5, checks: 2, margin_z: 1.645}"]
+    fresh.run("profile", config=on)
+    again = [record for record in fresh.records() if record["run"]["campaign"] != "sweep"]
+    assert len(again) > 3 * STEP_TARGETS and len(fresh.records()) == 5 * STEP_TARGETS + len(again)
     sessions = {}
     for record in again:
         here = (record["request"]["core_mhz"], record["request"]["mem_mhz"])
@@ -346,7 +350,7 @@ def test_rounds_measure_again_pair_by_pair_with_the_clocks_restored_between_and_
     assert len(sessions) == 3, "a round and two checks"
     for stretches in sessions.values():
         assert len(stretches) == len(set(stretches)), "no pair is come back to"
-    assert real.planned("profile", config=on) == {} and real.is_restored()
+    assert fresh.planned("profile", config=on) == {} and fresh.is_restored()
 
 
 def test_a_run_whose_clocks_could_not_be_restored_fails_although_every_job_went_well(real):
