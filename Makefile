@@ -32,7 +32,7 @@ endef
 help:
 	@echo "make install  .venv from the lock, and nothing else; every other target does it too"
 	@echo "make run    the whole study: snakemake --cores 1 all"
-	@echo "make test   all tests (make unit: those within one process, without Snakemake, compilers, fake boards)"
+	@echo "make test   all tests (make unit: the quick ones of the package, without Snakemake, compilers, fake boards)"
 	@echo "make cuda   install cuBLAS and cuDNN into .venv (1.1 GB) and build the CUDA kernels; needs nvcc"
 	@echo "make lint   ruff, snakefmt, mypy"
 	@echo "make docs   docs/ as a site: site/index.html (make reference: write docs/reference/ from the code)"
@@ -48,7 +48,7 @@ test: $(VENV)/dev.stamp
 	$(PYTEST) $(ARGS)
 
 unit: $(VENV)/dev.stamp
-	$(PYTEST) -m "not workflow and not compiles and not boards" $(ARGS)
+	$(PYTEST) -o testpaths=tests -m "not workflow and not compiles and not boards and not slow" $(ARGS)
 
 cuda: $(VENV)/cuda.stamp
 	$(BIN)/kernel-dvfs build --cuda on $(ARGS)

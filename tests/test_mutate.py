@@ -9,6 +9,8 @@ import pytest
 
 import mutate
 
+pytestmark = pytest.mark.slow
+
 TEXT = '''
 LIMIT = 3
 

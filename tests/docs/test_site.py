@@ -9,6 +9,8 @@ import urllib.request
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def site(root, tmp_path_factory):

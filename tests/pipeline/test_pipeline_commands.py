@@ -79,6 +79,7 @@ def test_a_study_is_made_and_solved(stage_csv, study_options, tmp_path):
     assert run("output", tmp_path, "tables/certificate") == 2  # of 4 microbatches, too
 
 
+@pytest.mark.slow
 def test_a_study_with_constant_work_without_a_clock_has_every_table_and_figure(stage_csv, study_options, tmp_path):
     loads = "".join(f"{stage},load,,,0.02,2,made up\n" for stage in range(4))
     (tmp_path / "mine.csv").write_text(stage_csv.read_text() + loads)
@@ -119,6 +120,7 @@ def test_every_table_is_written_and_says_whose_numbers_it_holds(solved_study, na
     assert "simulated A100 SXM" in (solved_study / f"tables/{name}.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", outputs("pipeline").of("figure"))
 def test_every_figure_is_drawn(solved_study, name):
     assert run("output", solved_study, f"figures/{name}") == 0
@@ -129,6 +131,7 @@ def test_every_figure_is_drawn(solved_study, name):
         assert darkest < 64 and lightest == 255, "an empty page"
 
 
+@pytest.mark.slow
 def test_without_names_all_is_made_and_what_cannot_be_is_told(solved_study, tmp_path, capsys):
     folder = shutil.copytree(
         solved_study, tmp_path / "study", ignore=shutil.ignore_patterns("tables", "figures", "levels.csv")
@@ -142,6 +145,7 @@ def test_without_names_all_is_made_and_what_cannot_be_is_told(solved_study, tmp_
     assert len(said) == 2 and all(line.startswith("note: left out: ") and "levels.csv" in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_figure_is_the_same_each_time(solved_study):
     made = []
     for _ in range(2):

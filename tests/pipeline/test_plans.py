@@ -79,6 +79,7 @@ def test_a_time_below_the_fastest_is_refused_with_the_fastest_that_can_be_asked_
     assert ask(fastest).time_s <= fastest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("make", [profile, few_clocks])
 def test_a_plan_for_an_energy_budget_never_exceeds_it(make, kind):

@@ -22,6 +22,7 @@ def solve(stages, microbatches, profile, blocking_w, transfer_s=0.0, **options):
     return graph, own, published_frontier(graph, own, blocking_w, options.get("unit_s", 0.001))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("microbatches", [12, 24])
 @pytest.mark.parametrize("model", ["gpt3-175b", "bloom"])
 def test_the_frontier_equals_the_reference_point_for_point(shared, model, microbatches):

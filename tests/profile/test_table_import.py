@@ -312,6 +312,7 @@ def test_the_order_of_rows_changes_neither_means_nor_counts(tmp_path_factory, ro
         assert values == pytest.approx(answers[1][key], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_load_each_where_it_belongs(csv_table):
     rows = []
     for kernel in range(1000):

@@ -242,6 +242,7 @@ CELLS = st.one_of(
 GOOD = [*AUTO.split(","), "300", "x"]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     header=st.permutations([*HEADER.split(","), "power_cap_w", "odd"]),

@@ -251,6 +251,7 @@ def odd_table(rng):
     return "\n".join(",".join(f'"{cell}"' for cell in row) for row in [names, *rows])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_of_thousands_of_odd_tables_each_gives_a_profile_or_one_line(tmp_path, block):
     """1,000 tables a block; every thirtieth that is read is chosen on as well, in each scope."""

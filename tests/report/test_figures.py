@@ -136,6 +136,7 @@ def test_a_figure_says_whose_numbers_it_shows(name, study):
     assert SUBJECT.lower() in plot_of(name, study).labels.subtitle.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_file_says_whose_numbers_it_shows(name, drawn):
     with Image.open(drawn / f"{name}.png") as image:
@@ -165,12 +166,14 @@ def test_a_figure_names_units_and_the_direction_of_better(name, study):
         assert "%" in plot.labels.x
 
 
+@pytest.mark.slow
 def test_nothing_but_whole_figures_is_left_behind(drawn):
     assert sorted(path.name for path in drawn.iterdir()) == sorted(
         f"{n}.{form}" for n in DRAWN for form in ("pdf", "png")
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [DEFINITION, "fig3_forward_pass"])
 def test_the_same_numbers_give_the_same_bytes(name, study, drawn, tmp_path):
     shutil.copy(study / "profile.parquet", tmp_path)
@@ -449,6 +452,7 @@ def test_a_caption_names_the_series_with_bars(study):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_no_text_is_cut_off_or_covered(name, study, cut_off):
     assert cut_off(plot_of(name, study)) == []

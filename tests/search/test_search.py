@@ -11,6 +11,8 @@ from kernel_dvfs.gpu.spec import resolve
 from kernel_dvfs.search.candidates import seen_of
 from kernel_dvfs.search.propose import Options, price_of_time, propose
 
+pytestmark = pytest.mark.slow
+
 SLACKS = (0.0, 0.05)
 
 

@@ -17,6 +17,8 @@ from kernel_dvfs.sequence.deployable import FREE, LAUNCH, PASS, RUN, deployables
 from kernel_dvfs.sequence.replay import replay
 from kernel_dvfs.sequence.schedule import read_iteration
 
+pytestmark = pytest.mark.slow
+
 LATENCIES_S, STALL_S = (0.001, 0.01), 1e-4
 
 

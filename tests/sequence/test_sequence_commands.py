@@ -42,6 +42,7 @@ def choose(profile, output, *more):
     return ["choose", str(profile), *STRICT, "--sequence", "profile", *map(str, more), "-o", str(output)]
 
 
+@pytest.mark.slow
 def test_an_iteration_schedule_keeps_its_limit_and_says_how_far_from_best_it_is(whole_profile, tmp_path):
     output = tmp_path / "it.json"
     assert main(choose(whole_profile, output, "--switch-latency", 0.005, "--switch-jitter", 0.1)) == 0

@@ -16,6 +16,12 @@ def replayer():
 
 
 @pytest.fixture(scope="session")
+def line():
+    """The same machine's profile without clocks a kernel."""
+    return line_profile(requests=80)
+
+
+@pytest.fixture(scope="session")
 def trace():
     """A quarter of an hour of conversation."""
     return hours(4.0, seed=3, span_s=900)

@@ -107,6 +107,7 @@ def test_load_that_does_not_fit_is_shed_and_counted():
     assert found.shed_tps == {index("LL"): pytest.approx(3000.0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pools, kernel_level", [(1, False), (4, True), (9, False)])
 def test_deciding_at_once_takes_no_more_power_than_by_levels(replayer, trace, pools, kernel_level):
     columns = replayer.columns(kernel_level)

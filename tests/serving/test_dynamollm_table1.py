@@ -73,6 +73,7 @@ def test_a_table_agrees_with_itself():
         assert (row.feasible_alike, row.order_share, row.ratio_error_share) == (12, 1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_simulated_short_prompts_keep_their_promises_in_the_published_cells(cells):
     """Untuned; with the host of the table's time the rows of short prompts and of ML are the table's to the cell."""
     old = simulated_cells("h100_sxm", "llama2-70b", host_s=0.018)
@@ -95,6 +96,7 @@ def test_no_simulated_instance_draws_more_than_its_gpus_may(cells):
     assert all(95 * cell.tp < cell.power_w <= 700 * cell.tp for cell in cells)
 
 
+@pytest.mark.slow
 def test_tables_and_heat_map_show_every_cell(usual):
     study = ServingStudy(usual)
     frame = tables.table1(study)

@@ -1,10 +1,11 @@
 """A measured profile drives a replay: its times are the instances' times, its power is their energy."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from synthetic_profile import QUICK, line_profile
+from synthetic_profile import QUICK
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
@@ -18,11 +19,11 @@ LIMITS = {"max_batch": 256, "chunk_tokens": 512}
 KV = {"kv_tokens": {2: 40_000, 4: 300_000, 8: 900_000}, "kv_byte_per_token": 327_680.0}
 
 
-def of_power(profile, factor=1.0, latency=1.0):
+def of_power(profile, power=1.0, latency=1.0):
     curves = {
         key: replace(
             curve,
-            power_w=factor * curve.power_w,
+            power_w=power * curve.power_w,
             **{name: latency * getattr(curve, name) for name in LATENCIES},
         )
         for key, curve in profile.curves.items()
@@ -31,30 +32,38 @@ def of_power(profile, factor=1.0, latency=1.0):
 
 
 @pytest.fixture(scope="module")
-def line():
-    return line_profile(requests=80)
+def measured(line):
+    """`measured(power=2.0)`: a measured profile of twice the power, and its machine; each made once."""
+
+    @cache
+    def made(**factors):
+        profile = of_power(line, **factors)
+        return profile, machine(profile, "h100_sxm", "llama2-70b", **LIMITS)
+
+    return made
 
 
-def replayed(profile, trace, system="DynamoLLM"):
-    own = machine(profile, "h100_sxm", "llama2-70b", **LIMITS)
+def replayed(profile, own, trace, system="DynamoLLM"):
     return outcome(Replayer(own, profile).run(trace, system, Settings(**QUICK)))
 
 
-def test_doubling_the_power_of_a_measured_profile_doubles_the_energy_of_a_replay(line, trace):
-    once, twice = (replayed(of_power(line, factor), trace) for factor in (1.0, 2.0))
+@pytest.mark.slow
+def test_doubling_the_power_of_a_measured_profile_doubles_the_energy_of_a_replay(measured, trace):
+    once, twice = (replayed(*made, trace) for made in (measured(), measured(power=2.0)))
     assert twice["energy_kwh"] == pytest.approx(2 * once["energy_kwh"], rel=1e-6)
     assert twice["ttft_p99_s"] == pytest.approx(once["ttft_p99_s"], rel=1e-9)
 
 
-def test_slower_tokens_in_a_measured_profile_are_slower_in_a_replay(line, trace):
-    once, slow = (replayed(of_power(line, latency=factor), trace, "SinglePool") for factor in (1.0, 1.3))
+@pytest.mark.slow
+def test_slower_tokens_in_a_measured_profile_are_slower_in_a_replay(measured, trace):
+    once, slow = (replayed(*made, trace, "SinglePool") for made in (measured(), measured(latency=1.3)))
     assert slow["tbt_p50_s"] == pytest.approx(1.3 * once["tbt_p50_s"], rel=0.1)
 
 
-def test_an_instance_of_a_measured_profile_is_as_it_was_measured(line):
+@pytest.mark.slow
+def test_an_instance_of_a_measured_profile_is_as_it_was_measured(measured):
     """Power, and latencies while promises hold: within 5 % in the median, a quarter at worst."""
-    profile = of_power(line)
-    own = MeasuredMachine(profile, **LIMITS)
+    profile, own = measured()
     errors = {"power_w": [], "tbt_p50_s": [], "ttft_p50_s": []}
     for (class_, tp, clock), curve in profile.curves.items():
         load = Load.draw(class_, 80)
@@ -70,8 +79,10 @@ def test_an_instance_of_a_measured_profile_is_as_it_was_measured(line):
     assert own.note().startswith("mine.csv: engines fitted to it give back its power within ")
 
 
-def test_closed_forms_of_a_measured_engine_are_the_sum_of_its_steps(line):
-    engine = MeasuredMachine(of_power(line), **LIMITS).engine(4, "1400")
+@pytest.mark.slow
+def test_closed_forms_of_a_measured_engine_are_the_sum_of_its_steps(measured):
+    _, own = measured()
+    engine = own.engine(4, "1400")
     steps = [engine.step(20, 0, 9000 + 20 * number) for number in range(30)]
     assert engine.run(20, 9000, 30) == pytest.approx([sum(each) for each in zip(*steps)], rel=1e-9)
     assert engine.steps_within(20, 9000, engine.run(20, 9000, 30)[0]) == 30

@@ -15,6 +15,8 @@ from kernel_dvfs_serving.requests import classify
 from kernel_dvfs_serving.system import SUBSETS, SYSTEMS, Settings
 from kernel_dvfs_serving.trace import hours, poisson, read_trace
 
+pytestmark = pytest.mark.slow
+
 # everything that can disturb: (system, wave of the load, settings)
 TROUBLES = {
     "falling load": ("DynamoLLM", 0.9, {}),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 import yaml
-from synthetic_profile import LineEngine, line_profile
+from synthetic_profile import LineEngine
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
@@ -368,11 +368,11 @@ def test_the_clock_of_a_plan_is_the_least_drawing_one_at_a_load(profile):
         clock_at(planned, "XX", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("margin", [1.0, 1.1, 1.5])
-def test_the_clock_for_a_plans_own_load_is_the_plans(margin):
-    made_up = line_profile(requests=80)
+def test_the_clock_for_a_plans_own_load_is_the_plans(line, margin):
     for tps in range(500, 12_000, 500):
-        planned = plan(made_up, {"MM": tps}, servers=4, margin=margin)
+        planned = plan(line, {"MM": tps}, servers=4, margin=margin)
         for each in planned["levels"][0]["instances"]:
             assert clock_at(planned, each["pool"], each["load_tps"]) == each["core_mhz"], (tps, each)
 

@@ -14,6 +14,8 @@ from kernel_dvfs_serving.study import ServingStudy
 from kernel_dvfs_serving.system import KNOBS, SETTINGS, SIZED, SUBSETS
 from kernel_dvfs_serving.trace import hours, write_trace
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

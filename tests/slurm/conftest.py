@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/workflow"))
 
-from reduced_study import clone  # noqa: E402 - of another folder of tests
+from reduced_study import clone, started  # noqa: E402 - of another folder of tests
 
 # a GPU's sweep of two points a target
 CONFIG = {
@@ -81,16 +81,7 @@ class Site:
 
     def run(self, *targets, check=True, **more) -> str:
         """All that it says."""
-        words = self.command(*targets, **more)
-        done = subprocess.run(
-            words,
-            cwd=self.directory,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=500,
-        )
+        done = started(self.directory, self.command(*targets, **more), self.environment)
         logs = "".join(path.read_text() for path in self.directory.glob("logs/slurm/*.log"))
         assert (done.returncode == 0) == check, (done.stdout + logs)[-6000:]
         return done.stdout

@@ -12,6 +12,8 @@ import pytest
 from made_up_study import made_up
 from page_reader import Page
 
+pytestmark = pytest.mark.slow
+
 # the worked example of CONTRIBUTING.md
 LONGEST_KERNELS = '''\
 @OUTPUTS.table(

@@ -10,6 +10,8 @@ from made_up_study import made_up
 
 from kernel_dvfs.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = {"desktop": 1280, "phone": 390}
 KERNELS = "table[data-table=kernel_clocks]"
 ORDER = f"[...document.querySelectorAll('{KERNELS} tbody tr')].map(row => row.cells[0].dataset.value)"
