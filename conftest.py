@@ -36,22 +36,28 @@ def pytest_addoption(parser):
 
 
 def pytest_xdist_auto_num_workers(config) -> int:
-    """Two more than there are cores: many tests wait, for processes that they started or for time to pass."""
-    return len(os.sched_getaffinity(0)) + 2
+    """A worker a core. More where tests wait, for processes that they started or for time to pass: about half of their
+    time, so that six workers keep two cores busy for nine tenths of it, four for three quarters."""
+    waits = "not boards" not in config.option.markexpr
+    return len(os.sched_getaffinity(0)) + 4 * waits
+
+
+# about what a test of each mark takes, s
+_TAKES_S = {"workflow": 8, "compiles": 8, "slow": 2, "boards": 1}
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """Files that run Snakemake or compile come first, the more often the sooner: a long one that comes last leaves all
-    cores but one idle."""
-    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, ("workflow", "compiles"))))
-    items.sort(key=lambda item: -slow[item.path])
-    # what a test starts follows from what it asks for
+    """Files that take long come first: one that comes last leaves all cores but one idle."""
+    takes_s = Counter()
     for item in items:
+        # what a test starts follows from what it asks for
         asked = {*getattr(item, "fixturenames", ())}
         if "fake_library" in asked:
             item.add_marker("boards")
+        takes_s[item.path] += max((_TAKES_S.get(mark.name, 0) for mark in item.iter_markers()), default=0)
         if asked & {"native_results", "cuda_results"}:
-            item.add_marker("compiles")
+            item.add_marker("compiles")  # once for all of them
+    items.sort(key=lambda item: -takes_s[item.path])
 
 
 @pytest.fixture(scope="session")
@@ -161,6 +167,29 @@ def native_results(root, once):
             pytest.skip(f"{backend} not testable: {missing}")
 
     return results
+
+
+# a module of nothing, under the name of an extension
+_EMPTY = """\
+#include <Python.h>
+PyMODINIT_FUNC PyInit__{0}() {{
+  static PyModuleDef module = {{PyModuleDef_HEAD_INIT, "_{0}", {{}}, -1, {{}}, {{}}, {{}}, {{}}, {{}}}};
+  return PyModule_Create(&module);
+}}
+"""
+
+
+@pytest.fixture(scope="session")
+def emptied():
+    """`emptied(native, "cpu")`: in a copy of native/, an extension of nothing in place of a backend's, for tests of its
+    building: it compiles in a second."""
+
+    def empty(native: Path, backend: str) -> None:
+        (native / "bindings" / f"{backend}.cpp").write_text(_EMPTY.format(backend))
+        lists = f"add_extension(_{backend} ../bindings/{backend}.cpp)\n"
+        (native / backend / "CMakeLists.txt").write_text(lists)
+
+    return empty
 
 
 @pytest.fixture(scope="session")

@@ -98,9 +98,10 @@ def test_a_change_of_what_made_it_compiles_again(built, sources, said, monkeypat
 
 
 @pytest.mark.compiles
-def test_a_compile_error_shows_the_compilers_words_and_keeps_the_old_library(built, sources, said):
+def test_a_compile_error_shows_the_compilers_words_and_keeps_the_old_library(built, sources, emptied, said):
     """In mode auto too: going on without the library is for a missing tool, not for broken sources."""
     before = {path.name: path.read_bytes() for path in (built / "cpu").iterdir()}
+    emptied(sources, "cpu")
     source = sources / "bindings" / "cpu.cpp"
     source.write_text("#error nowhere\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(InputError) as failed:
@@ -249,11 +250,14 @@ def test_the_command_builds_what_is_named_and_leaves_the_other_backend_alone(roo
 
 
 @pytest.mark.compiles
-def test_the_command_without_a_name_builds_all_that_can_be_built(root, built, native_results, monkeypatch, capfd):
+def test_the_command_without_a_name_builds_all_that_can_be_built(
+    sources, emptied, built, native_results, monkeypatch, capfd
+):
     monkeypatch.setenv("CUDACXX", "nvcc-0")
+    emptied(sources, "graph")
     shutil.copytree(native_results("pipeline") / "native" / "pipeline", built / "pipeline")
     capfd.readouterr()  # what was said of that build
-    assert build_command("--native-dir", str(root / "native"), "--out", str(built)) == 0
+    assert build_command("--native-dir", str(sources), "--out", str(built)) == 0
     cpu, cuda, graph, pipeline = capfd.readouterr().err.splitlines()
     for name, line, how in (("cpu", cpu, "reused"), ("graph", graph, "built by"), ("pipeline", pipeline, "reused")):
         assert name in line and how in line

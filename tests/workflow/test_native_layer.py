@@ -27,11 +27,12 @@ def test_a_change_runs_the_backends_that_it_touches(tmp_path):
     assert planned(directory, "native") == {"build": 3, "native": 1}
 
 
-def test_what_a_study_asks_for_is_built_once(tmp_path):
+def test_what_a_study_asks_for_is_built_once(tmp_path, emptied):
     """The other runs of the tests switch the native layer off."""
     if not (shutil.which("cc") and shutil.which("c++")):
         pytest.skip("no C compiler")
     directory = clone(tmp_path / "clone")
+    emptied(directory / "native", "cpu")
     asked = ("native={cpu: 'on', cuda: 'off', pipeline: 'off'}",)
     snakemake(directory, "native", config=asked)
     assert record_in(directory, "cpu")["status"] == "built"
