@@ -107,9 +107,11 @@ class Cluster:
         killed = []
         for pid in [self._slurmd.pid, *_step_daemons(self.folder)]:
             killed += [pid, *_descendants(pid)]
-        for pid in killed:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # halted first, so that none sees another's end and mends what it left
+        for how in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in killed:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, how)
         self._slurmd.wait()
 
     def ask(self, *words) -> str:
