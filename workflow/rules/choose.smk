@@ -12,7 +12,8 @@ rule choose:
 # level: of single passes or kernels; scope: one pair for all (single), each by itself (local), all together (global)
 rule choose_schedule:
     input:
-        profile,
+        profile=profile,
+        walk=lambda wildcards: STUDY.walk_file(wildcards.scope, wildcards.objective, wildcards.weights),
     output:
         FOLDER + "/schedules/{level}-{scope}-{objective}{slack}{weights}.json",
     log:
@@ -27,11 +28,11 @@ rule choose_schedule:
     params:
         slack=lambda wildcards: wildcards.slack.replace("-slack", "--slack "),
         weights=lambda wildcards: wildcards.weights.replace("-", "--weights ", 1),
-        margin=lambda wildcards: STUDY.margin(wildcards.scope, wildcards.objective),
+        walk=lambda wildcards, input: f"--walk {input.walk}" if input.walk else "",
         ties=config["ties"],
     shell:
-        "{RUN} choose {input:q} --granularity {wildcards.level} --scope {wildcards.scope} "
-        "--objective {wildcards.objective} {params.slack} {params.weights} {params.margin} --ties {params.ties} "
+        "{RUN} choose {input.profile:q} --granularity {wildcards.level} --scope {wildcards.scope} "
+        "--objective {wildcards.objective} {params.slack} {params.weights} {params.walk} --ties {params.ties} "
         "--log {log:q} -o {output:q}"
 
 

@@ -31,7 +31,7 @@ def problem_of(
 ) -> Problem:
     """The problem of one study ("kernel" or "pass") of a profile.
 
-    columns: profile columns of equal length; replicate_group, standard errors and is_checked may be missing.
+    columns: profile columns of equal length; replicate_group, standard errors may be missing.
     settings: the columns that make a key; a null or NaN there is auto (None in the key). Rows whose verdict is in
     UNUSABLE are left out.
     weights: "counts" = launches_per_iteration, totals per iteration; "raw" = 1, every target once;
@@ -87,9 +87,6 @@ def problem_of(
 
     least = np.full(count * size, np.inf)
     np.minimum.at(least, pooled, n)
-    # an option is checked where every member is: its mean then rests on nothing else
-    unchecked = ~np.asarray(columns.get("is_checked", [False] * len(columns["study"])), dtype=bool)[rows]
-    some_unchecked = np.bincount(pooled, weights=unchecked, minlength=count * size)[use] > 0
     weight = _class_weights(weights, in_group, group, member, base_rows, launches, mean_time[baseline])
     members = tuple(tuple(names[i] for i in np.flatnonzero(group == g)) for g in range(count))
     return Problem(
@@ -108,7 +105,6 @@ def problem_of(
         time_se=weight[target] * pooled_error("time_se_s"),
         energy_se=weight[target] * pooled_error("energy_se_j"),
         n=least[use],
-        is_checked=~some_unchecked,
         apart=tuple(separate),
     ).checked()
 

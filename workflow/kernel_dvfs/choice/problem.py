@@ -38,8 +38,6 @@ class Problem:
     time_se: np.ndarray | None = None  # (N,) standard errors of `time`, NaN where unknown; None: all unknown
     energy_se: np.ndarray | None = None  # (N,) likewise of `energy`
     n: np.ndarray | None = None  # (N,) measurements, of the member that was measured least; None: unknown
-    # (N,) bool, whether the option was proposed and its numbers are those of the check that followed, alone
-    is_checked: np.ndarray | None = None
     apart: tuple[Apart, ...] = ()  # replicates that are not pooled
 
     @classmethod
@@ -139,7 +137,6 @@ class Problem:
             time_se=_of(self.time_se, option),
             energy_se=_of(self.energy_se, option),
             n=_of(self.n, option),
-            is_checked=_of(self.is_checked, option),
         )
 
 

@@ -6,8 +6,9 @@ It does not know how an optimum is found (scopes.py), nor where schedules are wr
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,14 @@ import numpy as np
 
 from kernel_dvfs.choice.from_profile import NEEDED, problem_of
 from kernel_dvfs.choice.global_waste import compute_waste
-from kernel_dvfs.choice.margin import Guarded, decide
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.relaxation import lower_bound
-from kernel_dvfs.choice.schedule_file import Clocks, Margin, Schedule, Totals
+from kernel_dvfs.choice.schedule_file import Clocks, Schedule, Totals, Walk, Walked
 from kernel_dvfs.choice.scopes import Answer, solve
 from kernel_dvfs.errors import InputError
+from kernel_dvfs.gpu.clocks import AUTO, label
 from kernel_dvfs.layout import SCHEDULE
+from kernel_dvfs.student import interval, t_quantile
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -52,7 +54,7 @@ def profile_columns(profile: Profile) -> tuple[dict[str, Any], dict[str, Any], s
         except (KeyError, ValueError):
             raise InputError(f"{where}: no kernel_dvfs metadata in its schema; is it a profile?") from None
     # lists: to_numpy would import pandas
-    wanted = {*NEEDED, "replicate_group", "time_se_s", "energy_se_j", "is_checked", *metadata.get("settings", ())}
+    wanted = {*NEEDED, "replicate_group", "time_se_s", "energy_se_j", *metadata.get("settings", ())}
     return {name: table[name].to_pylist() for name in table.column_names if name in wanted}, metadata, where
 
 
@@ -80,25 +82,24 @@ def choose(
     slack_percent: float = 0.0,
     weights: str | None = None,
     ties: str = "tied",
-    margin_z: float | None = None,
+    walked: Walked | None = None,
 ) -> Schedule:
     """The optimal schedule of a profile, JSON-ready.
 
     granularity: "kernel" or "pass". scope, objective: see scopes.py. slack_percent: tolerated slowdown of waste, in
     percent of the baseline time. weights: "counts", "raw", "equal-time"; default: raw for tables, else counts.
-    ties: "tied" = replicates share data and choice, or "untied". margin_z: only for global waste: choose among options
-    that were checked (without a check: measured more than once), and keep the time limit by a margin of so many
-    standard errors of the total, and by what choosing among checked options flatters (margin.py); None: the optimum
-    of the profile as it is. Raises InputError on bad input.
+    ties: "tied" = replicates share data and choice, or "untied". walked: only for global waste: the schedule that a
+    walk has shown to keep this limit (search.race), with the changes that the walk measured; None: the optimum of the
+    profile as it is. Raises InputError on bad input.
     """
     problem, metadata = _problem(profile, granularity, weights, ties)
-    margin: Margin | None = None
-    if margin_z is None:
+    walk: Walk | None = None
+    if walked is None:
         answer = solve(problem, scope, objective, slack_percent / 100)
     else:
         if (scope, objective) != ("global", "waste"):
-            raise InputError(f"choice: a margin belongs to scope global and objective waste, not {scope} {objective}")
-        answer, margin = _with_margin(problem, slack_percent / 100, margin_z)
+            raise InputError(f"choice: a walk belongs to scope global and objective waste, not {scope} {objective}")
+        answer, walk = _as_walked(problem, slack_percent, walked)
     return {
         "schema": SCHEDULE,
         "gpu": metadata.get("gpu", {}),
@@ -109,65 +110,81 @@ def choose(
         "slack_percent": slack_percent if objective == "waste" else None,
         "weights": problem.weights,
         "ties": ties,
-        **summary(problem, answer, scope, objective, slack_percent, plain=margin is None),
-        "margin": margin,
+        **summary(problem, answer, scope, objective, slack_percent, walked=walk is not None),
+        "walk": walk,
         "pooled": [list(members) for members in problem.members if len(members) > 1],
         "apart": [asdict(each) for each in problem.apart],
         "targets": clocks(problem, answer),
     }
 
 
-def _with_margin(problem: Problem, slack: float, z: float) -> tuple[Answer, Margin]:
-    """(answer, what the schedule says of its margin: time_percent = z x sd_percent + bias_percent of the baseline)."""
-    if problem.time_se is None or np.isnan(problem.time_se[problem.baseline]).any():
-        raise InputError(
-            "choice: a margin needs standard errors of the times; measure auto more than once, or choose without margin"
-        )
-    found = decide(problem, slack, z)
-    if found is None:
-        return Answer("infeasible", "every target's fastest option together takes longer than the limit"), {"z": z}
-    percent = 100 / problem.baseline_time
-    checked = problem.is_checked is not None and bool(problem.is_checked.any())
-    # time: the distance that was kept from the limit; bias: its part that was taken off as choosing flatters
-    about: Margin = {
-        "z": z,
-        "sd_percent": found.sd * percent,
-        "bias_percent": found.bias * percent,
-        "time_percent": (z * found.sd + found.bias) * percent,
-        "options": found.options,
-        "checked": checked,  # the claim rests on data that proposed nothing
+def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[Answer, Walk]:
+    """(the schedule of a walk with the changes that it measured, what the schedule says of that walk)."""
+    option = _option_of(problem, walked["pairs"])
+    passed, blocks = walked["passed"], len(walked["time_percent"])
+    time, energy = (
+        interval(walked[name], [str(block) for block in range(blocks)]) for name in ("time_percent", "energy_percent")
+    )
+    time_se, energy_se = (each.sd / math.sqrt(blocks) for each in (time, energy))
+    bound = time.mean + t_quantile(blocks - 1, 1 - walked["over_percent"] / 100) * time_se
+    limit = (1 + slack_percent / 100) * problem.baseline_time
+    by_profile = float(problem.time[option].sum())
+    about: Walk = {
+        "over_percent": walked["over_percent"],
+        "blocks": blocks,
+        "schedules": walked["schedules"],
+        "passed": passed,
+        "time_bound_percent": bound,
+        "time_se_percent": time_se,
+        "energy_se_percent": energy_se,
+        "reserve_percent": 100 * max(0.0, limit - by_profile) / problem.baseline_time,
+        "left": walked["left"],
     }
-    return _answer(problem, slack, z, found), about
+    confidence = f"with a confidence of {100 - walked['over_percent']:g} %, over {blocks} blocks of sessions"
+    proof = f"{passed} of {walked['schedules']} schedules, from the fastest on, keep the limit {confidence}"
+    proof += "; the last of them is chosen" if passed else ": all stay at the baseline"
+    whole_time = problem.baseline_time * (1 + time.mean / 100)
+    whole_energy = problem.baseline_energy * (1 + energy.mean / 100)
+    bound_energy = lower_bound(problem, max(limit, by_profile))
+    return Answer("optimal", proof, option, whole_time, whole_energy, bound_energy), about
 
 
-def _answer(problem: Problem, slack: float, z: float, found: Guarded) -> Answer:
-    time, energy = (float(values[found.option].sum()) for values in (problem.time, problem.energy))
-    if found.optimum is None:
-        proof = f"no other choice of {found.options} options keeps a margin of {z:g} standard errors: all stay at auto"
-    else:
-        proof = f"{found.optimum.proof}; margin of {z:g} standard errors of the total on the time limit"
-    bound = lower_bound(problem, max((1 + slack) * problem.baseline_time, time))
-    return Answer("optimal", proof, found.option, time, energy, bound)
+def _option_of(problem: Problem, pairs: Mapping[str, Sequence[Any]]) -> np.ndarray:
+    """(K,) the options with these clocks. Raises InputError where the problem has none."""
+    found = problem.baseline.copy()
+    for target, members in enumerate(problem.members):
+        pair = pairs.get(members[0])
+        if pair is None or any(pairs.get(each) != pair for each in members):
+            raise InputError(f"choice: the walk has no one pair of clocks for {members[0]}; run snakemake again")
+        key = tuple(None if clock == AUTO else float(clock) for clock in pair)
+        own = np.flatnonzero(problem.target == target)
+        at = [place for place in own.tolist() if problem.keys[problem.key[place]] == key]
+        if not at:
+            raise InputError(f"choice: {members[0]} at {label(tuple(pair))} is not in the profile; run snakemake again")
+        found[target] = at[0]
+    return found
 
 
 def summary(
-    problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float, plain: bool = True
+    problem: Problem, answer: Answer, scope: str, objective: str, slack_percent: float, walked: bool = False
 ) -> Totals:
     """Totals, changes against the baseline in percent, lower bound, compute waste (Eq. 2), as a schedule has them.
 
-    plain: whether the answer is the optimum itself, without a margin.
+    walked: whether the answer is that of a walk, whose totals are its own: what waste it leaves is told by the profile.
     """
     base_time, base_energy = problem.baseline_time, problem.baseline_energy
     time, energy = answer.time, answer.energy
     found = answer.status == "optimal"
-    is_optimum = plain and found and scope == "global" and objective == "waste"  # which has no waste, by definition
+    is_optimum = (
+        not walked and found and scope == "global" and objective == "waste"
+    )  # which has no waste, by definition
     if is_optimum and slack_percent == 0 and energy is not None:
         base_waste = max(0.0, base_energy - energy)
     else:
         base_waste = compute_waste(problem, base_time, base_energy)
     waste = time_change = energy_change = edp_change = None
     if found and time is not None and energy is not None:
-        waste = 0.0 if is_optimum else compute_waste(problem, time, energy)
+        waste = 0.0 if is_optimum else compute_waste(problem, *_by_profile(problem, answer))
         time_change, energy_change, edp_change = (
             100 * (now / base - 1)
             for now, base in ((time, base_time), (energy, base_energy), (time * energy, base_time * base_energy))
@@ -187,6 +204,11 @@ def summary(
         "waste_j": waste,
         "baseline_waste_j": base_waste,
     }
+
+
+def _by_profile(problem: Problem, answer: Answer) -> tuple[float, float]:
+    """(time, energy) of an answer by the problem's own numbers."""
+    return float(problem.time[answer.option].sum()), float(problem.energy[answer.option].sum())
 
 
 def clocks(problem: Problem, answer: Answer) -> dict[str, Clocks]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlia
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, Clock, Pair
 from kernel_dvfs.layout import SCHEDULE
-from kernel_dvfs.shape import Is, NotNegative, Positive, read
+from kernel_dvfs.shape import FILLED, Count, Is, NotNegative, Positive, read
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -44,18 +44,38 @@ class Workload(TypedDict):
     step: NotRequired[CapturedStep]
 
 
-class Margin(TypedDict):
-    """The distance that a choice keeps from the time limit: z standard errors of the total, and what choosing flatters.
+class Left(TypedDict):
+    """What may still be saved, points of the baseline's energy, at most."""
 
-    All but z are missing where nothing can be chosen.
-    """
+    race: NotNegative  # by knowing better what to choose
+    walk: NotNegative  # by showing it with more blocks
+    another_hour: NotNegative  # all of the first, or what an hour brings of the second, whichever is more
 
-    z: float
-    sd_percent: NotRequired[float]
-    bias_percent: NotRequired[float]
-    time_percent: NotRequired[float]
-    options: NotRequired[int]
-    checked: NotRequired[bool]
+
+class Walked(TypedDict):
+    """What a walk has shown for one limit: the schedule that it passed last."""
+
+    schedules: Count  # on the path
+    passed: Count  # of them, from the fastest on; 0: all targets stay at the baseline
+    pairs: dict[str, list[int | Literal["auto"]]]  # {target: [core, mem]}
+    time_percent: Annotated[list[float], FILLED]  # change against the baseline in each block
+    energy_percent: Annotated[list[float], FILLED]
+    over_percent: Positive  # chance, at most, that a schedule which passes is truly over its limit
+    left: Left
+
+
+class Walk(TypedDict):
+    """How a choice was shown to keep its time limit (search.race); percent of the baseline's time or energy."""
+
+    over_percent: float  # chance, at most, that it is truly over its limit
+    blocks: int  # of sessions
+    schedules: int  # on the path
+    passed: int  # of them
+    time_bound_percent: float  # its change of time is at most this, with that chance
+    time_se_percent: float  # standard error over blocks
+    energy_se_percent: float
+    reserve_percent: float  # how far it stays below its limit by the data that proposed it
+    left: Left
 
 
 class Totals(TypedDict):
@@ -87,7 +107,7 @@ class Schedule(Totals):
     slack_percent: float | None  # None: of no waste
     weights: str
     ties: str
-    margin: Margin | None
+    walk: Walk | None  # None: the optimum of the profile as it is
     pooled: list[list[str]]
     apart: list[dict[str, Any]]
     targets: dict[str, Clocks]

@@ -86,7 +86,6 @@ PERCENT = number(-100, 1000, "percent")  # of a tolerated slowdown
 SHARE = number(0, 1)
 SECONDS = number(0, 3600, "seconds")
 WATTS = number(0, 1e5, "W")
-STANDARD_ERRORS = number(0, 1000)
 SCALE = number(1e-6, 1e6)
 COUNT = whole(1, 1000)  # of measurements, studies, stages
 REPEAT = whole(0, 1_000_000)  # the number that a repeat goes by

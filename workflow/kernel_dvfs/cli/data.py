@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
 from kernel_dvfs.cli import json_object, tell
-from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE, STANDARD_ERRORS, WATTS, one_of, whole
+from kernel_dvfs.cli.arguments import PERCENT, SECONDS, SHARE, WATTS, one_of, whole
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_json
 from kernel_dvfs.gpu.clocks import parse
@@ -16,6 +16,7 @@ from kernel_dvfs.gpu.clocks import parse
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
 
+    from kernel_dvfs.choice.schedule_file import Walked
     from kernel_dvfs.measurement.latency_file import Latency
     from kernel_dvfs.sequence.costs import Stalls
 
@@ -192,11 +193,10 @@ def add_choose(parser: ArgumentParser) -> None:
         help="one choice for identical launches, or each its own (default: tied)",
     )
     parser.add_argument(
-        "--margin-z",
-        type=STANDARD_ERRORS,
-        metavar="Z",
-        help="global waste: stay below the time limit by Z standard errors of the total, choosing among remeasured "
-        "pairs (default: the optimum of the profile as it is)",
+        "--walk",
+        metavar="SEARCH.json",
+        help="global waste: the schedule that this search's walk has shown to keep the limit (default: the optimum of "
+        "the profile as it is)",
     )
     sequence = parser.add_argument_group(
         "an iteration, launch by launch (global waste)", "where a change of clocks takes time; docs/switching.md"
@@ -256,15 +256,16 @@ def _run_schedule(options: Namespace, slack: float) -> None:
     from kernel_dvfs.choice.schedule import choose
     from kernel_dvfs.report.words import answer_line, answer_of
 
+    granularity = options.granularity or "kernel"
     schedule = choose(
         options.profile,
-        granularity=options.granularity or "kernel",
+        granularity=granularity,
         scope=options.scope,
         objective=options.objective,
         slack_percent=slack,
         weights=options.weights,
         ties=options.ties,
-        margin_z=options.margin_z,
+        walked=_walked(options.walk, granularity, slack) if options.walk else None,
     )
     if schedule["status"] != "optimal":
         raise InputError(
@@ -274,10 +275,21 @@ def _run_schedule(options: Namespace, slack: float) -> None:
     print(json.dumps(answer_of(schedule)) if options.json else answer_line(schedule))
 
 
+def _walked(path: str, granularity: str, slack: float) -> Walked:
+    """What a search's walk has shown for a limit. Raises InputError."""
+    from kernel_dvfs.search import search_file
+
+    walks = search_file.read(path).walks
+    name = search_file.name_of(granularity, slack)
+    if name not in walks:
+        raise InputError(f"search {path}: it walked no {name}; it walked {', '.join(walks) or 'nothing'}")
+    return walks[name]
+
+
 def _run_frontier(options: Namespace) -> None:
     from kernel_dvfs.choice.frontier import relaxed_frontier
 
-    for name in ("granularity", "scope", "objective", "slack", "margin_z", "sequence", *_OF_SEQUENCE):
+    for name in ("granularity", "scope", "objective", "slack", "walk", "sequence", *_OF_SEQUENCE):
         if getattr(options, name) is not None:
             raise InputError(
                 f"{_flag(name)} does not go with --frontier, which has kernels, waste, and every scope and slack"
@@ -294,7 +306,7 @@ def _run_sequence(options: Namespace, slack: float) -> None:
     asked = (options.granularity or "kernel", options.scope, options.objective)
     if asked != ("kernel", "global", "waste"):
         raise InputError(f"--sequence is for --scope global --objective waste of kernels, not {' '.join(asked)}")
-    for name in ("weights", "margin_z"):
+    for name in ("weights", "walk"):
         if getattr(options, name) is not None:
             raise InputError(
                 f"{_flag(name)} does not go with --sequence, where each launch counts once; lower --slack instead"
@@ -367,7 +379,7 @@ def add_deployable(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--slack", type=PERCENT, default=0.0, metavar="PERCENT", help="tolerated slowdown (default: 0)")
     parser.add_argument(
-        "--reserve-of", metavar="S.json", help="keep as much time in reserve as this schedule's margin does"
+        "--reserve-of", metavar="S.json", help="keep as much time in reserve as this schedule, which a walk has shown"
     )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="where deployable.json and iterations go")
 
@@ -386,8 +398,8 @@ def run_deployable(options: Namespace) -> None:
 
     reserve = 0.0
     if options.reserve_of:
-        margin = read_schedule(options.reserve_of)["margin"]
-        reserve = margin.get("time_percent", 0.0) if margin else 0.0
+        walk = read_schedule(options.reserve_of)["walk"]
+        reserve = walk["reserve_percent"] if walk else 0.0
     read = read_sequence(options.profile, "profile", options.stall_w, shared_pairs=True)
     tell(*(f"note: {notice}" for notice in read.notices))
     measured = read_latency(options.measured, read.gpu) if options.measured else None

@@ -212,8 +212,8 @@ def add_search(parser: ArgumentParser) -> None:
         "--options",
         required=True,
         metavar="JSON",
-        help="search, pairs (CORE-MEM of the grid, separated by commas), auto_repeats, slacks_percent, ties, refine "
-        "{rounds, gain, checks, margin_z}, and what the search is configured by under its name",
+        help="search, pairs (CORE-MEM of the grid, separated by commas), auto_repeats, limits_percent, ties, refine "
+        "{windows or hours, over_percent}, and what the search is configured by under its name",
     )
     parser.add_argument(
         "--kernels",
@@ -267,7 +267,7 @@ def run_aggregate(options: Namespace) -> None:
     setup = read(options.gpu)
     pairs = [parse_pair(text, "-") for text in options.pairs.split(",") if text]
     requests, checksums = request.sweep(setup, pairs, options.auto_repeats), None
-    checks, stay = [], set()
+    walked: list[request.Request] = []
     if options.search:
         found = search_file.read(options.search)
         if found.setup != setup.digest:
@@ -275,13 +275,13 @@ def run_aggregate(options: Namespace) -> None:
                 f"search {options.search}: its setup is {found.setup}, expected {setup.digest}; run "
                 "kernel-dvfs measure search again"
             )
-        requests, checksums, checks, stay = requests + found.requests, found.records, found.checks, found.stay
+        requests, checksums, walked = requests + found.pooled, found.records, found.walked
     if not requests:
         raise InputError(
             "measure aggregate: nothing to aggregate: give --pairs of the sweep, or --search S.json, or both"
         )
     where = options.records, requests, options.auto_repeats, options.output
-    aggregate.from_records(setup, *where, checksums, checks, stay)
+    aggregate.from_records(setup, *where, checksums, walked)
 
 
 # --- add step -------------------------------------------------------------------------------------------------------

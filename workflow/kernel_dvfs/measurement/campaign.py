@@ -58,11 +58,13 @@ def repeats(pair: Pair, auto_repeats: int) -> int:
 def of_repeat(pair: Pair, repeat: int, auto_repeats: int) -> str:
     """The campaign of a record by its number alone, so that a record is the same whoever asked for it, and when.
 
-    Repeats beyond those of the sweep are remeasurements; where each round asks for one repeat of a pair (the default),
-    `remeasure-<n>` belongs to the n-th round that asked for it.
+    Each repeat belongs to a session of its own: those of the baseline are spread over the sweep, and repeats beyond the
+    sweep's are of later sessions.
     """
     remeasured = repeat - repeats(pair, auto_repeats)
-    return SWEEP if remeasured < 0 else f"remeasure-{1 + remeasured}"
+    if remeasured >= 0:
+        return f"remeasure-{1 + remeasured}"
+    return f"{SWEEP}-{repeat}" if repeat else SWEEP
 
 
 def ordered_points(pairs: Sequence[Pair], auto_repeats: int, seed: int) -> list[tuple[Pair, int]]:

@@ -6,7 +6,7 @@ Knows a GPU by its seam (measurement.seam), not which kind it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from kernel_dvfs.errors import CounterFault
@@ -19,6 +19,8 @@ from kernel_dvfs.shape import FILLED, AtLeastOne, Is, NotNegative, Positive
 if TYPE_CHECKING:
     from kernel_dvfs.measurement.seam import Gpu, Load
 
+_SETTLE_S = 0.5  # until the clocks have settled
+_PERIOD_S = 0.1  # up to which a window waits for its first edge
 Mhz: TypeAlias = Literal["auto"] | Annotated[float, Is("a number of MHz", lambda value: value >= 30)]
 
 
@@ -73,6 +75,11 @@ class Point(Judged):
     """A point as it is measured and recorded."""
 
     windows: Annotated[list[Window], FILLED]
+
+
+def least_s(settings: Mapping[str, Any]) -> float:
+    """What a point takes at least, s. settings: as for `measure`."""
+    return settings["warmup_s"] + _SETTLE_S + settings["windows"] * (settings["window_s"] + _PERIOD_S)
 
 
 def condition(gpu: Gpu[Load], load: Load, key: tuple) -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from kernel_dvfs.outputs import Output
 
 
+# what race and walk may take, of `refine`: one of them; 0 is off
+BUDGETS = ("windows", "hours")
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
     """A file that a run writes from what the planner knows: a setup, or the facts of a real GPU."""
@@ -128,7 +132,7 @@ class Study(layout.Folder):
     @property
     def is_refined(self) -> bool:
         """What might be chosen is measured again before it is chosen for good."""
-        return self.is_measured and self.is_chosen and self.options["refine"]["rounds"] > 0
+        return self.is_measured and self.is_chosen and any(self.options["refine"][each] for each in BUDGETS)
 
     @property
     def is_exhaustive(self) -> bool:
@@ -201,12 +205,16 @@ class Study(layout.Folder):
         return [layout.PASS_STRICT] if self.is_chosen and self.has_passes else []
 
     @property
+    def limits_percent(self) -> list[float]:
+        """The tolerated slowdowns that clocks are chosen for, ascending; the strict one is always the first."""
+        return sorted({0, *self.options["limits_percent"]})
+
+    @property
     def headline(self) -> list[str]:
         """The schedules of the headline, which are validated: strict per kernel and per pass, relaxed per kernel."""
         if not (self.is_compared and self.is_chosen):
             return []
-        slack = self.options["slack_percent"]
-        return [layout.STRICT, *self.pass_schedules] + ([relaxed(slack)] if slack else [])
+        return [layout.STRICT, *self.pass_schedules, *map(relaxed, self.limits_percent[1:])]
 
     # --- paths -------------------------------------------------------------------------------------------------------
 
@@ -324,17 +332,18 @@ class Study(layout.Folder):
         gone = records.changed(f"{self.folder}/measurements", beyond)
         return _again(found, gone) if gone else found.token
 
-    def margin(self, scope: str, objective: str) -> str:
-        """The option of `kernel-dvfs choose` for the margin to the time limit: only the check's choices keep one."""
-        is_kept = self.is_refined and (scope, objective) == ("global", "waste")
-        return f"--margin-z {self.options['refine']['margin_z']}" if is_kept else ""
+    def walk_file(self, scope: str, objective: str, weights: str) -> list[str]:
+        """What a schedule is chosen from besides the profile: the global ones have walked."""
+        is_walked = self.is_refined and (scope, objective, weights) == ("global", "waste", "")
+        return [self.search_file] if is_walked else []
 
     def search_options(self) -> dict:
         """What the search for what is measured next is told, beside the setup and the records."""
         options = self.options
-        keys = ["search", "auto_repeats", "ties", "refine"] + [options["search"]] * (options["search"] in options)
-        slacks = sorted({0, options["slack_percent"]})
-        return {key: options[key] for key in keys} | {"slacks_percent": slacks, "pairs": clocks_argument(self.pairs)}
+        keys = ["search", "auto_repeats", "ties", "refine"]
+        keys += [options["search"]] * (options["search"] in options)
+        known = {"limits_percent": self.limits_percent, "pairs": clocks_argument(self.pairs)}
+        return {key: options[key] for key in keys} | known
 
 
 def _again(found: search_file.Search, gone: list[str]) -> str:

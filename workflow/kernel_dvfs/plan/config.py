@@ -20,8 +20,8 @@ from kernel_dvfs.strict_schema import StrictValidator
 _TEXT = ("gpu", "workload")
 _LONGEST = 200  # characters of a value in a message
 # what null stands for. At auto alone nothing is compared with the baseline, and a first look takes minutes
-_USUALLY = {"auto_repeats": 10, "windows": 3}
-_AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2}
+_USUALLY = {"auto_repeats": 4, "windows": 1, "max_windows": 1}
+_AT_AUTO_ALONE = {"auto_repeats": 1, "windows": 2, "max_windows": 6}
 _WARMUP_S = {"simulated": 25, "nvml": 2}
 _WEIGHTS = {"simulated": "counts", "nvml": "counts", "table": "raw"}
 
@@ -40,7 +40,7 @@ def load(path: str) -> dict:
 
 
 def resolved(config: dict) -> dict:
-    """The configuration with what null stands for in `auto_repeats` and `windows`."""
+    """The configuration with what null stands for in `auto_repeats`, `windows` and `max_windows`."""
     is_real = isinstance(config["gpu"], str) and config["gpu"].partition(":")[0] == "nvml"
     meant = _AT_AUTO_ALONE if is_real and config["clocks"] == "auto-only" else _USUALLY
     return config | {key: value for key, value in meant.items() if config[key] is None}

@@ -12,6 +12,7 @@ from typing import Any
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import parse_json
 from kernel_dvfs.layout import LOCKING_REPEATS
+from kernel_dvfs.measurement.point import least_s
 from kernel_dvfs.measurement.real import loads
 from kernel_dvfs.measurement.real.inventory import OTHER_SIZES, Estimate
 from kernel_dvfs.measurement.stopping import COMPARED
@@ -19,11 +20,9 @@ from kernel_dvfs.plan.asked import Study
 from kernel_dvfs.plan.config import load
 from kernel_dvfs.plan.study import plan
 
-_SETTLE_S = 0.5  # until the clocks have settled
 # thermal conditioning: until the plateau is found, and what heating takes a point where loads differ (an H200: 158 s of
 # a first look at 48 targets)
 _PLATEAU_S, _HEAT_S = 75.0, 1.7
-_PERIOD_S = 0.1  # up to which a window waits for its first edge
 _POINTS_COMPARED = 4  # auto, chosen, chosen, auto
 
 
@@ -51,7 +50,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, 
     """
     sweep = (len(study.kernels) + len(study.passes)) * len(study.points)
     is_hot = measurement["temperature"] == "plateau"
-    parts = {"conditioning": (_PLATEAU_S + _HEAT_S * sweep) * is_hot, "sweep": sweep * point_s(measurement)}
+    parts = {"conditioning": (_PLATEAU_S + _HEAT_S * sweep) * is_hot, "sweep": sweep * least_s(measurement)}
     if can_compare:
         compared_s = comparison_s(measurement)
         repeats_s = validation_repeats * compared_s
@@ -63,12 +62,7 @@ def study_s(study: Study, measurement: dict[str, Any], validation_repeats: int, 
 
 def comparison_s(measurement: dict[str, Any]) -> float:
     """What one repeat of one kernel's comparison takes at least, s."""
-    return _POINTS_COMPARED * point_s(measurement | COMPARED)
-
-
-def point_s(measurement: dict[str, Any]) -> float:
-    """What a point takes at least, s."""
-    return measurement["warmup_s"] + _SETTLE_S + measurement["windows"] * (measurement["window_s"] + _PERIOD_S)
+    return _POINTS_COMPARED * least_s(measurement | COMPARED)
 
 
 def _estimate(uuid: str, config: str, changed: dict[str, str]) -> Estimate:

@@ -22,7 +22,7 @@ from kernel_dvfs.gpu.clocks import BASELINE, EXACT, Pair, check_after, sweep_pai
 from kernel_dvfs.gpu.forecast import forecast_of_step, is_power_modelled
 from kernel_dvfs.measurement import campaign, setup, target
 from kernel_dvfs.measurement.simulated import MODEL as SIMULATION
-from kernel_dvfs.plan.asked import PlannedFile, Study, Variant, decimals
+from kernel_dvfs.plan.asked import BUDGETS, PlannedFile, Study, Variant, decimals
 from kernel_dvfs.plan.config import default_weights, resolved, warmup_s
 from kernel_dvfs.plan.step import MODEL as MODEL_WORKLOAD
 from kernel_dvfs.plan.step import StepSource, step_source
@@ -269,16 +269,16 @@ def _check_step(step: StepSource | None, config: dict, kind: str) -> None:
 
 
 def _schedules(levels: list[str], config: dict, kind: str) -> list[str]:
-    """The schedules that Table 2 compares: level x scope x objective; strict waste always, relaxed if asked for.
+    """The schedules that Table 2 compares: level x scope x objective; strict waste always, relaxed where asked for.
 
-    Each name ends in the weights, `-equal-time`, or in nothing for the default. Raises InputError for a slack that a
+    Each name ends in the weights, `-equal-time`, or in nothing for the default. Raises InputError for a limit that a
     file's name cannot say.
     """
-    slack_percent, weights = config["slack_percent"], config["weights"]
-    slack = decimals(slack_percent)
-    if float(slack) != slack_percent:
-        raise InputError(f"config: slack_percent = {slack_percent!r} is not possible; allowed: at most six decimals")
-    slacks = ["0"] if slack == "0" else ["0", slack]
+    limits_percent, weights = sorted({0, *config["limits_percent"]}), config["weights"]
+    slacks = [decimals(limit) for limit in limits_percent]
+    for slack, limit in zip(slacks, limits_percent):
+        if float(slack) != limit:
+            raise InputError(f"config: limits_percent = {limit!r} is not possible; allowed: at most six decimals")
     objectives = [f"waste-slack{slack}" for slack in slacks] + ["edp", "energy"]
     end = "" if weights in (None, default_weights(kind)) else f"-{weights}"
     return [
@@ -369,7 +369,7 @@ def text_of(path: str, files: Iterable[PlannedFile]) -> str:
 
 def notices(study: Study) -> list[str]:
     """What the user should know of a study before it starts."""
-    if study.kind == "table" and study.options["refine"]["rounds"] > 0:
+    if study.kind == "table" and any(study.options["refine"][each] for each in BUDGETS):
         return ["refine: a table cannot be measured again, so clocks are chosen from its rows as they are"]
     if study.clocks == "auto-only":
         return [

@@ -8,14 +8,14 @@ one measuring process of a real GPU, one campaign of a simulated one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE
+from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
 from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import merged, sweep
 from kernel_dvfs.measurement.target import Target
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from kernel_dvfs.gpu.clocks import Pair
     from kernel_dvfs.measurement.point import Quantity
     from kernel_dvfs.measurement.request import Request
     from kernel_dvfs.measurement.setup import Setup
@@ -47,17 +46,20 @@ def from_records(
     auto_repeats: int,
     output: str,
     checksums: Mapping[str, str] | None = None,
-    checks: Sequence[Request] = (),
-    stay: Collection[tuple[str, str]] = (),
+    walked: Sequence[Request] = (),
 ) -> None:
     """Write to `output` the profile of the records under `folder` (kernel/ and pass/) that `requests` name.
 
-    checks, stay: as for `columns`.
-    checksums: {path below the folder: SHA-256} of exactly these records, as a search read them; None: not checked.
+    walked: what a walk asked for: read, so that nothing changed goes unnoticed, and not pooled. checksums: {path below
+    the folder: SHA-256} of exactly all these records, as a search read them; None: not checked.
     Raises InputError naming a bad record.
     """
     records = Records(setup, folder, checksums)
-    rows = columns(setup, requests, auto_repeats, records.points, checks, stay)
+    rows = columns(setup, requests, auto_repeats, records.points)
+    for each in walked:
+        point = records.points(Target(each.kind, each.target))
+        for repeat in each.repeats:
+            point(Pair(each.core_mhz, each.mem_mhz), repeat)
     unread = sorted(set(checksums or ()) - set(records.checksums))
     if unread:
         raise InputError(
@@ -79,24 +81,14 @@ def from_bench(
     _write(setup, columns(setup, sweep(setup, pairs, auto_repeats, studies), auto_repeats, points), output)
 
 
-def columns(
-    setup: Setup,
-    requests: Sequence[Request],
-    auto_repeats: int,
-    points: Points,
-    checks: Sequence[Request] = (),
-    stay: Collection[tuple[str, str]] = (),
-) -> dict[str, list[Any]]:
+def columns(setup: Setup, requests: Sequence[Request], auto_repeats: int, points: Points) -> dict[str, list[Any]]:
     """{column: values} of a profile: one row per target and pair, in the order of the setup's targets and the requests.
 
-    points(target)(pair, repeat): the point, as in a record; None where it was left out. checks: those of the requests
-    that check what the others propose. A row that was checked is pooled from its checks alone, since data that propose
-    a pair flatter it. stay: (study, target) of those that auto is proposed for: auto of the others is measured in the
-    check, but `is_checked` says whether a row was proposed.
+    points(target)(pair, repeat): the point, as in a record; None where it was left out.
     """
     rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     groups: list[Group] = []
-    asked, check = merged(requests), merged(checks)
+    asked = merged(requests)
     for study in setup.targets:
         for name, about in setup.targets[study].items():
             if (study, name) not in asked:
@@ -104,21 +96,18 @@ def columns(
             about = about if study == "kernel" else {"launches_per_iteration": 1, "replicate_group": None}
             point = points(Target(study, name))
             for pair, repeats in asked[study, name].items():
-                # all are read, so that none that the search read goes unnoticed
                 found = {each: point(pair, each) for each in repeats}
-                checked = check.get((study, name), {}).get(pair)
-                measured = _usable(
+                measured = usable(
                     [
                         (own["session"] or of_repeat(pair, each, auto_repeats), own)
                         for each, own in found.items()
-                        if own is not None and (checked is None or each in checked)
+                        if own is not None
                     ]
                 )
                 if not measured:
                     continue
                 groups.append(((study, name), measured))
                 row = _row(pair, [each for _, each in measured]) | {
-                    "is_checked": checked is not None and (pair != BASELINE or (study, name) in stay),
                     "study": study_of(setup.workload, study, name),
                     "target": name,
                     "launches_per_iteration": about["launches_per_iteration"],
@@ -131,7 +120,7 @@ def columns(
     return rows
 
 
-def _usable(measured: list[tuple[str, Point]]) -> list[tuple[str, Point]]:
+def usable(measured: list[tuple[str, Point]]) -> list[tuple[str, Point]]:
     """Without repeats that say nothing, unless there are no others: then the row's verdict says so."""
     return [each for each in measured if each[1]["verdict"] not in UNUSABLE] or measured
 

@@ -71,8 +71,6 @@ FIELDS = (
     # of time_s and energy_j, what differs between campaigns included; null where nothing tells
     ("time_se_s", pa.float64(), True),
     ("energy_se_j", pa.float64(), True),
-    # whether the row's numbers are those of a check alone (search.refine); null where there is no search
-    ("is_checked", pa.bool_(), True),
 )
 COLUMNS = tuple(name for name, _, _ in FIELDS)
 

@@ -180,7 +180,6 @@ def _profile_columns(
         "is_baseline": [index in baselines for index in range(len(points))],
         "time_se_s": [None] * len(points),
         "energy_se_j": [None] * len(points),
-        "is_checked": [None] * len(points),
     }
     return columns | {column: [point.settings[column] for point in points] for column in extra}
 

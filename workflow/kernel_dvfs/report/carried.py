@@ -19,7 +19,7 @@ QUANTITIES = ("time", "energy")
 # of a table's text: the two sides are not chosen alike
 CHOSEN_THERE_IS = (
     "The schedule that is carried over, and everything in its own row, is the study's own. A choice made "
-    "elsewhere comes from one sweep without margin, so it may run late, and the loss from reusing clocks "
+    "elsewhere comes from one sweep alone, so it may run late, and the loss from reusing clocks "
     "includes that difference: compare the validated time before the energy."
 )
 _LANES = 0.4  # share of a step that the series of a value are spread over

@@ -376,7 +376,8 @@ def fig6_relaxed_waste(results: Results) -> p9.ggplot:
             x="tolerated slowdown, % (negative: faster than auto)",
             y="claimed change of energy, %\n(negative: saved)",
             caption="Limit kept by each kernel (local) or by the iteration (global). Dotted:\n"
-            "strict, no time lost. Claimed by the data that selected the clocks, with\nno margin kept to the limit.",
+            "strict, no time lost. Claimed by the data that selected the clocks,\n"
+            "with no distance kept from the limit.",
         )
         + style.keys(color="", shape="", linetype="")
         + style.theme(3.0)

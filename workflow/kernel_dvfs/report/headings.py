@@ -40,7 +40,7 @@ _TITLES = {
     "time_change_percent": "time, %",
     "energy_change_percent": "energy, %",
     "slack_percent": "slower by at most, %",
-    "margin_percent": "margin to the time limit, %",
+    "time_bound_percent": "time at most, by the walk, %",
     "waste_j": "waste left, J",
     "optimism_pp": "validated less claimed, points",
     "time_optimism_pp": "time: validated less claimed, points",

@@ -93,14 +93,13 @@ _ORDER = {"pass": 0, "kernel": 1, "single": 0, "local": 1, "global": 2, "waste":
 
 @OUTPUTS.table(
     "Strategies of choosing clocks: an iteration's time and energy against auto, claimed and, where it was "
-    "measured again, validated; the margin to the time limit; the waste left (Eq. 2)",
+    "measured again, validated; the time that it takes at most, by the walk; the waste left (Eq. 2)",
     title="Ways of choosing (Table 2 of the paper)",
     text="One clock pair for all, each by itself (local) or all together under one limit on the total time (global); "
     "for passes and for kernels. Waste: least energy at no loss of time. EDP: least energy times time, which gives "
     "time away. Energy: least energy at any time. Waste left (Eq. 2) could still be saved at that speed. Claimed: by "
-    "the data that chose. Validated: measured again. Margin: how far the claimed time stays below its limit, because "
-    "times are known only within their errors; such a choice is optimal within its margin, and one without a margin "
-    "may claim more.",
+    "the data that chose; by the walk, where one has shown that the choice keeps its limit. Validated: measured again. "
+    "A walk stops where it can no longer show that, so one without a walk may claim more.",
     section="choosing",
     place=2,
     of_choice=True,
@@ -113,7 +112,7 @@ def strategies(
     """One row a schedule of those named, after one row a granularity for auto itself.
 
     time_change_percent, energy_change_percent: claimed. validated: those schedules that were measured again, whose mean
-    change is given too (fresh_*; empty elsewhere). margin_percent: by which the claimed time was kept below its limit.
+    change is given too (fresh_*; empty elsewhere). time_bound_percent: the time is at most this, by the walk.
 
     Columns of the contract, then weights, the schedule's name and what was validated. waste_j is in J for weights
     that count launches, else in the unit of the weighted energy.
@@ -136,8 +135,8 @@ def strategies(
     for row in rows:
         changes = found.get(row["schedule"])
         row |= {column: changes[place].mean if changes else None for place, column in enumerate(columns)}
-        row["margin_percent"] = margin_percent(named[row["schedule"]]) if row["schedule"] else None
-    return pd.DataFrame(rows).astype(dict.fromkeys([*columns, "margin_percent"], float))
+        row["time_bound_percent"] = time_bound_percent(named[row["schedule"]]) if row["schedule"] else None
+    return pd.DataFrame(rows).astype(dict.fromkeys([*columns, "time_bound_percent"], float))
 
 
 def _rank(schedule: dict) -> tuple:
@@ -166,14 +165,14 @@ def _strategy(name: str, schedule: dict) -> dict:
 
 
 def status(schedule: dict) -> str:
-    """`optimal`, `optimal within its margin` where the choice keeps one, `infeasible`."""
+    """`optimal`, `shown by a walk` where one has shown that it keeps its limit, `infeasible`."""
     found: str = schedule["status"]
-    return f"{found} within its margin" if found == "optimal" and schedule.get("margin") else found
+    return "shown by a walk" if found == "optimal" and schedule.get("walk") else found
 
 
-def margin_percent(schedule: dict) -> float | None:
-    """By which a choice was held below its time limit, percent of the time at auto; None where there was no margin."""
-    return (schedule.get("margin") or {}).get("time_percent")
+def time_bound_percent(schedule: dict) -> float | None:
+    """What a choice changes the time by at most, percent of the time at auto, as a walk has shown; None without one."""
+    return (schedule.get("walk") or {}).get("time_bound_percent")
 
 
 @OUTPUTS.table(
@@ -258,7 +257,7 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
 def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
     """One row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
 
-    margin_percent: the distance that the choice kept from its time limit: standard errors, and what choosing flatters.
+    time_bound_percent: the change of time is at most this, with the confidence of the walk.
     repeats_to_decide: where the verdict is ambiguous.
     """
     import pandas as pd
@@ -283,9 +282,9 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
         rows.append(
             row
             | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}
-            | {"margin_percent": margin_percent(schedule), "status": status(schedule)}
+            | {"time_bound_percent": time_bound_percent(schedule), "status": status(schedule)}
         )
-    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", "margin_percent": float})
+    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", "time_bound_percent": float})
 
 
 @OUTPUTS.table(
@@ -420,7 +419,7 @@ _TENSOR_ENERGY = "tensor-energy"  # of variants
     title="The headline at other tensor-core energies",
     text="Nobody has measured the energy of a tensor-core operation of this GPU, so the study is repeated at the "
     "least and the most that the data allow. The row of the default is the study's own schedule. The other "
-    "rows are chosen from one sweep without margin, so they may run late: compare the validated time before "
+    "rows are chosen from one sweep alone, so they may run late: compare the validated time before "
     "the energy. The effect of this figure alone is in the headline and its band (headline_band).",
     section="rests-on",
     kinds=("simulated",),

@@ -1,8 +1,8 @@
-"""What is measured next: the loop of search and refinement, and a guided search that measures a tenth of the points.
+"""What is measured next: the loop of search, race and walk, and a guided search that measures a tenth of the points.
 
     loop.py         propose, measure, pool, until nothing is left to ask for
     search_file.py  what a loop asked for and which records it read, as a file
-    refine.py       measure again what might be chosen, until more is not expected to gain what could be seen
+    race.py         which clocks to measure next, and which schedule is shown to keep its time limit
     guided.py       the guided search in rounds, on the rows of a profile
     propose.py      the pairs that could still enter the optimum, and what is left unfound
     candidates.py   what could be measured, what has been

@@ -1,44 +1,54 @@
 """What is measured beyond a sweep: propose, measure, pool, and propose again until nothing is left to ask for.
 
-First the configured search, if it is not exhaustive, then refinement, then the check. Each round is a function of the
-records so far, and a record that is there is never measured twice: a loop that was killed goes on where it stopped and
-ends with the same file. Records that no round of this loop asks for are ignored, and none is removed.
+First the configured search, if it is not exhaustive, then the race, then the walk (race.py). Each round is a function
+of the records so far, and a record that is there is never measured twice: a loop that was killed goes on where it
+stopped and ends with the same file. Records that no round of this loop asks for are ignored, and none is removed.
+Records of the walk are files like all others, but no profile is pooled from them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from kernel_dvfs.choice.from_profile import problem_of
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.choice.schedule_file import Left, Walked
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import Pair, parse
+from kernel_dvfs.gpu.clocks import AUTO, Pair, label, parse, supported_core_mhz
 from kernel_dvfs.measurement import job, request
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import new_session, of_repeat, open_bench, ordered_points
+from kernel_dvfs.measurement.point import QUANTITIES, least_s
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.target import Target
-from kernel_dvfs.profile.aggregate import columns
+from kernel_dvfs.profile.aggregate import columns, usable
 from kernel_dvfs.profile.records import Records
-from kernel_dvfs.search import refine, search_file
+from kernel_dvfs.search import race, search_file
 from kernel_dvfs.search.candidates import Context
-from kernel_dvfs.search.search_file import Round, Search
+from kernel_dvfs.search.search_file import RACE, SEARCH, WALK, Round, Search, name_of
 
-SEARCH, REFINE, CHECK = search_file.STAGES
 # search -> module with propose(profile_rows, context, round_number), and estimate(profile_rows, context) of what is
 # left unfound; exhaustive asks for the whole grid at once
 SEARCHES = {"guided": "kernel_dvfs.search.guided"}
-_OPTIONS = ("search", "pairs", "auto_repeats", "slacks_percent", "ties", "refine")
+# {(kind, target): {Pair: [repeats]}}, of all that was asked for
+_Asked: TypeAlias = dict[tuple[str, str], dict[Pair, list[int]]]
+_OPTIONS = ("search", "pairs", "auto_repeats", "limits_percent", "ties", "refine")
+RACE_SHARE = 0.5  # of the budget's blocks that the race may take
+ENOUGH = 0.03  # share of the saving: where less is left to gain, a walk ends before its budget
 
 
 def run(
     setup_path: str, folder: str, options: Mapping[str, Any], output: str, kernels: str = "", token: str = ""
 ) -> Search:
-    """Measure what the search and the refinement ask for, and write what that was to `output` (search_file).
+    """Measure what search, race and walk ask for, and write what that was to `output` (search_file).
 
     setup_path: the setup's file. folder: the records, kernel/ and pass/. options: search, pairs (labels of the grid),
-    auto_repeats, slacks_percent, ties, refine and the search's own, as in the configuration. kernels: SHA-256 of the
+    auto_repeats, limits_percent, ties, refine and the search's own, as in the configuration. kernels: SHA-256 of the
     library whose kernels run now on a real GPU: records of another build are measured again. token: kept in the file.
     One line a round on stderr. Raises InputError naming a record that is damaged or foreign.
     """
@@ -55,19 +65,26 @@ def run(
         print(f"sweep: {_many(len(missing), 'point')} to measure", file=sys.stderr, flush=True)
         study.measure(missing)
     rounds: list[Round] = []
+    walk: _Walk | None = None
     while not rounds or rounds[-1].requests:
-        rows = columns(study.setup, known, options["auto_repeats"], study.records.points)
-        rounds.append(_next_round(study, rows, known, rounds))
+        if walk is None:
+            rows = columns(study.setup, known, options["auto_repeats"], study.records.points)
+            found = _next_round(study, rows, known, rounds)
+        rounds.append(found.next_round() if isinstance(found, _Walk) else found)
+        walk = found if isinstance(found, _Walk) else None
         sessions = [study.missing(each) for each in _sessions(rounds[-1])]
         print(_line(rounds, sum(map(len, sessions))), file=sys.stderr, flush=True)
+        if any(sessions) and rounds[-1].stage != SEARCH:
+            new_session(study.setup, setup_path)
         for missing in filter(None, sessions):
-            if rounds[-1].stage != SEARCH:
-                new_session(study.setup, setup_path)
             study.measure(missing)
-        known += rounds[-1].requests
-    found = Search(study.setup.digest, options, rounds, study.records.checksums, token)
-    search_file.write(output, found)
-    return found
+        known += rounds[-1].requests if walk is None else []
+    walks = walk.shown() if walk else {}
+    for name, each in walks.items():
+        print(_shown(name, each), file=sys.stderr, flush=True)
+    done = Search(study.setup.digest, options, rounds, study.records.checksums, token, walks)
+    search_file.write(output, done)
+    return done
 
 
 class _Study:
@@ -95,7 +112,7 @@ class _Study:
         # one pair after the other, so that a real GPU's clocks change least: a sweep's points as a sweep has them, then
         # what is measured again
         later = len(self._place)
-        return sorted(wanted, key=lambda each: self._place.get(each[1:], later + self.pairs.index(each[1])))
+        return sorted(wanted, key=lambda each: (self._place.get(each[1:], later), label(each[1])))
 
     def measure(self, points: list[tuple[Target, Pair, int]]) -> None:
         """Measure points into their records, as jobs would."""
@@ -106,70 +123,295 @@ class _Study:
             campaign = of_repeat(pair, repeat, self.options["auto_repeats"])
             job.measure(self.setup, self._path, target, pair, campaign, repeat, path, self._benches[target])
 
+    @property
+    def limits(self) -> list[float]:
+        """The time limits that are chosen for, percent of the baseline's time, ascending."""
+        return sorted(self.options["limits_percent"])
 
-def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], before: list[Round]) -> Round:
-    """The round that follows from the profile so far (`rows`), of all `known` requests; without requests: the last."""
+    @property
+    def slacks(self) -> list[float]:
+        """The same as fractions."""
+        return [limit / 100 for limit in self.limits]
+
+    @property
+    def over(self) -> float:
+        """The chance, at most, that a choice is over its limit."""
+        return float(self.options["refine"]["over_percent"]) / 100
+
+    @property
+    def points_an_hour(self) -> float:
+        return 3600 / least_s(self.setup.measurement)
+
+    @property
+    def budget(self) -> int:
+        """Points that race and walk may measure."""
+        refine = self.options["refine"]
+        if refine["hours"] is not None:
+            return int(refine["hours"] * self.points_an_hour)
+        return int(refine["windows"] // self.setup.measurement["windows"])
+
+    def launches(self, granularity: str) -> dict[str, float]:
+        """{target: launches in an iteration}; a pass is one."""
+        targets = self.setup.targets[granularity]
+        return {name: own["launches_per_iteration"] if granularity == "kernel" else 1 for name, own in targets.items()}
+
+    def supported(self, mem_mhz: float | None) -> list[int]:
+        """Core clocks that the GPU supports at a memory clock (None: at the governor's), MHz."""
+        gpu = self.setup.gpu
+        clocks = gpu["spec"]["clocks"] if gpu["kind"] == "simulated" else gpu["clocks"]
+        return supported_core_mhz(clocks, AUTO if mem_mhz is None else int(mem_mhz))
+
+    def left(self, granularity: str, known: race.Estimate, blocks: float, more: float) -> dict[str, Left]:
+        """{name of a limit: what may still be saved} with a walk of so many blocks; more: blocks of an hour."""
+        found: dict[str, Left] = {}
+        for limit, slack in zip(self.limits, self.slacks):
+            by_racing, by_walking, with_more = (
+                100 * each / known.problem.baseline_energy
+                for each in race.left_to_gain(
+                    known, slack, (blocks, blocks + more), self.over, self.setup.measurement["seed"]
+                )
+            )
+            found[name_of(granularity, limit)] = {
+                "race": by_racing,
+                "walk": by_walking,
+                "another_hour": max(by_racing, by_walking - with_more),
+            }
+        return found
+
+
+def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], before: list[Round]) -> Round | _Walk:
+    """What follows from the profile so far (`rows`), of all `known` requests: a round, or the walk."""
     options = study.options
-
-    def context(own: Mapping[str, Any]) -> Context:
-        known = options["auto_repeats"], options["slacks_percent"], options["ties"]
-        return Context(study.setup, study.pairs, *known, weights=None, options=own)
-
-    about: dict[str, Any] = {}
     if options["search"] in SEARCHES and all(each.stage == SEARCH for each in before):
-        search, own = import_module(SEARCHES[options["search"]]), context(options[options["search"]])
-        requests = search.propose(rows, own, len(before) + 1)
+        search = import_module(SEARCHES[options["search"]])
+        asked = options["auto_repeats"], [*study.limits], options["ties"]
+        context = Context(study.setup, study.pairs, *asked, weights=None, options=options[options["search"]])
+        requests = search.propose(rows, context, len(before) + 1)
+        about = {} if requests else {"estimate": search.estimate(rows, context)}
+        if requests or not study.budget:
+            return Round(SEARCH, requests, about)
+    if not study.budget:
+        return Round(SEARCH, [], {})
+    return _race_round(study, rows, request.merged(known), [each for each in before if each.stage == RACE])
+
+
+def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: list[Round]) -> Round | _Walk:
+    """The next block of the race; the walk where racing on would gain no more than walking further."""
+    requests: dict[str, list[Request]] = {}
+    between: list[Request] = []
+    estimates: dict[str, race.Estimate] = {}
+    for granularity, problem in _problems(rows, study.options["ties"]):
+        known = estimates[granularity] = race.estimate(problem, max(study.slacks))
+        draw = np.random.default_rng([study.setup.measurement["seed"], len(before)])
+        wanted = race.picks(known, study.slacks, draw)
+        requests[granularity] = _requests(granularity, problem, wanted, race.per_block(problem), asked)
+        if granularity == "kernel":
+            # of every kernel, so that each has every pair
+            for key in race.halfway(known, study.slacks, study.supported):
+                members = [name for names in problem.members for name in names]
+                between += [Request("kernel", name, *_pair(key), (0,)) for name in members]
+    # a block of the walk costs about as much
+    cost, spent = sum(map(_points, requests.values())), sum(_points(each.requests) for each in before)
+    blocks = (study.budget - spent - cost) / cost
+    more = study.points_an_hour / cost
+    left = {name: study.left(name, known, blocks, more) for name, known in estimates.items()}
+    # racing on must gain more than walking further would
+    racing = [name for name, own in left.items() if any(each["race"] > each["walk"] for each in own.values())]
+    if not racing or len(before) >= RACE_SHARE * study.budget / cost or blocks < race.LEAST_BLOCKS:
+        return _Walk(study, estimates, asked, spent)
+    wanted_now = [each for name in racing for each in requests[name]] + (between if "kernel" in racing else [])
+    return Round(RACE, wanted_now, {"left": {name: each for own in left.values() for name, each in own.items()}})
+
+
+class _Walk:
+    """The walk: fresh blocks of the baseline and of paths whose schedules are fixed before it begins."""
+
+    def __init__(self, study: _Study, estimates: dict[str, race.Estimate], asked: _Asked, spent: int):
+        self._study, self._estimates = study, estimates
+        self._asked = {target: dict(pairs) for target, pairs in asked.items()}
+        self._paths = {name: race.path(known, study.slacks) for name, known in estimates.items()}
+        self._blocks: list[list[Request]] = []
+        cost = max(1, _points(self._next_block()))
+        self._most = max(race.LEAST_BLOCKS, (study.budget - spent) // cost)
+        self._more = study.points_an_hour / cost
+
+    def next_round(self) -> Round:
+        """The next block; without requests where the budget is spent or little is left to gain."""
+        left = self._left()
+        shown = len(self._blocks) >= race.LEAST_BLOCKS and self._is_shown(left)
+        requests = [] if shown or len(self._blocks) >= self._most else self._next_block()
         if requests:
-            return Round(SEARCH, requests, {})
-        about["estimate"] = search.estimate(rows, own)
-    own, asked = context(options["refine"]), request.merged(known)
-    if not own.options["rounds"] or any(each.stage == CHECK for each in before):
-        return Round(CHECK, [], about)
-    requests, proposed = refine.propose(rows, own, asked, sum(each.stage == REFINE for each in before))
-    about |= proposed
-    if requests:
-        return Round(REFINE, requests, about)
-    requests, about["stay"] = refine.check(rows, own, asked)
-    return Round(CHECK, requests, about)
+            self._blocks.append(requests)
+            for each in requests:
+                self._asked[each.kind, each.target][Pair(each.core_mhz, each.mem_mhz)] = list(each.repeats)
+        return Round(WALK, requests, {"left": left})
+
+    def shown(self) -> dict[str, Walked]:
+        """{name of a limit: what the walk has shown for it}."""
+        found: dict[str, Walked] = {}
+        left = self._left()
+        for granularity, known in self._estimates.items():
+            path = self._paths[granularity]
+            time, energy = self._changes(granularity)
+            for limit in self._study.limits:
+                passed = race.furthest(time, limit, self._study.over) if self._blocks else 0
+                place = passed - 1
+                problem = known.problem
+                if passed and problem.energy[path[place]].sum() >= problem.baseline_energy:
+                    passed = 0  # the fastest schedules take more energy than the baseline, which keeps any limit
+                option = path[place] if passed else problem.baseline
+                still = np.zeros(max(1, len(self._blocks)))
+                name = name_of(granularity, limit)
+                found[name] = {
+                    "schedules": len(path),
+                    "passed": passed,
+                    "pairs": _pairs(problem, option),
+                    "time_percent": (time[:, place] if passed else still).tolist(),
+                    "energy_percent": (energy[:, place] if passed else still).tolist(),
+                    "over_percent": self._study.options["refine"]["over_percent"],
+                    "left": left[name],
+                }
+        return found
+
+    def _next_block(self) -> list[Request]:
+        requests = []
+        for granularity, path in self._paths.items():
+            problem = self._estimates[granularity].problem
+            # a target at its baseline in all of them has nothing to compare
+            away = (path != problem.baseline).any(0)
+            wanted = np.zeros(len(problem.time), dtype=bool)
+            wanted[np.unique(path[:, away])] = True
+            wanted[problem.baseline[away]] = True
+            requests += _requests(granularity, problem, wanted, race.per_block(problem), self._asked)
+        return requests
+
+    def _left(self) -> dict[str, Left]:
+        return {
+            name: about
+            for granularity, known in self._estimates.items()
+            for name, about in self._study.left(granularity, known, len(self._blocks), self._more).items()
+        }
+
+    def _is_shown(self, left: dict[str, Left]) -> bool:
+        """Whether less than ENOUGH of each saving is left to gain."""
+        for granularity, known in self._estimates.items():
+            problem = known.problem
+            for limit, option in zip(self._study.limits, race.chosen(problem, self._study.slacks), strict=True):
+                saving = 100 * (1 - problem.energy[option].sum() / problem.baseline_energy)
+                each = left[name_of(granularity, limit)]
+                if each["race"] + each["walk"] > ENOUGH * saving:
+                    return False
+        return True
+
+    def _changes(self, granularity: str) -> tuple[np.ndarray, np.ndarray]:
+        """(time, energy), (B, J) each: change of every schedule of a path in every block, percent of the baseline."""
+        problem, path = self._estimates[granularity].problem, self._paths[granularity]
+        row = {name: target for target, names in enumerate(problem.members) for name in names}
+        place = {
+            (target, problem.keys[key]): option for option, (target, key) in enumerate(zip(problem.target, problem.key))
+        }
+        launches = self._study.launches(granularity)
+        totals = np.zeros((2, len(self._blocks), len(problem.time)))
+        for number, block in enumerate(self._blocks):
+            for each in (each for each in block if each.kind == granularity):
+                pair = Pair(each.core_mhz, each.mem_mhz)
+                point = self._study.records.points(Target(each.kind, each.target))
+                points = [("", found) for repeat in each.repeats if (found := point(pair, repeat)) is not None]
+                option = place[row[each.target], _key(pair)]
+                for quantity, field in enumerate(QUANTITIES):
+                    values = [found["summary"][field] for _, found in usable(points)]
+                    totals[quantity, number, option] += launches[each.target] * sum(values) / len(values)
+        baselines = problem.baseline_time * 1e6, problem.baseline_energy * 1e3
+        time, energy = (
+            100 * (own[:, path] - own[:, problem.baseline][:, None]).sum(2) / whole
+            for own, whole in zip(totals, baselines)
+        )
+        return time, energy
+
+
+def _problems(rows: Mapping[str, list], ties: str) -> list[tuple[str, Problem]]:
+    # a captured step as a whole is measured, but nothing is chosen for it
+    return [
+        (granularity, problem_of(rows, ("core_mhz", "mem_mhz"), granularity, "counts", ties))
+        for granularity in sorted({"kernel", "pass"} & set(rows["study"]))
+    ]
+
+
+def _requests(
+    granularity: str, problem: Problem, wanted: np.ndarray, count: np.ndarray, asked: _Asked
+) -> list[Request]:
+    """Each of the wanted options (N,) bool as often as `count` (K,) says, at every member of its target."""
+    requests = []
+    for option in np.flatnonzero(wanted).tolist():
+        target, pair = problem.target[option], _pair(problem.keys[problem.key[option]])
+        for member in problem.members[target]:
+            # a guided search measures one of several identical launches
+            repeats = asked[granularity, member].get(pair, ())
+            first = repeats[-1] + 1 if repeats else 0
+            requests.append(Request(granularity, member, *pair, tuple(range(first, first + int(count[target])))))
+    return requests
 
 
 def _sessions(found: Round) -> list[list[Request]]:
-    """A round's requests by the session that they belong to: in a check each of their repeats is one of its own."""
-    if found.stage != CHECK:
+    """A round's requests by session. A block has four: what is measured fewer times sits out some of them."""
+    if found.stage == SEARCH:
         return [found.requests]
-    count = max((len(each.repeats) for each in found.requests), default=0)
-    return [
-        [each._replace(repeats=each.repeats[number : number + 1]) for each in found.requests] for number in range(count)
-    ]
+    places: dict[tuple[str, str], int] = {}
+    sessions: list[list[Request]] = [[] for _ in range(race.SESSIONS)]
+    for each in found.requests:
+        place = places.setdefault((each.kind, each.target), len(places))
+        every = race.SESSIONS // len(each.repeats)
+        for number, repeat in enumerate(each.repeats):
+            sessions[number * every + place % every].append(each._replace(repeats=(repeat,)))
+    return sessions
 
 
 def _line(rounds: list[Round], missing: int) -> str:
     """What the last round asks for, for the user. missing: points without a record yet."""
     last = rounds[-1]
-    own = [each for each in rounds if each.stage == last.stage]
-    asked = sum(len(each.repeats) for each in last.requests)
-    number = "" if last.stage == CHECK else f"round {len(own)}: "
+    number = sum(each.stage == last.stage for each in rounds)
+    asked = _points(last.requests)
     if not asked:
-        what = f"ended after {_many(sum(each.stage == REFINE for each in rounds), 'round')} of refinement"
+        what = f"ended after {_many(number - 1, 'round' if last.stage == SEARCH else 'block')}"
     elif not missing:
-        what = f"{number}{_many(asked, 'point')}, all measured before"
+        what = f"{_many(asked, 'point')}, all measured before"
     else:
-        what = f"{number}{_many(missing, 'point')} to measure"
+        what = f"{_many(missing, 'point')} to measure"
         what += f" ({asked - missing} more were measured before)" if missing < asked else ""
-    choices = [each.about["choice"] for each in rounds if "choice" in each.about]
-    changed = f", {_changed(*choices[-2:])}" if len(choices) > 1 and "choice" in last.about else ""
-    return f"{last.stage}: {what}{changed}"
+    left = max((each["race"] + each["walk"] for each in last.about.get("left", {}).values()), default=None)
+    hope = "" if left is None else f"; at most {left:.2g} points of energy are left to gain"
+    return f"{last.stage} {number}: {what}{hope}" if asked else f"{last.stage}: {what}{hope}"
 
 
-def _changed(before: dict[str, dict], after: dict[str, dict]) -> str:
-    """For how many kernels and passes another pair is chosen, in words. before, after: choices of search.refine."""
-    changed: dict[str, set[str]] = {}
-    for name in before.keys() | after.keys():
-        old, new = before.get(name, {}), after.get(name, {})
-        different = {each for each in old.keys() | new.keys() if old.get(each) != new.get(each)}
-        changed.setdefault(name.partition("-")[0], set()).update(different)
-    parts = [_many(len(changed.get(kind, ())), kind) for kind in ("kernel", "pass") if changed.get(kind)]
-    return f"the choice changed for {' and '.join(parts)}" if parts else "the choice stayed as it was"
+def _shown(name: str, walked: Walked) -> str:
+    """What a walk has shown for a limit, and what another hour would bring, for the user."""
+    blocks = len(walked["time_percent"])
+    time, energy = (sum(walked[each]) / blocks for each in ("time_percent", "energy_percent"))
+    return (
+        f"walk: {name}: energy {energy:+.2f} %, time {time:+.3f} %, over {_many(blocks, 'block')}; "
+        f"another hour: at most {walked['left']['another_hour']:.2g} points of energy"
+    )
+
+
+def _points(requests: Sequence[Request]) -> int:
+    return sum(len(each.repeats) for each in requests)
+
+
+def _pairs(problem: Problem, options: np.ndarray) -> dict[str, list]:
+    """{target: [core, mem]} of one option a target, for each of its members."""
+    return {
+        member: list(_pair(problem.keys[problem.key[option]]))
+        for option in options.tolist()
+        for member in problem.members[problem.target[option]]
+    }
+
+
+def _pair(key: tuple) -> Pair:
+    return Pair(*(AUTO if clock is None else int(clock) for clock in key))
+
+
+def _key(pair: Pair) -> tuple:
+    return tuple(None if clock == AUTO else float(clock) for clock in pair)
 
 
 def _many(count: int, what: str) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypedDict
 
+from kernel_dvfs.choice.schedule_file import Walked
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
 from kernel_dvfs.measurement.request import Request, Row, from_json, to_json
 from kernel_dvfs.shape import FILLED
 from kernel_dvfs.shape import read as read_file
 
-SCHEMA = "kernel-dvfs/search/1"
-# what rounds are for: a search other than the whole grid, measuring again what might be chosen, checking what is
-STAGES = SEARCH, REFINE, CHECK = ("search", "refine", "check")
+SCHEMA = "kernel-dvfs/search/2"
+# what rounds are for: a search other than the whole grid, finding what may be chosen, showing that it keeps its limit
+STAGES = SEARCH, RACE, WALK = ("search", "race", "walk")
 _REMEDY = "delete it and run snakemake again"
 
 
@@ -24,8 +25,7 @@ class Round:
 
     stage: str  # one of STAGES
     requests: list[Request]  # what was measured after this round; none: nothing was left to ask for
-    # choice: {name: {target: [core, mem] MHz or auto}} so far; gain: what another round is expected to save;
-    # estimate: what a search left; stay: [kind, target] of those that a check may leave at auto
+    # estimate: what a search left; left: {limit's name: Left} before this round
     about: dict[str, Any]
 
 
@@ -38,6 +38,7 @@ class Search:
     rounds: list[Round]  # in order; the last one asks for nothing
     records: dict[str, str]  # {path below the records folder: SHA-256} of every record that was read, the sweep's too
     token: str = ""  # what the workflow asked for it with: another one where a record that it had read had changed
+    walks: dict[str, Walked] = field(default_factory=dict)  # by name_of a granularity and a limit
 
     @property
     def requests(self) -> list[Request]:
@@ -45,18 +46,18 @@ class Search:
         return [each for found in self.rounds for each in found.requests]
 
     @property
-    def checks(self) -> list[Request]:
-        """Those of them that check what the others propose."""
-        return [each for found in self.rounds if found.stage == CHECK for each in found.requests]
+    def pooled(self) -> list[Request]:
+        """Those of them that a profile is pooled from: a choice must not rest on what shows that it keeps its limit."""
+        return [each for found in self.rounds if found.stage != WALK for each in found.requests]
 
     @property
-    def stay(self) -> set[tuple[str, str]]:
-        """(kind, target) of those that auto is proposed for."""
-        return {(kind, target) for found in self.rounds for kind, target in found.about.get("stay", ())}
+    def walked(self) -> list[Request]:
+        """Those of the walk."""
+        return [each for found in self.rounds if found.stage == WALK for each in found.requests]
 
 
 class _Round(TypedDict):
-    stage: Literal["search", "refine", "check"]
+    stage: Literal["search", "race", "walk"]
     requests: list[Row]
     about: dict[str, Any]
 
@@ -68,6 +69,12 @@ class _File(TypedDict):
     rounds: Annotated[list[_Round], FILLED]
     records: dict[str, str]
     token: str
+    walks: dict[str, Walked]
+
+
+def name_of(granularity: str, limit_percent: float) -> str:
+    """What a choice is called here: `kernel-slack0`."""
+    return f"{granularity}-slack{limit_percent:g}"
 
 
 def write(path: str, search: Search) -> None:
@@ -81,6 +88,7 @@ def write(path: str, search: Search) -> None:
         ],
         "records": dict(sorted(search.records.items())),
         "token": search.token,
+        "walks": search.walks,
     }
     write_text(path, json.dumps(content, allow_nan=False) + "\n")
 
@@ -91,4 +99,4 @@ def read(path: str) -> Search:
     if found["rounds"][-1]["requests"]:
         raise InputError(f"search {path}: its last round asks for more; {_REMEDY}")
     rounds = [Round(each["stage"], from_json(each["requests"]), each["about"]) for each in found["rounds"]]
-    return Search(found["setup"], found["options"], rounds, found["records"], found["token"])
+    return Search(found["setup"], found["options"], rounds, found["records"], found["token"], found["walks"])

@@ -171,11 +171,10 @@ def _pair(pair: dict) -> str:
 
 
 def _nothing_to_set(schedule: dict) -> str:
-    """Why passes are left at auto. With a margin to the time limit, another pair may be better than is known."""
-    margin = schedule.get("margin")
-    if margin:
-        z = f"{margin['z']:g}"
-        return f"No pair is known to save energy in auto's time (by {z} standard errors): nothing to set."
+    """Why passes are left at auto. Another pair may be better than a walk could show."""
+    if walk := schedule.get("walk"):
+        sure = f"with a confidence of {100 - walk['over_percent']:g} %"
+        return f"No pair is shown to save energy in auto's time {sure}: nothing to set."
     return "Of all pairs, auto is the best for each pass: nothing to set."
 
 
