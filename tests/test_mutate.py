@@ -51,13 +51,13 @@ def test_a_broken_file_differs_in_one_place():
         assert sum(one != other for one, other in zip(whole, broken, strict=True)) == 1 and function == 4
 
 
-@pytest.mark.parametrize("room", ["choice", "choice/margin", "kernel_dvfs_pipeline"])
+@pytest.mark.parametrize("room", ["choice", "choice/schedule", "kernel_dvfs_pipeline"])
 def test_a_room_has_the_same_breaks_each_time_each_in_a_function_that_can_be_called(room):
     breaks = mutate.breaks_of(room, [])
     assert breaks == mutate.breaks_of(room, []) and len(set(map(str, breaks))) > 0.9 * len(breaks)
     assert all(each.function <= each.line for each in breaks)
-    fewer = mutate.breaks_of("choice", ["margin.py"])
-    assert len(fewer) == len(mutate.breaks_of("choice", [])) - len(mutate.breaks_of("choice/margin", []))
+    fewer = mutate.breaks_of("choice", ["schedule.py"])
+    assert len(fewer) == len(mutate.breaks_of("choice", [])) - len(mutate.breaks_of("choice/schedule", []))
 
 
 def test_tests_come_file_by_file_the_quickest_first_as_long_as_their_time_allows():

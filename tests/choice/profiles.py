@@ -8,7 +8,7 @@ def profile(rows, kind="simulated", settings=("core_mhz", "mem_mhz")) -> dict:
     """
     names = ("target", "launches_per_iteration", "core_mhz", "mem_mhz", "time_s", "energy_j")
     columns = {name: [] for name in (*names, "study", "n", "verdict", "is_baseline", "replicate_group", *settings)}
-    columns |= {"time_se_s": [], "energy_se_j": [], "is_checked": []}
+    columns |= {"time_se_s": [], "energy_se_j": []}
     for row in rows:
         values = dict(zip(names, row), study="kernel", n=1, verdict="ok", replicate_group=None)
         values["is_baseline"] = row[2] is None and row[3] is None

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from whole_schedule import whole_schedule
@@ -35,7 +34,7 @@ CONTRACT = [
     "lower_bound_energy",
     "waste_j",
     "baseline_waste_j",
-    "margin",
+    "walk",
     "pooled",
     "apart",
     "targets",
@@ -122,25 +121,102 @@ def test_choosing_is_the_same_every_time():
     assert choose(profile(ROWS)) == choose(profile(ROWS))
 
 
-def test_the_margin_told_is_all_of_the_distance_that_was_kept_from_the_limit():
-    """Slow and cheap or fast and dear, both checked: what choosing flatters is part of it."""
-    se, rows = {"n": 5, "time_se_s": 0.01, "energy_se_j": 0.01}, []
-    draw = np.random.default_rng(2).normal(0, 0.01, (60, 2))
-    for number, (slow, fast) in enumerate(draw):
-        rows += [
-            (f"k{number}", 1, None, None, 1.0, 1.0, se | {"is_checked": False}),
-            (f"k{number}", 1, 1470.0, 5001.0, 1.01 + slow, 0.8, se | {"is_checked": True}),
-            (f"k{number}", 1, 1700.0, 5001.0, 0.98 + fast, 0.9, se | {"is_checked": True}),
-        ]
-    found = choose(profile(rows), margin_z=2)
-    margin = found["margin"]
-    assert margin["checked"] and margin["bias_percent"] > 0.05 and margin["sd_percent"] > 0.05
-    assert margin["time_percent"] == pytest.approx(2 * margin["sd_percent"] + margin["bias_percent"])
-    assert found["time_change_percent"] <= -margin["time_percent"] + 1e-6
-    # the bound is that of the limit itself: the margin is no part of it
-    plain = choose(profile(rows))
-    assert found["lower_bound_energy"] == pytest.approx(plain["lower_bound_energy"], rel=1e-8)
-    assert plain["energy"] < found["energy"]
+def walked(targets, **changed):
+    """A walk of four blocks that ended at these clocks, {target: [core, mem]}."""
+    return {
+        "schedules": 7,
+        "passed": 3,
+        "pairs": targets,
+        "time_percent": [-0.7, 0.4, -1.1, -0.2],
+        "energy_percent": [-3.1, -5.0, -4.2, -4.5],
+        "over_percent": 10,
+        "left": {"race": 0.3, "walk": 0.2, "another_hour": 0.35},
+    } | changed
+
+
+SLOW_A = {"a": [1470, 5001], "b": ["auto", "auto"], "c": ["auto", "auto"]}
+FAST_BC = {"a": ["auto", "auto"], "b": [1470, 5001], "c": [1470, 5001]}
+ALL_AT_AUTO = {target: ["auto", "auto"] for target in "abc"}
+
+
+def test_a_walked_schedule_claims_what_its_blocks_measured():
+    """Mean -0.4 and -4.2 %; squares about them sum to 1.26 and 1.94; of 3 degrees of freedom, t(0.9) = 1.637744."""
+    schedule = choose(profile(ROWS), slack_percent=5, walked=walked(SLOW_A))
+    assert list(schedule) == CONTRACT and json.loads(json.dumps(schedule, allow_nan=False)) == schedule
+    assert schedule["targets"]["a"] == {"core_mhz": 1470, "mem_mhz": 5001}
+    assert schedule["targets"]["b"] == schedule["targets"]["c"] == {"core_mhz": "auto", "mem_mhz": "auto"}
+    assert (schedule["time"], schedule["energy"]) == pytest.approx((9.96, 57.48))
+    assert (schedule["time_change_percent"], schedule["energy_change_percent"]) == pytest.approx((-0.4, -4.2))
+    assert schedule["edp_change_percent"] == pytest.approx(100 * (0.996 * 0.958 - 1))
+    walk = schedule["walk"]
+    assert walk["time_se_percent"] == pytest.approx((1.26 / 3 / 4) ** 0.5)
+    assert walk["energy_se_percent"] == pytest.approx((1.94 / 3 / 4) ** 0.5)
+    assert walk["time_bound_percent"] == pytest.approx(-0.4 + 1.637744354 * (1.26 / 3 / 4) ** 0.5, rel=1e-9)
+    assert (walk["blocks"], walk["schedules"], walk["passed"], walk["over_percent"]) == (4, 7, 3, 10)
+    assert walk["left"] == {"race": 0.3, "walk": 0.2, "another_hour": 0.35}
+    for word in ("3 of 7 schedules", "confidence of 90 %", "4 blocks", "the last of them is chosen"):
+        assert word in schedule["proof"]
+
+
+def test_a_bound_of_less_chance_to_be_over_is_farther_from_the_mean():
+    """t of 3 degrees of freedom at 0.975: 3.182446305."""
+    bound = choose(profile(ROWS), walked=walked(SLOW_A, over_percent=2.5))["walk"]["time_bound_percent"]
+    assert bound == pytest.approx(-0.4 + 3.182446305 * (1.26 / 12) ** 0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("targets", "slack_percent", "reserve_percent", "lower_bound", "waste"),
+    [
+        # 10.2 s and 54 J by the profile, where 9.8 s and 52 J are possible; b and c alone: 9.6 s and 58 J
+        (SLOW_A, 5, 3, 52, 2),
+        (SLOW_A, 1, 0, 52, 2),
+        (FAST_BC, 0, 4, 52, 0),
+        # within 9.7 s
+        (FAST_BC, -3, 1, 58, 0),
+        # over its limit by the profile: what is possible in its own time
+        (FAST_BC, -4.5, 0, 58, 0),
+        (ALL_AT_AUTO, 2.5, 2.5, 52, 8),
+    ],
+)
+def test_reserve_bound_and_waste_of_a_walk_are_told_by_the_profile(
+    targets, slack_percent, reserve_percent, lower_bound, waste
+):
+    schedule = choose(profile(ROWS), slack_percent=slack_percent, walked=walked(targets))
+    assert schedule["walk"]["reserve_percent"] == pytest.approx(reserve_percent, abs=1e-9)
+    assert schedule["lower_bound_energy"] == pytest.approx(lower_bound, rel=1e-8)
+    assert (schedule["waste_j"], schedule["baseline_waste_j"]) == pytest.approx((waste, 8), abs=1e-9)
+
+
+def test_a_walk_that_passed_nothing_stays_at_auto_and_claims_nothing():
+    still = {"time_percent": [0.0, 0.0, 0.0], "energy_percent": [0.0, 0.0, 0.0]}
+    schedule = choose(profile(ROWS), walked=walked(ALL_AT_AUTO, passed=0, **still))
+    assert set(map(str, schedule["targets"].values())) == {"{'core_mhz': 'auto', 'mem_mhz': 'auto'}"}
+    assert (schedule["time"], schedule["energy"]) == (10, 60) and schedule["walk"]["time_bound_percent"] == 0
+    assert "0 of 7 schedules" in schedule["proof"] and "all stay at the baseline" in schedule["proof"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "changed", "said"),
+    [
+        ({"scope": "local"}, {}, "belongs to global waste weighted by counts, not local waste counts"),
+        ({"objective": "edp"}, {}, "not global edp counts"),
+        ({"weights": "raw"}, {}, "not global waste raw"),
+        ({}, {"pairs": {"a": [1470, 5001]}}, "no one pair of clocks for b; run snakemake again"),
+        ({}, {"pairs": FAST_BC | {"c": ["auto", "auto"]}}, "no one pair of clocks for b"),
+        ({}, {"pairs": SLOW_A | {"a": [1470, "auto"]}}, "a at 1470-auto is not in the profile; run snakemake again"),
+        ({}, {"time_percent": [1.0], "energy_percent": [1.0]}, "at least two blocks"),
+        ({}, {"time_percent": [1.0, 2.0]}, "each with time and energy"),
+    ],
+)
+def test_a_walk_of_another_question_or_profile_is_refused(asked, changed, said):
+    with pytest.raises(InputError, match=f"^choice: .*{said}"):
+        choose(profile(ROWS), **asked, walked=walked(SLOW_A, **changed))
+
+
+def test_identical_launches_that_are_not_tied_may_have_clocks_of_their_own_in_a_walk():
+    pairs = FAST_BC | {"c": ["auto", "auto"]}
+    targets = choose(profile(ROWS), ties="untied", walked=walked(pairs))["targets"]
+    assert targets["b"]["core_mhz"] == 1470 and targets["c"]["core_mhz"] == "auto"
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def test_the_command_writes_the_frontier_of_a_profile(stored, tmp_path):
         ("--objective", "waste"),
         ("--slack", "0"),
         ("--granularity", "kernel"),
-        ("--margin-z", "1"),
+        ("--walk", "search.json"),
         ("--sequence", "profile"),
         ("--switch-latency", "0"),
     ],

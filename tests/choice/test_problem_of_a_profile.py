@@ -89,16 +89,10 @@ def test_tied_replicates_pool_their_data_by_number_of_records_and_add_their_weig
 
 def test_errors_of_a_pooled_mean_add_as_independent_and_the_least_measured_member_counts():
     """Of n measurements each, the mean is sum n x / sum n, so its error is sqrt(sum (n se)^2) / sum n, times 36."""
-    errors = [
-        (0.3, 1.1, 3, True),
-        (0.05, 0.7, 1, True),
-        (None, 0.2, 1, False),
-        (0.4, 1.3, 1, True),
-        (0.07, 0.9, 3, False),
-    ]
+    errors = [(0.3, 1.1, 3), (0.05, 0.7, 1), (None, 0.2, 1), (0.4, 1.3, 1), (0.07, 0.9, 3)]
     rows = [
-        (*row[:6], {"replicate_group": "g", "time_se_s": time, "energy_se_j": energy, "n": n, "is_checked": is_checked})
-        for row, (time, energy, n, is_checked) in zip(TWINS, errors)
+        (*row[:6], {"replicate_group": "g", "time_se_s": time, "energy_se_j": energy, "n": n})
+        for row, (time, energy, n) in zip(TWINS, errors)
     ]
     problem = made([*rows, TWINS[-1]])
     place = {problem.keys[key]: at for at, key in enumerate(problem.key) if problem.target[at] == 0}
@@ -108,7 +102,6 @@ def test_errors_of_a_pooled_mean_add_as_independent_and_the_least_measured_membe
     assert problem.time_se[fast] == pytest.approx(36 * (0.05**2 + (3 * 0.07) ** 2) ** 0.5 / 4)
     assert problem.energy_se[slow] == pytest.approx(36 * 0.2) and math.isnan(problem.time_se[slow])
     assert problem.n[[auto, fast, slow]].tolist() == [1, 1, 1] and problem.n[problem.baseline[1]] == 1
-    assert problem.is_checked[[auto, fast, slow]].tolist() == [True, False, False], "only where every member was"
 
 
 def test_tied_replicates_of_equal_time_count_as_one_unit_each():

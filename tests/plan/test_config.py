@@ -51,11 +51,22 @@ def test_every_key_is_commented_and_in_the_schema(root):
         ("batch", 0, ["batch", "0", "from 1"]),
         ("batch", 2.5, ["batch", "2.5", "whole number"]),
         ("batch", "many", ["batch", "many"]),
-        ("slack_percent", -1, ["slack_percent", "-1", "from 0"]),
+        ("limits_percent", [0, -1], ["limits_percent.1", "-1", "from 0"]),
+        ("limits_percent", 5, ["limits_percent = 5", "a list"]),
+        ("limits_percent", [1, 1.0], ["limits_percent = [1, 1.0]", "different"]),
+        ("limits_percent", [*range(21)], ["limits_percent", "at most 20"]),
+        ("refine", {"windows": None, "hours": None, "over_percent": 10}, ["refine", "windows or hours"]),
+        ("refine", {"windows": 400, "hours": 2, "over_percent": 10}, ["refine", "the other one null"]),
+        ("refine", {"windows": -1, "hours": None, "over_percent": 10}, ["refine.windows", "-1", "whole number"]),
+        ("refine", {"windows": None, "hours": -0.5, "over_percent": 10}, ["refine.hours", "-0.5"]),
+        ("refine", {"windows": 4.5, "hours": None, "over_percent": 10}, ["refine", "4.5"]),
+        ("refine", {"windows": 400, "hours": None, "over_percent": 0}, ["refine.over_percent", "> 0"]),
+        ("refine", {"windows": 400, "hours": None, "over_percent": 50.5}, ["refine.over_percent", "at most 50"]),
+        ("refine", {"windows": 400, "over_percent": 10}, ["refine", "'hours' is missing"]),
         ("tensor_parallel", 3, ["3", "16 heads", "1, 2, 4, 8, 16"]),
         ("tensor_parallel_degrees", [1, 3], ["tensor_parallel_degrees = 3", "1, 2, 4, 8, 16"]),
         ("window_s", float("inf"), ["window_s", "finite"]),
-        ("slack_percent", 1e-7, ["slack_percent", "decimals"]),
+        ("limits_percent", [1e-7], ["limits_percent", "decimals"]),
         ("gpu_overrides", {"governer": {"cap_w": 3}}, ["top level", "governer"]),
         ("data_parallel_batches", [40, 0], ["data_parallel_batches.1", "0", "from 1"]),
         ("data_parallel_batches", [40, 40], ["data_parallel_batches"]),
@@ -80,6 +91,17 @@ def test_every_key_is_commented_and_in_the_schema(root):
 def test_an_impossible_value_is_refused_with_key_value_and_what_is_allowed(refused, key, value, named):
     line = refused(**{key: value})
     assert all(word in line for word in named), line
+
+
+@pytest.mark.parametrize(
+    ("windows", "hours", "is_refined"), [(0, None, False), (1, None, True), (None, 0, False), (None, 0.5, True)]
+)
+def test_a_budget_is_in_windows_or_in_hours_and_none_is_the_best_of_one_sweep(
+    config, root, tmp_path, windows, hours, is_refined
+):
+    values = config(refine={"windows": windows, "hours": hours, "over_percent": 2.5})
+    configuration.check(values, root / "workflow/schemas/config.schema.yaml")
+    assert plan(values, str(tmp_path)).is_refined == is_refined
 
 
 def test_an_unknown_key_is_refused_with_the_one_that_was_meant(refused):

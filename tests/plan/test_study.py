@@ -54,9 +54,9 @@ def test_a_choice_setting_leaves_the_setup_as_it_is_and_a_measurement_setting_do
         return plan(config(**changed), str(tmp_path)).setup.path
 
     base = digest()
-    assert digest(slack_percent=5) == digest(ties="untied") == digest(validation_repeats=3) == base
+    assert digest(limits_percent=[5]) == digest(ties="untied") == digest(validation_repeats=3) == base
     assert digest(grid={"core_mhz": "all", "mem_mhz": "all", "auto": True}) == base
-    others = {digest(seed=2), digest(window_s=10), digest(windows=1), digest(warmup_s=1)}
+    others = {digest(seed=2), digest(window_s=10), digest(windows=2), digest(warmup_s=1)}
     assert len(others) == 4 and base not in others
 
 
@@ -79,9 +79,27 @@ def test_variants_are_every_other_batch_degree_and_tensor_energy(config, tmp_pat
     assert read(study.variants["tensor-energy-2.2"].setup.write()).gpu["spec"]["energy_pj"]["tensor_bf16_flop"] == 2.2
 
 
-def test_strict_schedules_are_always_among_those_asked_for(config, tmp_path):
-    strict, relaxed = (set(plan(config(slack_percent=slack), str(tmp_path)).schedules) for slack in (0, 2.5))
-    assert len(strict) == 18 and strict < relaxed and "kernel-global-waste-slack2.5" in relaxed
+def test_clocks_are_chosen_for_each_limit_the_strict_one_always_among_them(config, tmp_path):
+    def asked(*limits):
+        return plan(config(limits_percent=[*limits]), str(tmp_path))
+
+    strict, same, more = asked(), asked(0), asked(2.5, 0.000001, 0, 1)
+    assert strict.limits_percent == same.limits_percent == [0] and more.limits_percent == [0, 0.000001, 1, 2.5]
+    assert len(strict.schedules) == 18 and strict.schedules == same.schedules and len(more.schedules) == 36
+    assert set(strict.schedules) < set(more.schedules) == {*asked(1.0, 0.000001, 2.5).schedules}
+    ends = [name.removeprefix("kernel-global-waste-slack") for name in more.headline]
+    assert ends == ["0", "pass-global-waste-slack0", "0.000001", "1", "2.5"], "one a limit is validated, and of passes"
+    assert strict.headline == ["kernel-global-waste-slack0", "pass-global-waste-slack0"]
+    assert more.search_options()["limits_percent"] == [0, 0.000001, 1, 2.5]
+
+
+def test_only_global_waste_by_counts_is_chosen_by_a_walk_and_only_where_one_is_asked_for(config, tmp_path):
+    study = plan(config(), str(tmp_path))
+    assert study.walk_file("global", "waste", "") == [f"{study.folder}/search.json"]
+    for other in (("local", "waste", ""), ("single", "waste", ""), ("global", "edp", ""), ("global", "waste", "-raw")):
+        assert study.walk_file(*other) == []
+    unwalked = plan(config(refine={"windows": 0, "hours": None, "over_percent": 10}), str(tmp_path))
+    assert unwalked.walk_file("global", "waste", "") == []
 
 
 def test_planning_writes_nothing(config, tmp_path):

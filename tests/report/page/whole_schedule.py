@@ -27,7 +27,7 @@ def whole_schedule(**changed):
         "lower_bound_energy": 0.95,
         "waste_j": 0.0,
         "baseline_waste_j": 0.05,
-        "margin": None,
+        "walk": None,
         "pooled": [],
         "apart": [],
         "targets": {},

@@ -97,8 +97,9 @@ def choose(
     if walked is None:
         answer = solve(problem, scope, objective, slack_percent / 100)
     else:
-        if (scope, objective) != ("global", "waste"):
-            raise InputError(f"choice: a walk belongs to scope global and objective waste, not {scope} {objective}")
+        asked = scope, objective, problem.weights
+        if asked != ("global", "waste", "counts"):
+            raise InputError(f"choice: a walk belongs to global waste weighted by counts, not {' '.join(asked)}")
         answer, walk = _as_walked(problem, slack_percent, walked)
     return {
         "schema": SCHEDULE,
@@ -122,6 +123,8 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
     """(the schedule of a walk with the changes that it measured, what the schedule says of that walk)."""
     option = _option_of(problem, walked["pairs"])
     passed, blocks = walked["passed"], len(walked["time_percent"])
+    if len(walked["energy_percent"]) != blocks or blocks < 2:
+        raise InputError("choice: a walk has at least two blocks, each with time and energy; run snakemake again")
     time, energy = (
         interval(walked[name], [str(block) for block in range(blocks)]) for name in ("time_percent", "energy_percent")
     )
@@ -175,9 +178,8 @@ def summary(
     base_time, base_energy = problem.baseline_time, problem.baseline_energy
     time, energy = answer.time, answer.energy
     found = answer.status == "optimal"
-    is_optimum = (
-        not walked and found and scope == "global" and objective == "waste"
-    )  # which has no waste, by definition
+    # which has no waste, by definition
+    is_optimum = not walked and found and scope == "global" and objective == "waste"
     if is_optimum and slack_percent == 0 and energy is not None:
         base_waste = max(0.0, base_energy - energy)
     else:

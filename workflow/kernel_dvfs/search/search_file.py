@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from kernel_dvfs.choice.schedule_file import Walked
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.files import write_text
+from kernel_dvfs.layout import shortest
 from kernel_dvfs.measurement.request import Request, Row, from_json, to_json
 from kernel_dvfs.shape import FILLED
 from kernel_dvfs.shape import read as read_file
@@ -74,7 +75,7 @@ class _File(TypedDict):
 
 def name_of(granularity: str, limit_percent: float) -> str:
     """What a choice is called here: `kernel-slack0`."""
-    return f"{granularity}-slack{limit_percent:g}"
+    return f"{granularity}-slack{shortest(limit_percent)}"
 
 
 def write(path: str, search: Search) -> None:
