@@ -1,5 +1,6 @@
 """Records pooled into a profile: the same numbers as a sweep in one process, in s and J, repeats weighted alike."""
 
+import hashlib
 import json
 import statistics
 
@@ -9,7 +10,7 @@ from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
 from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair, label
 from kernel_dvfs.measurement import record
-from kernel_dvfs.measurement.campaign import Bench
+from kernel_dvfs.measurement.campaign import Bench, of_repeat
 from kernel_dvfs.measurement.request import Request, sweep
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.target import Target
@@ -38,9 +39,9 @@ def records(setup, tmp_path):
             for pair in PAIRS:
                 for repeat in range(3 if pair == BASELINE else 1):
                     path = tmp_path / f"measurements/{study}/{name}/{label(pair)}/r{repeat}.json"
-                    record.write_point(
-                        str(path), setup, bench, bench.target, "sweep", repeat, bench.point(pair, repeat=repeat)
-                    )
+                    campaign = of_repeat(pair, repeat, 3)
+                    point = bench.point(pair, campaign=campaign, repeat=repeat)
+                    record.write_point(str(path), setup, bench, bench.target, campaign, repeat, point)
     return tmp_path / "measurements"
 
 
@@ -69,6 +70,32 @@ def test_repeats_are_pooled_and_counted_in_s_and_j(setup, records, tmp_path):
     assert row["time_sd_s"] == pytest.approx(statistics.stdev(times))
     assert row["energy_j"] == pytest.approx(statistics.mean(each["summary"]["energy_mj"] * 1e-3 for each in read))
     assert row["launches_per_iteration"] == 24
+
+
+def test_what_shows_a_choice_is_read_byte_for_byte_and_proposes_nothing(setup, records, tmp_path):
+    def made(name, walked=(), checksums=None):
+        asked = sweep(setup, PAIRS, 3)
+        aggregate.from_records(setup, str(records), asked, 3, str(tmp_path / name), checksums, walked)
+        return (tmp_path / name).read_bytes()
+
+    target, again = Target("kernel", "forward_gelu"), {BASELINE: 3, PAIRS[1]: 1}
+    bench = Bench(setup, target)
+    for pair, repeat in again.items():
+        path = records / f"kernel/forward_gelu/{label(pair)}/r{repeat}.json"
+        point = bench.point(pair, campaign="remeasure-1", repeat=repeat)
+        record.write_point(str(path), setup, bench, target, "remeasure-1", repeat, point)
+    walked = [Request("kernel", "forward_gelu", *pair, (repeat,)) for pair, repeat in again.items()]
+    checksums = {
+        str(path.relative_to(records)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in records.rglob("r*.json")
+    }
+    assert made("with.parquet", walked, checksums) == made("without.parquet")
+    with pytest.raises(InputError, match=r"forward_gelu"):
+        made("unread.parquet", (), checksums)
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(InputError, match=r"r1\.json: .*changed"):
+        made("changed.parquet", walked, checksums)
+    assert not [*tmp_path.glob("unread*"), *tmp_path.glob("changed*")]
 
 
 def test_a_profile_says_what_it_is_of(setup, records, tmp_path):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair
+from kernel_dvfs.gpu.clocks import Pair
 from kernel_dvfs.measurement import record
 from kernel_dvfs.measurement.campaign import Bench
 from kernel_dvfs.measurement.request import Request
@@ -34,11 +34,11 @@ def point(time_us, energy_mj, session="a", verdict="ok", core_mhz=1470.0, sd=(No
     return {"summary": summary, "reached": reached, "verdict": verdict, "session": session}
 
 
-def pooled(setup, found, checks=(), stay=()):
+def pooled(setup, found):
     """{column: values} of points {(pair, repeat): point, or None where it was left out} of one kernel."""
     pairs = dict.fromkeys(pair for pair, _ in found)
     asked = [Request(*GELU, *pair, tuple(each for own, each in found if own == pair)) for pair in pairs]
-    return aggregate.columns(setup, asked, 10, lambda target: lambda *where: found[where], checks, stay)
+    return aggregate.columns(setup, asked, 10, lambda target: lambda *where: found[where])
 
 
 def test_a_row_pools_its_repeats_alike_and_its_errors_over_sessions(setup_of):
@@ -53,7 +53,7 @@ def test_a_row_pools_its_repeats_alike_and_its_errors_over_sessions(setup_of):
     found |= {(PAIR, 4): None, (OTHER, 4): point(1.0, 1.0, verdict="disturbed")}
     rows = pooled(setup_of(), found)
     assert (rows["n"], rows["verdict"], rows["reached_core_mhz"]) == ([4, 4], ["ok", "ok"], [1401.5, 1401.5])
-    assert rows["is_baseline"] == rows["is_checked"] == [False, False] and rows["core_mhz"] == [1470.0, 1260.0]
+    assert rows["is_baseline"] == [False, False] and rows["core_mhz"] == [1470.0, 1260.0]
     for column, values, unit in (("time", times, 1e-6), ("energy", energies, 1e-3)):
         name = {"time": "_s", "energy": "_j"}[column]
         cells = list(values.values())
@@ -74,16 +74,6 @@ def test_one_measurement_has_the_error_of_its_windows_and_no_error_of_its_mean(s
     assert pooled(setup_of(), {(PAIR, 0): point(412.0, 98.1)})["time_sd_s"] == [None]
     nothing = pooled(setup_of(), {(PAIR, 0): None})
     assert nothing["time_s"] == nothing["time_se_s"] == []
-
-
-def test_a_checked_row_is_of_its_checks_and_auto_is_checked_where_it_was_proposed(setup_of):
-    found = {(pair, repeat): point(100.0 * (1 + repeat), 1.0) for pair in (BASELINE, PAIR) for repeat in range(4)}
-    checks = [Request(*GELU, *pair, (2, 3)) for pair in (BASELINE, PAIR)]
-    for stay, auto in (((), False), ({GELU}, True)):
-        rows = pooled(setup_of(), found, checks, stay)
-        assert rows["time_s"] == pytest.approx([350e-6] * 2) and rows["n"] == [2, 2]
-        assert rows["is_checked"] == [auto, True]
-    assert pooled(setup_of(), found)["n"] == [4, 4]
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from kernel_dvfs.profile.store import COLUMNS, read_profile
 
 HEAD = ",".join((*COLUMNS, "fan", "power_cap_w"))
 ROWS = [
-    "kernel,gelu,24,,,1980,,0.000326,0.000001,0.2269,,3,ok,,1,0.0000005,,0,7,650.5",
-    "kernel,gelu,24,1500,2619,1485.5,2619,0.00034,,0.2,0.003,2,ok,halves,0,0,0.001,1,low,",
-    "pass,forward,1,,,,,0.0125,,6.25,,1,ok,,1,,,,,700",
+    "kernel,gelu,24,,,1980,,0.000326,0.000001,0.2269,,3,ok,,1,0.0000005,,7,650.5",
+    "kernel,gelu,24,1500,2619,1485.5,2619,0.00034,,0.2,0.003,2,ok,halves,0,0,0.001,low,",
+    "pass,forward,1,,,,,0.0125,,6.25,,1,ok,,1,,,,700",
 ]
 ABOUT = {"schema": "kernel-dvfs/contribution/1", "licence": "CC-BY-4.0", "credit": "", "date": "2026-11-21"}
 ABOUT |= {"board": {"name": "NVIDIA H200", "power_limit_mw": 700_000}, "boards": ["board-0123456789abcdef"]}
@@ -66,9 +66,9 @@ def test_each_cell_is_read_as_what_its_column_holds(folder, tmp_path):
         ("pass", "forward", 1, None, None, None, None, 0.0125, None),
     ]
     assert list(zip(*(table[name] for name in (*COLUMNS[9:], "fan", "power_cap_w")))) == [
-        (0.2269, None, 3, "ok", None, True, 5e-7, None, False, "7.0", 650.5),
-        (0.2, 0.003, 2, "ok", "halves", False, 0.0, 0.001, True, "low", None),
-        (6.25, None, 1, "ok", None, True, None, None, None, None, 700.0),
+        (0.2269, None, 3, "ok", None, True, 5e-7, None, "7.0", 650.5),
+        (0.2, 0.003, 2, "ok", "halves", False, 0.0, 0.001, "low", None),
+        (6.25, None, 1, "ok", None, True, None, None, None, 700.0),
     ]
     assert profile.metadata["gpu"] == {"kind": "table", "name": "NVIDIA H200", "slug": "table-mine"}
     assert is_contribution(path) and is_contribution("any.tgz") and not is_contribution(tmp_path)
@@ -97,8 +97,8 @@ def test_a_latency_file_goes_beside_the_profile_and_its_board_is_the_same(folder
         ("n", "", None),
         ("is_baseline", "1", True),
         ("is_baseline", "2", None),
-        ("is_checked", "0", False),
-        ("is_checked", "true", None),
+        ("is_baseline", "0", False),
+        ("is_baseline", "true", None),
         ("reached_core_mhz", "fast", None),
         ("reached_core_mhz", "", ""),
         ("fan", "-3.5", "-3.5"),
@@ -120,8 +120,8 @@ def test_a_cell_is_of_its_columns_kind_or_named_with_its_line(folder, column, ce
     ("more", "said"),
     [
         ({"lines": ROWS[:2], "head": HEAD.replace("fan,", "")}, "its columns are not those of a profile: study, "),
-        ({"lines": [ROWS[0], ROWS[1] + ","]}, r"line 3: 21 cells, 20 columns"),
-        ({"lines": [ROWS[0][:-6]]}, r"line 2: 19 cells, 20 columns"),
+        ({"lines": [ROWS[0], ROWS[1] + ","]}, r"line 3: 20 cells, 19 columns"),
+        ({"lines": [ROWS[0][:-6]]}, r"line 2: 18 cells, 19 columns"),
         ({"rows": 4}, r"profile\.csv: 3 rows, contribution\.json says 4"),
         ({"files": {"profile.csv": "0" * 64}}, r"profile\.csv was changed: its checksum is another"),
         (

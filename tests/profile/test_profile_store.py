@@ -33,7 +33,6 @@ def columns(**other):
         "is_baseline": [True, False, True],
         "time_se_s": [1e-6, 1e-5, None],
         "energy_se_j": [0.01, 0.02, None],
-        "is_checked": [False, True, None],
     }
     return rows | other
 
@@ -59,9 +58,7 @@ def test_the_columns_are_those_of_the_contract_in_order_and_type(written):
     schema = pq.read_schema(written)
     assert schema.names == list(COLUMNS)
     assert [str(schema.field(name).type) for name in COLUMNS] == (
-        ["string", "string", "int64"]
-        + ["double"] * 8
-        + ["int64", "string", "string", "bool", "double", "double", "bool"]
+        ["string", "string", "int64"] + ["double"] * 8 + ["int64", "string", "string", "bool", "double", "double"]
     )
     assert json.loads(schema.metadata[b"kernel_dvfs"])["schema"] == "kernel-dvfs/profile/1"
 
