@@ -6,7 +6,7 @@ measured at every pair. Of the setup it reads the names, work and multiplicities
 GPU's spec.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,10 @@ import numpy as np
 
 from kernel_dvfs.choice.agreement import apart
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, BASELINE, Pair
+from kernel_dvfs.gpu.clocks import BASELINE
 from kernel_dvfs.measurement.request import Request
 from kernel_dvfs.measurement.verdict import UNUSABLE
-from kernel_dvfs.search.candidates import Candidates, Context, Seen, seen_of
+from kernel_dvfs.search.candidates import Candidates, Context, Seen, key_of, seen_of
 from kernel_dvfs.search.propose import Options, Proposal
 from kernel_dvfs.search.propose import propose as propose_points
 
@@ -94,7 +94,7 @@ def candidates_of(context: Context, separate: frozenset[str] = frozenset()) -> t
     work = tuple((about["work"][1], about["work"][4]) for about in first)
     return members, Candidates(
         targets=tuple(names[0] for names in members),
-        pairs=_clocks(pairs),
+        pairs=tuple(map(key_of, pairs)),
         offered=np.ones((count, len(pairs)), dtype=bool),
         weight=np.array([sum(kernels[name]["launches_per_iteration"] for name in names) for names in members], float),
         baseline=np.full(count, pairs.index(BASELINE)),
@@ -103,15 +103,10 @@ def candidates_of(context: Context, separate: frozenset[str] = frozenset()) -> t
     )
 
 
-def _clocks(pairs: Sequence[Pair]) -> tuple:
-    """Pairs as a profile has them: MHz, None where left to the governor."""
-    return tuple(tuple(None if clock == AUTO else float(clock) for clock in pair) for pair in pairs)
-
-
 def _points(profile_rows: Mapping, context: Context) -> dict:
     """{(kernel, index of pair): (n, time_s, energy_j, core and memory clock reached)}, None where it is unusable."""
     kernels = context.setup.targets["kernel"]
-    place = {pair: number for number, pair in enumerate(_clocks(context.pairs))}
+    place = {pair: number for number, pair in enumerate(map(key_of, context.pairs))}
     columns = [profile_rows[name] for name in _NEEDED]
     reached = [profile_rows.get(name) or [None] * len(columns[0]) for name in ("reached_core_mhz", "reached_mem_mhz")]
     points = {}

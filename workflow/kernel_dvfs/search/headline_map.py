@@ -1,7 +1,7 @@
 """The strict saving over what nobody has measured: tensor-core energy, traffic of dense products, top clock at auto.
 
-On the truth of the simulated GPU (no noise, no selection) and with the exact choice, for kernels and for passes. A
-kernel that does not depend on what varies is computed once.
+On the truth of the simulated GPU (no noise, no selection) and with the exact choice, for kernels and for passes, also
+between the clocks of the grid, as a race finds them. A kernel that does not depend on what varies is computed once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.scopes import solve
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import BASELINE, Pair, check
+from kernel_dvfs.gpu.clocks import BASELINE, Pair, check, supported_core_mhz
 from kernel_dvfs.gpu.kernel import Work, parameters
 from kernel_dvfs.layout import HEADLINE_AXES as AXES
 from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
-from kernel_dvfs.search.candidates import Context
+from kernel_dvfs.search.candidates import Context, clock_of, key_of
 from kernel_dvfs.search.guided import candidates_of
+from kernel_dvfs.search.race import halfway
 from kernel_dvfs.workload.formulas import gemm
 from kernel_dvfs.workload.rows import Row, kernel_rows
 from kernel_dvfs.workload.traffic import dense_gemm_byte
@@ -49,6 +50,8 @@ def headline_map(
     if wrong:
         raise InputError(f"axes {', '.join(sorted(wrong))}: expected {', '.join(AXES)}, each with a list of numbers")
     spec = setup.gpu["spec"]
+    for pair in pairs:
+        check(spec["clocks"], pair)
     rows = _rows(setup, spec)
     truths: dict[float, _Truth] = {}
 
@@ -63,7 +66,7 @@ def headline_map(
         # the setup as it is, not to the digits that its traffic is written with
         moved = spec if is_default else _moved(spec, *point)
         loads = _Loads(setup, moved, dense_gemm_byte(rows, moved))
-        truth = truths.setdefault(point[-1], _Truth(moved, setup.measurement, pairs))
+        truth = truths.setdefault(point[-1], _Truth(moved, setup.measurement))
         changes = {
             "kernel": _of_kernels(setup, pairs, ties, loads, truth),
             "pass": _of_passes(setup, pairs, loads, truth),
@@ -78,25 +81,25 @@ def headline_map(
 
 
 class _Truth:
-    """True time and energy of loads at every pair, on the GPU of a spec; each load is computed once."""
+    """True time and energy of loads at clock pairs, on the GPU of a spec; each point is computed once."""
 
-    def __init__(self, spec: Spec, settings: Mapping[str, Any], pairs: Sequence[Pair]) -> None:
-        for pair in pairs:
-            check(spec["clocks"], pair)
+    def __init__(self, spec: Spec, settings: Mapping[str, Any]) -> None:
+        self.clocks = spec["clocks"]
         self._gpu = SimulatedGpu(spec, settings["seed"])
-        self._pairs, self._warmup_s = pairs, settings["warmup_s"]
-        self._known: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
+        self._warmup_s = settings["warmup_s"]
+        self._hot: dict[tuple, SimulatedGpu] = {}
+        self._known: dict[tuple, tuple[float, float]] = {}
 
-    def of(self, load: Load) -> tuple[np.ndarray, np.ndarray]:
-        """(P,) s and (P,) J of one run of a load, the board as hot as the protocol makes it."""
+    def of(self, load: Load, pair: Pair) -> tuple[float, float]:
+        """(s, J) of one run of a load at a pair, the board as hot as the protocol makes it."""
         key = tuple(load)
-        if key not in self._known:
-            hot = self._gpu.copy()
-            hot.condition(load)
-            states = [hot.warmed(load, pair, self._warmup_s) for pair in self._pairs]
-            time_s, watt = (np.array(each) for each in zip(*((state.time_s, state.power_w) for state in states)))
-            self._known[key] = time_s, time_s * watt
-        return self._known[key]
+        if (key, pair) not in self._known:
+            if key not in self._hot:
+                self._hot[key] = self._gpu.copy()
+                self._hot[key].condition(load)
+            state = self._hot[key].warmed(load, pair, self._warmup_s)
+            self._known[key, pair] = state.time_s, state.time_s * state.power_w
+        return self._known[key, pair]
 
 
 class _Loads:
@@ -113,25 +116,25 @@ class _Loads:
 
 def _of_kernels(setup: Setup, pairs: Sequence[Pair], ties: str, loads: _Loads, truth: _Truth) -> tuple[float, float]:
     members, candidates = candidates_of(Context(setup, pairs, 1, [0.0], ties, None, {}))
-    found = [truth.of(loads.of([(names[0], 1)])) for names in members]
-    return _strict(found, candidates.weight, pairs)
+    return _strict([loads.of([(names[0], 1)]) for names in members], candidates.weight, pairs, truth)
 
 
 def _of_passes(setup: Setup, pairs: Sequence[Pair], loads: _Loads, truth: _Truth) -> tuple[float, float]:
-    found = [truth.of(loads.of(launches)) for launches in setup.targets["pass"].values()]
-    return _strict(found, np.ones(len(found)), pairs)
+    found = [loads.of(launches) for launches in setup.targets["pass"].values()]
+    return _strict(found, np.ones(len(found)), pairs, truth)
 
 
-def _strict(
-    found: Sequence[tuple[np.ndarray, np.ndarray]], weight: np.ndarray, pairs: Sequence[Pair]
-) -> tuple[float, float]:
+def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], truth: _Truth) -> tuple[float, float]:
     """(change of time, change of energy), percent, of the least energy that takes no longer than the baseline."""
-    base = list(pairs).index(BASELINE)
-    problem = Problem.of(
-        [each * time for each, (time, _) in zip(weight, found)],
-        [each * energy for each, (_, energy) in zip(weight, found)],
-        [base] * len(found),
-    )
+    pairs, base = list(pairs), list(pairs).index(BASELINE)
+    new = pairs
+    while new:
+        points = np.array([[truth.of(load, pair) for pair in pairs] for load in loads]) * weight[:, None, None]
+        keys = [list(map(key_of, pairs))] * len(loads)
+        problem = Problem.of(points[:, :, 0], points[:, :, 1], [base] * len(loads), keys)
+        between = halfway(problem, [0.0], lambda mem_mhz: supported_core_mhz(truth.clocks, clock_of(mem_mhz)))
+        new = [Pair(*map(clock_of, key)) for key in between]
+        pairs += new
     answer = solve(problem, "global", "waste", 0.0, effort=0)
     # auto itself keeps the limit, so there is an answer
     assert answer.time is not None and answer.energy is not None

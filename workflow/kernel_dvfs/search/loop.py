@@ -19,7 +19,7 @@ from kernel_dvfs.choice.from_profile import problem_of
 from kernel_dvfs.choice.problem import Problem
 from kernel_dvfs.choice.schedule_file import Left, Walked
 from kernel_dvfs.errors import InputError
-from kernel_dvfs.gpu.clocks import AUTO, Pair, label, parse, supported_core_mhz
+from kernel_dvfs.gpu.clocks import Pair, label, parse, supported_core_mhz
 from kernel_dvfs.measurement import job, request
 from kernel_dvfs.measurement import setup as setups
 from kernel_dvfs.measurement.campaign import new_session, of_repeat, open_bench, ordered_points
@@ -29,7 +29,7 @@ from kernel_dvfs.measurement.target import Target
 from kernel_dvfs.profile.aggregate import columns, usable
 from kernel_dvfs.profile.records import Records
 from kernel_dvfs.search import race, search_file
-from kernel_dvfs.search.candidates import Context
+from kernel_dvfs.search.candidates import Context, clock_of, key_of
 from kernel_dvfs.search.search_file import RACE, SEARCH, WALK, Round, Search, name_of
 
 # search -> module with propose(profile_rows, context, round_number), and estimate(profile_rows, context) of what is
@@ -159,7 +159,7 @@ class _Study:
         """Core clocks that the GPU supports at a memory clock (None: at the governor's), MHz."""
         gpu = self.setup.gpu
         clocks = gpu["spec"]["clocks"] if gpu["kind"] == "simulated" else gpu["clocks"]
-        return supported_core_mhz(clocks, AUTO if mem_mhz is None else int(mem_mhz))
+        return supported_core_mhz(clocks, clock_of(mem_mhz))
 
     def left(self, granularity: str, known: race.Estimate, blocks: float, more: float) -> dict[str, Left]:
         """{name of a limit: what may still be saved} with a walk of so many blocks; more: blocks of an hour."""
@@ -198,18 +198,20 @@ def _next_round(study: _Study, rows: Mapping[str, list], known: list[Request], b
 def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: list[Round]) -> Round | _Walk:
     """The next block of the race; the walk where racing on would gain no more than walking further."""
     requests: dict[str, list[Request]] = {}
-    between: list[Request] = []
+    between: dict[str, list[Request]] = {}
     estimates: dict[str, race.Estimate] = {}
     for granularity, problem in _problems(rows, study.options["ties"]):
         known = estimates[granularity] = race.estimate(problem, max(study.slacks))
         draw = np.random.default_rng([study.setup.measurement["seed"], len(before)])
         wanted = race.picks(known, study.slacks, draw)
         requests[granularity] = _requests(granularity, problem, wanted, race.per_block(problem), asked)
-        if granularity == "kernel":
-            # of every kernel, so that each has every pair
-            for key in race.halfway(known, study.slacks, study.supported):
-                members = [name for names in problem.members for name in names]
-                between += [Request("kernel", name, *_pair(key), (0,)) for name in members]
+        # of every target, so that each has every pair
+        between[granularity] = [
+            Request(granularity, name, *_pair(key), (0,))
+            for key in race.halfway(known.problem, study.slacks, study.supported)
+            for names in problem.members
+            for name in names
+        ]
     # a block of the walk costs about as much
     cost, spent = sum(map(_points, requests.values())), sum(_points(each.requests) for each in before)
     blocks = (study.budget - spent - cost) / cost
@@ -219,8 +221,8 @@ def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: 
     racing = [name for name, own in left.items() if any(each["race"] > each["walk"] for each in own.values())]
     if not racing or len(before) >= RACE_SHARE * study.budget / cost or blocks < race.LEAST_BLOCKS:
         return _Walk(study, estimates, asked, spent)
-    wanted_now = [each for name in racing for each in requests[name]] + (between if "kernel" in racing else [])
-    return Round(RACE, wanted_now, {"left": {name: each for own in left.values() for name, each in own.items()}})
+    block = [each for name in racing for each in requests[name] + between[name]]
+    return Round(RACE, block, {"left": {name: each for own in left.values() for name, each in own.items()}})
 
 
 class _Walk:
@@ -256,16 +258,15 @@ class _Walk:
             for limit in self._study.limits:
                 passed = race.furthest(time, limit, self._study.over) if self._blocks else 0
                 place = passed - 1
-                problem = known.problem
-                if passed and problem.energy[path[place]].sum() >= problem.baseline_energy:
+                if passed and energy[:, place].mean() >= 0:
                     passed = 0  # the fastest schedules take more energy than the baseline, which keeps any limit
-                option = path[place] if passed else problem.baseline
+                option = path[place] if passed else known.problem.baseline
                 still = np.zeros(max(1, len(self._blocks)))
                 name = name_of(granularity, limit)
                 found[name] = {
                     "schedules": len(path),
                     "passed": passed,
-                    "pairs": _pairs(problem, option),
+                    "pairs": _pairs(known.problem, option),
                     "time_percent": (time[:, place] if passed else still).tolist(),
                     "energy_percent": (energy[:, place] if passed else still).tolist(),
                     "over_percent": self._study.options["refine"]["over_percent"],
@@ -317,7 +318,7 @@ class _Walk:
                 pair = Pair(each.core_mhz, each.mem_mhz)
                 point = self._study.records.points(Target(each.kind, each.target))
                 points = [("", found) for repeat in each.repeats if (found := point(pair, repeat)) is not None]
-                option = place[row[each.target], _key(pair)]
+                option = place[row[each.target], key_of(pair)]
                 for quantity, field in enumerate(QUANTITIES):
                     values = [found["summary"][field] for _, found in usable(points)]
                     totals[quantity, number, option] += launches[each.target] * sum(values) / len(values)
@@ -407,11 +408,7 @@ def _pairs(problem: Problem, options: np.ndarray) -> dict[str, list]:
 
 
 def _pair(key: tuple) -> Pair:
-    return Pair(*(AUTO if clock is None else int(clock) for clock in key))
-
-
-def _key(pair: Pair) -> tuple:
-    return tuple(None if clock == AUTO else float(clock) for clock in pair)
+    return Pair(*map(clock_of, key))
 
 
 def _many(count: int, what: str) -> str:

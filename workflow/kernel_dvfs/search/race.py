@@ -175,13 +175,12 @@ def per_block(problem: Problem) -> np.ndarray:
     return np.where(each > 0.7 * middle, SESSIONS, np.where(each > 0.35 * middle, SESSIONS // 2, 1))
 
 
-def halfway(known: Estimate, slacks: Sequence[float], supported: Callable) -> list[tuple]:
+def halfway(problem: Problem, slacks: Sequence[float], supported: Callable) -> list[tuple]:
     """Keys not measured yet, NEW at most: halfway between clocks that would be chosen and their measured neighbours.
 
     supported(mem): the core clocks of a memory clock (None: left to the governor), MHz. Those next to the choices of
     the most time come first. What lies between the clocks of the sweep is found by halving.
     """
-    problem = known.problem
     time = problem.time[problem.baseline]
     measured: dict[float | None, list[float]] = defaultdict(list)
     for core, mem in problem.keys:

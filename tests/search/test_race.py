@@ -1,0 +1,264 @@
+"""Race and walk: what is shared, asked for, shown and left to gain; answers worked out by hand or by brute force."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from kernel_dvfs.choice.problem import Problem
+from kernel_dvfs.search import race
+
+AUTO = (None, None)
+# four targets of 1, 1, 2 and 1 launches, auto first; the second trades as the first does, at another level
+KEYS = [AUTO, (1900.0, 9251.0), (1500.0, 9251.0), (1500.0, 5001.0), (1100.0, 9251.0), (1700.0, 5001.0)]
+TIME_S = [
+    [1.00, 0.99, 1.01, 1.04, 1.20, 1.02],
+    [0.50, 0.495, 0.505, 0.52, 0.60, 0.51],
+    [3.00, 2.97, 3.30, 3.60, 4.20, 3.40],
+    [0.20, 0.20, 0.24, 0.22, 0.33, 0.21],
+]
+ENERGY_J = [
+    [10.0, 9.7, 8.9, 8.0, 7.9, 8.8],
+    [6.0, 5.82, 5.34, 4.8, 4.74, 5.28],
+    [36.0, 35.0, 31.0, 30.5, 29.0, 31.5],
+    [2.0, 1.9, 1.7, 1.75, 1.6, 1.8],
+]
+N = np.array([[4, 1, 2, 1, 1, 3], [4, 1, 1, 1, 1, 1], [5, 2, 1, 1, 1, 1], [4, 1, 1, 3, 1, 1]])
+TIME_SD = np.array([0.004, 0.004, 0.002, 0.02])  # of a measurement's logarithm
+POWER_SD = np.array([0.006, 0.006, 0.009, 0.03])
+
+
+def made(n=N, time_sd=TIME_SD, power_sd=POWER_SD) -> Problem:
+    problem = Problem.of(TIME_S, ENERGY_J, [0] * 4, keys=[KEYS] * 4)
+    problem = replace(problem, members=(("a",), ("b",), ("c", "d"), ("e",)))
+    relative = [sd[:, None] / np.sqrt(n) for sd in (time_sd, np.hypot(time_sd, power_sd))]
+    errors = [(of * np.array(table)).ravel() for of, table in zip(relative, (TIME_S, ENERGY_J))]
+    return replace(problem, time_se=errors[0], energy_se=errors[1], n=n.ravel().astype(float))
+
+
+def shrunk(sd, members=(1, 1, 2, 1), n=N):
+    """Variance of one measurement: a target's own beside ten degrees of freedom of the median of all."""
+    members = np.array(members)
+    own = sd**2 * members
+    freedom = (n - 1).sum(1) * members
+    return (freedom * own + 10 * np.median(own)) / (freedom + 10) / members
+
+
+def test_the_scatter_of_a_target_is_drawn_to_the_median_while_it_has_few_repeats():
+    found = race.estimate(made(), 0.0)
+    assert found.single == pytest.approx(shrunk(TIME_SD))
+    # a target of which nothing was measured twice has the median's
+    once = N.copy()
+    once[3] = 1
+    assert race.estimate(made(once), 0.0).single[3] == pytest.approx(np.median(TIME_SD[:3] ** 2 * [1, 1, 2]))
+
+
+def test_a_target_without_look_alikes_keeps_what_was_measured_of_it():
+    found = race.estimate(made(), 0.0)
+    own = np.log(np.array(TIME_S[2]) / TIME_S[2][0])
+    assert found.time[2] == pytest.approx(own, abs=1e-4)
+    assert found.time_variance[2] == pytest.approx(shrunk(TIME_SD)[2] / N[2], rel=0.05)
+    assert found.problem.time.reshape(4, 6)[2] == pytest.approx(TIME_S[2], rel=1e-4)
+
+
+def test_look_alikes_share_up_to_a_constant_and_know_more_together():
+    """By hand: two rows of three unlike variances each, seven cells, one of them not measured of the second."""
+    draw = np.random.default_rng(3)
+    truth = np.array([0.0, 0.01, -0.02, 0.04, 0.03, -0.01, 0.02])
+    spread = np.array([[1, 2, 4, 1, 1, 2, 1], [3, 1, 1, 2, 1, 1, 1]]) * 1e-6
+    mean = truth + np.array([[0.0], [0.3]]) + np.sqrt(spread) * draw.standard_normal((2, 7))
+    mean[1, 6] = np.nan
+    matters = np.ones((2, 7), dtype=bool)
+    value, variance = race.shared(mean, np.where(np.isnan(mean), np.nan, spread), matters)
+    both = np.arange(6)
+    weight = 1 / spread[:, both].sum(0)
+    difference = mean[0, both] - mean[1, both]
+    level = (weight * difference).sum() / weight.sum()
+    apart = (weight * (difference - level) ** 2).sum()
+    like = math.exp(-0.15 * max(apart - 5, 0))
+    prior = mean[1, both] + level
+    prior_variance = spread[1, both] / like
+    trust = 1 / (spread[0, both] + prior_variance) ** 2
+    excess = (trust * ((mean[0, both] - prior) ** 2 - spread[0, both] - prior_variance)).sum() / trust.sum()
+    prior_variance = prior_variance + max(excess, 0)
+    own = prior_variance / (prior_variance + spread[0, both])
+    assert value[0, both] == pytest.approx(prior + own * (mean[0, both] - prior))
+    assert variance[0, both] == pytest.approx(own * spread[0, both])
+    # what only one of them has stays its own
+    assert value[0, 6] == mean[0, 6] and variance[0, 6] == spread[0, 6] and np.isnan(value[1, 6])
+
+
+def test_targets_are_unlike_by_what_differs_beyond_noise_where_it_matters():
+    spread = np.full((2, 6), 1e-6)
+    mean = np.zeros((2, 6))
+    mean[1] = [0.5, 0.5, 0.5, 0.5, 0.5, 0.6]  # alike but for the last cell
+    everywhere, but_there = np.ones((2, 6), dtype=bool), np.ones((2, 6), dtype=bool)
+    but_there[:, 5] = False
+    unlike, _ = race.shared(mean, spread, everywhere)
+    alike, variance = race.shared(mean, spread, but_there)
+    assert unlike == pytest.approx(mean) and variance[0, 0] == pytest.approx(0.5e-6)
+    assert alike[0, 5] == pytest.approx(0.05), "pooled where nobody looked"
+    # fewer than five cells in common say nothing
+    few, kept = race.shared(mean[:, :4], spread[:, :4], everywhere[:, :4])
+    assert few == pytest.approx(mean[:, :4]) and kept == pytest.approx(spread[:, :4])
+
+
+def test_an_estimate_in_which_two_targets_trade_alike_is_surer_of_them_than_of_the_others():
+    found = race.estimate(made(), 0.0)
+    own = shrunk(TIME_SD)[:, None] / N
+    assert (found.time_variance[:2, 1:] < 0.8 * own[:2, 1:]).all()
+    assert (found.time_variance[2:] > 0.95 * own[2:]).all()
+
+
+def test_tables_that_might_be_true_scatter_as_the_estimate_says():
+    known = race.estimate(made(), 0.0)
+    draw = np.random.default_rng(0)
+    drawn = [known.drawn(draw) for _ in range(4000)]
+    base = np.repeat(known.problem.baseline, 6)
+    for name, variance in (("time", known.time_variance), ("energy", known.time_variance + known.power_variance)):
+        logs = np.log([getattr(each, name) for each in drawn])
+        expected = variance.ravel() + variance.ravel()[base]
+        expected[known.problem.baseline] = 0
+        assert logs.var(0) == pytest.approx(expected, rel=0.12)
+        assert (np.array([getattr(each, name) for each in drawn])[:, base[0]] == getattr(known.problem, name)[0]).all()
+
+
+def test_a_block_measures_auto_and_what_some_plausible_table_would_choose():
+    sure = race.estimate(made(time_sd=TIME_SD / 1e3, power_sd=POWER_SD / 1e3), 0.0)
+    [least] = race.chosen(sure.problem, [0.0137])
+    wanted = race.picks(sure, [0.0137], np.random.default_rng(1))
+    assert set(np.flatnonzero(wanted)) == {*least, *sure.problem.baseline}
+    unsure = race.estimate(made(time_sd=TIME_SD * 5, power_sd=POWER_SD * 5), 0.0)
+    more = [race.picks(unsure, [0.0137], np.random.default_rng(seed)).sum() for seed in range(8)]
+    assert max(more) > wanted.sum() and len(set(more)) > 1
+    both = race.picks(sure, [0.0137, 0.2], np.random.default_rng(1))
+    assert both.sum() > wanted.sum() and both[race.chosen(sure.problem, [0.2])[0]].all()
+
+
+def test_what_takes_little_time_is_measured_less_often():
+    # half of the 6.2 s of auto... 1, 0.5, two of 1.5 and 0.2 s: the launch at the middle takes 1.5 s
+    assert race.per_block(made()).tolist() == [2, 1, 4, 1]
+    equal = Problem.of([[1.0], [0.8], [0.6], [0.3]], [[1.0]] * 4, [0] * 4)
+    assert race.per_block(equal).tolist() == [4, 4, 4, 2]
+
+
+def test_between_the_clocks_of_the_sweep_the_halves_next_to_the_choice_are_asked_for():
+    known = race.estimate(made(time_sd=TIME_SD / 1e3, power_sd=POWER_SD / 1e3), 0.0)
+    supported = {9251.0: list(range(1100, 1915, 100)), 5001.0: list(range(1100, 1915, 100)), None: []}
+    [least] = race.chosen(known.problem, [0.05])
+    pairs = [KEYS[each] for each in known.problem.key[least]]
+    found = race.halfway(known.problem, [0.05], supported.__getitem__)
+    time = np.array([own[0] for own in TIME_S])
+    votes: dict = {}
+    for (core, mem), weight in zip(pairs, time):
+        if core is None:
+            continue
+        measured = sorted(key[0] for key in KEYS if key[1] == mem and key[0])
+        place = measured.index(core)
+        for low, high in itertools.pairwise(measured[max(place - 1, 0) : place + 2]):
+            free = [mhz for mhz in supported[mem] if low < mhz < high]
+            if free:
+                key = free[len(free) // 2], mem
+                votes[key] = votes.get(key, 0) + weight
+    assert 1 <= len(found) <= race.NEW and found == sorted(votes, key=lambda key: -votes[key])[: race.NEW]
+    assert race.halfway(known.problem, [0.05], lambda mem: []) == []
+
+
+def test_a_path_leads_from_the_fastest_schedule_to_just_beyond_its_last_limit():
+    known = race.estimate(made(), 0.05)
+    path = race.path(known, [0.0, 0.05])
+    problem = known.problem
+    time, energy = (values[path].sum(1) for values in (problem.time, problem.energy))
+    assert time[0] == pytest.approx(np.minimum.reduceat(problem.time, problem.first).sum())
+    assert (np.diff(time) > 0).all() and (np.diff(energy) < 0).all(), "each is slower and saves more"
+    for slack in (0.0, 0.05):
+        [best] = race.chosen(problem, [slack])
+        assert energy.min() <= problem.energy[best].sum()
+        near = np.abs(time / problem.baseline_time - 1 - slack).min()
+        assert near < 0.02
+    assert 1.05 < time[-1] / problem.baseline_time < 1.12
+    every = itertools.product(range(6), repeat=4)
+    costs = [
+        (
+            sum(problem.time[6 * k + one] for k, one in enumerate(option)),
+            sum(problem.energy[6 * k + one] for k, one in enumerate(option)),
+        )
+        for option in every
+    ]
+    for now, spent in zip(time, energy):
+        assert spent == pytest.approx(min(energy for took, energy in costs if took <= now * (1 + 1e-9)))
+
+
+def test_a_walk_stops_before_the_first_schedule_that_does_not_keep_its_limit():
+    draws = np.random.default_rng(5).standard_normal((7, 5))
+    draws -= draws.mean(0)
+    draws /= draws.std(0, ddof=1)
+    mean, sd = np.array([-0.9, -0.4, -0.05, -0.5, 0.3]), np.array([0.2, 0.1, 0.1, 0.05, 0.3])
+    changes = mean + sd * draws
+    bound = mean + stats.t.ppf(0.92, 6) * sd / math.sqrt(7)
+    assert bound[1] < -0.3 < bound[2] and bound[3] < -0.3, "the fourth would keep it, but is never asked"
+    assert race.furthest(changes, -0.3, 0.08) == 2
+    assert race.furthest(changes, bound[2] + 1e-9, 0.08) == 4 and race.furthest(changes, bound[2] - 1e-9, 0.08) == 2
+    assert race.furthest(changes, -2.0, 0.08) == 0 and race.furthest(changes, 9.0, 0.08) == 5
+    # a surer answer takes a smaller step
+    assert race.furthest(changes, bound[1] + 1e-3, 0.08) == 2 and race.furthest(changes, bound[1] + 1e-3, 0.01) == 1
+
+
+def test_a_walk_ends_over_its_limit_no_more_often_than_it_promises():
+    """Schedules whose true change rises through the limit, with errors that they share in part."""
+    draw = np.random.default_rng(11)
+    true = np.linspace(-0.2, 0.1, 301)
+    over = 0
+    for _ in range(2000):
+        shared = draw.standard_normal((6, 1)) * 0.05
+        passed = race.furthest(true + shared + 0.002 * draw.standard_normal((6, 301)), 0.0, 0.1)
+        over += passed > 0 and true[passed - 1] > 1e-12
+    assert 0.05 < over / 2000 < 0.1 + 3 * math.sqrt(0.09 / 2000)
+
+
+def test_what_is_left_to_gain_is_what_knowing_all_would_save_and_what_the_walk_keeps_free():
+    known = race.estimate(made(time_sd=TIME_SD * 3, power_sd=POWER_SD * 3), 0.0)
+    problem = known.problem
+    racing, three, nine, fewer = race.left_to_gain(known, 0.0, (3, 9, 1), 0.1, 7)
+    # by brute force, with other draws: the price is the slope of the best energy around the limit
+    hull = [race.chosen(problem, [slack])[0] for slack in np.linspace(-0.008, 0.03, 400)]
+    points = {(problem.time[each].sum(), problem.energy[each].sum()) for each in hull}
+    limit = problem.baseline_time
+    price = min(
+        ((e0 - e1) / (t1 - t0), (t0, t1))
+        for (t0, e0), (t1, e1) in itertools.product(points, points)
+        if t0 <= limit < t1
+        and all(e0 + (e0 - e1) / (t1 - t0) * t0 <= e + (e0 - e1) / (t1 - t0) * t + 1e-9 for t, e in points)
+    )[0]
+    score = (problem.energy + price * problem.time).reshape(4, 6)
+    option = score.argmin(1) + 6 * np.arange(4)
+    draw = np.random.default_rng(99)
+    lost = []
+    for _ in range(4000):
+        table = known.drawn(draw)
+        true = table.energy + price * table.time
+        lost.append((true[option] - true.reshape(4, 6).min(1)).sum())
+    assert racing == pytest.approx(np.mean(lost), rel=0.25) and racing > 0
+    sd = math.sqrt(
+        sum(
+            problem.time[6 * k] ** 2 * 2 * known.single[k] / count
+            for k, count in enumerate([2, 1, 4, 1])
+            if option[k] != 6 * k
+        )
+    )
+    assert known.block_sd(option) == pytest.approx(sd)
+    assert three == pytest.approx(price * stats.t.ppf(0.9, 2) * sd / math.sqrt(3), rel=0.02) and fewer == three
+    assert nine == pytest.approx(price * stats.t.ppf(0.9, 8) * sd / 3, rel=0.02)
+    # nothing binds, nothing is to be known
+    certain = race.estimate(made(time_sd=TIME_SD / 1e5, power_sd=POWER_SD / 1e5), 0.0)
+    assert race.left_to_gain(certain, 10.0, (3,), 0.1, 7) == pytest.approx([0, 0], abs=1e-9)
+    assert race.left_to_gain(certain, -0.5, (3,), 0.1, 7) == [0, 0], "no choice keeps it"
+
+
+def test_an_estimate_needs_errors_and_counts():
+    for name in ("n", "time_se", "energy_se"):
+        with pytest.raises(ValueError, match="n, time_se and energy_se"):
+            race.estimate(replace(made(), **{name: None}), 0.0)
