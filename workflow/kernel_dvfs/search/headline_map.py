@@ -23,7 +23,7 @@ from kernel_dvfs.measurement.setup import Setup
 from kernel_dvfs.measurement.simulated import Load, SimulatedGpu
 from kernel_dvfs.search.candidates import Context, clock_of, key_of
 from kernel_dvfs.search.guided import candidates_of
-from kernel_dvfs.search.race import halfway
+from kernel_dvfs.search.race import at_auto, halfway
 from kernel_dvfs.workload.formulas import gemm
 from kernel_dvfs.workload.rows import Row, kernel_rows
 from kernel_dvfs.workload.traffic import dense_gemm_byte
@@ -88,17 +88,17 @@ class _Truth:
         self._gpu = SimulatedGpu(spec, settings["seed"])
         self._warmup_s = settings["warmup_s"]
         self._hot: dict[tuple, SimulatedGpu] = {}
-        self._known: dict[tuple, tuple[float, float]] = {}
+        self._known: dict[tuple, tuple[float, float, float]] = {}
 
-    def of(self, load: Load, pair: Pair) -> tuple[float, float]:
-        """(s, J) of one run of a load at a pair, the board as hot as the protocol makes it."""
+    def of(self, load: Load, pair: Pair) -> tuple[float, float, float]:
+        """(s, J, MHz reached) of one run of a load at a pair, the board as hot as the protocol makes it."""
         key = tuple(load)
         if (key, pair) not in self._known:
             if key not in self._hot:
                 self._hot[key] = self._gpu.copy()
                 self._hot[key].condition(load)
             state = self._hot[key].warmed(load, pair, self._warmup_s)
-            self._known[key, pair] = state.time_s, state.time_s * state.power_w
+            self._known[key, pair] = state.time_s, state.time_s * state.power_w, state.core_mhz
         return self._known[key, pair]
 
 
@@ -127,13 +127,19 @@ def _of_passes(setup: Setup, pairs: Sequence[Pair], loads: _Loads, truth: _Truth
 def _strict(loads: Sequence[Load], weight: np.ndarray, pairs: Sequence[Pair], truth: _Truth) -> tuple[float, float]:
     """(change of time, change of energy), percent, of the least energy that takes no longer than the baseline."""
     pairs, base = list(pairs), list(pairs).index(BASELINE)
-    new = pairs
+
+    def supported(mem_mhz: float | None) -> list[int]:
+        return supported_core_mhz(truth.clocks, clock_of(mem_mhz))
+
+    points, new = np.zeros((len(loads), 0, 3)), list(pairs)
     while new:
-        points = np.array([[truth.of(load, pair) for pair in pairs] for load in loads]) * weight[:, None, None]
+        points = np.append(points, [[truth.of(load, pair) for pair in new] for load in loads], axis=1)
+        time, energy = (weight[:, None] * points[:, :, place] for place in (0, 1))
         keys = [list(map(key_of, pairs))] * len(loads)
-        problem = Problem.of(points[:, :, 0], points[:, :, 1], [base] * len(loads), keys)
-        between = halfway(problem, [0.0], lambda mem_mhz: supported_core_mhz(truth.clocks, clock_of(mem_mhz)))
-        new = [Pair(*map(clock_of, key)) for key in between]
+        problem = Problem.of(list(time), list(energy), [base] * len(loads), keys)
+        between = halfway(problem, [0.0], supported, len(loads))
+        between += at_auto(problem, [0.0], supported, points[:, base, 2])
+        new = [Pair(*map(clock_of, key)) for key in dict.fromkeys(between)]
         pairs += new
     answer = solve(problem, "global", "waste", 0.0, effort=0)
     # auto itself keeps the limit, so there is an answer

@@ -206,9 +206,11 @@ def _race_round(study: _Study, rows: Mapping[str, list], asked: _Asked, before: 
         wanted = race.picks(known, study.slacks, draw)
         requests[granularity] = _requests(granularity, problem, wanted, race.per_block(problem), asked)
         # of every target, so that each has every pair
+        own = known.problem, study.slacks, study.supported
+        new = race.at_auto(*own, _reached_mhz(rows, granularity, problem)) + race.halfway(*own)
         between[granularity] = [
             Request(granularity, name, *_pair(key), (0,))
-            for key in race.halfway(known.problem, study.slacks, study.supported)
+            for key in dict.fromkeys(new)
             for names in problem.members
             for name in names
         ]
@@ -336,6 +338,13 @@ def _problems(rows: Mapping[str, list], ties: str) -> list[tuple[str, Problem]]:
         (granularity, problem_of(rows, ("core_mhz", "mem_mhz"), granularity, "counts", ties))
         for granularity in sorted({"kernel", "pass"} & set(rows["study"]))
     ]
+
+
+def _reached_mhz(rows: Mapping[str, list], granularity: str, problem: Problem) -> np.ndarray:
+    """(K,) the core clock that each target's first member reached at the baseline."""
+    columns = (rows[name] for name in ("study", "target", "is_baseline", "reached_core_mhz"))
+    reached = {name: mhz for study, name, is_auto, mhz in zip(*columns) if is_auto and study == granularity}
+    return np.array([reached[names[0]] for names in problem.members])
 
 
 def _requests(

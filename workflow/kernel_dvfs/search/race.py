@@ -175,8 +175,8 @@ def per_block(problem: Problem) -> np.ndarray:
     return np.where(each > 0.7 * middle, SESSIONS, np.where(each > 0.35 * middle, SESSIONS // 2, 1))
 
 
-def halfway(problem: Problem, slacks: Sequence[float], supported: Callable) -> list[tuple]:
-    """Keys not measured yet, NEW at most: halfway between clocks that would be chosen and their measured neighbours.
+def halfway(problem: Problem, slacks: Sequence[float], supported: Callable, most: int = NEW) -> list[tuple]:
+    """Keys not measured yet, `most` at most: halfway between clocks that would be chosen and their measured neighbours.
 
     supported(mem): the core clocks of a memory clock (None: left to the governor), MHz. Those next to the choices of
     the most time come first. What lies between the clocks of the sweep is found by halving.
@@ -193,7 +193,26 @@ def halfway(problem: Problem, slacks: Sequence[float], supported: Callable) -> l
                 continue
             for between in _between(core, measured[mem], supported(mem)):
                 share[between, mem] += time[target]
-    return sorted(share, key=lambda key: -share[key])[:NEW]
+    return sorted(share, key=lambda key: -share[key])[:most]
+
+
+def at_auto(problem: Problem, slacks: Sequence[float], supported: Callable, reached_mhz: np.ndarray) -> list[tuple]:
+    """Keys not measured yet: the core clock that the baseline reached under load, at each memory clock that is chosen.
+
+    reached_mhz: (K,) at the baseline; half of its time is spent at the median or below. The next supported clock below
+    is taken. There the baseline's time can be kept with less energy, if anywhere; halving might not come by.
+    """
+    weight = problem.time[problem.baseline]
+    order = np.argsort(reached_mhz)
+    middle = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
+    median_mhz = reached_mhz[order][middle]
+    mems = {problem.keys[key][1] for option in chosen(problem, slacks) for key in problem.key[option]}
+    found = []
+    for mem in sorted(mems, key=lambda mhz: mhz or 0.0):
+        below = [core for core in supported(mem) if core <= median_mhz + 0.5]
+        if below and (float(max(below)), mem) not in problem.keys:
+            found.append((float(max(below)), mem))
+    return found
 
 
 def _between(core: float, measured: Sequence[float], supported: Sequence[float]) -> list[float]:
