@@ -18,9 +18,9 @@ OPTIONS = {
     "search": "exhaustive",
     "pairs": ",".join(map(label, PAIRS)),
     "auto_repeats": 3,
-    "slacks_percent": [0],
+    "limits_percent": [0, 2],
     "ties": "tied",
-    "refine": {"rounds": 4, "gain": 0, "checks": 2, "margin_z": 1.645},
+    "refine": {"windows": 600, "hours": None, "over_percent": 10},
 }
 
 

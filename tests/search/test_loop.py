@@ -26,9 +26,9 @@ from kernel_dvfs.profile.records import Records, changed
 from kernel_dvfs.profile.store import read_profile
 from kernel_dvfs.search import loop, search_file
 
-LONGER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 6}}
-SHORTER = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 1}}
-OFF = OPTIONS | {"refine": OPTIONS["refine"] | {"rounds": 0}}
+LONGER = OPTIONS | {"refine": OPTIONS["refine"] | {"windows": 900}}
+SHORTER = OPTIONS | {"refine": OPTIONS["refine"] | {"windows": 300}}
+OFF = OPTIONS | {"refine": OPTIONS["refine"] | {"windows": 0}}
 
 
 @pytest.fixture
@@ -65,26 +65,71 @@ def test_rounds_go_on_from_the_sweep_and_the_last_asks_for_nothing(folder):
     found = folder.run()
     asked = list(sweep)
     for each in found.rounds[:-1]:
-        # auto of every kernel is measured again beside what might be chosen
-        auto = {one.target for one in each.requests if one[2:4] == (AUTO, AUTO)}
-        assert auto == set(folder.setup.targets["kernel"])
-        known, count = request.merged(asked), 2 if each.stage == "check" else 1
+        auto = {one.target: len(one.repeats) for one in each.requests if one[2:4] == (AUTO, AUTO)}
+        if each.stage == "race":
+            assert auto.keys() == set(folder.setup.targets["kernel"]), (
+                "auto of all is measured beside what might be chosen"
+            )
+        known = request.merged(asked)
         for one in each.requests:
-            last = known["kernel", one.target][Pair(*one[2:4])][-1]
-            numbers = tuple(range(last + 1, last + 1 + count))
-            assert one.repeats == numbers, "numbers go on, so nothing is measured twice"
+            before = known["kernel", one.target].get(Pair(*one[2:4]))
+            first = before[-1] + 1 if before else 0
+            count = auto[one.target] if before else 1
+            assert one.repeats == tuple(range(first, first + count)), "numbers go on, so nothing is measured twice"
         asked += each.requests
     stages = [each.stage for each in found.rounds]
-    assert stages == ["refine"] * (len(stages) - 2) + ["check"] * 2 and 3 <= len(stages) <= 6
-    assert not found.rounds[-1].requests and found.checks == found.rounds[-2].requests
+    assert stages == sorted(stages) and set(stages) == {"race", "walk"} and stages.count("walk") > 3
+    assert not found.rounds[-1].requests
     assert found.requests == asked[len(sweep) :] == search_file.read(str(folder.output)).requests
+    assert {each.stage for each in found.rounds if set(each.requests) & set(found.walked)} == {"walk"}
+    assert [*found.pooled, *found.walked] == found.requests
     paths = {request.path(each, repeat) for each in asked for repeat in each.repeats}
     assert set(folder.records()) == paths == set(found.records)
     assert changed(folder.measurements, found.records) == []
 
 
+def points(requests) -> int:
+    return sum(len(each.repeats) for each in requests)
+
+
+def test_race_and_walk_keep_to_their_budget_in_windows_or_in_hours(folder):
+    windows = OPTIONS["refine"]["windows"]
+    found = folder.run()
+    per_point = folder.setup.measurement["windows"]
+    block = points(found.rounds[-2].requests)
+    assert windows - block * per_point < points(found.requests) * per_point <= windows
+    raced = [points(each.requests) for each in found.rounds if each.stage == "race"]
+    assert sum(raced) <= 0.5 * windows / per_point + max(raced)
+    # a point takes its warm-up, its windows and what they wait for
+    own = folder.setup.measurement
+    point_s = own["warmup_s"] + 0.5 + per_point * (own["window_s"] + 0.1)
+    hours = {"windows": None, "hours": (windows // per_point + 0.5) * point_s / 3600, "over_percent": 10}
+    assert folder.run(OPTIONS | {"refine": hours}).requests == found.requests
+
+
+def test_a_block_of_four_sessions_measures_a_target_once_in_those_that_it_is_due_in(folder, monkeypatch):
+    sweep = folder.sweep()
+    calls, began = [], []
+    monkeypatch.setattr(loop, "new_session", lambda setup, path: began.append(len(calls)))
+    study_measure = loop._Study.measure
+    monkeypatch.setattr(loop._Study, "measure", lambda own, todo: (calls.append(todo), study_measure(own, todo)))
+    found = folder.run()
+    assert len(began) == len(found.rounds) - 1, "a session process for each block"
+    block = next(each for each in found.rounds if each.stage == "walk")
+    first = began[[each.stage for each in found.rounds].index("walk")]
+    sessions = calls[first : first + 4]
+    assert points(block.requests) == sum(map(len, sessions)) == len({each for todo in sessions for each in todo})
+    for todo in sessions:
+        assert len({each[:2] for each in todo}) == len(todo), "none twice in a session"
+        for target in {each[0] for each in todo}:
+            pairs = {each[1] for each in todo if each[0] == target}
+            assert BASELINE in pairs and len(pairs) > 1, "auto beside what it is compared with"
+    assert len(sweep) == len(request.sweep(folder.setup, PAIRS, 3))
+
+
 def test_the_campaign_of_a_record_follows_from_its_number(folder):
-    assert campaign.of_repeat(BASELINE, 9, 10) == "sweep" and campaign.of_repeat(BASELINE, 10, 10) == "remeasure-1"
+    assert campaign.of_repeat(BASELINE, 0, 10) == "sweep" and campaign.of_repeat(BASELINE, 9, 10) == "sweep-9"
+    assert campaign.of_repeat(BASELINE, 10, 10) == "remeasure-1"
     assert campaign.of_repeat(Pair(1470, AUTO), 0, 10) == "sweep"
     assert campaign.of_repeat(Pair(1470, AUTO), 2, 10) == "remeasure-2"
     folder.run()
@@ -92,55 +137,76 @@ def test_the_campaign_of_a_record_follows_from_its_number(folder):
     assert again["run"]["campaign"] == "remeasure-2"
 
 
-def test_a_check_holds_what_the_rounds_would_choose(folder):
+def summary(folder, target, pair, repeat):
+    path = request.path(request.Request("kernel", target, *pair, ()), repeat)
+    return json.loads(folder.records()[path])["summary"]
+
+
+def test_what_a_walk_has_shown_is_worked_out_from_its_own_records_alone(folder):
     found = folder.run()
-    checked = {(each.target, each.core_mhz, each.mem_mhz) for each in found.checks}
-    proposed = found.rounds[-2].about["choice"]["kernel-slack0"]
-    assert {(target, *pair) for target, pair in proposed.items()} <= checked
-    assert all(
-        set(each.about["gain"]["kernel-slack0"]) == {"gain_percent", "error_percent"} for each in found.rounds[:-1]
+    table = columns(
+        folder.setup,
+        [*request.sweep(folder.setup, PAIRS, 3), *found.pooled],
+        3,
+        Records(folder.setup, folder.measurements).points,
     )
+    launches = {name: own["launches_per_iteration"] for name, own in folder.setup.targets["kernel"].items()}
+    whole = {
+        name: sum(
+            launches[target] * value
+            for target, value, auto in zip(table["target"], table[name], table["is_baseline"])
+            if auto
+        )
+        for name in ("time_s", "energy_j")
+    }
+    blocks = [each.requests for each in found.rounds if each.stage == "walk" and each.requests]
+    assert set(found.walks) == {"kernel-slack0", "kernel-slack2"}
+    for walked in found.walks.values():
+        assert len(walked["time_percent"]) == len(walked["energy_percent"]) == len(blocks)
+        for number, block in enumerate(blocks):
+            repeats = {(each.target, Pair(*each[2:4])): each.repeats for each in block}
+            changes = {"time_us": 0.0, "energy_mj": 0.0}
+            for target, pair in walked["pairs"].items():
+                if pair == list(BASELINE):
+                    continue
+                for field in changes:
+                    chosen, auto = (
+                        np.mean([summary(folder, target, at, each)[field] for each in repeats[target, at]])
+                        for at in (Pair(*pair), BASELINE)
+                    )
+                    changes[field] += launches[target] * (chosen - auto)
+            assert walked["time_percent"][number] == pytest.approx(100e-6 * changes["time_us"] / whole["time_s"])
+            assert walked["energy_percent"][number] == pytest.approx(100e-3 * changes["energy_mj"] / whole["energy_j"])
+    strict, relaxed = (np.mean(found.walks[f"kernel-slack{limit}"]["energy_percent"]) for limit in (0, 2))
+    assert relaxed < -1 and relaxed < strict <= 0 and found.walks["kernel-slack2"]["passed"] > 0
 
 
-def test_without_a_check_the_rounds_are_the_end(folder):
-    found = folder.run(OPTIONS | {"refine": OPTIONS["refine"] | {"checks": 0}})
-    assert not found.checks and found.rounds[-1].stage == "check" and len(found.rounds) > 1
-
-
-def test_each_round_and_each_repeat_of_a_check_is_a_session_of_its_own(folder, monkeypatch):
-    folder.sweep()
-    sessions = []
-    monkeypatch.setattr(loop, "new_session", lambda setup, path: sessions.append([]))
-    measure = job.measure
-
-    def noted(*what, **more):
-        measure(*what, **more)
-        sessions[-1].append(what[6].removeprefix(folder.measurements + "/"))
-
-    monkeypatch.setattr(job, "measure", noted)
-    found = folder.run()
-    expected = [[request.path(one, each) for one in found.checks for each in one.repeats[k : k + 1]] for k in range(2)]
-    assert [set(each) for each in sessions[-2:]] == [set(each) for each in expected]
-    assert len(sessions) == len(found.rounds) - 2 + 2
-
-
-def test_a_checked_row_is_pooled_from_its_checks_alone_and_the_choice_is_made_of_these(folder):
-    folder.sweep()
+def test_a_profile_is_pooled_from_all_but_the_walk(folder):
+    sweep = folder.sweep()
     found = folder.run()
     assert main(folder.words()) == 0
     table = read_profile(folder.root / "profile.parquet").table.to_pandas()
-    checked = table[table.is_checked.astype(bool)]
-    of_search = {(each.target, label(Pair(*each[2:4]))): each.repeats for each in found.checks}
-    assert len(checked) == len(of_search) < len(table) and (checked.n == 2).all()
-    for row in checked.itertuples():
-        pair = "-".join("auto" if np.isnan(mhz) else f"{mhz:.0f}" for mhz in (row.core_mhz, row.mem_mhz))
-        repeats = of_search[row.target, pair]
-        files = [f"kernel/{row.target}/{pair}/r{each}.json" for each in repeats]
-        times = [json.loads(Path(folder.measurements, file).read_text())["summary"]["time_us"] for file in files]
-        assert row.time_s == pytest.approx(1e-6 * sum(times) / 2)
-    chosen = choose(str(folder.root / "profile.parquet"), margin_z=1.645)["targets"]
-    labels = {target: f"{clocks['core_mhz']}-{clocks['mem_mhz']}" for target, clocks in chosen.items()}
-    assert set(labels.items()) <= set(of_search)
+    asked = request.merged([*sweep, *found.pooled])
+    assert len(table) == sum(map(len, asked.values()))
+    for row in table.itertuples():
+        pair = Pair(*("auto" if np.isnan(mhz) else int(mhz) for mhz in (row.core_mhz, row.mem_mhz)))
+        repeats = asked["kernel", row.target][pair]
+        times = [summary(folder, row.target, pair, each)["time_us"] for each in repeats]
+        assert row.n == len(repeats) and row.time_s == pytest.approx(1e-6 * sum(times) / len(times))
+    walked = found.walks["kernel-slack2"]
+    chosen = choose(str(folder.root / "profile.parquet"), slack_percent=2, walked=walked)
+    assert {name: list(own.values()) for name, own in chosen["targets"].items()} == walked["pairs"]
+    assert chosen["energy_change_percent"] == pytest.approx(np.mean(walked["energy_percent"]))
+
+
+def test_a_race_asks_for_clocks_between_those_of_the_sweep_of_every_target(folder):
+    found = folder.run()
+    new = {(each.target, Pair(*each[2:4])) for each in found.pooled} - {
+        (name, pair) for name in folder.setup.targets["kernel"] for pair in PAIRS
+    }
+    pairs = {pair for _, pair in new}
+    assert pairs and new == {(name, pair) for name in folder.setup.targets["kernel"] for pair in pairs}
+    assert all(pair.core_mhz in range(210, 2101, 15) for pair in pairs)
 
 
 def test_a_sweep_that_is_missing_is_measured_too(folder, finished):
@@ -154,7 +220,7 @@ def test_a_second_run_measures_nothing_and_gives_the_same_bytes(folder, finished
     assert not measured and (folder.records(), folder.output.read_bytes()) == finished
 
 
-@pytest.mark.parametrize("after", [0, 1, 7, 13])
+@pytest.mark.parametrize("after", [0, 7, 130])
 def test_a_search_that_was_stopped_goes_on_and_ends_with_the_same_bytes(folder, finished, measured, monkeypatch, after):
     folder.sweep()
     del measured[:]
@@ -196,7 +262,7 @@ def test_a_search_that_was_killed_goes_on_and_ends_with_the_same_bytes(folder, f
     assert (folder.records(), folder.output.read_bytes()) == finished
 
 
-def test_a_longer_refinement_goes_on_from_the_shorter_one(folder, measured):
+def test_a_larger_budget_goes_on_from_the_smaller_one(folder, measured):
     folder.sweep()
     short = folder.run(SHORTER)
     before = folder.records()
@@ -204,6 +270,7 @@ def test_a_longer_refinement_goes_on_from_the_shorter_one(folder, measured):
     long = folder.run(LONGER)
     assert len(short.requests) < len(long.requests) and long.rounds[0].requests == short.rounds[0].requests
     assert before.items() < folder.records().items() and len(measured) == len(folder.records()) - len(before)
+    assert not set(long.pooled) & set(long.walked)
 
 
 def test_refinement_switched_off_and_on_again_measures_nothing(folder, finished, measured):
@@ -249,7 +316,8 @@ def test_a_changed_record_is_refused_by_the_pool_and_read_by_the_next_search(fol
 def test_a_deleted_record_is_refused_by_the_pool_and_measured_by_the_next_search(folder, finished, measured, refused):
     restored(folder, finished[0])
     folder.run()
-    last = request.path(search_file.read(str(folder.output)).requests[-1], 3)
+    asked = search_file.read(str(folder.output)).walked[-1]
+    last = request.path(asked, asked.repeats[-1])
     for name in (SOME, last):
         Path(folder.measurements, name).unlink()
     assert set(changed(folder.measurements, search_file.read(str(folder.output)).records)) == {SOME, last}
@@ -324,7 +392,7 @@ def test_a_pool_with_other_clocks_than_the_search_is_refused(folder, finished, r
     fewer = [word.replace(",1050-9251", "") for word in folder.words()]
     assert "1050-9251/r0.json: the search read it, but it is not pooled" in refused(*fewer)
     folder.run(OFF)
-    words = [word.replace("auto-auto,", "auto-auto,1260-9251,") for word in folder.words()]
+    words = [word.replace("auto-auto,", "auto-auto,555-9251,") for word in folder.words()]
     assert "missing" in refused(*words)
 
 
@@ -335,8 +403,8 @@ def test_a_real_gpu_changes_clocks_as_seldom_as_can_be(folder, measured):
     stretches = [pair for place, (_, pair, _) in enumerate(swept) if not place or swept[place - 1][1] != pair]
     assert stretches.count(BASELINE) == 3 and len(stretches) == len(PAIRS) - 1 + 3
     again = study.missing([request.Request(*each[:4], (5, 6)) for each in request.sweep(folder.setup, PAIRS, 3)])
-    assert list(dict.fromkeys(pair for _, pair, _ in again)) == PAIRS
-    assert [each[1] for each in again] == sorted((each[1] for each in again), key=PAIRS.index)
+    stretches = [pair for place, (_, pair, _) in enumerate(again) if not place or again[place - 1][1] != pair]
+    assert sorted(map(label, stretches)) == sorted(map(label, PAIRS)), "each pair once"
 
 
 def test_copies_that_a_guided_search_left_out_are_measured_when_they_might_be_chosen(setup_of, folder_of, tmp_path):
@@ -346,9 +414,8 @@ def test_copies_that_a_guided_search_left_out_are_measured_when_they_might_be_ch
     folder = folder_of(tmp_path, [*copies, "forward_gelu", "forward_fc_gemm"])
     guided = {"threshold_percent": 0.1, "budget_percent": 90, "auto_repeats": 2, "probes": None, "draws": 8}
     found = folder.run(OPTIONS | {"search": "guided", "guided": guided | {"passes": False}})
-    first = next(place for place, each in enumerate(found.rounds) if each.stage == "refine")
+    first = next(place for place, each in enumerate(found.rounds) if each.stage == "race")
     assert first > 1 and {each.stage for each in found.rounds[:first]} == {"search"}
-    assert found.rounds[first].about["estimate"]["finished"]
     known = request.merged([one for each in found.rounds[:first] for one in each.requests])
     asked = found.rounds[first].requests
     assert len(copies) > 1
@@ -356,40 +423,29 @@ def test_copies_that_a_guided_search_left_out_are_measured_when_they_might_be_ch
     assert len(set(map(frozenset, pairs.values()))) == 1, "all copies at the same pairs"
     later = [each for each in asked if each.target == copies[1] and each[2:4] != (AUTO, AUTO)]
     assert later and all(Pair(*each[2:4]) not in known["kernel", copies[1]] for each in later)
-    assert {each.repeats for each in later} == {(0,)}, "nothing was measured of it before"
+    assert {each.repeats[0] for each in later} == {0}, "nothing was measured of it before"
 
 
-def test_a_pooled_mean_is_that_of_all_windows(folder):
-    sweep = folder.sweep()
-    found = folder.run(SHORTER)
-    pooled = [*sweep, *found.rounds[0].requests]
-    rows = columns(folder.setup, pooled, 3, Records(folder.setup, folder.measurements).points)
-    row = next(i for i, name in enumerate(rows["target"]) if name == "forward_gelu" and rows["is_baseline"][i])
-    windows = [
-        window["time_us"]
-        for k in range(4)
-        for window in record.read_point(
-            f"{folder.measurements}/kernel/forward_gelu/auto-auto/r{k}.json",
-            folder.setup,
-            Target("kernel", "forward_gelu"),
-            BASELINE,
-        )["windows"]
-    ]
-    assert rows["n"][row] == 4 and len(windows) == 12
-    assert rows["time_s"][row] == pytest.approx(1e-6 * sum(windows) / 12)
-
-
-def test_a_line_on_stderr_says_what_each_round_does(folder, capsys):
+def test_a_line_on_stderr_says_what_each_block_does_and_what_is_left_to_gain(folder, capsys):
     folder.sweep()
     what = folder.path, folder.measurements, OPTIONS, str(folder.output)
+    found = loop.run(*what)
+    lines = capsys.readouterr().err.splitlines()
+    hope = r"; at most [\d.e-]+ points of energy are left to gain"
+    races = sum(each.stage == "race" for each in found.rounds)
+    for number, line in enumerate(lines[:races]):
+        assert re.fullmatch(rf"race {number + 1}: \d+ points to measure{hope}", line)
+    assert re.fullmatch(rf"walk 1: \d+ points to measure{hope}", lines[races])
+    blocks = len(found.rounds) - races - 1
+    assert re.fullmatch(rf"walk: ended after {blocks} blocks{hope}", lines[-3])
+    for limit, line, shown in zip(
+        (0, 2), lines[-2:], ("no schedule keeps the limit for sure, all stay at auto", "energy -")
+    ):
+        left = found.walks[f"kernel-slack{limit}"]["left"]["another_hour"]
+        assert line.startswith(f"walk: kernel-slack{limit}: {shown}")
+        assert line.endswith(f"over {blocks} blocks; another hour: at most {left:.2g} points of energy")
     loop.run(*what)
-    first, second, *_, check, last = capsys.readouterr().err.splitlines()
-    assert first.startswith("refine: round 1: ") and first.endswith(" points to measure")
-    assert second.startswith("refine: round 2: ") and ", the choice " in second
-    assert re.match(r"check: \d+ points to measure, the choice ", check)
-    assert re.match(r"check: ended after [1-4] rounds? of refinement$", last)
-    loop.run(*what)
-    assert capsys.readouterr().err.splitlines()[0].endswith(" points, all measured before")
+    assert " points, all measured before; " in capsys.readouterr().err.splitlines()[0]
 
 
 def test_the_command_searches_and_refuses_options_that_say_too_little(folder, refused, capsys):
@@ -404,8 +460,8 @@ def test_the_command_searches_and_refuses_options_that_say_too_little(folder, re
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"schema": "kernel-dvfs/search/1", "rounds": [["ker', "truncated or not JSON"),
-        ('{"schema": "kernel-dvfs/round/1"}', "not a kernel-dvfs/search/1 file"),
+        ('{"schema": "kernel-dvfs/search/2", "rounds": [["ker', "truncated or not JSON"),
+        ('{"schema": "kernel-dvfs/round/1"}', "not a kernel-dvfs/search/2 file"),
     ],
 )
 def test_a_file_that_is_no_search_is_named(tmp_path, text, said):

@@ -397,9 +397,10 @@ def _shown(name: str, walked: Walked) -> str:
     """What a walk has shown for a limit, and what another hour would bring, for the user."""
     blocks = len(walked["time_percent"])
     time, energy = (sum(walked[each]) / blocks for each in ("time_percent", "energy_percent"))
+    change = f"energy {energy:+.2f} %, time {time:+.3f} %"
     return (
-        f"walk: {name}: energy {energy:+.2f} %, time {time:+.3f} %, over {_many(blocks, 'block')}; "
-        f"another hour: at most {walked['left']['another_hour']:.2g} points of energy"
+        f"walk: {name}: {change if walked['passed'] else 'no schedule keeps the limit for sure, all stay at auto'}, "
+        f"over {_many(blocks, 'block')}; another hour: at most {walked['left']['another_hour']:.2g} points of energy"
     )
 
 
