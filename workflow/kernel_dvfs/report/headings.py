@@ -41,6 +41,7 @@ _TITLES = {
     "energy_change_percent": "energy, %",
     "slack_percent": "slower by at most, %",
     "time_bound_percent": "time at most, by the walk, %",
+    "another_hour_pp": "another hour saves at most, points",
     "waste_j": "waste left, J",
     "optimism_pp": "validated less claimed, points",
     "time_optimism_pp": "time: validated less claimed, points",

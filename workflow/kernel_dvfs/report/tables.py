@@ -175,6 +175,10 @@ def time_bound_percent(schedule: dict) -> float | None:
     return (schedule.get("walk") or {}).get("time_bound_percent")
 
 
+def _another_hour_pp(schedule: dict) -> float | None:
+    return (schedule.get("walk") or {}).get("left", {}).get("another_hour")
+
+
 @OUTPUTS.table(
     "Relaxed waste: least energy at each tolerated slowdown, kernel level",
     title="Energy against tolerated slowdown, as numbers",
@@ -257,7 +261,8 @@ def validation(results: Results, repeats: int) -> pd.DataFrame:
 def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFrame:
     """One row a schedule of those named. Changes in percent; optimism_pp = fresh - claimed.
 
-    time_bound_percent: the change of time is at most this, with the confidence of the walk.
+    time_bound_percent: the change of time is at most this, with the confidence of the walk. another_hour_pp: energy
+    that another hour of measuring may save at most.
     repeats_to_decide: where the verdict is ambiguous.
     """
     import pandas as pd
@@ -282,9 +287,11 @@ def headline(results: Results, schedules: list[str], repeats: int) -> pd.DataFra
         rows.append(
             row
             | {"repeats": repeats, "interval": changes[0].basis, "verdict": verdict, "repeats_to_decide": needed}
-            | {"time_bound_percent": time_bound_percent(schedule), "status": status(schedule)}
+            | {"time_bound_percent": time_bound_percent(schedule), "another_hour_pp": _another_hour_pp(schedule)}
+            | {"status": status(schedule)}
         )
-    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", "time_bound_percent": float})
+    numbers = dict.fromkeys(["time_bound_percent", "another_hour_pp"], float)
+    return pd.DataFrame(rows).astype({"repeats_to_decide": "Int64", **numbers})
 
 
 @OUTPUTS.table(

@@ -70,6 +70,7 @@ class Answer:
     status: str | None  # of the schedule
     how: str  # the changes to believe are known, as words.how_known has it
     band: Band | None = None
+    another_hour_points: float | None = None  # of energy, that another hour of measuring may add at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ def answer(results: Results, validation: Rows | None, headline_band: Rows | None
         schedule.get("status"),
         how_known(results.gpu, energy.validated is not None),
         _band(headline_band or ()),
+        ((schedule.get("walk") or {}).get("left") or {}).get("another_hour"),
     )
 
 
