@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from whole_schedule import whole_schedule
+from whole_schedule import whole_schedule, whole_walk
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.errors import InputError
@@ -70,7 +70,7 @@ def test_each_choice_plays_as_its_row_says(found, whole_iteration):
 
 def test_the_command_writes_the_list_and_schedules_that_play_as_promised(iteration_profile, iteration, tmp_path):
     strict = tmp_path / "strict.json"
-    strict.write_text(json.dumps(whole_schedule(margin={"z": 2, "time_percent": 0.05})))
+    strict.write_text(json.dumps(whole_schedule(walk=whole_walk(reserve_percent=0.05))))
     words = ["study", "deployable", str(iteration_profile), "--latencies", "0.02", "--mem-stall", "0.0003"]
     assert main([*words, "--reserve-of", str(strict), "-o", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "deployable.json").read_text())
@@ -105,7 +105,7 @@ def test_a_reserve_that_cannot_be_read_is_refused_in_one_line(iteration_profile,
 
 def test_a_reserve_that_no_choice_keeps_is_given_up_aloud_and_the_list_says_so(iteration_profile, tmp_path, capsys):
     strict = tmp_path / "strict.json"
-    strict.write_text(json.dumps(whole_schedule(margin={"z": 2, "time_percent": 60})))
+    strict.write_text(json.dumps(whole_schedule(walk=whole_walk(reserve_percent=60))))
     words = ["study", "deployable", str(iteration_profile), "--latencies", "0.02", "-o", str(tmp_path)]
     assert main([*words, "--reserve-of", str(strict)]) == 0
     assert "no choice keeps 60 %" in capsys.readouterr().err

@@ -125,7 +125,7 @@ def test_pairs_that_a_kernel_lacks_are_left_out_on_request(small_profile, tmp_pa
         (["--switch-latency", 0.01, "--slack", -50], "no choice keeps -50 % slowdown"),
         (["--switch-latency", 0.01, "--granularity", "pass"], "--sequence is for"),
         (["--switch-latency", 0.01, "--weights", "raw"], "--weights does not go with --sequence"),
-        (["--switch-latency", 0.01, "--margin-z", 2], "--margin-z does not go with --sequence"),
+        (["--switch-latency", 0.01, "--walk", "search.json"], "--walk does not go with --sequence"),
     ],
 )
 def test_impossible_wishes_for_an_iteration_are_refused(small_profile, tmp_path, refused, more, named):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from made_up_study import FIGURES, KERNELS, NOT_MADE, made_up, record
 from page_reader import Page, numbers
+from whole_schedule import whole_walk
 
 from kernel_dvfs.cli.main import main
 from kernel_dvfs.layout import DEPLOYABLE, ITERATION_SCHEDULE, STRICT, iteration_name
@@ -216,16 +217,19 @@ def test_deployment_names_only_schedules_that_are_there(page, own):
 
 
 @pytest.mark.parametrize(
-    ("margin", "said"),
+    ("walk", "said"),
     [
-        ({"z": 2.0}, "No pair is known to save energy in auto's time (by 2 standard errors): nothing to set."),
+        (
+            whole_walk(over_percent=2.5),
+            "No pair is shown to save energy in auto's time with a confidence of 97.5 %: nothing to set.",
+        ),
         (None, "Of all pairs, auto is the best for each pass: nothing to set."),
     ],
 )
-def test_passes_left_at_auto_say_what_is_known_and_no_more(own, margin, said):
+def test_passes_left_at_auto_say_what_is_known_and_no_more(own, walk, said):
     path = own / "schedules/pass-global-waste-slack0.json"
     targets = {"forward": {"core_mhz": "auto", "mem_mhz": "auto"}}
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"margin": margin, "targets": targets}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"walk": walk, "targets": targets}))
     text = page_of(own).text
     assert said in text and "--pass-level" not in text
 

@@ -32,3 +32,18 @@ def whole_schedule(**changed):
         "apart": [],
         "targets": {},
     } | changed
+
+
+def whole_walk(**changed):
+    """What a schedule says of the walk that it was shown by, some of it changed."""
+    return {
+        "over_percent": 10,
+        "blocks": 12,
+        "schedules": 61,
+        "passed": 40,
+        "time_bound_percent": -0.02,
+        "time_se_percent": 0.03,
+        "energy_se_percent": 0.05,
+        "reserve_percent": 0.05,
+        "left": {"race": 0.1, "walk": 0.2, "another_hour": 0.12},
+    } | changed
