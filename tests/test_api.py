@@ -1,4 +1,4 @@
-"""The library for notebooks: a dozen names, one study from sweep to page, and what is refused."""
+"""The library for notebooks: a few names, one study from sweep to page, and what is refused."""
 
 import json
 import pkgutil
@@ -27,7 +27,7 @@ def schedule(sweep):
 
 
 def test_the_names_are_offered_at_the_top_and_only_those():
-    assert len(api.__all__) == 12 and set(api.__all__) <= set(dir(kd))
+    assert len(api.__all__) == 13 and set(api.__all__) <= set(dir(kd))
     for name in api.__all__:
         assert getattr(kd, name) is getattr(api, name)
     # a module of the same name would take its place once it is imported
@@ -116,6 +116,25 @@ def test_a_sweep_that_cannot_be_is_one_line(tmp_path, call, named):
 def test_repeats_are_bounded(sweep, schedule):
     with pytest.raises(kd.InputError, match="repeats = 0"):
         kd.validate(sweep, schedule, repeats=0)
+
+
+def test_a_refined_sweep_gives_a_schedule_for_each_limit_that_its_walk_has_shown(tmp_path):
+    sweep = kd.simulate("h200_sxm", tmp_path, batch=8, core_mhz=[1095, 1500, 1980], mem_mhz=[], auto_repeats=3)
+    swept = len(kd.load_profile(sweep.profile)["target"])
+    found = kd.refine(sweep, [5, 0], windows=2500)
+    assert list(found) == [0, 5]
+    strict, relaxed = found.values()
+    assert relaxed["energy_change_percent"] < strict["energy_change_percent"] <= 0
+    for limit, schedule in found.items():
+        assert schedule["slack_percent"] == limit and schedule["walk"]["time_bound_percent"] <= limit
+        checked = kd.validate(sweep, schedule, repeats=3)
+        assert checked.time_mean < limit + 0.3 and "did not select" in kd.summary(schedule)
+        assert checked.energy_mean == pytest.approx(schedule["energy_change_percent"], abs=0.5)
+    # the race has asked for clocks between those of the sweep, and the page holds
+    assert len(kd.load_profile(sweep.profile)["target"]) > swept
+    assert kd.write_page(tmp_path / "page.html", sweep.profile, relaxed).is_file()
+    with pytest.raises(kd.InputError, match="windows = 0: expected a whole number >= 1"):
+        kd.refine(sweep, windows=0)
 
 
 # --- the commands that stand on it ------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""The library for notebooks and programs, by a dozen names: `import kernel_dvfs as kd`.
+"""The library for notebooks and programs, by a few names: `import kernel_dvfs as kd`.
 
     sweep = kd.simulate("h200_sxm", folder="sweep")           # or: profile = kd.import_table("mine.csv", "p.parquet")
-    schedule = kd.choose(sweep.profile, scope="global")       # least energy, no slower than auto
-    print(kd.summary(schedule))
+    schedule = kd.refine(sweep)[0]                            # least energy that is shown to be no slower than auto
+    print(kd.summary(schedule))                               # kd.choose(sweep.profile, ...): any other objective
     checked = kd.validate(sweep, schedule, repeats=5)         # measured again, with fresh noise
     kd.write_page("page.html", sweep.profile, schedule, checked)
 
@@ -31,6 +31,9 @@ from kernel_dvfs.step.api import capture as capture
 if TYPE_CHECKING:
     import plotnine as p9
 
+    from kernel_dvfs.choice.schedule_file import Schedule
+    from kernel_dvfs.gpu.clocks import Pair
+
 __all__ = list(NAMES)  # one home, which imports nothing
 
 frontier = relaxed_frontier
@@ -46,7 +49,13 @@ class Sweep:
     profile: Path  # every kernel and pass at every pair of clocks
     setup: Path  # GPU, workload and protocol: what `validate` measures with
     kernels: int
-    pairs: int  # of clocks, auto among them
+    clocks: tuple[Pair, ...]  # of the sweep, auto the first
+    auto_repeats: int  # how often it was measured at auto
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of clocks there are, auto among them."""
+        return len(self.clocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ def simulate(
     batch: int = 40,
     core_mhz: Any = None,
     mem_mhz: Any = None,
-    auto_repeats: int = 10,
+    auto_repeats: int = 4,
     seed: int = 0,
 ) -> Sweep:
     """Measure every kernel of one training iteration on a simulated GPU, in this process; written into `folder`.
@@ -104,7 +113,46 @@ def simulate(
     path, profile = study.setup.write(), Path(folder) / "profile.parquet"
     setup = read(path)
     aggregate.from_bench(setup, study.pairs, auto_repeats, str(profile))
-    return Sweep(profile, Path(path), len(setup.targets["kernel"]), len(study.pairs))
+    return Sweep(profile, Path(path), len(setup.targets["kernel"]), study.pairs, auto_repeats)
+
+
+def refine(
+    sweep: Sweep, limits_percent: Sequence[float] = (0,), windows: int = 6000, over_percent: float = 10
+) -> dict[float, Schedule]:
+    """{limit: the schedule of kernels that is shown to keep it}: race and walk of a sweep, as a study makes them.
+
+    limits_percent: tolerated slowdowns. windows: the most that are measured for it, beside the sweep's own records.
+    over_percent: the chance, at most, that a schedule is over its limit. Records and search.json go beside the sweep's
+    profile, which then holds what the race has measured, too. Raises InputError.
+    """
+    from kernel_dvfs.gpu.clocks import clocks_argument
+    from kernel_dvfs.measurement import request
+    from kernel_dvfs.measurement.setup import read
+    from kernel_dvfs.profile import aggregate
+    from kernel_dvfs.search import loop
+    from kernel_dvfs.search.search_file import name_of
+
+    if windows < 1:
+        raise InputError(f"refine: windows = {windows}: expected a whole number >= 1; choose() needs none")
+    limits = sorted(set(limits_percent))
+    setup, folder = read(str(sweep.setup)), sweep.profile.parent
+    records = str(folder / "measurements")
+    options = {
+        "search": "exhaustive",
+        "pairs": clocks_argument(sweep.clocks),
+        "auto_repeats": sweep.auto_repeats,
+        "limits_percent": limits,
+        "ties": "tied",
+        "refine": {"windows": windows, "hours": None, "over_percent": over_percent},
+    }
+    found = loop.run(str(sweep.setup), records, options, str(folder / "search.json"))
+    requests = request.sweep(setup, sweep.clocks, sweep.auto_repeats) + found.pooled
+    pooled = records, requests, sweep.auto_repeats, str(sweep.profile)
+    aggregate.from_records(setup, *pooled, found.records, found.walked)
+    return {
+        limit: choose(str(sweep.profile), slack_percent=limit, walked=found.walks[name_of("kernel", limit)])
+        for limit in limits
+    }
 
 
 def import_table(table: str | Path, output: str | Path, **options: Any) -> Path:

@@ -27,6 +27,7 @@ NAMES = (
     "load_profile",
     "play",
     "plot",
+    "refine",
     "simulate",
     "summary",
     "validate",

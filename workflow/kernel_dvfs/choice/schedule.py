@@ -141,6 +141,7 @@ def _as_walked(problem: Problem, slack_percent: float, walked: Walked) -> tuple[
         "time_se_percent": time_se,
         "energy_se_percent": energy_se,
         "reserve_percent": 100 * max(0.0, limit - by_profile) / problem.baseline_time,
+        "proposed_energy_percent": 100 * float(problem.energy[option].sum() / problem.baseline_energy - 1),
         "left": walked["left"],
     }
     confidence = f"with a confidence of {100 - walked['over_percent']:g} %, over {blocks} blocks of sessions"

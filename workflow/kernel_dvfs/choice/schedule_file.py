@@ -74,7 +74,8 @@ class Walk(TypedDict):
     time_bound_percent: float  # its change of time is at most this, with that chance
     time_se_percent: float  # standard error over blocks
     energy_se_percent: float
-    reserve_percent: float  # how far it stays below its limit by the data that proposed it
+    reserve_percent: float  # how far it stays below its limit by the data that proposed it, the profile
+    proposed_energy_percent: float  # its change of energy by the profile
     left: Left
 
 

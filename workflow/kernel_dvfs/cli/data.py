@@ -55,9 +55,6 @@ def stalls_of(options: Namespace, measured: Latency | None) -> Stalls:
 
 # --- demo -----------------------------------------------------------------------------------------------------------
 
-# choices, each checked by measuring again; the second is in time as a rule
-_ROUNDS, _MORE = 5, 1.2
-
 
 def add_demo(parser: ArgumentParser) -> None:
     """The arguments of the command."""
@@ -79,23 +76,10 @@ def run_demo(options: Namespace) -> None:
     began, folder = time.monotonic(), Path(options.output)
     sweep = api.simulate(options.gpu, folder)
     print(f"measured (simulated): {sweep.kernels} kernels at {sweep.pairs} clock pairs -> {sweep.profile}")
-    schedule = api.choose(str(sweep.profile))
-    in_hand = 0.0
-    for left in reversed(range(_ROUNDS)):
-        print(f"chosen: {api.summary(schedule)}")
-        checked = api.validate(sweep, schedule, options.repeats)
-        late = checked.time_mean
-        print(f"{checked.words()}: {'slower than auto' if late > 0 else 'no slower than auto'} on average")
-        if late <= 0 or not left:
-            break
-        # a claim from one noisy sweep is optimistic: what it was late by, and a little more, is kept in hand
-        in_hand += _MORE * late
-        next_one = api.choose(str(sweep.profile), slack_percent=-in_hand)
-        if next_one["status"] != "optimal":
-            print(f"no choice is {in_hand:.2f} % faster than auto, so this one stays: measure more than one sweep")
-            break
-        schedule = next_one
-        print(f"that is over the limit: chosen again, with {in_hand:.2f} % of time in hand")
+    schedule = api.refine(sweep)[0]
+    print(f"chosen: {api.summary(schedule)}")
+    checked = api.validate(sweep, schedule, options.repeats)
+    print(f"{checked.words()}: {'slower' if checked.time_mean > 0 else 'no slower'} than auto on average")
     write_json(folder / "schedule.json", schedule)
     page = api.write_page(folder / "report.html", sweep.profile, schedule, checked)
     print(f"written: {folder / 'schedule.json'} and the page {page} ({time.monotonic() - began:.0f} s in all)")

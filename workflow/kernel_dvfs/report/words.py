@@ -111,7 +111,9 @@ def answer_line(schedule: Mapping[str, Any]) -> str:
     checked(schedule)
     energy, time = schedule["energy_change_percent"], schedule["time_change_percent"]
     held = how_known(schedule["gpu"], False)
-    if held == "claimed":
+    if held == "claimed" and schedule["walk"]:
+        held = "claimed, by measurements that did not select the clocks"
+    elif held == "claimed":
         held = "claimed: optimistic, since the same noisy data selected the clocks"
     settings = {tuple(own.values()) for own in schedule["targets"].values()}
     pairs = "1 clock pair" if len(settings) == 1 else f"{len(settings)} clock pairs"

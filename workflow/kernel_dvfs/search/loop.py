@@ -166,7 +166,7 @@ class _Study:
         found: dict[str, Left] = {}
         for limit, slack in zip(self.limits, self.slacks):
             by_racing, by_walking, with_more = (
-                100 * each / known.problem.baseline_energy
+                float(100 * each / known.problem.baseline_energy)
                 for each in race.left_to_gain(
                     known, slack, (blocks, blocks + more), self.over, self.setup.measurement["seed"]
                 )
@@ -388,8 +388,9 @@ def _line(rounds: list[Round], missing: int) -> str:
     else:
         what = f"{_many(missing, 'point')} to measure"
         what += f" ({asked - missing} more were measured before)" if missing < asked else ""
-    left = max((each["race"] + each["walk"] for each in last.about.get("left", {}).values()), default=None)
-    hope = "" if left is None else f"; at most {left:.2g} points of energy are left to gain"
+    # of kernels, no time lost
+    left = next(iter(last.about.get("left", {}).values()), None)
+    hope = f"; at most {left['race'] + left['walk']:.2g} points of energy are left to gain" if left else ""
     return f"{last.stage} {number}: {what}{hope}" if asked else f"{last.stage}: {what}{hope}"
 
 

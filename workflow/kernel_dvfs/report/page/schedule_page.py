@@ -31,9 +31,11 @@ def make(profile: str | Path, schedule: Mapping[str, Any], checked: str = "", ca
     problem = problem_from(str(profile), schedule["granularity"], schedule["weights"], schedule["ties"])
     chosen = _chosen(problem, schedule["targets"], called)
     of_profile = 100 * float(problem.energy[chosen].sum() / problem.baseline_energy - 1)
-    if not math.isclose(of_profile, schedule["energy_change_percent"], abs_tol=1e-6):
+    walk = schedule["walk"]
+    promised = walk["proposed_energy_percent"] if walk else schedule["energy_change_percent"]
+    if not math.isclose(of_profile, promised, abs_tol=1e-6):
         raise InputError(
-            f"{called}: the schedule changes energy by {schedule['energy_change_percent']:+.3f} %, this profile says "
+            f"{called}: the schedule changes energy by {promised:+.3f} %, this profile says "
             f"{of_profile:+.3f} %: give the profile that it was chosen from"
         )
     auto = problem.baseline
